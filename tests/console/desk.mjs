@@ -546,7 +546,7 @@ const together = async (page) => {
   await page.getByRole("heading", { level: 1, name: "Decide together" }).waitFor();
 };
 const pages = {
-  inbox: "/", finished: "/?state=consumed&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
+  inbox: "/", finished: "/?state=finished&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
   grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", report: "/report", grants: "/grants?state=all",
   "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: `/calendar?month=${soon}`, help: "/help",
   "not-found": "/approvals/none", edited: `/approvals/${edited.id}`, together,

@@ -58,6 +58,9 @@ function result({ method, params }) {
   if (method === "ping") return {};
   if (method !== "tools/call") return undefined;
   if (params.name in simple) {
+    // Notes that say how it ends, so that a test has failures and unknown outcomes.
+    if (params.arguments.note.startsWith("fail")) return { isError: true, content: [{ type: "text", text: "the drawer is jammed" }] };
+    if (params.arguments.note.startsWith("crash")) process.exit(1);
     appendFileSync(witness, `${JSON.stringify({ tool: params.name, ...params.arguments })}\n`);
     return { content: [{ type: "text", text: "done" }] };
   }

@@ -196,6 +196,22 @@ async fn an_open_page_follows_what_happens_whatever_its_line_does() {
 }
 
 #[tokio::test]
+async fn the_console_tells_the_truth_about_every_end() {
+    let port = free_port().unwrap();
+    let base = format!("http://127.0.0.1:{port}");
+    let provider = Provider::start(&base).await;
+    let (setup, placet) = placet(&provider, port).await;
+    let token =
+        setup.configured(&["token", "agent", "helper", "--tenant", "acme", "--ttl", "12h"]).await;
+    let task = json!({
+        "base": base, "agent": token.ok().trim(), "chromium": npm::chromium(),
+        "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
+    });
+    checks("outcomes.mjs", &task).await;
+    placet.stop().await;
+}
+
+#[tokio::test]
 async fn people_decide_in_the_browser() {
     // The provider has to know where the console will be.
     let port = free_port().unwrap();

@@ -416,7 +416,7 @@ async fn the_inbox_and_the_trail_of_a_call_are_for_those_they_concern() {
     desk.types("ben", &["approve", &id, "--reason", "agreed", "--digest", &digest]).await.ok();
     desk.agent.end_of(&call).await.succeeded();
     let done = desk.reads("ben", &["list", "--state", "all"]).await;
-    assert_eq!(done[0]["approval"]["state"], "consumed", "{done:#}");
+    assert_eq!(done[0]["approval"]["state"], "succeeded", "{done:#}");
 
     let trail = desk.reads("rita", &["trail", &call]).await;
     let kinds: Vec<String> =

@@ -136,6 +136,15 @@ pub enum ApprovalState {
     Denied,
     /// Nobody agreed in time.
     Expired,
+    /// The agent that asked, or somebody who may stop it, took the call back before it was sent.
+    Withdrawn {
+        /// Who.
+        by: PrincipalId,
+        /// Why, in their words.
+        reason: String,
+        /// When.
+        at: Timestamp,
+    },
     /// What was approved is no longer what would run.
     Void {
         /// Why.
@@ -152,8 +161,8 @@ pub enum ApprovalState {
 
 impl ApprovalState {
     /// The names of the states.
-    pub const NAMES: [&'static str; 6] =
-        ["pending", "approved", "denied", "expired", "void", "consumed"];
+    pub const NAMES: [&'static str; 7] =
+        ["pending", "approved", "denied", "expired", "void", "consumed", "withdrawn"];
 
     /// The state's name on the wire and in listings.
     #[must_use]
@@ -163,6 +172,7 @@ impl ApprovalState {
             Self::Approved => "approved",
             Self::Denied => "denied",
             Self::Expired => "expired",
+            Self::Withdrawn { .. } => "withdrawn",
             Self::Void { .. } => "void",
             Self::Consumed { .. } => "consumed",
         }
@@ -173,8 +183,19 @@ impl ApprovalState {
     pub fn may_become(&self, next: &Self) -> bool {
         use ApprovalState as S;
         match (self, next) {
-            (S::Pending, S::Pending | S::Approved | S::Denied | S::Expired | S::Void { .. })
-            | (S::Approved, S::Pending | S::Consumed { .. } | S::Expired | S::Void { .. }) => true,
+            (
+                S::Pending,
+                S::Pending
+                | S::Approved
+                | S::Denied
+                | S::Expired
+                | S::Withdrawn { .. }
+                | S::Void { .. },
+            )
+            | (
+                S::Approved,
+                S::Pending | S::Consumed { .. } | S::Expired | S::Withdrawn { .. } | S::Void { .. },
+            ) => true,
             // A declared pre-effect failure may be tried again under the same agreement.
             (S::Consumed { arm: a, .. }, S::Consumed { arm: b, .. }) => a == b,
             (S::Consumed { .. }, S::Void { .. } | S::Expired) => true,
@@ -231,6 +252,7 @@ impl ApprovalRecord {
             ApprovalState::Pending | ApprovalState::Approved => false,
             ApprovalState::Denied
             | ApprovalState::Expired
+            | ApprovalState::Withdrawn { .. }
             | ApprovalState::Void { .. }
             | ApprovalState::Consumed { .. } => true,
         }

@@ -138,7 +138,7 @@ pub enum EffectState {
     },
     /// People said no, or nobody agreed in time; terminal for the key.
     Denied {
-        /// [`ErrorCode::ApprovalDenied`] or [`ErrorCode::ApprovalExpired`].
+        /// [`ErrorCode::ApprovalDenied`], [`ErrorCode::ApprovalExpired`] or [`ErrorCode::ApprovalWithdrawn`].
         code: ErrorCode,
         /// The approval.
         approval_id: ApprovalId,

@@ -173,6 +173,7 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
         ApprovalState::Approved => Some(NoticeKind::Approved),
         ApprovalState::Denied => Some(NoticeKind::Denied),
         ApprovalState::Expired => Some(NoticeKind::Expired),
+        ApprovalState::Withdrawn { .. } => Some(NoticeKind::Withdrawn),
         ApprovalState::Void { .. } => Some(NoticeKind::Void),
         ApprovalState::Consumed { .. } => None,
     }
@@ -222,6 +223,11 @@ pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended) -> Notice {
     let mut notice = of_approval(approval, NoticeKind::Finished, ended.at);
     notice.of = format!("{}:{}:finished", ended.call_id, ended.rev);
     if let About::Call(call) = &mut notice.about {
+        call.state = match ended.end.outcome.as_str() {
+            "succeeded" => "succeeded",
+            "indeterminate" => "unknown",
+            _ => "failed",
+        };
         call.end = Some(ended.end.clone());
     }
     notice

@@ -41,6 +41,8 @@ pub enum NoticeKind {
     Denied,
     /// Nobody agreed in time.
     Expired,
+    /// The call was withdrawn before it was sent.
+    Withdrawn,
     /// What was asked for is no longer what would run.
     Void,
     /// A call that was held has ended.
@@ -63,7 +65,7 @@ pub enum NoticeKind {
 
 impl NoticeKind {
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Held,
         Self::Edited,
         Self::Voted,
@@ -72,6 +74,7 @@ impl NoticeKind {
         Self::Approved,
         Self::Denied,
         Self::Expired,
+        Self::Withdrawn,
         Self::Void,
         Self::Finished,
         Self::AwaitsCredential,
@@ -103,6 +106,7 @@ impl NoticeKind {
             Self::Approved => "approved",
             Self::Denied => "denied",
             Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
             Self::Void => "void",
             Self::Finished => "finished",
             Self::AwaitsCredential => "awaits_credential",
@@ -127,6 +131,7 @@ impl NoticeKind {
         match self {
             Self::Denied => Some(ErrorCode::ApprovalDenied),
             Self::Expired => Some(ErrorCode::ApprovalExpired),
+            Self::Withdrawn => Some(ErrorCode::ApprovalWithdrawn),
             Self::Void => Some(ErrorCode::ApprovalVoid),
             Self::Held
             | Self::Edited
@@ -150,7 +155,12 @@ impl NoticeKind {
     pub const fn is_for_callers(self) -> bool {
         matches!(
             self,
-            Self::Denied | Self::Expired | Self::Void | Self::Finished | Self::AwaitsCredential
+            Self::Denied
+                | Self::Expired
+                | Self::Withdrawn
+                | Self::Void
+                | Self::Finished
+                | Self::AwaitsCredential
         )
     }
 }
@@ -225,7 +235,7 @@ pub struct CallFacts {
     pub mode: ApprovalMode,
     /// Who calls, for whom.
     pub chain: PrincipalChain,
-    /// How the approval stands.
+    /// How the approval stands; once the call has ended, its outcome.
     pub state: &'static str,
     /// How many people have to agree.
     pub quorum: u32,

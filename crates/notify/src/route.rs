@@ -74,6 +74,7 @@ const fn is_for_guests(kind: NoticeKind) -> bool {
         | NoticeKind::Approved
         | NoticeKind::Denied
         | NoticeKind::Expired
+        | NoticeKind::Withdrawn
         | NoticeKind::Void => true,
         NoticeKind::Voted
         | NoticeKind::Finished

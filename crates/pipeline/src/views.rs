@@ -17,7 +17,7 @@ use placet_types::{
         result::ToolResultEnvelope,
     },
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, RecordId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, PrincipalId, RecordId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
 };
@@ -46,16 +46,38 @@ pub struct ToolView {
     pub writes: bool,
 }
 
+/// How a held call stands: while people are asked and where nothing ran, the state of its approval; once it was sent, its outcome. `sent`:
+/// it was sent, and its outcome is not known to the reader.
+pub const APPROVAL_STATES: [&str; 11] = [
+    "pending",
+    "approved",
+    "running",
+    "succeeded",
+    "failed",
+    "unknown",
+    "sent",
+    "denied",
+    "withdrawn",
+    "expired",
+    "void",
+];
+/// What lists of approvals take as a state besides: everything that neither waits for people nor is still to be sent.
+pub const FINISHED: &str = "finished";
+
 /// An approval in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalView {
     /// The approval.
     pub approval_id: ApprovalId,
-    /// `pending`, `approved`, `denied`, `expired`, `void` or `consumed`.
+    /// `pending`, `approved` (not sent yet), `running`, `succeeded`, `failed`, `unknown`, `denied`, `withdrawn`, `expired` or `void`; `sent`
+    /// where the outcome is not known to the reader.
     pub state: String,
     /// Why it is void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void_reason: Option<String>,
+    /// Who withdrew it, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<WithdrawalView>,
     /// The call that waits.
     pub call_id: ToolCallId,
     /// The operation.
@@ -137,6 +159,26 @@ pub struct DecisionRequest {
     pub reason: String,
     /// The digest of what was shown.
     pub digest: Digest,
+}
+
+/// How somebody withdraws a held call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WithdrawalRequest {
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+}
+
+/// How a call was withdrawn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WithdrawalView {
+    /// Who: the agent, its owner, or an operator.
+    pub by: PrincipalId,
+    /// Why, in their words.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// An effect record as its owner or an operator sees it.

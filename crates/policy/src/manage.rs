@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     entities::{self, entity},
     evaluate::{Question, evaluate},
-    review::{AUDITORS, ReviewRefusal, Reviewer, When},
+    review::{AUDITORS, OPERATORS, ReviewRefusal, Reviewer, When},
     snapshot::Snapshot,
     verdict::Link,
     vocabulary::{self, uids},
@@ -226,7 +226,7 @@ fn desk_entry(
         ("freeze_approvers", group("freeze-approvers")),
         ("emergency", group("emergency")),
         ("auditors", group(AUDITORS)),
-        ("operators", group("operators")),
+        ("operators", group(OPERATORS)),
     ];
     if let Some(colleague) = entry.colleague {
         attrs.push(("colleague", one(names.user_uid(tenant, colleague))));

@@ -25,13 +25,15 @@ use crate::{
     route::has_group,
     snapshot::Snapshot,
     verdict::{Determining, Link, PolicyEffect},
-    vocabulary::{self, datetime, duration, uids},
+    vocabulary::{self, datetime, duration, flag, uids},
 };
 
 /// The group whose members see every approval of their tenant.
 pub(crate) const AUDITORS: &str = "auditors";
+/// The group whose members run the service for their tenant.
+pub(crate) const OPERATORS: &str = "operators";
 /// The actions on an approval, as policies name them.
-pub(crate) const ACTIONS: [&str; 4] = ["approve", "deny", "edit_args", "view"];
+pub(crate) const ACTIONS: [&str; 5] = ["approve", "deny", "edit_args", "view", "withdraw"];
 
 /// Somebody before an approval.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +109,21 @@ pub struct Review<'a> {
     pub now: Timestamp,
 }
 
+/// Somebody wants to take a held call back.
+#[derive(Debug, Clone, Copy)]
+pub struct Withdrawal<'a> {
+    /// Who; a person, or the caller that the call waits for.
+    pub by: Reviewer<'a>,
+    /// Whether it is that caller.
+    pub is_requester: bool,
+    /// Which call.
+    pub request: ReviewedRequest<'a>,
+    /// When they last proved who they are, if the token says.
+    pub authenticated_at: Option<Timestamp>,
+    /// When.
+    pub now: Timestamp,
+}
+
 /// Somebody may not review or see an approval, or do something at the desk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the review is refused: {}", self.why())]
@@ -174,9 +191,19 @@ pub(crate) fn may_view(
     now: Timestamp,
 ) -> Result<(), ReviewRefusal> {
     let hidden = |refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal };
-    let person = Asked { person: reviewer, exactly: false, stands_for: None };
+    let person = Asked::own(reviewer);
     let when = When { now, authenticated_at: None };
     ask(snapshot, "view", &person, request, when).map_err(hidden)
+}
+
+pub(crate) fn may_withdraw(
+    snapshot: &Snapshot,
+    withdrawal: &Withdrawal<'_>,
+) -> Result<(), ReviewRefusal> {
+    let Withdrawal { by, is_requester, request, authenticated_at, now } = withdrawal;
+    let asked = Asked { requester: Some(*is_requester), ..Asked::own(by) };
+    let when = When { now: *now, authenticated_at: *authenticated_at };
+    ask(snapshot, "withdraw", &asked, request, when)
 }
 
 /// Asks about the reviewer, and about the colleague the reviewer decides for: both must be allowed.
@@ -184,18 +211,17 @@ fn ask_all(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal
     let Review { reviewer, request, action, .. } = review;
     let when = When { now: review.now, authenticated_at: review.authenticated_at };
     let Some(colleague) = &review.stands_for else {
-        let person = Asked { person: reviewer, exactly: false, stands_for: None };
-        return ask(snapshot, action.action(), &person, request, when);
+        return ask(snapshot, action.action(), &Asked::own(reviewer), request, when);
     };
     if let Some(note) = against_standing_for(snapshot, reviewer, colleague, request) {
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
     }
     // The one who decides does so as a member of the colleague's groups, not of their own.
     let stand_in = Reviewer { groups: colleague.groups, ..*reviewer };
-    let person =
-        Asked { person: &stand_in, exactly: true, stands_for: Some(&colleague.principal.id) };
+    let stands_for = Some(&colleague.principal.id);
+    let person = Asked { exactly: true, stands_for, ..Asked::own(&stand_in) };
     ask(snapshot, action.action(), &person, request, when)?;
-    let person = Asked { person: colleague, exactly: true, stands_for: None };
+    let person = Asked { exactly: true, ..Asked::own(colleague) };
     ask(snapshot, action.action(), &person, request, when)
 }
 
@@ -243,6 +269,14 @@ struct Asked<'a> {
     /// Whether they are in the named groups alone.
     exactly: bool,
     stands_for: Option<&'a PrincipalId>,
+    /// Of a withdrawal: whether they are the caller that the call waits for.
+    requester: Option<bool>,
+}
+
+impl<'a> Asked<'a> {
+    const fn own(person: &'a Reviewer<'a>) -> Self {
+        Self { person, exactly: false, stands_for: None, requester: None }
+    }
 }
 
 /// The times of a question.
@@ -270,7 +304,7 @@ fn ask(
 ) -> Result<(), ReviewRefusal> {
     let person = asked.person.principal;
     let tenant = request.chain.tenant();
-    if person.kind != PrincipalKind::User {
+    if person.kind != PrincipalKind::User && asked.requester != Some(true) {
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people review approvals"));
     }
     if &person.tenant_id != tenant {
@@ -282,7 +316,8 @@ fn ask(
         let uid = snapshot.names.user_uid(tenant, id);
         ("stands_for".to_owned(), RestrictedExpression::new_entity_uid(uid))
     });
-    let context = Context::from_pairs(when.pairs().into_iter().chain(colleague))
+    let requester = asked.requester.map(|is| ("requester".to_owned(), flag(is)));
+    let context = Context::from_pairs(when.pairs().into_iter().chain(colleague).chain(requester))
         .map_err(|_unmade| ReviewRefusal::unmade())?;
     let question = Question {
         link: Link::User,
@@ -329,6 +364,8 @@ fn entities_of(snapshot: &Snapshot, asked: &Asked<'_>, request: &ReviewedRequest
     let home = &person.tenant_id;
     let mut known = if asked.exactly {
         entities::person_in(names, directory, home, &person.id, &groups.iter().collect())?
+    } else if person.kind != PrincipalKind::User {
+        entities::principals(names, directory, request.chain, groups)?
     } else {
         entities::person(names, directory, home, &person.id, groups)?
     };
@@ -375,6 +412,7 @@ fn approval_request(
         ("owner", one(owner)),
         ("approver_groups", uids(groups)),
         ("auditors", one(vocabulary::uid(&names.group, &format!("{tenant}/{AUDITORS}")))),
+        ("operators", one(vocabulary::uid(&names.group, &format!("{tenant}/{OPERATORS}")))),
         ("tool", one(names.tool_uid(request.capability))),
         ("mode", names.mode(request.mode)),
         ("expires_at", datetime(request.expires_at)),

@@ -29,7 +29,7 @@ use crate::{
     facts::Facts,
     input::InputType,
     manage::Management,
-    review::{Review, ReviewRefusal, ReviewedRequest, Reviewer},
+    review::{Review, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal},
     route::WrittenGroup,
     surface,
     verdict::{PolicyEffect, Verdict},
@@ -201,6 +201,14 @@ impl Snapshot {
     /// [`ReviewRefusal`] when policy does not let them.
     pub fn may_review(&self, review: &Review<'_>) -> Result<(), ReviewRefusal> {
         crate::review::may_review(self, review)
+    }
+
+    /// Whether somebody may take a held call back.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them.
+    pub fn may_withdraw(&self, withdrawal: &Withdrawal<'_>) -> Result<(), ReviewRefusal> {
+        crate::review::may_withdraw(self, withdrawal)
     }
 
     /// Whether somebody may do this at the desk: make, confirm, end, review or see an entry.

@@ -13,7 +13,7 @@ use placet_pipeline::{
     submission::{Inbound, Submission},
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
-        RecordView, ResolutionRequest, ToolView,
+        RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -115,6 +115,13 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         caller: &Self::Caller,
         id: &ApprovalId,
         request: EditRequest,
+    ) -> impl Future<Output = Result<ApprovalView, Refusal>> + Send;
+
+    fn withdraw(
+        &self,
+        caller: &Self::Caller,
+        id: &ApprovalId,
+        request: WithdrawalRequest,
     ) -> impl Future<Output = Result<ApprovalView, Refusal>> + Send;
 
     fn decide_together(

@@ -188,6 +188,8 @@ pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
         .route("/", get(home::home::<B>))
         .route("/approvals/{id}", get(call::show::<B>))
         .route("/approvals/{id}/decision", get(decide::back).post(decide::decide::<B>))
+        .route("/approvals/{id}/withdrawal", get(decide::back).post(call::withdraw::withdraw::<B>))
+        .route("/approvals/{id}/outcome", get(decide::back).post(call::outcome::resolve::<B>))
         .route("/approvals/{id}/edit", get(edit::show::<B>).post(edit::edit::<B>))
         .route("/approvals/{id}/grant", get(grant::show::<B>).post(grant::propose::<B>))
         .route("/together", get(together::back).post(together::look::<B>))

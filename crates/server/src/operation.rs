@@ -20,6 +20,7 @@ pub(crate) enum Operation {
     GetApproval,
     DecideApproval,
     EditApproval,
+    WithdrawApproval,
     DecideTogether,
     ListDesk,
     ArrangeAtDesk,
@@ -44,7 +45,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -55,6 +56,7 @@ impl Operation {
         Self::GetApproval,
         Self::DecideApproval,
         Self::EditApproval,
+        Self::WithdrawApproval,
         Self::DecideTogether,
         Self::ListDesk,
         Self::ArrangeAtDesk,
@@ -83,6 +85,7 @@ impl Operation {
             Self::SubmitCall
             | Self::DecideApproval
             | Self::EditApproval
+            | Self::WithdrawApproval
             | Self::DecideTogether
             | Self::ArrangeAtDesk
             | Self::ActOnDeskEntry
@@ -126,6 +129,7 @@ impl Operation {
             Self::GetApproval => "/v1/approvals/{id}",
             Self::DecideApproval => "/v1/approvals/{id}/decisions",
             Self::EditApproval => "/v1/approvals/{id}/edits",
+            Self::WithdrawApproval => "/v1/approvals/{id}/withdrawal",
             Self::DecideTogether => "/v1/approvals/decisions",
             Self::ListDesk | Self::ArrangeAtDesk => "/v1/desk",
             Self::GetDeskEntry => "/v1/desk/{id}",

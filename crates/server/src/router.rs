@@ -74,6 +74,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::GetApproval => get(approvals::get::<B>),
         Operation::DecideApproval => post(approvals::decide::<B>),
         Operation::EditApproval => post(approvals::edit::<B>),
+        Operation::WithdrawApproval => post(approvals::withdraw::<B>),
         Operation::DecideTogether => post(approvals::decide_together::<B>),
         Operation::ListDesk => get(desk::list::<B>),
         Operation::ArrangeAtDesk => post(desk::arrange::<B>),

@@ -24,7 +24,7 @@ use placet_pipeline::{
     submission::{Inbound, Submission},
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
-        RecordView, ResolutionRequest, ToolView,
+        RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -272,6 +272,17 @@ impl Backend for Fake {
         let mut desk = self.desk.lock().unwrap();
         desk.refuse_if_told()?;
         desk.edits.push(request);
+        Ok(approval())
+    }
+
+    async fn withdraw(
+        &self,
+        caller: &String,
+        _: &ApprovalId,
+        _: WithdrawalRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        of_a(caller, ())?;
+        self.desk.lock().unwrap().refuse_if_told()?;
         Ok(approval())
     }
 

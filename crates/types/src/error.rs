@@ -79,6 +79,8 @@ codes! {
     ApprovalDenied = "APPROVAL_DENIED", 403, false, "Do not repeat the call; people have denied it.";
     /// Nobody agreed in time.
     ApprovalExpired = "APPROVAL_EXPIRED", 403, false, "Ask again with a new step or request id if the call is still wanted.";
+    /// The call was withdrawn before it was sent.
+    ApprovalWithdrawn = "APPROVAL_WITHDRAWN", 403, false, "Do not repeat the call; if it is wanted again, send it with a new step or request id.";
     /// What was approved is no longer what would run.
     ApprovalVoid = "APPROVAL_VOID", 409, false, "Send the call again; it needs a new approval.";
     /// The call is stronger than the mode it asked for.

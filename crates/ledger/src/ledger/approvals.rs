@@ -107,6 +107,7 @@ impl Ledger {
                 approval_id: next.approval_id.clone(),
             }),
             ApprovalState::Expired
+            | ApprovalState::Withdrawn { .. }
             | ApprovalState::Void { .. }
             | ApprovalState::Consumed { .. } => {
                 return Err(LedgerError::WrongState(next.state.name()));
@@ -125,7 +126,7 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Ends an approval without an effect: expired leaves the key denied, void returns it to absent.
+    /// Ends an approval without an effect: expired and withdrawn leave the key denied, void returns it to absent.
     ///
     /// # Errors
     /// [`LedgerError::WrongState`] when the approval is over already, [`LedgerError::Store`] when it moved meanwhile.
@@ -139,9 +140,14 @@ impl Ledger {
         let next = approval.moved(end).ok_or(LedgerError::WrongState(approval.state.name()))?;
         let record = self.waiting_effect(&next).await?;
         let change = match &next.state {
-            ApprovalState::Expired => {
+            ApprovalState::Expired | ApprovalState::Withdrawn { .. } => {
+                let expired = next.state == ApprovalState::Expired;
                 let denied = EffectState::Denied {
-                    code: ErrorCode::ApprovalExpired,
+                    code: if expired {
+                        ErrorCode::ApprovalExpired
+                    } else {
+                        ErrorCode::ApprovalWithdrawn
+                    },
                     approval_id: next.approval_id.clone(),
                 };
                 let ended = record.ended_without_dispatch(denied);

@@ -182,8 +182,9 @@ fn waiting(approval: &ApprovalRecord) -> Result<EffectState, LedgerError> {
         ApprovalState::Denied => {
             Ok(EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id })
         }
-        ApprovalState::Expired | ApprovalState::Void { .. } | ApprovalState::Consumed { .. } => {
-            Err(LedgerError::WrongState(approval.state.name()))
-        }
+        ApprovalState::Expired
+        | ApprovalState::Withdrawn { .. }
+        | ApprovalState::Void { .. }
+        | ApprovalState::Consumed { .. } => Err(LedgerError::WrongState(approval.state.name())),
     }
 }

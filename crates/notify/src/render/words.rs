@@ -37,6 +37,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
                 | NoticeKind::Approved
                 | NoticeKind::Denied
                 | NoticeKind::Expired
+                | NoticeKind::Withdrawn
                 | NoticeKind::Void
                 | NoticeKind::Finished
                 | NoticeKind::AwaitsCredential
@@ -63,6 +64,7 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
         NoticeKind::Approved => "Approved",
         NoticeKind::Denied => "Denied",
         NoticeKind::Expired => "Nobody agreed in time",
+        NoticeKind::Withdrawn => "Withdrawn",
         NoticeKind::Void => "Approval is void",
         NoticeKind::AwaitsCredential => "Approved, and waits for its caller's new token",
         NoticeKind::Finished
@@ -78,11 +80,12 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
 fn of_end(kind: NoticeKind, call: &CallFacts) -> &'static str {
     let outcome = call.end.as_ref().map(|end| end.outcome.as_str());
     match (kind, outcome) {
-        (_, Some("succeeded")) => "Done",
-        (_, Some("indeterminate")) => "Outcome unknown",
+        (_, Some("succeeded")) => "Succeeded",
+        (_, Some("indeterminate")) => "Outcome unknown, an operator has to find out",
         (_, Some(_)) => "Failed",
         (NoticeKind::Denied, None) => "Not executed, denied",
         (NoticeKind::Expired, None) => "Not executed, nobody agreed in time",
+        (NoticeKind::Withdrawn, None) => "Not executed, withdrawn",
         (NoticeKind::Void, None) => "Not executed, approval void",
         (NoticeKind::AwaitsCredential, None) => "Approved, send it again with a new token",
         (_, None) => "Ended",

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
-use placet_policy::review::{Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer};
+use placet_policy::review::{
+    Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal,
+};
 use placet_types::{
     approval::{ApproverGroup, Voice, Vote},
     clock::Timestamp,
@@ -24,8 +26,8 @@ use super::{
 };
 use crate::{context::Context, registry::Owner};
 
-/// The group whose members see every approval of their tenant.
-const AUDITORS: &str = "auditors";
+/// The groups whose members see every approval of their tenant.
+const SEE_ALL: [&str; 2] = ["auditors", "operators"];
 
 /// What Cedar is asked about: an approval, or a standing grant that is proposed from one.
 #[derive(Debug)]
@@ -155,7 +157,7 @@ pub(crate) fn viewer(context: &Context, caller: &VerifiedCaller) -> Viewer {
     Viewer {
         tenant: caller.tenant().clone(),
         chain: caller.chain(),
-        is_auditor: groups.iter().any(|group| group.as_str() == AUDITORS),
+        is_auditor: groups.iter().any(|group| SEE_ALL.contains(&group.as_str())),
         groups,
         is_person,
         duties: duties(context, caller),
@@ -294,6 +296,27 @@ fn capacity_for(
         }
     }
     Err(refusal)
+}
+
+/// Whether the caller may withdraw the call of an approval, in their own right alone.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn may_withdraw(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Result<(), ReviewRefusal> {
+    let question = Question::of(approval);
+    // An agent with somebody's delegation acts for them alone.
+    let is_requester = Owner::of(&approval.chain) == Owner::of(&caller.chain());
+    context.policy.load().may_withdraw(&Withdrawal {
+        by: Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() },
+        is_requester,
+        request: question.request(),
+        authenticated_at: caller.actor.authenticated_at(),
+        now: context.ledger.store().now(),
+    })
 }
 
 /// Whether the caller only has to prove again who they are.

@@ -290,6 +290,7 @@ fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> DeskEventKind {
         ApprovalState::Approved => DeskEventKind::Approved,
         ApprovalState::Denied => DeskEventKind::Denied,
         ApprovalState::Expired => DeskEventKind::Expired,
+        ApprovalState::Withdrawn { .. } => DeskEventKind::Withdrawn,
         ApprovalState::Void { .. } => DeskEventKind::Void,
         ApprovalState::Consumed { .. } => DeskEventKind::Dispatched,
         ApprovalState::Pending => match before {

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// How long people wait for what is in force at the desk to be read.
-const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How often a decision is tried again when another one came first.
 const TRIES: usize = 8;
 /// How much of a client's name is recorded.
@@ -193,6 +193,7 @@ pub(crate) async fn after_vote(context: &Arc<Context>, approval: &ApprovalRecord
         }
         ApprovalState::Pending
         | ApprovalState::Expired
+        | ApprovalState::Withdrawn { .. }
         | ApprovalState::Void { .. }
         | ApprovalState::Consumed { .. } => {}
     }

@@ -36,7 +36,7 @@ use super::{
     asker::Capacity,
     decide::{self, crowded, not_counted},
     entries::MASK,
-    people, resume,
+    outcome, people, resume,
 };
 use crate::{
     call::{Brokered, Target},
@@ -76,7 +76,7 @@ pub(crate) async fn edit(
         // Nothing: it moved on between reading and writing; how, the next look says.
         if let Some(next) = written? {
             decide::after_vote(context, &next).await;
-            return Ok(people::view_of(&next));
+            return Ok(people::view_of(&next, outcome::of(&next, None)));
         }
     }
     Err(crowded())

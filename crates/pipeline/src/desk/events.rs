@@ -152,6 +152,7 @@ fn is_for_guests(kind: DeskEventKind, approval: &ApprovalRecord, tenant: &Tenant
         | DeskEventKind::Approved
         | DeskEventKind::Denied
         | DeskEventKind::Expired
+        | DeskEventKind::Withdrawn
         | DeskEventKind::Void => true,
         DeskEventKind::Voted => {
             approval.votes.last().is_some_and(|vote| vote.tenant.as_ref() == Some(tenant))

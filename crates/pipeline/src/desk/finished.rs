@@ -13,7 +13,7 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, board::look, entries};
+use super::{asker, board::look, entries, outcome};
 use crate::{
     context::{Context, ledger_refusal},
     views::desk::{InboxOrder, InboxQuery, Whose},
@@ -56,7 +56,10 @@ pub(crate) async fn page(
         let (is_last, last) = (read.len() < most, read.last().map(|last| last.approval_id.clone()));
         looked = looked.saturating_add(read.len());
         for approval in wanted(context, (viewer, query), read) {
-            if !asker::may_view(context, caller, &approval) {
+            let state = query.state.as_deref();
+            if !asker::may_view(context, caller, &approval)
+                || !outcome::is_wanted(context, caller, (&approval, state)).await
+            {
                 continue;
             }
             if found.approvals.len() >= limit {
@@ -139,6 +142,7 @@ impl Lists {
         caller: &VerifiedCaller,
         (query, newest_first): (&InboxQuery, bool),
     ) -> Self {
+        let stored = query.state.as_deref().and_then(outcome::stored).map(str::to_owned);
         let tenant = Some(caller.tenant().clone());
         let own = ApprovalQuery { tenant: tenant.clone(), ..ApprovalQuery::default() };
         let as_guest = ApprovalQuery { guest: tenant, ..ApprovalQuery::default() };
@@ -147,7 +151,8 @@ impl Lists {
         let queries = std::iter::once(own).chain(is_guest.then_some(as_guest));
         let lists = queries.map(|asked| List {
             query: ApprovalQuery {
-                state: query.state.clone(),
+                state: stored.clone(),
+                decided: stored.is_none(),
                 newest_first,
                 after: query.after.clone(),
                 ..asked

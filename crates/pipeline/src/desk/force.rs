@@ -196,7 +196,8 @@ impl Force {
 }
 
 impl Open {
-    fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
+    /// The open entries of a tenant.
+    pub(crate) fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
         self.by_tenant.get(tenant).into_iter().flatten()
     }
 

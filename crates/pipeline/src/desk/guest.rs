@@ -17,7 +17,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-use super::people;
+use super::{outcome, people};
 use crate::{
     context::{Context, ledger_refusal},
     views::{
@@ -87,7 +87,7 @@ pub(crate) async fn view_for(
     approval: &ApprovalRecord,
 ) -> ApprovalView {
     if !is_guest(caller, approval) {
-        return people::view_of(approval);
+        return people::view_of(approval, outcome::read(context, approval).await);
     }
     // What retention has deleted is listed without it, and not decided on any more.
     let proposal = context.ledger.proposal(approval).await.ok();
@@ -100,9 +100,10 @@ pub(crate) fn view_of(part: GuestPart, approval: &ApprovalRecord) -> ApprovalVie
     let digest = part.digest();
     let votes = approval.votes.iter().filter_map(|vote| own_vote(vote, &part.asked_of));
     ApprovalView {
-        state: approval.state.name().to_owned(),
-        // What became of a tool over there is not theirs to know.
+        // What became of a call or a tool over there is not theirs to know.
+        state: outcome::of(approval, None).to_owned(),
         void_reason: None,
+        withdrawn: None,
         votes: votes.collect(),
         lapsed: std::collections::BTreeSet::new(),
         digest,

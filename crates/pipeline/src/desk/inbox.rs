@@ -11,9 +11,9 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, finished, guest, summary};
+use super::{asker, finished, freezes, guest, outcome, summary};
 use crate::{
-    context::{Context, known_state, ledger_refusal},
+    context::{Context, ledger_refusal},
     views::desk::{DeskLoad, INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView},
 };
 
@@ -31,7 +31,7 @@ pub(crate) async fn page(
     query: InboxQuery,
 ) -> Result<InboxView, Refusal> {
     context.desk.must_be_read()?;
-    known_state(query.state.as_deref(), &ApprovalState::NAMES)?;
+    outcome::check(query.state.as_deref())?;
     if query.search.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
         let problem = format!("must be at most {SEARCH_BYTES_MAX} bytes");
         return Err(Refusal::new(ErrorCode::ValidationError, "the text to search for is too long")
@@ -106,6 +106,7 @@ async fn line(
 fn load_of(context: &Context, caller: &VerifiedCaller) -> DeskLoad {
     let (tenant, now) = (caller.tenant(), context.ledger.store().now());
     let mut load = context.desk.board.load(tenant, now);
+    load.freezes = freezes::all(context, caller);
     load.reviews_due = context.desk.force.open().reviews_due(tenant, now);
     load
 }

@@ -34,10 +34,12 @@ pub(crate) mod entries;
 pub mod events;
 pub(crate) mod finished;
 pub(crate) mod force;
+pub(crate) mod freezes;
 pub(crate) mod guest;
 mod hints;
 pub(crate) mod inbox;
 mod masking;
+pub(crate) mod outcome;
 pub(crate) mod people;
 pub(crate) mod propose;
 pub(crate) mod resume;
@@ -49,6 +51,7 @@ pub(crate) mod timers;
 pub(crate) mod trail;
 mod turns;
 pub(crate) mod watch;
+pub(crate) mod withdraw;
 
 /// When to ask again for what waits while it is being read, in milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
@@ -95,7 +98,10 @@ impl Desk {
             ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
                 false
             }
-            ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Void { .. } => true,
+            ApprovalState::Denied
+            | ApprovalState::Expired
+            | ApprovalState::Withdrawn { .. }
+            | ApprovalState::Void { .. } => true,
         };
         if over {
             // Nothing of this call will be exchanged any more.

@@ -14,10 +14,10 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, guest};
+use super::{asker, guest, outcome};
 use crate::{
-    context::{Context, known_state, ledger_refusal},
-    views::{ApprovalView, desk::GroupProgress},
+    context::{Context, ledger_refusal},
+    views::{ApprovalView, FINISHED, WithdrawalView, desk::GroupProgress},
 };
 
 /// The longest reason, in bytes.
@@ -33,7 +33,7 @@ pub(crate) async fn list(
     caller: &VerifiedCaller,
     (state, after, limit): (Option<&str>, Option<&ApprovalId>, usize),
 ) -> Result<Vec<ApprovalView>, Refusal> {
-    known_state(state, &ApprovalState::NAMES)?;
+    outcome::check(state)?;
     let limit = limit.max(1);
     let mut seen = Vec::new();
     let after_guest = match after {
@@ -47,22 +47,30 @@ pub(crate) async fn list(
         None => false,
     };
     let tenant = Some(caller.tenant().clone());
-    let state = state.map(str::to_owned);
+    let stored = state.and_then(outcome::stored).map(str::to_owned);
+    let decided = state == Some(FINISHED);
     // Their own tenant's first, then those that they are asked about as guests.
     if !after_guest {
         let own = ApprovalQuery {
             tenant: tenant.clone(),
-            state: state.clone(),
+            state: stored.clone(),
+            decided,
             after: after.cloned(),
             ..ApprovalQuery::default()
         };
-        gather(context, caller, own, (&mut seen, limit)).await?;
+        gather(context, caller, (own, state), (&mut seen, limit)).await?;
     }
     // Guests are persons who are in a group at all: nobody else is asked, and nothing is looked through for them.
     if asker::is_person(caller) && !asker::groups_of(context, caller).is_empty() {
         let after = after.filter(|_| after_guest).cloned();
-        let as_guest = ApprovalQuery { guest: tenant, state, after, ..ApprovalQuery::default() };
-        gather(context, caller, as_guest, (&mut seen, limit)).await?;
+        let as_guest = ApprovalQuery {
+            guest: tenant,
+            state: stored,
+            decided,
+            after,
+            ..ApprovalQuery::default()
+        };
+        gather(context, caller, (as_guest, state), (&mut seen, limit)).await?;
     }
     Ok(seen)
 }
@@ -71,7 +79,7 @@ pub(crate) async fn list(
 async fn gather(
     context: &Context,
     caller: &VerifiedCaller,
-    mut query: ApprovalQuery,
+    (mut query, state): (ApprovalQuery, Option<&str>),
     (seen, limit): (&mut Vec<ApprovalView>, usize),
 ) -> Result<(), Refusal> {
     // Most pages are of somebody who sees everything; who sees little has much to be looked through.
@@ -87,7 +95,10 @@ async fn gather(
                 // Who sees little has many looked through: nobody else waits for that.
                 tokio::task::yield_now().await;
             }
-            if seen.len() < limit && asker::may_view(context, caller, approval) {
+            if seen.len() < limit
+                && asker::may_view(context, caller, approval)
+                && outcome::is_wanted(context, caller, (approval, state)).await
+            {
                 seen.push(guest::view_for(context, caller, approval).await);
             }
         }
@@ -157,20 +168,25 @@ pub(crate) fn progress_of(approval: &ApprovalRecord) -> Vec<GroupProgress> {
     first.chain(later).map(of).collect()
 }
 
-/// An approval as it is shown.
-pub(crate) fn view_of(approval: &ApprovalRecord) -> ApprovalView {
-    let void_reason = match &approval.state {
-        ApprovalState::Void { reason } => Some(reason.clone()),
+/// An approval as it is shown, in its state as [`super::outcome`] has it.
+pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
+    let (mut void_reason, mut withdrawn) = (None, None);
+    match &approval.state {
+        ApprovalState::Void { reason } => void_reason = Some(reason.clone()),
+        ApprovalState::Withdrawn { by, reason, at } => {
+            withdrawn = Some(WithdrawalView { by: by.clone(), reason: reason.clone(), at: *at });
+        }
         ApprovalState::Pending
         | ApprovalState::Approved
         | ApprovalState::Denied
         | ApprovalState::Expired
-        | ApprovalState::Consumed { .. } => None,
-    };
+        | ApprovalState::Consumed { .. } => {}
+    }
     ApprovalView {
         approval_id: approval.approval_id.clone(),
-        state: approval.state.name().to_owned(),
+        state: state.to_owned(),
         void_reason,
+        withdrawn,
         call_id: approval.call_id.clone(),
         capability_id: approval.capability.clone(),
         principal_chain: approval.chain.clone(),

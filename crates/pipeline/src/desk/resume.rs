@@ -122,6 +122,7 @@ async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting,
         ApprovalState::Pending => return Ok(Waiting::NotYet),
         ApprovalState::Denied
         | ApprovalState::Expired
+        | ApprovalState::Withdrawn { .. }
         | ApprovalState::Void { .. }
         | ApprovalState::Consumed { .. } => return Ok(Waiting::Over(Some(Box::new(approval)))),
     }

@@ -6,17 +6,21 @@
 use serde_json::Value;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    record::{EffectRecord, EffectState},
+};
 use placet_policy::review::ReviewAction;
 use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::ApprovalId};
 
 use super::{
     asker::{self, Capacity},
     decide::vote_of,
-    guest, masking, people, watch,
+    freezes, guest, masking, outcome, people, watch,
 };
 use crate::{
     context::{Context, ledger_refusal},
+    operator,
     views::{
         ApprovalDetail,
         desk::{NextEscalation, OutcomeView, ReviewStanding},
@@ -47,9 +51,21 @@ pub(crate) async fn show(
     proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
     // What came into the run's context since is what it went back to them for.
     proposal.evidence.taint.extend(&approval.taint);
-    let outcome = outcome_of(context, &approval, &proposal.evidence.preview).await?;
+    let record = context.ledger.store().effect(approval.record_id).await;
+    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+    // The key may have been taken by a later call since.
+    let record = record.filter(|record| record.call_id == approval.call_id);
+    let state = outcome::of(&approval, record.as_ref());
+    let outcome = match record {
+        Some(record) => {
+            let may_resolve = operator::must_be_operator(context, caller).is_ok();
+            let preview = &proposal.evidence.preview;
+            Some(outcome_of(context, (&approval, &record), preview, may_resolve).await)
+        }
+        None => None,
+    };
     Ok(ApprovalDetail {
-        approval: people::view_of(&approval),
+        approval: people::view_of(&approval, state),
         proposal: Some(proposal),
         part: None,
         standing,
@@ -61,16 +77,10 @@ pub(crate) async fn show(
 /// not shown of the arguments is not shown in the result either, also once the tool is another one, or gone.
 async fn outcome_of(
     context: &Context,
-    approval: &ApprovalRecord,
+    (approval, record): (&ApprovalRecord, &EffectRecord),
     preview: &Value,
-) -> Result<Option<OutcomeView>, Refusal> {
-    let store = context.ledger.store();
-    let record = store.effect(approval.record_id).await;
-    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
-    // The key may have been taken by a later call since.
-    let Some(record) = record.filter(|record| record.call_id == approval.call_id) else {
-        return Ok(None);
-    };
+    may_resolve: bool,
+) -> OutcomeView {
     if record.state.is_open() || watch::is_for_the_time_being(&record.state) {
         // Whoever looks at it is told what becomes of it, wherever it runs.
         context.desk.watch.begin(approval, !record.state.is_open());
@@ -78,8 +88,8 @@ async fn outcome_of(
     let mut output = None;
     if let Some(digest) = record.state.result() {
         // What retention has deleted is not shown any more; nor is a result of which nobody can tell what in it is masked.
-        let kept = context.ledger.result(&record, digest).await.ok();
-        let parked = context.ledger.parked(&record).await.ok();
+        let kept = context.ledger.result(record, digest).await.ok();
+        let parked = context.ledger.parked(record).await.ok();
         output = kept.zip(parked).map(|(result, parked)| {
             let mut shown = result.output;
             let args = Value::Object(parked.envelope.args);
@@ -88,12 +98,14 @@ async fn outcome_of(
         });
         output = output.filter(|output| !output.is_null());
     }
-    Ok(Some(OutcomeView {
+    OutcomeView {
+        record_id: record.record_id,
         state: record.state.name().to_owned(),
         code: record.state.code(),
         output,
         updated_at: record.updated_at,
-    }))
+        may_resolve: may_resolve && matches!(record.state, EffectState::Indeterminate { .. }),
+    }
 }
 
 /// What the caller may do with an approval, as policy sees it now.
@@ -111,11 +123,14 @@ pub(crate) fn standing_of(
     let approves = may(ReviewAction::Approve);
     let is_guest = guest::is_guest(caller, approval);
     let fresh = asker::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
+    let freezes = if over { Vec::new() } else { freezes::of(context, caller, approval) };
     let why_not = approves.is_none().then(|| why_not(context, caller, (approval, now)));
     ReviewStanding {
         may_approve: approves.is_some(),
         may_deny: may(ReviewAction::Deny).is_some(),
         may_edit: may(ReviewAction::Edit).is_some(),
+        may_withdraw: matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved)
+            && asker::may_withdraw(context, caller, approval).is_ok(),
         needs_fresh_auth: approves.is_none()
             && fresh
             && is_ready_but_stale(context, caller, approval),
@@ -123,6 +138,7 @@ pub(crate) fn standing_of(
         stands_for: approves.as_ref().and_then(|capacity| capacity.stands_for.clone()),
         // Whether others still have to agree is the asking tenant's own.
         completes: !is_guest
+            && !freezes.iter().any(|freeze| freeze.after_asking)
             && approves
                 .as_ref()
                 .is_some_and(|capacity| completes((caller, capacity), approval, now)),
@@ -132,6 +148,7 @@ pub(crate) fn standing_of(
         } else {
             next_escalation(approval)
         },
+        freezes,
         grantable: approves.is_some() && !is_guest && !approval.requirement.once_only,
     }
 }

@@ -10,6 +10,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
+use super::outcome;
 use crate::context::Context;
 
 /// Among how many of the newest decided approvals of the operation is looked.
@@ -70,7 +71,7 @@ async fn similar_of(
     SimilarCall {
         approval_id: approval.approval_id.clone(),
         asked_at: approval.created_at,
-        state: approval.state.name().to_owned(),
+        state: outcome::of(approval, record.as_ref()).to_owned(),
         outcome: record.map(|record| record.state.name().to_owned()),
         decisions: approval.votes.iter().map(decision).collect(),
         same_request: approval.request_digest == request_digest,

@@ -12,9 +12,9 @@ use placet_types::{
 
 use super::Engine;
 use crate::{
-    desk::{acts, arrange, decide, edit, entries, events::DeskFeed, inbox, trail},
+    desk::{acts, arrange, decide, edit, entries, events::DeskFeed, inbox, trail, withdraw},
     views::{
-        ApprovalView,
+        ApprovalView, WithdrawalRequest,
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -48,6 +48,19 @@ impl Engine {
         request: EditRequest,
     ) -> Result<ApprovalView, Refusal> {
         edit::edit(&self.context, caller, id, request).await
+    }
+
+    /// Withdraws a held call, so that it ends and does not run.
+    ///
+    /// # Errors
+    /// [`Refusal`] when policy does not let the caller, or the call was sent or has ended.
+    pub async fn withdraw(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: WithdrawalRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        withdraw::withdraw(&self.context, caller, id, request).await
     }
 
     /// Takes one decision on several approvals of the same kind; each is decided and recorded by itself.

@@ -234,6 +234,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
         ApprovalState::Void { .. } => recorded::void(),
         ApprovalState::Expired => recorded::denied(ErrorCode::ApprovalExpired),
         ApprovalState::Denied => recorded::denied(ErrorCode::ApprovalDenied),
+        ApprovalState::Withdrawn { .. } => recorded::denied(ErrorCode::ApprovalWithdrawn),
         ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
             recorded::expired("approved", None)
         }

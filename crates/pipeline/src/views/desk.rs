@@ -15,7 +15,7 @@ use placet_types::{
     desk::{BreakGlass, DeskBody, Freeze, Handover, Revocation, pattern::ArgumentPattern},
     digest::Digest,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, DeskId, PrincipalId, ToolCallId},
+    ids::{ApprovalId, DeskId, PrincipalId, RecordId},
     mode::ApprovalMode,
     principal::TokenAudiences,
     taint::Taint,
@@ -24,8 +24,10 @@ use placet_types::{
 use super::ApprovalView;
 
 mod listing;
+mod news;
 
 pub use listing::{EntriesPage, EntriesQuery};
+pub use news::{DeskEvent, DeskEventKind, FreezeView};
 
 /// The most approvals on one page of the inbox.
 pub const INBOX_PAGE_MAX: usize = 200;
@@ -143,6 +145,9 @@ pub struct DeskLoad {
     pub decided_in_ms: Vec<u64>,
     /// Break-glass records that wait for their review.
     pub reviews_due: u32,
+    /// The freezes that are in force now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freezes: Vec<FreezeView>,
 }
 
 /// Whether the caller can decide on an approval, and what a decision would do.
@@ -154,6 +159,9 @@ pub struct ReviewStanding {
     pub may_deny: bool,
     /// Whether the caller may change the arguments.
     pub may_edit: bool,
+    /// Whether the caller may withdraw the call, so that it ends and does not run.
+    #[serde(default)]
+    pub may_withdraw: bool,
     /// Why not, in words, where the caller may not agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
@@ -162,7 +170,7 @@ pub struct ReviewStanding {
     pub stands_for: Option<PrincipalId>,
     /// Whether the caller would only have to sign in again.
     pub needs_fresh_auth: bool,
-    /// Whether one agreement of the caller lets the call run. Never of a guest: whether others still have to agree is the asking tenant's own.
+    /// Whether one agreement of the caller lets the call run. Not where a freeze came into force after people were asked; never of a guest: whether others still have to agree is the asking tenant's own.
     pub completes: bool,
     /// How far each group is.
     pub progress: Vec<GroupProgress>,
@@ -171,6 +179,9 @@ pub struct ReviewStanding {
     pub next_escalation: Option<NextEscalation>,
     /// Whether a standing grant could be proposed from it.
     pub grantable: bool,
+    /// The freezes that hold the call now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freezes: Vec<FreezeView>,
 }
 
 /// The next group that is asked.
@@ -185,7 +196,9 @@ pub struct NextEscalation {
 /// What became of the call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OutcomeView {
-    /// The state of its record.
+    /// Its record, which an operator names to resolve an outcome that is unknown.
+    pub record_id: RecordId,
+    /// The state of the record.
     pub state: String,
     /// The error code it ended with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -195,6 +208,9 @@ pub struct OutcomeView {
     pub output: Option<Value>,
     /// When the record last moved.
     pub updated_at: Timestamp,
+    /// Whether the outcome is unknown and the reader, an operator, may record what they found out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_resolve: bool,
 }
 
 /// Other arguments, as an approver sends them. The approver agrees by that to narrower ones, and does not decide on others.
@@ -433,55 +449,4 @@ pub struct TrailStep {
     pub digests: BTreeMap<String, Digest>,
     /// The hash of the entry, by which it can be proved.
     pub hash: String,
-}
-
-/// Something happened at the desk. Says what to look at again, never what is in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DeskEvent {
-    /// What.
-    pub kind: DeskEventKind,
-    /// To which approval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval_id: Option<ApprovalId>,
-    /// Of which call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call_id: Option<ToolCallId>,
-    /// Of which operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capability_id: Option<CapabilityId>,
-    /// To which entry of the desk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub desk_id: Option<DeskId>,
-    /// The groups it concerns.
-    pub groups: BTreeSet<ApproverGroup>,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// What happened at the desk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DeskEventKind {
-    /// People are asked.
-    Asked,
-    /// Somebody decided, and more have to.
-    Voted,
-    /// Somebody changed the arguments.
-    Edited,
-    /// Another group is asked.
-    Escalated,
-    /// Enough people agreed.
-    Approved,
-    /// People said no.
-    Denied,
-    /// Nobody agreed in time.
-    Expired,
-    /// What was approved is no longer what would run.
-    Void,
-    /// The call was sent.
-    Dispatched,
-    /// The call ended.
-    Settled,
-    /// An entry of the desk changed.
-    Entry,
 }

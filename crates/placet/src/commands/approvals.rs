@@ -19,6 +19,7 @@ mod show;
 mod together;
 mod trail;
 mod watch;
+mod withdraw;
 pub(super) mod words;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -70,6 +71,8 @@ enum Action {
     Deny(decide::Decide),
     /// Change the arguments of a held call; others decide anew, and on all but narrower ones only they.
     Edit(edit::Args),
+    /// Withdraw a held call, so that it ends and does not run.
+    Withdraw(withdraw::Args),
     /// Decide several of the same kind at once; each is recorded by itself.
     Together(together::Args),
     /// Follow what happens at the desk, a line for each event, until Ctrl-C.
@@ -101,6 +104,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::Approve(args) => decide::approve(client, args, json).await,
         Action::Deny(decide) => decide::run(client, decide, VoteChoice::Deny, json).await,
         Action::Edit(args) => edit::run(client, args, json).await,
+        Action::Withdraw(args) => withdraw::run(client, args, json).await,
         Action::Together(args) => together::run(client, args, json).await,
         Action::Watch => watch::run(client, json).await,
         Action::Trail { call } => trail::run(client, call, json).await,

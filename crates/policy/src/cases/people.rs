@@ -72,6 +72,8 @@ pub enum ReviewAct {
     Deny,
     /// Change the arguments.
     Edit,
+    /// Take the call back.
+    Withdraw,
 }
 
 /// A colleague who handed over.

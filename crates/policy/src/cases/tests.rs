@@ -49,6 +49,8 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
         "guest-decides",
         "guest-views",
         "view-approvals",
+        "requester-withdraws",
+        "owner-or-operator-withdraws",
         "desk-view",
         "break-glass-declare",
         "break-glass-confirm",

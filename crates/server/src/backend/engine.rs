@@ -18,7 +18,7 @@ use placet_pipeline::{
     ticket::Ticket,
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
-        RecordView, ResolutionRequest, ToolView,
+        RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -125,6 +125,15 @@ impl Backend for Engine {
         request: EditRequest,
     ) -> Result<ApprovalView, Refusal> {
         Self::edit(self, caller, id, request).await
+    }
+
+    async fn withdraw(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: WithdrawalRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        Self::withdraw(self, caller, id, request).await
     }
 
     async fn decide_together(

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use axum::{extract::State, response::Response};
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_pipeline::views::ApprovalDetail;
+use placet_pipeline::views::{ApprovalDetail, desk::FreezeView};
 use placet_types::{
     clock::Timestamp,
     ids::{ApprovalId, PrincipalId},
@@ -20,7 +20,7 @@ use super::{
     page::{Frame, Place, token},
     tree::{self, Preview},
     visitor::{PageId, PageQuery, Trouble, Visitor},
-    words::{self, Tone},
+    words::{self, Tense, Tone},
 };
 use crate::backend::Backend;
 
@@ -29,7 +29,9 @@ pub(super) use people::{decisions, line as vote_line, needs};
 
 mod evidence;
 mod identity;
+pub(super) mod outcome;
 mod people;
+pub(super) mod withdraw;
 
 /// What a page says before anything else.
 #[derive(Debug)]
@@ -47,17 +49,20 @@ pub(super) async fn show<B: Backend>(
     PageId(id): PageId<ApprovalId>,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
+    // Says what the reader did, and nothing of what became of the call: that is on the page, and changes with it.
     let done = match query.get("done") {
-        Some("approve") => Some("Your approval is recorded."),
-        Some("deny") => Some("Your denial is recorded."),
-        Some("edit") => Some("The arguments are changed."),
-        Some("fresh") => Some("You have signed in again. Now you can decide."),
+        Some("approve") => Some(("Your approval is recorded", "The state of the call is below.")),
+        Some("deny") => Some(("Your denial is recorded", "The state of the call is below.")),
+        Some("edit") => Some(("The arguments are changed", "Others decide on them now.")),
+        Some("withdraw") => Some(("The call is withdrawn", "It did not run.")),
+        Some("resolve") => Some(("The outcome is recorded", "It stands below, with your name.")),
+        Some("fresh") => Some(("You have signed in again", "Now you can decide.")),
         Some(_) | None => None,
     };
-    let notice = done.map(|text| Notice {
+    let notice = done.map(|(title, text)| Notice {
         status: StatusCode::OK,
-        class: "notice good",
-        title: "Done".to_owned(),
+        class: "notice note",
+        title: title.to_owned(),
         text: text.to_owned(),
     });
     page(&desk, &visitor, &id, (notice, "")).await
@@ -88,12 +93,13 @@ pub(super) async fn page<B: Backend>(
         div.split {
             div {
                 div #what data-live data-name="What will run" { (what(&detail)) }
-                div #why data-live data-name="Why it waits" { (why(&detail)) }
+                div #why data-live data-name="Why it was held" { (why(&detail)) }
             }
             div.side {
                 div #decide data-live { (form) }
                 div #people data-live data-name="Agreement" { (people::progress(&detail, now)) (people::votes(&detail, now)) }
-                div #outcome data-live data-name="Outcome" { (evidence::outcome(&detail, now)) }
+                div #outcome data-live data-name="Outcome" { (outcome::card(&detail, visitor, now)) }
+                div #withdrawal data-live { (withdraw::form(&detail, visitor)) }
             }
             div.below #further data-live { (evidence::further(&detail, now)) }
         }
@@ -106,8 +112,26 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let approval = &detail.approval;
     html! {
         h1 data-told { (approval.capability_id) " " (words::state(&approval.state)) }
+        (frozen(&detail.standing.freezes, now))
+        @if let Some(withdrawn) = &approval.withdrawn {
+            p.notice { "Withdrawn by " strong { (withdrawn.by) } " " (words::relative(withdrawn.at, now)) ". It did not run." }
+        }
         @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (visible(reason)) } }
         div.card { dl.facts { (facts(detail, now)) } }
+    }
+}
+
+/// The freezes that are in force, above what they hold.
+pub(super) fn frozen(freezes: &[FreezeView], now: Timestamp) -> Markup {
+    html! {
+        @for freeze in freezes {
+            p.notice.warn {
+                strong { "A freeze is in force" }
+                @if let Some(name) = &freeze.name { ": " (visible(name)) }
+                ". It ends " (words::relative(freeze.until, now)) " unless it is lifted before. Changes wait for those whom the policies ask in a freeze."
+                @if let Some(id) = &freeze.desk_id { " " a href={ "/entries/" (id) } { "Look at it" } }
+            }
+        }
     }
 }
 
@@ -131,8 +155,10 @@ pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         }
         @if let Some(proposal) = proposal { dt { "Where" } dd { (visible(&proposal.evidence.target)) } }
         dt { "Asked" } dd { (words::relative(approval.created_at, now)) " " span.small.soft { "(" (words::exact(approval.created_at)) ")" } }
-        dt { (if approval.state == "pending" { "Ends" } else { "Would have ended" }) }
-        dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
+        @if Tense::of(&approval.state) == Tense::Ahead {
+            dt { "Ends" }
+            dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
+        }
     }
 }
 
@@ -140,7 +166,14 @@ pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 fn what(detail: &ApprovalDetail) -> Markup {
     html! {
         section.card aria-labelledby="what-title" {
-            h2 #what-title { "What exactly will run" }
+            h2 #what-title {
+                (match Tense::of(&detail.approval.state) {
+                    Tense::Ahead => "What exactly will run",
+                    Tense::Now => "What runs",
+                    Tense::Past => "What ran",
+                    Tense::Never => "What would have run",
+                })
+            }
             (runs(detail))
         }
     }
@@ -209,7 +242,7 @@ fn masked_changes(places: &BTreeSet<String>) -> Markup {
 fn why(detail: &ApprovalDetail) -> Markup {
     html! {
         section.card aria-labelledby="why-title" {
-            h2 #why-title { "Why it waits for people" }
+            h2 #why-title { (if detail.approval.state == "pending" { "Why it waits for people" } else { "Why it was held" }) }
             (held(detail))
         }
     }
@@ -230,7 +263,7 @@ pub(super) fn held(detail: &ApprovalDetail) -> Markup {
                 li { (visible(&reason.reason)) " " span.small.soft { "(policy " (reason.policy) ")" } }
             }
         }
-        h3 { "What it needs" }
+        h3 { (if detail.approval.state == "pending" { "What it needs" } else { "What it needed" }) }
         ul.reasons { @for need in needed { li { (need) } } }
     }
 }
@@ -252,14 +285,15 @@ fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str)
     let may_decide = standing.may_approve || standing.may_deny;
     html! {
         section.card aria-labelledby="decide-title" {
-            h2 #decide-title { "Decide" }
+            h2 #decide-title { (if approval.state == "pending" { "Decide" } else { "Decided" }) }
             @if standing.needs_fresh_auth {
                 p.notice.note {
                     "This call wants somebody who has just proved who they are. "
                     a.button.yes href={ "/sign-in/start?fresh=1&to=" (path) "%3Fdone%3Dfresh" } { "Sign in again" }
                 }
             }
-            @if let Some(why_not) = &standing.why_not {
+            @if approval.state != "pending" { p { (words::end(&approval.state)) " There is nothing left to decide." } }
+            @else if let Some(why_not) = &standing.why_not {
                 p.notice { (words::mark(Tone::Plain, "you cannot approve")) " " (words::sentence(why_not)) }
             }
             @if may_decide {
@@ -278,8 +312,8 @@ fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str)
                     }
                 }
                 p.hint { "You decide on what this page shows, digest " (words::digest(&approval.digest)) ". Should it change meanwhile, nothing is decided." }
-            } @else if standing.why_not.is_none() {
-                p { (if approval.state == "pending" { "You were not asked about this call." } else { "This call does not wait any more." }) }
+            } @else if standing.why_not.is_none() && approval.state == "pending" {
+                p { "You were not asked about this call." }
             }
             @if standing.may_edit || standing.grantable {
                 p.row {

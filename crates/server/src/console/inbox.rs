@@ -4,13 +4,16 @@
 
 use axum::response::Response;
 use maud::{Markup, html};
-use placet_pipeline::views::desk::{InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
+use placet_pipeline::views::{
+    FINISHED,
+    desk::{InboxItem, InboxOrder, InboxQuery, InboxView, Whose},
+};
 use placet_types::{
     approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode, text::visible,
 };
 
 use super::{
-    Desk, charts,
+    Desk, call, charts,
     page::{Frame, Place, token},
     visitor::{PageQuery, Trouble, Visitor, encoded},
     words,
@@ -22,11 +25,16 @@ const PAGE: usize = 50;
 /// The longest text that is searched for.
 const SEARCH_BYTES_MAX: usize = 200;
 
-const STATES: [(&str, &str); 6] = [
+const STATES: [(&str, &str); 11] = [
     ("pending", "Waiting"),
-    ("consumed", "Approved and run"),
-    ("approved", "Approved, not run yet"),
+    ("approved", "Approved, not sent yet"),
+    (FINISHED, "All that are finished"),
+    ("running", "Running"),
+    ("succeeded", "Succeeded"),
+    ("failed", "Failed"),
+    ("unknown", "Outcome unknown"),
     ("denied", "Denied"),
+    ("withdrawn", "Withdrawn"),
     ("expired", "Expired"),
     ("void", "Void"),
 ];
@@ -133,7 +141,7 @@ pub(super) async fn show<B: Backend>(
     };
     let content = html! {
         h1 { (title) }
-        div #summary-part data-live[!wanted.has_ended()] { (summary(&wanted, &inbox)) }
+        div #summary-part data-live[!wanted.has_ended()] { (summary(&wanted, &inbox, now)) }
         (filters(&wanted, &inbox))
         form method="post" action="/together" {
             (token(visitor))
@@ -143,7 +151,7 @@ pub(super) async fn show<B: Backend>(
     Ok(Frame { title, place, now }.page(visitor, &content))
 }
 
-fn summary(wanted: &Wanted, inbox: &InboxView) -> Markup {
+fn summary(wanted: &Wanted, inbox: &InboxView, now: Timestamp) -> Markup {
     html! {
         p #summary.lede {
             @if wanted.has_ended() { "Listed by when they were asked for; this list does not change by itself." }
@@ -153,6 +161,7 @@ fn summary(wanted: &Wanted, inbox: &InboxView) -> Markup {
                 "."
             } @else { (words::count(total_of(inbox), "call", "calls")) " in this state." }
         }
+        @if wanted.is_waiting() { (call::frozen(&inbox.load.freezes, now)) }
         @if inbox.load.reviews_due > 0 {
             p.notice.warn {
                 (inbox.load.reviews_due) " break-glass "

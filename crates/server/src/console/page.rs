@@ -28,7 +28,7 @@ pub(super) enum Place {
 
 const PLACES: [(Place, &str, &str); 9] = [
     (Place::Inbox, "/", "Inbox"),
-    (Place::Finished, "/?state=consumed&order=newest", "Finished"),
+    (Place::Finished, "/?state=finished&order=newest", "Finished"),
     (Place::Load, "/load", "Load"),
     (Place::Report, "/report", "Report"),
     (Place::Grants, "/grants", "Grants"),

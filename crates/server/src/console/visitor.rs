@@ -174,7 +174,10 @@ fn page_of<'a>(method: &Method, uri: &'a Uri) -> &'a str {
     if *method == Method::GET {
         return uri.path_and_query().map_or("/", |path| path.as_str());
     }
-    match uri.path().strip_suffix("/decision").unwrap_or(uri.path()) {
+    let path = uri.path();
+    let page =
+        ["/decision", "/outcome", "/withdrawal"].iter().find_map(|act| path.strip_suffix(act));
+    match page.unwrap_or(path) {
         "/together" => "/",
         page => page,
     }

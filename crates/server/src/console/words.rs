@@ -104,9 +104,14 @@ pub(super) const fn mode_hint(mode: ApprovalMode) -> &'static str {
 pub(super) fn state(name: &str) -> Markup {
     let (tone, word) = match name {
         "pending" => (Tone::Note, "waits"),
-        "approved" => (Tone::Good, "approved"),
-        "consumed" => (Tone::Good, "approved and run"),
+        "approved" => (Tone::Note, "approved, not sent yet"),
+        "running" => (Tone::Note, "running"),
+        "succeeded" => (Tone::Good, "succeeded"),
+        "failed" => (Tone::Bad, "failed"),
+        "unknown" => (Tone::Warn, "outcome unknown"),
+        "sent" => (Tone::Plain, "was sent"),
         "denied" => (Tone::Bad, "denied"),
+        "withdrawn" => (Tone::Plain, "withdrawn"),
         "expired" => (Tone::Warn, "expired"),
         "void" => (Tone::Warn, "void"),
         "active" => (Tone::Good, "in force"),
@@ -118,6 +123,47 @@ pub(super) fn state(name: &str) -> Markup {
         other => (Tone::Plain, other),
     };
     mark(tone, word)
+}
+
+/// In which tense a page speaks of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tense {
+    /// It waits, or is approved and will be sent.
+    Ahead,
+    /// It is being made.
+    Now,
+    /// It was made.
+    Past,
+    /// It was not made and will not be.
+    Never,
+}
+
+impl Tense {
+    /// The tense of a call in this state.
+    pub(super) fn of(state: &str) -> Self {
+        match state {
+            "pending" | "approved" => Self::Ahead,
+            "running" => Self::Now,
+            "denied" | "withdrawn" | "expired" | "void" => Self::Never,
+            _ => Self::Past,
+        }
+    }
+}
+
+/// What a call that is not decided on any more came to, as a sentence.
+pub(super) fn end(name: &str) -> &'static str {
+    match name {
+        "approved" => "It is approved, and was not sent yet.",
+        "running" => "It is approved and runs now.",
+        "succeeded" => "It ran and succeeded.",
+        "failed" => "It was approved and sent, and it failed.",
+        "unknown" => "It was approved and sent. Nobody knows whether it took effect.",
+        "denied" => "It was denied and did not run.",
+        "withdrawn" => "It was withdrawn and did not run.",
+        "expired" => "Nobody decided in time. It did not run.",
+        "void" => "The approval became void. It did not run.",
+        _ => "It was approved and sent.",
+    }
 }
 
 /// A time as it is, for machines and for those who want it exactly.

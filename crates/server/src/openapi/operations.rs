@@ -38,7 +38,7 @@ use crate::{
     operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
     query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
-    routes::{approvals::STATES, report::MS_MAX},
+    routes::{approvals::states, report::MS_MAX},
 };
 
 /// The method as the document writes it.
@@ -55,6 +55,7 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::GetTrail => desk::get_trail(),
         Operation::ReadInbox => desk::read_inbox(),
         Operation::EditApproval => desk::edit_approval(),
+        Operation::WithdrawApproval => desk::withdraw_approval(),
         Operation::DecideTogether => desk::decide_together(),
         Operation::ListDesk => desk::list(),
         Operation::ArrangeAtDesk => desk::arrange(),
@@ -68,7 +69,7 @@ pub(super) fn describe(operation: Operation) -> Description {
                 .parameter(query(
                     "state",
                     "Only those in this state",
-                    json!({ "type": "string", "enum": STATES }),
+                    json!({ "type": "string", "enum": states() }),
                 ))
                 .response("200", ok::<ApprovalList>("A page of approvals"))
         }

@@ -17,7 +17,7 @@ use placet_pipeline::{
     submission::Submission,
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
-        ResolutionRequest,
+        ResolutionRequest, WithdrawalRequest,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView,
             TogetherRequest, TogetherView,
@@ -76,6 +76,7 @@ pub(super) fn components() -> Components {
 fn name_of_the_desk(generator: &mut SchemaGenerator) {
     name::<InboxView>(generator);
     name::<EditRequest>(generator);
+    name::<WithdrawalRequest>(generator);
     name::<TogetherRequest>(generator);
     name::<TogetherView>(generator);
     name::<DeskList>(generator);

@@ -5,7 +5,7 @@
 use axum::{extract::State, response::Response};
 
 use placet_pipeline::views::{
-    DecisionRequest,
+    APPROVAL_STATES, DecisionRequest, FINISHED, WithdrawalRequest,
     desk::{EditRequest, TogetherRequest},
 };
 use placet_types::ids::ApprovalId;
@@ -22,9 +22,10 @@ use crate::{
     routes::{checked_state, next_after},
 };
 
-/// The states an approval can be in.
-pub(crate) const STATES: [&str; 6] =
-    ["pending", "approved", "denied", "expired", "void", "consumed"];
+/// The states that a list takes: those that an approval can be in, and all that are finished.
+pub(crate) fn states() -> Vec<&'static str> {
+    APPROVAL_STATES.into_iter().chain([FINISHED]).collect()
+}
 
 /// `GET /v1/approvals`.
 pub(crate) async fn list<B: Backend>(
@@ -32,7 +33,7 @@ pub(crate) async fn list<B: Backend>(
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let state = checked_state(params.text("state"), &STATES)?;
+    let state = checked_state(params.text("state"), &states())?;
     let page = Page { state, after: params.id("after")?, limit: params.limit()? };
     params.finish()?;
     let approvals = door.read(door.backend.approvals(&caller, &page)).await?;
@@ -76,6 +77,20 @@ pub(crate) async fn edit<B: Backend>(
     params.finish()?;
     let backend = door.backend.clone();
     let approval = door.write(async move { backend.edit(&caller, &id, request).await }).await?;
+    Ok(answer::json(&approval))
+}
+
+/// `POST /v1/approvals/{id}/withdrawal`: the call ends and does not run.
+pub(crate) async fn withdraw<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ApprovalId>,
+    params: Params,
+    StrictJson(request): StrictJson<WithdrawalRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let approval = door.write(async move { backend.withdraw(&caller, &id, request).await }).await?;
     Ok(answer::json(&approval))
 }
 

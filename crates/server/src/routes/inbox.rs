@@ -14,7 +14,7 @@ use crate::{
     problem::Failure,
     query::Params,
     request::Caller,
-    routes::{approvals::STATES, checked_state},
+    routes::{approvals::states, checked_state},
 };
 
 /// Whose approvals there can be asked for.
@@ -53,7 +53,7 @@ fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
     let offset = params.number("offset", 0..=OFFSET_MAX, 0)?;
     Ok(InboxQuery {
         whose: params.one_of("whose", &WHOSE)?.unwrap_or_default(),
-        state: checked_state(params.text("state"), &STATES)?,
+        state: checked_state(params.text("state"), &states())?,
         mode: params.one_of("mode", &modes)?,
         group: params.id("group")?,
         search,

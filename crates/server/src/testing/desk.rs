@@ -76,6 +76,7 @@ impl FakeDesk {
                 waiting_by_age: [3, 2, 1, 0, 4],
                 waiting_by_group: BTreeMap::from([("owners".parse().unwrap(), 10)]),
                 decided_in_ms: vec![30_000, 400_000, 5_000_000],
+                freezes: Vec::new(),
                 reviews_due: 1,
             },
         }

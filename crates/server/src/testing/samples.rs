@@ -147,6 +147,7 @@ pub(super) fn approval() -> ApprovalView {
         approval_id: APPROVAL.parse().unwrap(),
         state: "pending".to_owned(),
         void_reason: None,
+        withdrawn: None,
         call_id: call_id(),
         capability_id: "files/delete".parse().unwrap(),
         principal_chain: chain(),

@@ -19,9 +19,10 @@ fn path(operation: Operation) -> String {
         | Operation::FollowCall
         | Operation::GetTrail
         | Operation::GetReceipt => CALL.to_owned(),
-        Operation::GetApproval | Operation::DecideApproval | Operation::EditApproval => {
-            APPROVAL.to_owned()
-        }
+        Operation::GetApproval
+        | Operation::DecideApproval
+        | Operation::EditApproval
+        | Operation::WithdrawApproval => APPROVAL.to_owned(),
         Operation::GetDeskEntry | Operation::ActOnDeskEntry => "grant".to_owned(),
         Operation::GetRecord | Operation::ResolveRecord | Operation::RearmRecord => {
             record_id().to_string()
@@ -65,6 +66,7 @@ fn body(operation: Operation) -> Option<Value> {
         Operation::EditApproval => Some(
             json!({ "args": { "path": "a" }, "reason": "less", "digest": Digest::of(b"shown") }),
         ),
+        Operation::WithdrawApproval => Some(json!({ "reason": "not wanted any more" })),
         Operation::DecideTogether => Some(json!({
             "decision": "deny", "reason": "seen",
             "approvals": [{ "approval_id": APPROVAL, "digest": Digest::of(b"shown") }],
@@ -171,7 +173,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 135);
+    assert_eq!(checked, 140);
     assert!(is_untouched(&door));
 }
 
@@ -218,6 +220,7 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::GetApproval
             | Operation::DecideApproval
             | Operation::EditApproval
+            | Operation::WithdrawApproval
             | Operation::DecideTogether
             | Operation::ArrangeAtDesk
             | Operation::GetDeskEntry

@@ -64,8 +64,15 @@ const EFFECT_STATES: [(&str, u8); 11] = [
 ];
 
 /// The states of an approval by name, with their code in keys. Codes are for ever.
-const APPROVAL_STATES: [(&str, u8); 6] =
-    [("pending", 0), ("approved", 1), ("denied", 2), ("expired", 3), ("void", 4), ("consumed", 5)];
+const APPROVAL_STATES: [(&str, u8); 7] = [
+    ("pending", 0),
+    ("approved", 1),
+    ("denied", 2),
+    ("expired", 3),
+    ("void", 4),
+    ("consumed", 5),
+    ("withdrawn", 6),
+];
 
 /// States that recovery looks at ([`EffectState::is_open`]) and that become durable.
 const OPEN_STATES: [&str; 5] = ["claimed", "pending_approval", "approved", "dispatched", "rearmed"];
@@ -100,6 +107,7 @@ pub(super) fn approval_code(state: &ApprovalState) -> u8 {
         ApprovalState::Expired => 3,
         ApprovalState::Void { .. } => 4,
         ApprovalState::Consumed { .. } => 5,
+        ApprovalState::Withdrawn { .. } => 6,
     }
 }
 

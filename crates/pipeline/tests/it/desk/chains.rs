@@ -38,7 +38,7 @@ async fn repeated(world: &World, prior: &[&str]) -> usize {
 async fn whoever_was_approved_brings_fresh_authority_and_the_call_runs() {
     let (world, asked) = waiting(&["desk"]).await;
     assert_eq!(repeated(&world, &["desk"]).await, 1);
-    assert_eq!(world.seen("eve", &asked).await.approval.state, "consumed");
+    assert_eq!(world.seen("eve", &asked).await.approval.state, "succeeded");
 }
 
 /// The key is the same, for it is the same agent and user; what people agreed to was asked for by another way.

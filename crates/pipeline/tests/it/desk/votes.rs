@@ -51,7 +51,7 @@ async fn who_cannot_decide_is_told_why_in_words() {
     let twice = world.vote("ben", &asked, VoteChoice::Deny).await.unwrap_err();
     assert!(twice.message.contains("decided on this approval already"), "{twice:?}");
     world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
-    world.stands(&asked, "consumed").await;
+    world.stands(&asked, "succeeded").await;
     assert!(why("fia").await.contains("consumed already"));
     let late = world.vote("fia", &asked, VoteChoice::Approve).await.unwrap_err();
     assert!(late.message.contains("changes nothing"), "{late:?}");
@@ -205,7 +205,7 @@ async fn what_people_decided_before_is_in_the_evidence() {
         .map(|one| (one.state.as_str(), one.outcome.as_deref(), one.same_request))
         .collect();
     let denied = ("denied", Some("denied"), false);
-    assert_eq!(similar, [denied, ("consumed", Some("succeeded"), true)]);
+    assert_eq!(similar, [denied, ("succeeded", Some("succeeded"), true)]);
     assert_eq!(evidence.similar[1].decisions[0].approver.as_str(), "ben");
 }
 

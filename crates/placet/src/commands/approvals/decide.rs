@@ -94,14 +94,12 @@ pub(super) async fn approve(client: &Client, args: &Approve, json: bool) -> Outc
 
 /// How the command ends once the call has, as `placet call` would; nothing while it may still run.
 fn ended(detail: &ApprovalDetail) -> Option<Exit> {
-    let state = detail.outcome.as_ref().map(|outcome| outcome.state.as_str());
-    match state {
-        Some("succeeded") => Some(Exit::Ok),
-        Some("failed_final" | "failed_retriable") => Some(Exit::Findings),
-        Some("indeterminate") => Some(Exit::Unknown),
-        Some("denied") => Some(Exit::Refused),
-        _ => matches!(detail.approval.state.as_str(), "denied" | "expired" | "void")
-            .then_some(Exit::Refused),
+    match detail.approval.state.as_str() {
+        "succeeded" => Some(Exit::Ok),
+        "failed" => Some(Exit::Findings),
+        "unknown" => Some(Exit::Unknown),
+        "denied" | "withdrawn" | "expired" | "void" => Some(Exit::Refused),
+        _ => None,
     }
 }
 
@@ -110,7 +108,7 @@ pub(super) fn recorded(approval: &ApprovalView) -> String {
     format!(
         "recorded; {} is now {} ({})",
         approval.approval_id,
-        approval.state,
+        words::state(&approval.state),
         words::votes_so_far(approval)
     )
 }

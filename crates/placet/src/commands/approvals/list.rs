@@ -3,7 +3,10 @@
 //! Owns the filters and the table.
 
 use clap::Args as ClapArgs;
-use placet_pipeline::views::desk::{InboxItem, InboxView};
+use placet_pipeline::views::{
+    APPROVAL_STATES, FINISHED,
+    desk::{InboxItem, InboxView},
+};
 use placet_types::{approval::ApproverGroup, ids::ApprovalId, mode::ApprovalMode};
 
 use super::words;
@@ -14,8 +17,8 @@ use crate::{
     output,
 };
 
-/// The states of approvals.
-const STATES: [&str; 6] = ["pending", "approved", "denied", "expired", "void", "consumed"];
+/// The lists that together hold all approvals.
+const ALL: [&str; 3] = ["pending", "approved", FINISHED];
 /// How many are asked for at a time.
 const PAGE: usize = 200;
 /// Enough for a person to read; the list says where to go on.
@@ -31,7 +34,8 @@ const ASKED_MAX: usize = 20;
     placet approvals list --state denied --search dev-agent --json\n  \
     placet approvals list --group approvers --state all")]
 pub(super) struct Args {
-    /// Only those in this state: pending, approved, denied, expired, void, consumed, or all.
+    /// Only those in this state: pending, approved, running, succeeded, failed, unknown, denied, withdrawn, expired, void; finished is all
+    /// but the first two; or all.
     #[arg(long, default_value = "pending")]
     state: String,
     /// Only those you can decide.
@@ -100,12 +104,12 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
 /// The states that a word stands for.
 fn states(word: &str) -> Result<Vec<&'static str>, Failure> {
     if word == "all" {
-        return Ok(STATES.to_vec());
+        return Ok(ALL.to_vec());
     }
-    let known = STATES.into_iter().find(|state| *state == word);
+    let known = APPROVAL_STATES.into_iter().chain([FINISHED]).find(|state| *state == word);
     known.map(|state| vec![state]).ok_or_else(|| {
         Failure::usage(format!("`{word}` is no state of an approval"))
-            .try_this(format!("--state {}, or all", STATES.join(", ")))
+            .try_this(format!("--state {}, {FINISHED}, or all", APPROVAL_STATES.join(", ")))
     })
 }
 
@@ -119,7 +123,8 @@ fn may_go_on(state: &str, after: Option<&ApprovalId>) -> Result<(), Failure> {
     if after.is_none() || has_ended(state) {
         return Ok(());
     }
-    let ended: Vec<&str> = STATES.into_iter().filter(|state| has_ended(state)).collect();
+    let ended: Vec<&str> =
+        APPROVAL_STATES.into_iter().chain([FINISHED]).filter(|state| has_ended(state)).collect();
     Err(Failure::usage(format!(
         "`--after` goes on with one state of what has ended, not with `{state}`"
     ))
@@ -178,7 +183,7 @@ fn row(item: &InboxItem) -> [String; 9] {
     [
         if item.mine { "*" } else { "" }.to_owned(),
         approval.approval_id.to_string(),
-        format!("{}{edited}", approval.state),
+        format!("{}{edited}", words::state(&approval.state)),
         approval.capability_id.tool_name(),
         words::chain(&approval.principal_chain),
         words::progress(&item.progress),
@@ -192,7 +197,7 @@ fn row(item: &InboxItem) -> [String; 9] {
 mod tests {
     use clap::Parser;
 
-    use super::{Args, STATES, may_go_on, states};
+    use super::{ALL, Args, may_go_on, states};
     use crate::failure::{Exit, Failure};
 
     #[derive(Parser)]
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_list_goes_on_only_with_one_state_that_has_ended() {
-        for state in ["denied", "expired", "void", "consumed"] {
+        for state in ["denied", "failed", "unknown", "finished"] {
             checked(&["--state", state, "--after", "apr_1"]).unwrap();
         }
         for line in [&["--state", "pending"], &["--state", "approved"], &["--state", "all"]] {
@@ -223,11 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_one_of_six_or_all() {
+    fn a_state_is_a_known_one_or_all() {
         assert_eq!(states("denied").unwrap(), ["denied"]);
-        assert_eq!(states("all").unwrap(), STATES);
+        assert_eq!(states("all").unwrap(), ALL);
         let failure = states("open").unwrap_err();
         assert_eq!(failure.exit(), Exit::Usage);
-        assert!(failure.to_string().contains("consumed, or all"), "{failure}");
+        assert!(failure.to_string().contains("finished, or all"), "{failure}");
     }
 }

@@ -54,22 +54,43 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
     }
     lines.extend(quoted(detail));
     lines.extend(standing(detail));
-    if detail.outcome.is_some() {
+    lines.extend(withdrawn(detail));
+    if detail.approval.state != "pending" && detail.outcome.is_some() {
         lines.push(outcome(detail));
     }
     lines.push(format!("  digest    {}", detail.approval.digest));
     lines.join("\n")
 }
 
-/// What became of the call, and where it has no record how its approval stands.
+/// Who withdrew the call, or that the reader may.
+fn withdrawn(detail: &ApprovalDetail) -> Vec<String> {
+    if let Some(withdrawn) = &detail.approval.withdrawn {
+        let mut lines = vec![format!("  withdrawn by {} at {}", withdrawn.by, withdrawn.at)];
+        let whose = format!("{} withdrew it, because", withdrawn.by);
+        lines.extend(quotation::lines(&whose, &withdrawn.reason));
+        return lines;
+    }
+    let line = "  you       may withdraw it (`placet approvals withdraw`)";
+    detail.standing.may_withdraw.then(|| line.to_owned()).into_iter().collect()
+}
+
+/// What became of the call, and who has to do something about it. Without a record it is how its approval stands.
 pub(super) fn outcome(detail: &ApprovalDetail) -> String {
+    let state = detail.approval.state.as_str();
     let Some(outcome) = &detail.outcome else {
-        return format!("  approval  {}, the call has not run", detail.approval.state);
+        return format!("  approval  {}, the call has not run", words::state(state));
     };
     let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
-    let line = format!("  outcome   {}{code}, at {}", outcome.state, outcome.updated_at);
-    let output = outcome.output.as_ref().map(|output| format!("\n{output:#}"));
-    line + &output.unwrap_or_default()
+    let mut lines =
+        vec![format!("  outcome   {}{code}, at {}", words::state(state), outcome.updated_at)];
+    if state == "unknown" {
+        lines.push(format!(
+            "  to do     an operator finds out whether it took effect: `placet ledger resolve {}`",
+            outcome.record_id
+        ));
+    }
+    lines.extend(outcome.output.as_ref().map(|output| format!("{output:#}")));
+    lines.join("\n")
 }
 
 /// Who wants what, where to and with what.
@@ -176,6 +197,10 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         let token = vote.with_token();
         format!("  {word:<9} {}{of}{instead} at {}{token}{gone}", vote.approver, vote.at)
     }));
+    lines.extend(standing.freezes.iter().map(|freeze| {
+        let name = freeze.name.as_deref().map(|name| format!(" ({})", visible(name)));
+        format!("  freeze    in force until {}{}", freeze.until, name.unwrap_or_default())
+    }));
     lines.push(format!("  so far    {}", words::progress(&standing.progress)));
     if let Some(next) = &standing.next_escalation {
         lines.push(format!(
@@ -187,12 +212,13 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
     }
     let void =
         approval.void_reason.as_ref().map(|why| format!(" ({})", visible(why))).unwrap_or_default();
-    lines.push(format!(
-        "  state     {}{void}, ends {} ({})",
-        approval.state,
-        approval.expires_at,
-        words::from_now(approval.expires_at)
-    ));
+    let state = words::state(&approval.state);
+    lines.push(if matches!(approval.state.as_str(), "pending" | "approved") {
+        let (at, left) = (approval.expires_at, words::from_now(approval.expires_at));
+        format!("  state     {state}, ends {at} ({left})")
+    } else {
+        format!("  state     {state}{void}")
+    });
     lines
 }
 
@@ -269,7 +295,6 @@ pub(super) fn authorship(authors: &BTreeSet<PrincipalId>) -> Option<String> {
 fn earlier(similar: &[SimilarCall]) -> Vec<String> {
     let told = similar.iter().map(|earlier| {
         let same = if earlier.same_request { ", the very same request" } else { "" };
-        let outcome = earlier.outcome.as_ref().map(|how| format!(", {how}")).unwrap_or_default();
         let said = earlier.decisions.iter();
         let said: Vec<String> = said
             .map(|decision| {
@@ -280,8 +305,10 @@ fn earlier(similar: &[SimilarCall]) -> Vec<String> {
             .collect();
         let said = if said.is_empty() { "nobody decided".to_owned() } else { said.join(", ") };
         format!(
-            "  earlier   {} at {}: {}{outcome}; {said}{same}",
-            earlier.approval_id, earlier.asked_at, earlier.state
+            "  earlier   {} at {}: {}; {said}{same}",
+            earlier.approval_id,
+            earlier.asked_at,
+            words::state(&earlier.state)
         )
     });
     told.collect()
@@ -294,6 +321,7 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
         return Vec::new();
     }
     let mut said = Vec::new();
+    let is_frozen_since = standing.freezes.iter().any(|freeze| freeze.after_asking);
     if let Some(colleague) = &standing.stands_for {
         said.push(format!("you decide for {colleague}, and the record names both"));
     }
@@ -307,6 +335,11 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
             "your yes counts for {}; who else has to agree is known to {} alone",
             part.asked_of, part.asked_by
         ));
+    } else if standing.may_approve && is_frozen_since {
+        said.push(
+            "your yes counts, and the call may still wait for others: a freeze came into force after people were asked, and the policies decide once more"
+                .to_owned(),
+        );
     } else if standing.may_approve {
         said.push("your yes counts; it runs when the others have agreed too".to_owned());
     } else if standing.needs_fresh_auth {

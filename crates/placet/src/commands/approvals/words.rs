@@ -38,6 +38,16 @@ pub(super) fn progress(groups: &[GroupProgress]) -> String {
     groups.collect::<Vec<_>>().join(", ")
 }
 
+/// The state of an approval in words.
+pub(super) fn state(name: &str) -> &str {
+    match name {
+        "approved" => "approved, not sent yet",
+        "unknown" => "outcome unknown",
+        "sent" => "was sent",
+        other => other,
+    }
+}
+
 /// A choice as a person says it.
 pub(super) const fn choice(choice: VoteChoice) -> &'static str {
     match choice {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     manage::{EntryFacts, Management},
-    review::{Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer},
+    review::{Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal},
 };
 
 impl Runner<'_> {
@@ -56,6 +56,13 @@ impl Runner<'_> {
             ReviewAct::Approve => decided(ReviewAction::Approve),
             ReviewAct::Deny => decided(ReviewAction::Deny),
             ReviewAct::Edit => decided(ReviewAction::Edit),
+            ReviewAct::Withdraw => self.snapshot.may_withdraw(&Withdrawal {
+                by: reviewer,
+                is_requester: person == chain.actor,
+                request,
+                authenticated_at: ago(case.authenticated_ago_ms),
+                now: NOW,
+            }),
         };
         outcome(&case.name, case.expect, case.policies.as_ref(), answer)
     }

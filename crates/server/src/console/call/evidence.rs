@@ -1,4 +1,4 @@
-//! What else approvers are shown: what the agent refers to, earlier calls, what it uses up, digests; and what became of the call.
+//! What else approvers are shown: what the agent refers to, earlier calls, what it uses up, digests.
 //!
 //! Owns these parts of the page.
 
@@ -14,7 +14,7 @@ use placet_types::{
     taint::Taint,
 };
 
-use crate::console::{tree, words};
+use crate::console::words;
 
 /// Earlier calls, the run, the credential and the digests.
 pub(super) fn further(detail: &ApprovalDetail, now: Timestamp) -> Markup {
@@ -62,7 +62,6 @@ fn similar(calls: &[SimilarCall], now: Timestamp) -> Markup {
                         li {
                             a href={ "/approvals/" (call.approval_id) } { (words::minute(call.asked_at)) } " "
                             (words::state(&call.state))
-                            @if let Some(outcome) = call.outcome.as_ref().filter(|outcome| !outcome.eq_ignore_ascii_case(&call.state)) { " " span.small.soft { "ended as “" (words::spaced(outcome).to_lowercase()) "”" } }
                             @if call.same_request { " " (words::mark(words::Tone::Note, "the very same request")) }
                             @if !call.decisions.is_empty() {
                                 br;
@@ -148,26 +147,6 @@ fn digests(detail: &ApprovalDetail) -> Markup {
                 @for (name, digest) in rows { dt { (name) } dd { code { (digest) } } }
                 @if let Some(proposal) = &detail.proposal { dt { "Trace" } dd { code { (proposal.call.trace_id) } } }
                 dt { "Call" } dd { code { (detail.approval.call_id) } }
-            }
-        }
-    }
-}
-
-/// What became of the call.
-pub(super) fn outcome(detail: &ApprovalDetail, now: Timestamp) -> Markup {
-    // As long as people are asked, nothing became of it.
-    let waits = detail.approval.state == "pending";
-    let Some(outcome) = detail.outcome.as_ref().filter(|_| !waits) else { return html! {} };
-    html! {
-        section.card aria-labelledby="outcome-title" {
-            h2 #outcome-title { "What became of the call" }
-            p {
-                strong data-told { (words::spaced(&outcome.state.to_lowercase())) }
-                " " span.small.soft { (words::relative(outcome.updated_at, now)) }
-                @if let Some(code) = outcome.code { " " code { (code) } }
-            }
-            @if let Some(output) = &outcome.output {
-                details #output open { summary { "Its result" } (tree::value(output)) }
             }
         }
     }

@@ -76,6 +76,9 @@ pub(super) fn on_approval(detail: &ApprovalDetail) -> Markup {
             "If you approve, " strong { "your agreement counts for " (part.asked_of) } ". Who else has to agree is known to tenant " (part.asked_by)
             " alone; the call is checked by its policies once more before it runs."
         }
+        @else if standing.freezes.iter().any(|freeze| freeze.after_asking) {
+            "If you approve, " strong { "it may still wait for others" } ": a freeze came into force after people were asked, and the policies decide once more before the call runs."
+        }
         @else if standing.completes {
             "If you approve, " strong { "nobody else is needed" } ": the call is checked by the policies once more and then runs."
         } @else {
@@ -94,7 +97,7 @@ pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let standing = &detail.standing;
     html! {
         section.card aria-labelledby="progress-title" {
-            h2 #progress-title { "Who has to agree" }
+            h2 #progress-title { (if detail.approval.state == "pending" { "Who has to agree" } else { "Who had to agree" }) }
             div data-told { @for group in &standing.progress { (charts::progress(group)) } }
             @if detail.part.is_none() {
                 p.small.soft { (words::people(detail.approval.requirement.quorum)) " in all." }
@@ -110,7 +113,7 @@ pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     html! {
         section.card aria-labelledby="votes-title" {
-            h2 #votes-title { "Decisions so far" }
+            h2 #votes-title { (if detail.approval.state == "pending" { "Decisions so far" } else { "Decisions" }) }
             (decisions(detail, now))
         }
     }
@@ -123,8 +126,19 @@ pub(in crate::console) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> 
     let edited_at =
         own.map(|edited| edited.at).or(detail.part.as_ref().and_then(|part| part.edited_at));
     html! {
-        @if approval.votes.is_empty() { p { "None yet." } }
-        @else { ul.list { @for vote in &approval.votes { (line(vote, now)) } } }
+        @if approval.votes.is_empty() && approval.withdrawn.is_none() { p { "None yet." } }
+        @else {
+            ul.list {
+                @for vote in &approval.votes { (line(vote, now)) }
+                @if let Some(withdrawn) = &approval.withdrawn {
+                    li {
+                        (words::mark(Tone::Plain, "withdrawn")) " by " strong { (withdrawn.by) }
+                        " " span.small.soft { (words::relative(withdrawn.at, now)) }
+                        (words::quotation(&withdrawn.reason))
+                    }
+                }
+            }
+        }
         @if !approval.lapsed.is_empty() {
             p.small.soft {
                 (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))

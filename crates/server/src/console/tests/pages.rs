@@ -10,7 +10,7 @@ use crate::testing::{APPROVAL, CALL, Fake, TestDoor};
 /// Every page that somebody who is signed in can open.
 const PAGES: [&str; 20] = [
     "/",
-    "/?state=consumed&order=newest",
+    "/?state=finished&order=newest",
     "/?whose=mine&mode=destructive&group=owners&q=x&from=50",
     "/?state=frob&mode=frob&from=frob",
     "/load",
@@ -92,7 +92,7 @@ async fn programs_are_told_what_this_is_whether_there_is_a_console_or_not() {
 #[tokio::test]
 async fn a_line_of_the_inbox_says_what_would_run() {
     let browser = Browser::signed_in().await;
-    for path in ["/", "/?state=consumed"] {
+    for path in ["/", "/?state=succeeded"] {
         let text = checked(&browser.get(path).await);
         assert!(text.contains("path: &lt;b&gt;a.txt&lt;/b&gt;"), "{path}: {text}");
     }
@@ -188,7 +188,7 @@ fn hostile() -> ApprovalDetail {
     );
     detail.outcome = Some(
         serde_json::from_value(
-            json!({ "state": attack, "output": { attack: attack }, "updated_at": 0 }),
+            json!({ "record_id": crate::testing::record_id(), "state": attack, "output": { attack: attack }, "updated_at": 0 }),
         )
         .unwrap(),
     );

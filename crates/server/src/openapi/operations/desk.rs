@@ -11,7 +11,7 @@ use utoipa::openapi::{
 };
 
 use placet_pipeline::views::{
-    ApprovalView,
+    ApprovalView, WithdrawalRequest,
     desk::{
         DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxView, TogetherRequest, TogetherView,
     },
@@ -26,7 +26,7 @@ use crate::{
     documents::{DeskList, Trail},
     query::{LIMIT_DEFAULT, LIMIT_MAX},
     routes::{
-        approvals::STATES,
+        approvals::states,
         desk::{ORDERS as DESK_ORDERS, STATES as DESK_STATES},
         inbox::{OFFSET_MAX, ORDERS, SEARCH_BYTES_MAX, WHOSE},
     },
@@ -50,7 +50,7 @@ pub(super) fn read_inbox() -> OperationBuilder {
     let whose = json!({ "type": "string", "enum": WHOSE.map(|(name, _)| name), "default": "all" });
     let order =
         json!({ "type": "string", "enum": ORDERS.map(|(name, _)| name), "default": "urgent" });
-    let state = json!({ "type": "string", "enum": STATES, "default": "pending" });
+    let state = json!({ "type": "string", "enum": states(), "default": "pending" });
     let mode = json!({ "type": "string", "enum": ApprovalMode::ALL.map(ApprovalMode::as_str) });
     let search = json!({ "type": "string", "maxLength": SEARCH_BYTES_MAX });
     let offset = json!({ "type": "integer", "minimum": 0, "maximum": OFFSET_MAX, "default": 0 });
@@ -88,6 +88,17 @@ pub(super) fn edit_approval() -> OperationBuilder {
         ))
         .request_body(Some(body::<EditRequest>(&[("narrower", "Fewer files", example)])))
         .response("200", ok::<ApprovalView>("The approval after the edit, with its new digest"))
+}
+
+pub(super) fn withdraw_approval() -> OperationBuilder {
+    let example = json!({ "reason": "the order was cancelled" });
+    identified(start("withdrawApproval", "approvals", "Withdraws a held call, so that it does not run"))
+        .description(Some(
+            "For the caller that the call waits for, and for whom the policies let: as shipped, the agent's owner and operators. \
+             A call that was sent cannot be withdrawn. The call ends with `APPROVAL_WITHDRAWN`.",
+        ))
+        .request_body(Some(body::<WithdrawalRequest>(&[("cancelled", "It is not wanted any more", example)])))
+        .response("200", ok::<ApprovalView>("The approval, withdrawn"))
 }
 
 pub(super) fn decide_together() -> OperationBuilder {

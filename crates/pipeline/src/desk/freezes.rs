@@ -1,0 +1,53 @@
+//! The freezes that are in force, for people who look at what waits.
+//!
+//! Owns which of them are told to whom. That a freeze holds a call is no secret to those who may see the call; its name is for those who
+//! may see the entry.
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::approval::ApprovalRecord;
+use placet_types::{clock::Timestamp, desk::DeskBody, ids::AdapterName};
+
+use super::{entries, guest};
+use crate::{context::Context, views::desk::FreezeView};
+
+/// Those of the caller's tenant.
+pub(crate) fn all(context: &Context, caller: &VerifiedCaller) -> Vec<FreezeView> {
+    in_force(context, caller, None)
+}
+
+/// Those that hold the call of an approval. None for guests: what a tenant arranges is its own.
+pub(crate) fn of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Vec<FreezeView> {
+    if guest::is_guest(caller, approval) {
+        return Vec::new();
+    }
+    in_force(context, caller, Some((approval.capability.adapter(), approval.asked_since())))
+}
+
+fn in_force(
+    context: &Context,
+    caller: &VerifiedCaller,
+    of: Option<(&AdapterName, Timestamp)>,
+) -> Vec<FreezeView> {
+    let now = context.ledger.store().now();
+    let open = context.desk.force.open();
+    let freezes = open.of(caller.tenant()).filter_map(|entry| {
+        let DeskBody::Freeze(freeze) = &entry.body else { return None };
+        let (adapters, since) = (&freeze.adapters, entry.starts_at.max(entry.created_at));
+        let holds = of.is_none_or(|(of, _)| adapters.is_empty() || adapters.contains(of));
+        if !holds || !entry.is_in_force(now) {
+            return None;
+        }
+        let seen = entries::may_see(context, caller, entry);
+        Some(FreezeView {
+            desk_id: seen.then(|| entry.desk_id.clone()),
+            name: seen.then(|| freeze.name.clone()),
+            until: entry.expires_at,
+            after_asking: of.is_some_and(|(_, asked)| since > asked),
+        })
+    });
+    freezes.collect()
+}

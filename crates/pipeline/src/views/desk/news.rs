@@ -1,0 +1,83 @@
+//! What happens at the desk, and which freezes are in force, as the doors show it.
+//!
+//! Owns the forms.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use placet_types::{
+    approval::ApproverGroup,
+    clock::Timestamp,
+    ids::{ApprovalId, CapabilityId, DeskId, ToolCallId},
+};
+
+/// A freeze that is in force now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FreezeView {
+    /// Its entry, for those who may see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desk_id: Option<DeskId>,
+    /// Its name, for those who may see its entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When it ends, unless it is lifted before.
+    pub until: Timestamp,
+    /// Whether it came into force after people were asked about the call: what they were asked for does not take it into account.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_asking: bool,
+}
+
+/// Something happened at the desk. Says what to look at again, never what is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeskEvent {
+    /// What.
+    pub kind: DeskEventKind,
+    /// To which approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Of which call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<ToolCallId>,
+    /// Of which operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability_id: Option<CapabilityId>,
+    /// To which entry of the desk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desk_id: Option<DeskId>,
+    /// The groups it concerns.
+    pub groups: BTreeSet<ApproverGroup>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What happened at the desk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeskEventKind {
+    /// People are asked.
+    Asked,
+    /// Somebody decided, and more have to.
+    Voted,
+    /// Somebody changed the arguments.
+    Edited,
+    /// Another group is asked.
+    Escalated,
+    /// Enough people agreed.
+    Approved,
+    /// People said no.
+    Denied,
+    /// Nobody agreed in time.
+    Expired,
+    /// The call was withdrawn.
+    Withdrawn,
+    /// What was approved is no longer what would run.
+    Void,
+    /// The call was sent.
+    Dispatched,
+    /// The call ended.
+    Settled,
+    /// An entry of the desk changed.
+    Entry,
+}
