@@ -135,4 +135,34 @@ await check("a freeze is shown where it holds calls, promises nothing, and goes 
   }
 });
 
+await check("a refused form keeps the navigation and what was typed, and a path that does not exist is a page", async () => {
+  await cleo.goto(`${base}/break-glass`);
+  await cleo.locator("#ticket").fill("INC-4711");
+  await cleo.locator("form[action='/break-glass'] textarea[name=reason]").fill("the till is on fire");
+  await cleo.locator("form[action='/break-glass'] button[type=submit]").click();
+  await cleo.getByRole("heading", { level: 1, name: "This is not allowed" }).waitFor();
+  await cleo.getByRole("navigation", { name: "Console" }).getByRole("link", { name: "Inbox" }).waitFor();
+  assert.equal(await cleo.locator("#again input[name=ticket]").inputValue(), "INC-4711");
+  assert.equal(await cleo.locator("#again textarea[name=reason]").inputValue(), "the till is on fire");
+  await accessible(cleo, "a refused form");
+  await shot("unknown-path", "/no/such/page");
+  assert.match(await ben.locator("main").innerText(), /There is nothing here for you/);
+  await ben.getByRole("navigation", { name: "Console" }).waitFor();
+});
+
+await check("decisions are listed with filters, and each says why it came out so", async () => {
+  await shot("decisions", "/decisions?verdict=hold&policy=till-raffle");
+  const first = ben.locator("tbody tr").first();
+  assert.match(await first.innerText(), /till\/raffle[\s\S]*held for people[\s\S]*till-raffle/);
+  await ben.goto(`${base}/decisions?policy=no-such-policy`);
+  assert.match(await ben.locator("main").innerText(), /There are no such decisions/);
+  await ben.goto(`${base}/decisions?verdict=hold&tool=till/raffle&policy=till-raffle`);
+  await ben.locator("tbody tr a").first().click();
+  await ben.getByRole("heading", { name: "Why" }).waitFor();
+  assert.match(await ben.locator("main").innerText(), /Policy till-raffle stands against it[\s\S]*The till gives something away/);
+  await shot("decision", new URL(ben.url()).pathname);
+  await cleo.goto(ben.url());
+  assert.match(await cleo.locator("main").innerText(), /There is nothing here for you/);
+});
+
 await finish();

@@ -41,6 +41,8 @@ mod crashes;
 #[cfg(test)]
 mod credit;
 #[cfg(test)]
+mod decisions;
+#[cfg(test)]
 mod delegated;
 #[cfg(test)]
 mod desk;

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod attempts;
 pub mod catalog;
+mod decisions;
 pub mod desk;
 pub mod engine;
 pub mod report;

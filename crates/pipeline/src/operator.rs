@@ -10,6 +10,8 @@ use placet_ledger::{
     record::{EffectRecord, EffectState, Resolution},
     store::EffectQuery,
 };
+use serde_json::Value;
+
 use placet_types::{
     envelope::result::{Mutation, ResultStatus},
     error::{ErrorCode, Execution, Problem, Refusal},
@@ -223,6 +225,7 @@ pub(crate) fn check_evidence(evidence: &str) -> Result<(), Refusal> {
 /// A record with its result.
 pub(crate) async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
     let mut view = brief(record);
+    view.args = args_of(context, record).await;
     if let Some(digest) = record.state.result() {
         match context.ledger.result(record, digest).await {
             Ok(result) => view.result = Some(result),
@@ -233,6 +236,15 @@ pub(crate) async fn view_of(context: &Context, record: &EffectRecord) -> RecordV
         }
     }
     view
+}
+
+/// The arguments, masked as the tool's schema says. None where nobody can tell what in them is sensitive.
+async fn args_of(context: &Context, record: &EffectRecord) -> Option<Value> {
+    let parked = context.ledger.parked(record).await.ok()?;
+    let scope = &record.scope;
+    let target = context.catalog.resolve(&scope.tenant, &scope.capability)?;
+    let schema = target.capability.arguments.as_ref().ok()?;
+    Some(schema.redact(&Value::Object(parked.envelope.args)))
 }
 
 fn brief(record: &EffectRecord) -> RecordView {
@@ -253,6 +265,7 @@ fn brief(record: &EffectRecord) -> RecordView {
         reason: record.unknown.as_ref().map(|unknown| unknown.reason.clone()),
         created_at: record.created_at,
         updated_at: record.updated_at,
+        args: None,
         result: None,
     };
     match &record.state {

@@ -24,6 +24,7 @@ use placet_types::{
 
 use desk::{OutcomeView, ReviewStanding};
 
+pub mod decisions;
 pub mod desk;
 
 /// A tool as a planner sees it.
@@ -224,6 +225,9 @@ pub struct RecordView {
     pub created_at: Timestamp,
     /// When the record last moved.
     pub updated_at: Timestamp,
+    /// The arguments as they were, or would be, sent, sensitive ones masked; absent in lists, and where they are not kept or their tool is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Value>,
     /// The recorded result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ToolResultEnvelope>,

@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adapters, approvals, audit, call, console, credentials, doctor, init, ledger, notifications,
-    policy, report, schema, serve, token, tools,
+    adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
+    notifications, policy, report, schema, serve, token, tools,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Audit(audit::Args),
     /// Look at what was minted for calls, and revoke tokens.
     Credentials(credentials::Args),
+    /// Look up what the policies decided about calls, and why.
+    Decisions(decisions::Args),
     /// Show how calls went: success, approval modes, violations, latency, replays.
     Report(report::Args),
     /// Look at the channels over which people are told of things, and try one.

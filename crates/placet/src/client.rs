@@ -317,7 +317,7 @@ pub(crate) fn failure_of(problem: &ProblemDocument) -> Failure {
         failure = failure.because(format!("{pointer}: {}", place.problem));
     }
     if let Some(decision) = &problem.policy_decision_id {
-        failure = failure.because(format!("decision {decision}, for the operator to look up"));
+        failure = failure.because(format!("decision {decision}; people who may see it look it up with `placet decisions show {decision}`"));
     }
     let failure = failure.try_this(problem.remediation.clone());
     if problem.error_code == ErrorCode::Unauthenticated {

@@ -14,6 +14,7 @@ use placet_pipeline::{
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
         RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
+        decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -22,7 +23,7 @@ use placet_pipeline::{
 };
 use placet_types::{
     error::Refusal,
-    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DeskId, RecordId, ToolCallId},
     principal::Principal,
 };
 
@@ -170,6 +171,18 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<RecordView, Refusal>> + Send;
 
     fn credentials(&self, caller: &Self::Caller) -> Result<CredentialsView, Refusal>;
+
+    fn decisions(
+        &self,
+        caller: &Self::Caller,
+        query: DecisionsQuery,
+    ) -> impl Future<Output = Result<DecisionsPage, Refusal>> + Send;
+
+    fn decision(
+        &self,
+        caller: &Self::Caller,
+        id: &DecisionId,
+    ) -> impl Future<Output = Result<DecisionView, Refusal>> + Send;
 
     fn report(
         &self,

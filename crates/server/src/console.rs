@@ -12,7 +12,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use axum::{
     Router, middleware,
-    routing::{get, post},
+    routing::{any, get, post},
 };
 use placet_identity::{DevKey, Provider, Verifier};
 use placet_types::{
@@ -32,15 +32,18 @@ mod calendar;
 mod call;
 mod charts;
 mod decide;
+mod decisions;
 mod edit;
 mod entries;
 mod entry;
+pub(crate) mod errors;
 mod form;
 mod grant;
 mod headers;
 mod help;
 mod home;
 mod inbox;
+mod kept;
 mod links;
 mod live;
 mod load;
@@ -196,6 +199,8 @@ pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
         .route("/together/decision", get(together::back).post(together::decide::<B>))
         .route("/load", get(load::show::<B>))
         .route("/report", get(report::show::<B>))
+        .route("/decisions", get(decisions::list::<B>))
+        .route("/decisions/{id}", get(decisions::show::<B>))
         .route("/calls/{id}/trail", get(trail::show::<B>))
         .route("/grants", get(entries::grants::<B>))
         .route("/break-glass", get(entries::break_glass::<B>).post(arrange::break_glass::<B>))
@@ -211,6 +216,8 @@ pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
         .route("/sign-out", post(sign_in::sign_out::<B>))
         .route("/signed-out", get(sign_in::signed_out::<B>))
         .route(assets::STYLE_ROUTE, get(assets::style))
-        .route(assets::SCRIPT_ROUTE, get(assets::script));
+        .route(assets::SCRIPT_ROUTE, get(assets::script))
+        .route("/{*path}", any(kept::unknown));
+    let pages = pages.layer(middleware::from_fn_with_state(desk.clone(), kept::keep::<B>));
     pages.layer(middleware::map_response(headers::protect)).with_state(desk)
 }

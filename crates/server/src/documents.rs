@@ -12,7 +12,10 @@ use placet_pipeline::{
         desk::{DeskEntryView, TrailStep},
     },
 };
-use placet_types::ids::{ApprovalId, DeskId, RecordId, ToolCallId};
+use placet_types::{
+    error::ErrorCode,
+    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+};
 
 /// What `GET /v1/tools` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -97,6 +100,21 @@ pub struct ProtectedResourceDocument {
     pub bearer_methods_supported: Vec<String>,
     /// Whether a token that is bound to a certificate can be used here.
     pub tls_client_certificate_bound_access_tokens: bool,
+}
+
+/// What `GET /errors/{code}` answers: what an error code means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorDocument {
+    /// The code.
+    pub error_code: ErrorCode,
+    /// The code in words.
+    pub title: String,
+    /// The HTTP status that goes with it.
+    pub status: u16,
+    /// Whether the same request may succeed later without being changed.
+    pub retryable: bool,
+    /// What to do.
+    pub remediation: String,
 }
 
 /// What `GET /` answers: what this is and where to look.

@@ -33,6 +33,8 @@ pub(crate) enum Operation {
     RearmRecord,
     ShowCredentials,
     ShowReport,
+    ListDecisions,
+    GetDecision,
     GetReceipt,
     ListCheckpoints,
     GetAuditKey,
@@ -40,12 +42,13 @@ pub(crate) enum Operation {
     ProveConsistency,
     Metadata,
     Describe,
+    ShowError,
     About,
 }
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -69,6 +72,8 @@ impl Operation {
         Self::RearmRecord,
         Self::ShowCredentials,
         Self::ShowReport,
+        Self::ListDecisions,
+        Self::GetDecision,
         Self::GetReceipt,
         Self::ListCheckpoints,
         Self::GetAuditKey,
@@ -76,6 +81,7 @@ impl Operation {
         Self::ProveConsistency,
         Self::Metadata,
         Self::Describe,
+        Self::ShowError,
         Self::About,
     ];
 
@@ -105,6 +111,8 @@ impl Operation {
             | Self::GetRecord
             | Self::ShowCredentials
             | Self::ShowReport
+            | Self::ListDecisions
+            | Self::GetDecision
             | Self::GetReceipt
             | Self::ListCheckpoints
             | Self::GetAuditKey
@@ -112,6 +120,7 @@ impl Operation {
             | Self::ProveConsistency
             | Self::Metadata
             | Self::Describe
+            | Self::ShowError
             | Self::About => Method::GET,
         }
     }
@@ -141,6 +150,9 @@ impl Operation {
             Self::RearmRecord => "/v1/ledger/{id}/rearm",
             Self::ShowCredentials => "/v1/credentials",
             Self::ShowReport => "/v1/report",
+            Self::ListDecisions => "/v1/decisions",
+            Self::GetDecision => "/v1/decisions/{id}",
+            Self::ShowError => "/errors/{id}",
             Self::GetReceipt => "/v1/calls/{id}/receipt",
             Self::ListCheckpoints => "/v1/audit/checkpoints",
             Self::GetAuditKey => "/v1/audit/key",
@@ -154,6 +166,6 @@ impl Operation {
 
     /// Whether anybody may ask it. Everything else is verified before it is looked at.
     pub(crate) const fn is_open(self) -> bool {
-        matches!(self, Self::Metadata | Self::Describe | Self::About)
+        matches!(self, Self::Metadata | Self::Describe | Self::ShowError | Self::About)
     }
 }

@@ -104,6 +104,11 @@ impl Failure {
         Self::with_status(refusal, status)
     }
 
+    /// A path that does not exist.
+    pub(crate) fn unknown_route() -> Self {
+        Self::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
+    }
+
     /// A refusal for which HTTP has a more exact status than the one beside its code.
     pub(crate) fn with_status(refusal: Refusal, status: StatusCode) -> Self {
         let document = ProblemDocument::of_refusal(&refusal, status);

@@ -27,7 +27,9 @@ use crate::{
     operation::Operation,
     problem::Failure,
     request::{Caller, Credentials, Peer},
-    routes::{about, approvals, audit, calls, credentials, desk, inbox, ledger, report, tools},
+    routes::{
+        about, approvals, audit, calls, credentials, decisions, desk, inbox, ledger, report, tools,
+    },
     streams::About,
 };
 
@@ -86,6 +88,9 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::ResolveRecord => post(ledger::resolve::<B>),
         Operation::RearmRecord => post(ledger::rearm::<B>),
         Operation::ShowCredentials => get(credentials::show::<B>),
+        Operation::ListDecisions => get(decisions::list::<B>),
+        Operation::GetDecision => get(decisions::get::<B>),
+        Operation::ShowError => get(console::errors::show),
         Operation::ShowReport => get(report::show::<B>),
         Operation::GetReceipt => get(audit::receipt::<B>),
         Operation::ListCheckpoints => get(audit::checkpoints::<B>),
@@ -150,7 +155,7 @@ async fn seal(mut response: Response) -> Response {
 }
 
 async fn unknown_route() -> Failure {
-    Failure::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
+    Failure::unknown_route()
 }
 
 async fn unknown_method() -> Failure {

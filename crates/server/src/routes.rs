@@ -7,6 +7,7 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod calls;
 pub(crate) mod credentials;
+pub(crate) mod decisions;
 pub(crate) mod desk;
 pub(crate) mod inbox;
 pub(crate) mod ledger;

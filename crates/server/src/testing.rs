@@ -25,6 +25,7 @@ use placet_pipeline::{
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
         RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
+        decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -35,7 +36,7 @@ use placet_types::{
     desk::DeskKind,
     digest::Digest,
     error::{ErrorCode, Refusal},
-    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DeskId, RecordId, ToolCallId},
     principal::Principal,
 };
 
@@ -353,6 +354,19 @@ impl Backend for Fake {
             "services": ["corp"], "minted": 3, "reused": 9, "refused": 1, "kept": 2, "revoked": 0,
         });
         of_a(caller, serde_json::from_value(view).unwrap())
+    }
+
+    async fn decisions(
+        &self,
+        caller: &String,
+        _: DecisionsQuery,
+    ) -> Result<DecisionsPage, Refusal> {
+        let page = DecisionsPage { decisions: Vec::new(), next_to: None, incomplete: false };
+        of_a(caller, page)
+    }
+
+    async fn decision(&self, caller: &String, _: &DecisionId) -> Result<DecisionView, Refusal> {
+        of_a(caller, samples::decision())
     }
 
     async fn report(&self, caller: &String, range: ReportRange) -> Result<ReportView, Refusal> {

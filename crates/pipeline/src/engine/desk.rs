@@ -7,14 +7,16 @@ use std::time::Duration;
 use placet_identity::VerifiedCaller;
 use placet_types::{
     error::Refusal,
-    ids::{ApprovalId, DeskId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DeskId, ToolCallId},
 };
 
 use super::Engine;
 use crate::{
+    decisions,
     desk::{acts, arrange, decide, edit, entries, events::DeskFeed, inbox, trail, withdraw},
     views::{
         ApprovalView, WithdrawalRequest,
+        decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -134,6 +136,30 @@ impl Engine {
         id: &ToolCallId,
     ) -> Result<TrailView, Refusal> {
         trail::of(&self.context, caller, id).await
+    }
+
+    /// A page of the policy decisions about calls that the caller may see, the newest first.
+    ///
+    /// # Errors
+    /// [`Refusal`] for whom no decision is, for a range that makes no sense, or when the audit chain cannot be read.
+    pub async fn decisions(
+        &self,
+        caller: &VerifiedCaller,
+        query: DecisionsQuery,
+    ) -> Result<DecisionsPage, Refusal> {
+        decisions::list(&self.context, caller, query).await
+    }
+
+    /// One policy decision about a call.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::NotFound`] for decisions that the caller may not see.
+    pub async fn decision(
+        &self,
+        caller: &VerifiedCaller,
+        id: &DecisionId,
+    ) -> Result<DecisionView, Refusal> {
+        decisions::show(&self.context, caller, id).await
     }
 
     /// How long what the caller proved who they are with still counts.

@@ -49,7 +49,7 @@ pub(crate) struct Args {
 /// What to do with the ledger.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List effect records (operators).
+    /// List effect records, the newest first (operators).
     List {
         /// Only those in this state, such as indeterminate, dispatched or succeeded.
         #[arg(long)]
@@ -246,6 +246,8 @@ async fn list(client: &Client, state: Option<&str>, json: bool) -> Outcome {
             break;
         }
     }
+    // They come in the order of their keys, which says nothing to a person.
+    records.sort_by(|one, other| other.created_at.cmp(&one.created_at));
     if json {
         output::json(&records);
         return Ok(Exit::Ok);
@@ -311,8 +313,11 @@ fn tell(record: &RecordView, json: bool) {
             word.by, word.at, word.evidence
         ));
     }
-    if let Some(result) = &record.result {
-        output::line(format!("{:#}", result.output));
+    if let Some(args) = &record.args {
+        output::line(format!("  arguments\n{args:#}"));
+    }
+    if let Some(result) = record.result.as_ref().filter(|result| !result.output.is_null()) {
+        output::line(format!("  result\n{:#}", result.output));
     }
 }
 

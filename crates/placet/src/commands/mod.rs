@@ -8,6 +8,7 @@ pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod console;
 pub(crate) mod credentials;
+pub(crate) mod decisions;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod ledger;
@@ -42,6 +43,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Ledger(args) => ledger::run(&args, environment).await,
         Command::Audit(args) => audit::run(&args, environment).await,
         Command::Credentials(args) => credentials::run(&args, environment).await,
+        Command::Decisions(args) => decisions::run(&args, environment).await,
         Command::Report(args) => report::run(&args, environment).await,
         Command::Notifications(args) => notifications::run(&args, environment).await,
         Command::Token(args) => token::run(&args, environment),

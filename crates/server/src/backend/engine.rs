@@ -19,6 +19,7 @@ use placet_pipeline::{
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
         RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
+        decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
@@ -27,7 +28,7 @@ use placet_pipeline::{
 };
 use placet_types::{
     error::Refusal,
-    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DeskId, RecordId, ToolCallId},
     principal::Principal,
 };
 
@@ -195,6 +196,22 @@ impl Backend for Engine {
 
     fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
         Self::credentials(self, caller)
+    }
+
+    async fn decisions(
+        &self,
+        caller: &VerifiedCaller,
+        query: DecisionsQuery,
+    ) -> Result<DecisionsPage, Refusal> {
+        Self::decisions(self, caller, query).await
+    }
+
+    async fn decision(
+        &self,
+        caller: &VerifiedCaller,
+        id: &DecisionId,
+    ) -> Result<DecisionView, Refusal> {
+        Self::decision(self, caller, id).await
     }
 
     async fn report(

@@ -16,6 +16,7 @@ use placet_types::{
 
 use super::{
     Desk,
+    kept::Typed,
     visitor::{Trouble, Visitor, is_from_us, trouble},
 };
 use crate::{backend::Backend, body, problem::Failure};
@@ -45,12 +46,16 @@ impl<B: Backend> FromRequest<Desk<B>> for Form<B::Caller> {
     async fn from_request(request: Request, desk: &Desk<B>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let visitor = Visitor::from_request_parts(&mut parts, desk).await?;
+        let typed = parts.extensions.get::<Typed>().cloned();
         let read = read(desk, Request::from_parts(parts, body)).await;
         let fields = read.map_err(Trouble::into_response)?;
         let same =
             |token: &str| Digest::of(token.as_bytes()) == Digest::of(visitor.csrf.as_bytes());
         if !fields.get(CSRF_FIELD).is_some_and(same) {
             return Err(forged("the form is not one of this session").into_response());
+        }
+        if let Some(typed) = typed {
+            typed.keep(&fields);
         }
         Ok(Self { visitor, fields })
     }
@@ -97,6 +102,11 @@ impl Fields {
     /// A field that is not empty, without the space around it.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.verbatim(name).map(str::trim).filter(|value| !value.is_empty())
+    }
+
+    /// All fields, in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// All fields of a name, exactly as they were written.

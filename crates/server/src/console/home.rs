@@ -16,7 +16,7 @@ use crate::{backend::Backend, routes::about};
 
 /// `GET /`.
 pub(super) async fn home<B: Backend>(State(desk): State<Desk<B>>, request: Request) -> Response {
-    if !is_browser(request.headers()) {
+    if !wants_page(request.headers()) {
         return about::about().await;
     }
     let (mut parts, _) = request.into_parts();
@@ -32,7 +32,7 @@ pub(super) async fn home<B: Backend>(State(desk): State<Desk<B>>, request: Reque
 }
 
 /// Programs ask for JSON or for anything; browsers name HTML.
-fn is_browser(headers: &HeaderMap) -> bool {
+pub(super) fn wants_page(headers: &HeaderMap) -> bool {
     let mut accepted =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.any(|value| {

@@ -17,6 +17,7 @@ pub(super) enum Place {
     Finished,
     Load,
     Report,
+    Decisions,
     Grants,
     BreakGlass,
     Handovers,
@@ -26,11 +27,12 @@ pub(super) enum Place {
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 9] = [
+const PLACES: [(Place, &str, &str); 10] = [
     (Place::Inbox, "/", "Inbox"),
     (Place::Finished, "/?state=finished&order=newest", "Finished"),
     (Place::Load, "/load", "Load"),
     (Place::Report, "/report", "Report"),
+    (Place::Decisions, "/decisions", "Decisions"),
     (Place::Grants, "/grants", "Grants"),
     (Place::BreakGlass, "/break-glass", "Break-glass"),
     (Place::Handovers, "/handovers", "Handovers"),
@@ -123,11 +125,36 @@ pub(super) fn respond(status: StatusCode, markup: &Markup) -> Response {
 /// A refusal, so that a stranger understands it and knows where to go.
 pub(super) fn trouble(failure: &Failure) -> Response {
     let document = failure.document();
-    let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let (title, advice) = said(document.error_code, status);
     // A page without a clock: nothing on it is relative to the present.
-    let frame = Frame { title, place: Place::Elsewhere, now: Timestamp::from_ms(0) };
-    let content = html! {
+    let frame = Frame {
+        title: trouble_title(failure),
+        place: Place::Elsewhere,
+        now: Timestamp::from_ms(0),
+    };
+    let (status, content) = (status_of(failure), trouble_content(failure));
+    let mut response = frame.open_page(status, &content);
+    if let Some(ms) = document.retry_after_ms {
+        let seconds = HeaderValue::from(ms.div_ceil(1_000).max(1));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    response
+}
+
+fn status_of(failure: &Failure) -> StatusCode {
+    let status = failure.document().status;
+    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// What the page of a refusal is called.
+pub(super) fn trouble_title(failure: &Failure) -> &'static str {
+    said(failure.document().error_code, status_of(failure)).0
+}
+
+/// What the page of a refusal says.
+pub(super) fn trouble_content(failure: &Failure) -> Markup {
+    let document = failure.document();
+    let (title, advice) = said(document.error_code, status_of(failure));
+    html! {
         div.card.narrow {
             h1 { (title) }
             p { (words::sentence(&document.detail)) }
@@ -140,15 +167,9 @@ pub(super) fn trouble(failure: &Failure) -> Response {
             }
             @if let Some(advice) = advice { p.soft { (advice) } }
             p { a.button href="/" { "Back to the inbox" } }
-            p.small.soft { "Code " code { (document.error_code) } }
+            p.small.soft { "Code " a href={ "/errors/" (document.error_code) } { code { (document.error_code) } } }
         }
-    };
-    let mut response = frame.open_page(status, &content);
-    if let Some(ms) = document.retry_after_ms {
-        let seconds = HeaderValue::from(ms.div_ceil(1_000).max(1));
-        response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
-    response
 }
 
 /// What a code means to somebody at a browser.
@@ -176,9 +197,6 @@ fn said(code: ErrorCode, status: StatusCode) -> (&'static str, Option<&'static s
         _ if code == ErrorCode::Unauthenticated || code == ErrorCode::CredentialExpired => {
             ("You have to sign in", None)
         }
-        _ => (
-            "This could not be understood",
-            Some("Go back, mend what is named above, and send it again."),
-        ),
+        _ => ("This could not be understood", Some("Fix the problem above and send it again.")),
     }
 }

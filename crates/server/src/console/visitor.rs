@@ -20,7 +20,9 @@ use tokio::{sync::watch, time::Instant};
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    Console, Desk, page,
+    Console, Desk,
+    kept::Refused,
+    page,
     session::{Cookie, Found, Seen, Use},
 };
 use crate::{backend::Backend, problem::Failure, request::Id};
@@ -56,7 +58,9 @@ impl<T: Into<Failure>> From<T> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         self.0.log();
-        page::trouble(&self.0)
+        let mut response = page::trouble(&self.0);
+        response.extensions_mut().insert(Refused(self.0));
+        response
     }
 }
 
@@ -86,7 +90,7 @@ impl<B: Backend> FromRequestParts<Desk<B>> for Onlooker<B::Caller> {
     }
 }
 
-async fn visit<B: Backend>(
+pub(super) async fn visit<B: Backend>(
     parts: &Parts,
     desk: &Desk<B>,
     by: Use,

@@ -21,6 +21,7 @@ use placet_pipeline::{
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
         ResolutionRequest,
+        decisions::{DecisionVerdict, DecisionView, DecisionsPage},
     },
 };
 use placet_types::envelope::result::ToolResultEnvelope;
@@ -32,8 +33,8 @@ use super::{
 use crate::{
     answer::JSON,
     documents::{
-        AboutDocument, ApprovalList, CheckpointList, ProtectedResourceDocument, RecordList,
-        ToolList,
+        AboutDocument, ApprovalList, CheckpointList, ErrorDocument, ProtectedResourceDocument,
+        RecordList, ToolList,
     },
     operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
@@ -92,6 +93,17 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::ResolveRecord => resolve_record(),
         Operation::RearmRecord => rearm_record(),
         Operation::ShowCredentials => show_credentials(),
+        Operation::ListDecisions => list_decisions(),
+        Operation::GetDecision => identified(start(
+            "getDecision",
+            "decisions",
+            "Shows a policy decision about a call, with the policies that made the difference",
+        ))
+        .response("200", ok::<DecisionView>("The decision")),
+        Operation::ShowError => {
+            identified(start("showError", "about", "What an error code means; a page for browsers"))
+                .response("200", ok::<ErrorDocument>("The code"))
+        }
         Operation::ShowReport => show_report(),
         Operation::GetReceipt => get_receipt(),
         Operation::ListCheckpoints => list_checkpoints(),
@@ -204,6 +216,29 @@ fn show_report() -> OperationBuilder {
         ))
         .parameter(query("to", "The end, which is not in it; now if nothing is said", moment()))
         .response("200", ok::<ReportView>("The report"))
+}
+
+fn list_decisions() -> OperationBuilder {
+    let moment = || json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX });
+    let verdict =
+        json!({ "type": "string", "enum": DecisionVerdict::ALL.map(DecisionVerdict::as_str) });
+    let text = || json!({ "type": "string" });
+    let limit =
+        json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
+    start("listDecisions", "decisions", "Lists policy decisions about calls, the newest first")
+        .description(Some(
+            "For people: operators and auditors see all of their tenant, others those of their agents and those made for them. \
+             One answer reads a bounded number of entries of the audit chain; `incomplete` says that it ended for that reason, and \
+             `next_to` goes on.",
+        ))
+        .parameter(query("agent", "Only about calls of this agent", text()))
+        .parameter(query("tool", "Only about this tool", text()))
+        .parameter(query("verdict", "Only with this verdict", verdict))
+        .parameter(query("policy", "Only those in which this policy made the difference", text()))
+        .parameter(query("from", "The first moment, in milliseconds since 1970; a day before `to` if absent", moment()))
+        .parameter(query("to", "The end, which is not in it; now if absent", moment()))
+        .parameter(query("limit", "How many at most, apart from those of the same millisecond", limit))
+        .response("200", ok::<DecisionsPage>("A page of decisions"))
 }
 
 fn get_receipt() -> OperationBuilder {

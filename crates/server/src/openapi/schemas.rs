@@ -18,6 +18,7 @@ use placet_pipeline::{
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
         ResolutionRequest, WithdrawalRequest,
+        decisions::DecisionsPage,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView,
             TogetherRequest, TogetherView,
@@ -28,8 +29,8 @@ use placet_types::envelope::result::ToolResultEnvelope;
 
 use crate::{
     documents::{
-        AboutDocument, ApprovalList, CheckpointList, DeskList, ProtectedResourceDocument,
-        RecordList, ToolList, Trail,
+        AboutDocument, ApprovalList, CheckpointList, DeskList, ErrorDocument,
+        ProtectedResourceDocument, RecordList, ToolList, Trail,
     },
     problem::ProblemDocument,
 };
@@ -63,6 +64,8 @@ pub(super) fn components() -> Components {
     name::<ConsistencyView>(&mut generator);
     name::<AboutDocument>(&mut generator);
     name::<ProtectedResourceDocument>(&mut generator);
+    name::<DecisionsPage>(&mut generator);
+    name::<ErrorDocument>(&mut generator);
     name_of_the_desk(&mut generator);
     let schemas = generator.take_definitions(true);
     schemas

@@ -26,7 +26,7 @@ pub(crate) async fn show<B: Backend>(
 }
 
 /// Takes a moment; zero stands for none.
-fn moment(params: &mut Params, name: &str) -> Result<Option<Timestamp>, Failure> {
+pub(crate) fn moment(params: &mut Params, name: &str) -> Result<Option<Timestamp>, Failure> {
     let ms = params.number(name, 1..=MS_MAX, 0)?;
     Ok(i64::try_from(ms).ok().filter(|ms| *ms > 0).map(Timestamp::from_ms))
 }

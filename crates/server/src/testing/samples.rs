@@ -8,7 +8,7 @@ use placet_pipeline::{
     answer::{Answer, Held, RefusedCall},
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     report::{ReportNumbers, ReportRange, ReportRow, ReportView},
-    views::{ApprovalDetail, ApprovalView, RecordView},
+    views::{ApprovalDetail, ApprovalView, RecordView, decisions::DecisionView},
 };
 use placet_types::{
     approval::{HoldReason, Requirement},
@@ -214,6 +214,7 @@ pub(super) fn record() -> RecordView {
         reason: None,
         created_at: Timestamp::from_ms(0),
         updated_at: Timestamp::from_ms(0),
+        args: None,
         result: None,
     }
 }
@@ -237,4 +238,17 @@ pub(super) fn inclusion(log: &str, (seq, size): (u64, Option<u64>)) -> Inclusion
 
 pub(super) fn consistency(log: &str, (from, to): (u64, u64)) -> ConsistencyView {
     ConsistencyView { log: log.to_owned(), from, to, path: Vec::new() }
+}
+
+pub(super) fn decision() -> DecisionView {
+    let digest = Digest::of(b"policies");
+    serde_json::from_value(json!({
+        "decision_id": "dec_1", "at": 0, "verdict": "deny", "denial": "policy", "code": "POLICY_DENIED",
+        "call_id": CALL, "capability_id": "files/delete",
+        "principal_chain": { "actor": { "kind": "agent", "id": "agent-1", "tenant_id": "tenant-a" } },
+        "mode_requested": "read_only", "mode_effective": "destructive",
+        "policies": [{ "policy": "no-deletes", "permits": false, "about": "the caller" }],
+        "bundle_digest": digest, "log": "journal", "seq": 3, "hash": digest,
+    }))
+    .unwrap()
 }

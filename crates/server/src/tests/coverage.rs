@@ -23,6 +23,8 @@ fn path(operation: Operation) -> String {
         | Operation::DecideApproval
         | Operation::EditApproval
         | Operation::WithdrawApproval => APPROVAL.to_owned(),
+        Operation::GetDecision => "dec_1".to_owned(),
+        Operation::ShowError => "NOT_FOUND".to_owned(),
         Operation::GetDeskEntry | Operation::ActOnDeskEntry => "grant".to_owned(),
         Operation::GetRecord | Operation::ResolveRecord | Operation::RearmRecord => {
             record_id().to_string()
@@ -38,6 +40,7 @@ fn path(operation: Operation) -> String {
         | Operation::ListRecords
         | Operation::ShowCredentials
         | Operation::ShowReport
+        | Operation::ListDecisions
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
         | Operation::ProveInclusion
@@ -94,6 +97,9 @@ fn body(operation: Operation) -> Option<Value> {
         | Operation::GetRecord
         | Operation::ShowCredentials
         | Operation::ShowReport
+        | Operation::ListDecisions
+        | Operation::GetDecision
+        | Operation::ShowError
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
         | Operation::ProveInclusion
@@ -173,7 +179,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 140);
+    assert_eq!(checked, 150);
     assert!(is_untouched(&door));
 }
 
@@ -182,7 +188,10 @@ async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
     let door = door();
     let open: Vec<Operation> =
         Operation::ALL.into_iter().filter(|operation| operation.is_open()).collect();
-    assert_eq!(open, [Operation::Metadata, Operation::Describe, Operation::About]);
+    assert_eq!(
+        open,
+        [Operation::Metadata, Operation::Describe, Operation::ShowError, Operation::About]
+    );
     for operation in open {
         let (with, without) = (
             ask(&door, operation, Some("Bearer tenant-a")).await,
@@ -228,6 +237,9 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::GetRecord
             | Operation::ShowCredentials
             | Operation::ShowReport
+            | Operation::ListDecisions
+            | Operation::GetDecision
+            | Operation::ShowError
             | Operation::ResolveRecord
             | Operation::RearmRecord
             | Operation::GetReceipt

@@ -8,7 +8,7 @@ use placet_types::{approval::VoteChoice, clock::Timestamp, principal::PrincipalC
 use crate::commands::call::now_ms;
 
 /// Who calls, for whom.
-pub(super) fn chain(chain: &PrincipalChain) -> String {
+pub(in crate::commands) fn chain(chain: &PrincipalChain) -> String {
     let actor = format!("{} {}", chain.actor.kind.as_str(), chain.actor.id);
     chain.on_behalf_of.as_ref().map_or(actor.clone(), |user| format!("{actor} for {}", user.id))
 }

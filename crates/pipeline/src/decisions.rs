@@ -1,0 +1,294 @@
+//! Policy decisions about calls, looked up in the audit chain.
+//!
+//! Owns who may see which, and how the chain is searched. Invariants: everything comes from the chain, so that it is the same on all nodes
+//! and after a restart; one search reads a bounded number of entries and says so where there may be more; nobody sees a decision of
+//! another tenant.
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    log::{AuditLog, LogEntry},
+    store::StoreError,
+};
+use placet_policy::verdict::{Decision, Outcome, PolicyEffect};
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    error::{ErrorCode, Problem, Refusal},
+    ids::DecisionId,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    context::{Context, lookup_refusal},
+    desk::{asker, trail::first_at},
+    views::decisions::{
+        DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView, DecisionsPage,
+        DecisionsQuery,
+    },
+};
+
+/// The most entries of the chain that are read for one answer.
+const ENTRIES_MAX: u64 = 50_000;
+/// How many are read at a time.
+const READ: u64 = 512;
+/// How many decisions a page has if nobody says.
+const PAGE_DEFAULT: usize = 50;
+/// How far back a list goes that names no beginning: one day.
+const RANGE_MS: i64 = 86_400_000;
+/// How long before and after the moment in its id a decision is looked for: it is recorded when its call was held, refused or sent.
+const AROUND_MS: (i64, i64) = (60_000, 600_000);
+
+/// A page of decisions, the newest first.
+pub(crate) async fn list(
+    context: &Context,
+    caller: &VerifiedCaller,
+    query: DecisionsQuery,
+) -> Result<DecisionsPage, Refusal> {
+    let reader = Reader::of(context, caller)?;
+    let limit = match query.limit {
+        0 => PAGE_DEFAULT,
+        limit => limit.min(DECISIONS_PAGE_MAX),
+    };
+    let now = context.ledger.store().now();
+    let to = query.to.unwrap_or_else(|| now.plus_ms(1));
+    let from = query.from.unwrap_or_else(|| to.plus_ms(RANGE_MS.saturating_neg()));
+    if to <= from {
+        let problem = "must be after `from`".to_owned();
+        return Err(Refusal::new(ErrorCode::ValidationError, "the range of time is not usable")
+            .with_problems(vec![Problem { pointer: "/to".to_owned(), problem }]));
+    }
+    let wants = |view: &DecisionView| wants(&query, view);
+    reader.search(log_of(context)?, (from, to), (limit, &wants)).await
+}
+
+/// One decision.
+pub(crate) async fn show(
+    context: &Context,
+    caller: &VerifiedCaller,
+    id: &DecisionId,
+) -> Result<DecisionView, Refusal> {
+    let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such decision");
+    let reader = Reader::of(context, caller)?;
+    let made = made_at(id).ok_or_else(unknown)?;
+    let range = (made.plus_ms(AROUND_MS.0.saturating_neg()), made.plus_ms(AROUND_MS.1));
+    let wants = |view: &DecisionView| view.decision_id == *id;
+    let found = reader.search(log_of(context)?, range, (1, &wants)).await?;
+    // A call that was held and then sent has the decision it was held by, and another it was sent by.
+    found.decisions.into_iter().next().ok_or_else(unknown)
+}
+
+fn log_of(context: &Context) -> Result<&dyn AuditLog, Refusal> {
+    let notary = context.notary.as_ref().ok_or_else(|| {
+        Refusal::new(ErrorCode::NotFound, "this service keeps no audit chain to look in")
+    })?;
+    Ok(notary.log())
+}
+
+/// When a decision was made, by its id: `dec_` and a ULID, whose first ten characters are the milliseconds since 1970.
+fn made_at(id: &DecisionId) -> Option<Timestamp> {
+    const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let ulid = id.as_str().strip_prefix("dec_").filter(|ulid| ulid.len() == 26)?;
+    let mut time = ulid.get(..10)?.chars();
+    let ms = time.try_fold(0_i64, |ms, letter| {
+        let digit = DIGITS.find(letter.to_ascii_uppercase())?;
+        ms.checked_mul(32)?.checked_add(i64::try_from(digit).ok()?)
+    });
+    ms.map(Timestamp::from_ms)
+}
+
+fn wants(query: &DecisionsQuery, view: &DecisionView) -> bool {
+    let DecisionsQuery { agent, tool, verdict, policy, .. } = query;
+    agent.as_ref().is_none_or(|agent| view.principal_chain.actor.id == *agent)
+        && tool.as_ref().is_none_or(|tool| {
+            let id = &view.capability_id;
+            *tool == id.to_string() || *tool == id.tool_name()
+        })
+        && verdict.is_none_or(|verdict| view.verdict == verdict)
+        && policy
+            .as_ref()
+            .is_none_or(|policy| view.policies.iter().any(|one| one.policy == *policy))
+}
+
+/// What is read of an entry.
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    audit: Vec<Value>,
+}
+
+/// Somebody who looks decisions up.
+struct Reader<'a> {
+    context: &'a Context,
+    caller: &'a VerifiedCaller,
+    sees_all: bool,
+}
+
+/// The wanted ones, and how many.
+type Wanted<'a> = (usize, &'a (dyn Fn(&DecisionView) -> bool + Sync));
+
+impl<'a> Reader<'a> {
+    /// People only: which policy stands against a call is nothing for the agent that is refused.
+    fn of(context: &'a Context, caller: &'a VerifiedCaller) -> Result<Self, Refusal> {
+        if !asker::is_person(caller) {
+            return Err(Refusal::new(
+                ErrorCode::PolicyDenied,
+                "decisions are for people: operators, auditors, the agent's owner and the user it acts for",
+            ));
+        }
+        let sees_all = asker::viewer(context, caller).is_auditor;
+        Ok(Self { context, caller, sees_all })
+    }
+
+    fn may_see(&self, view: &DecisionView) -> bool {
+        let (chain, person) = (&view.principal_chain, &self.caller.actor.principal().id);
+        let directory = &self.context.directory;
+        let agent = directory.agent(self.caller.tenant(), &chain.actor.id);
+        self.sees_all
+            || agent.is_some_and(|agent| agent.owner == *person)
+            || chain.on_behalf_of.as_ref().is_some_and(|user| user.id == *person)
+    }
+
+    async fn search(
+        &self,
+        log: &dyn AuditLog,
+        (from, to): (Timestamp, Timestamp),
+        wanted: Wanted<'_>,
+    ) -> Result<DecisionsPage, Refusal> {
+        let mut found = Found { decisions: Vec::new(), left: ENTRIES_MAX, read_to: None };
+        for head in log.heads().await.map_err(|error| lookup_refusal(&error))? {
+            let name = (head.log.as_str(), head.size);
+            let read = self.read(log, (name, from, to), wanted, &mut found).await;
+            read.map_err(|error| lookup_refusal(&error))?;
+        }
+        let Found { mut decisions, read_to, .. } = found;
+        // Where the entries of a range were too many, what is older than the last one read may lack some of a log.
+        if let Some(read_to) = read_to {
+            decisions.retain(|view| view.at >= read_to);
+        }
+        decisions.sort_by(|one, other| (other.at, other.seq).cmp(&(one.at, one.seq)));
+        // A page ends between two moments, so that the next one begins where it ended.
+        let last = wanted.0.checked_sub(1).and_then(|last| decisions.get(last)).map(|last| last.at);
+        let mut next_to = read_to;
+        if let Some(last) = last.filter(|_| decisions.len() > wanted.0) {
+            let all = decisions.len();
+            decisions.retain(|view| view.at >= last);
+            next_to = (decisions.len() < all).then_some(last).or(next_to);
+        }
+        Ok(DecisionsPage { decisions, next_to, incomplete: read_to.is_some() })
+    }
+
+    /// Reads a log backwards, until a page is full or nothing is left to read.
+    async fn read(
+        &self,
+        log: &dyn AuditLog,
+        ((name, size), from, to): ((&str, u64), Timestamp, Timestamp),
+        (limit, wants): Wanted<'_>,
+        found: &mut Found,
+    ) -> Result<(), StoreError> {
+        let first = first_at(log, (name, size), from).await?;
+        let mut until = first_at(log, (name, size), to).await?;
+        let mut own: Vec<DecisionView> = Vec::new();
+        // One more than the page has, so that it is known whether there are others.
+        while until > first && own.len() <= limit {
+            if found.left == 0 {
+                let at = log
+                    .entries(name, until, 1)
+                    .await?
+                    .first()
+                    .map_or(to, |entry| Timestamp::from_ms(entry.at_ms));
+                found.read_to = found.read_to.max(Some(at));
+                break;
+            }
+            let many = until.saturating_sub(first).min(READ).min(found.left);
+            let start = until.saturating_sub(many);
+            let entries = log.entries(name, start, usize::try_from(many).unwrap_or(0)).await?;
+            found.left = found.left.saturating_sub(many);
+            for entry in entries.iter().filter(|entry| entry.seq < until) {
+                let here = self.decisions_in(name, entry).into_iter();
+                own.extend(here.filter(|view| wants(view) && self.may_see(view)));
+            }
+            until = start;
+        }
+        found.decisions.extend(own);
+        Ok(())
+    }
+
+    fn decisions_in(&self, log: &str, entry: &LogEntry) -> Vec<DecisionView> {
+        let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else {
+            return Vec::new();
+        };
+        let events = payload.audit.into_iter();
+        let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
+        let own = events.filter(|event| {
+            event.tenant.as_ref() == Some(self.caller.tenant()) && decides(event.kind)
+        });
+        own.filter_map(|event| view_of(log, entry, event)).collect()
+    }
+}
+
+/// Whether an event says what was decided about a call; the end of a read repeats the decision of its beginning.
+const fn decides(kind: AuditKind) -> bool {
+    !matches!(kind, AuditKind::Edited | AuditKind::Settled | AuditKind::ReadSettled)
+}
+
+/// What was found so far, in all logs.
+struct Found {
+    decisions: Vec<DecisionView>,
+    /// How many entries may still be read.
+    left: u64,
+    /// The moment until which a log was read that was not read to its end.
+    read_to: Option<Timestamp>,
+}
+
+/// The decision in an event, if there is one.
+fn view_of(log: &str, entry: &LogEntry, event: AuditEvent) -> Option<DecisionView> {
+    let decision: Decision = serde_json::from_value(event.decision?).ok()?;
+    let (verdict, denial) = match decision.outcome {
+        Outcome::Allow => (DecisionVerdict::Allow, None),
+        Outcome::Hold => (DecisionVerdict::Hold, None),
+        Outcome::Deny(kind) => (DecisionVerdict::Deny, Some(kind.as_str().to_owned())),
+    };
+    let policies = decision.determining.into_iter().map(|one| DecisionPolicy {
+        policy: one.policy,
+        permits: one.effect == PolicyEffect::Permit,
+        about: one.link.as_str().to_owned(),
+        reason: one.reason,
+    });
+    Some(DecisionView {
+        decision_id: decision.id,
+        at: Timestamp::from_ms(entry.at_ms),
+        verdict,
+        denial,
+        code: event.code,
+        call_id: event.call_id?,
+        approval_id: event.approval_id,
+        capability_id: decision.capability,
+        principal_chain: event.chain?,
+        mode_requested: decision.mode_requested,
+        mode_effective: decision.mode_effective,
+        policies: policies.collect(),
+        errors: decision.errors,
+        notes: decision.notes,
+        bundle_digest: decision.bundle_digest,
+        log: log.to_owned(),
+        seq: entry.seq,
+        hash: Digest::from_bytes(entry.hash).to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made_at;
+
+    #[test]
+    fn the_id_of_a_decision_says_when_it_was_made() {
+        let at =
+            |id: &str| made_at(&id.parse().unwrap()).map(placet_types::clock::Timestamp::as_ms);
+        assert_eq!(at("dec_01ARZ3NDEKTSV4RRFFQ69G5FAV"), Some(1_469_922_850_259));
+        for id in ["dec_1", "dec_01ARZ3NDEKTSV4RRFFQ69G5FA", "01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
+            assert_eq!(at(id), None, "{id}");
+        }
+    }
+}

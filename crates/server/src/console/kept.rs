@@ -1,0 +1,115 @@
+//! What a refused request keeps: the navigation of who is signed in, and what they had typed.
+//!
+//! Owns the page of a refusal for somebody with a session, and the page of a path that does not exist. Invariant: the typed text goes back
+//! to the browser that sent it, in a form of the session's own, and nowhere else.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use http::{Method, StatusCode, header};
+use maud::{Markup, html};
+use placet_types::error::{ErrorCode, Refusal};
+
+use super::{
+    Desk,
+    form::{CSRF_FIELD, Fields},
+    home::wants_page,
+    page::{self, Frame, Place, token},
+    session::Use,
+    visitor::{Trouble, Visitor, visit},
+    words,
+};
+use crate::{backend::Backend, problem::Failure};
+
+/// The fields that no person types.
+const HIDDEN: [&str; 5] = ["digest", "act", "record", "pick", "decision"];
+
+/// A refusal that was shown as a page without a session.
+#[derive(Debug, Clone)]
+pub(super) struct Refused(pub(super) Failure);
+
+/// The fields of the form that a request brought, once they were read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Typed(Arc<Mutex<Option<Fields>>>);
+
+impl Typed {
+    /// Keeps them until the request is answered.
+    pub(super) fn keep(&self, fields: &Fields) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fields.clone());
+    }
+
+    fn take(&self) -> Option<Fields> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Shows a refusal within the frame, where there is a session.
+pub(super) async fn keep<B: Backend>(
+    State(desk): State<Desk<B>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let typed = Typed::default();
+    let mut like = Request::new(());
+    *like.method_mut() = request.method().clone();
+    *like.uri_mut() = request.uri().clone();
+    *like.headers_mut() = request.headers().clone();
+    request.extensions_mut().insert(typed.clone());
+    let mut response = next.run(request).await;
+    let Some(Refused(failure)) = response.extensions_mut().remove::<Refused>() else {
+        return response;
+    };
+    let (parts, ()) = like.into_parts();
+    let Ok(visitor) = visit(&parts, &desk, Use::Page).await else { return response };
+    let form = typed.take().filter(|_| parts.method == Method::POST);
+    let again = form.map(|fields| again(&fields, &visitor, parts.uri.path()));
+    let content =
+        html! { (page::trouble_content(&failure)) @if let Some(again) = again { (again) } };
+    let frame = Frame {
+        title: page::trouble_title(&failure),
+        place: Place::Elsewhere,
+        now: desk.console.now(),
+    };
+    let mut kept = frame.page_with(response.status(), &visitor, &content);
+    if let Some(after) = response.headers().get(header::RETRY_AFTER) {
+        kept.headers_mut().insert(header::RETRY_AFTER, after.clone());
+    }
+    kept
+}
+
+/// The form as it was sent, to be corrected and sent again.
+fn again<C>(fields: &Fields, visitor: &Visitor<C>, path: &str) -> Markup {
+    html! {
+        section.card aria-labelledby="again-title" {
+            h2 #again-title { "What you had entered" }
+            form #again method="post" action=(path) {
+                (token(visitor))
+                @for (at, (name, value)) in fields.iter().filter(|(name, _)| *name != CSRF_FIELD).enumerate() {
+                    @if HIDDEN.contains(&name) { input type="hidden" name=(name) value=(value); }
+                    @else {
+                        @let id = format!("again-{at}");
+                        div.field {
+                            label for=(id) { (words::spaced(name)) }
+                            @if name == "reason" || value.len() > 80 { textarea #(id) name=(name) { (value) } }
+                            @else { input #(id) name=(name) value=(value); }
+                        }
+                    }
+                }
+                div.row.wide-button { button.yes type="submit" { "Send it again" } }
+            }
+        }
+    }
+}
+
+/// A path that does not exist: a page for a browser, a problem document for a program.
+pub(super) async fn unknown(request: Request) -> Response {
+    let refusal = Refusal::new(ErrorCode::NotFound, "there is no such page, see /openapi.json");
+    if request.method() == Method::GET && wants_page(request.headers()) {
+        return Trouble(Failure::with_status(refusal, StatusCode::NOT_FOUND)).into_response();
+    }
+    Failure::unknown_route().into_response()
+}
