@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
         if let Some(read_to) = read_to {
             decisions.retain(|view| view.at >= read_to);
         }
-        decisions.sort_by(|one, other| (other.at, other.seq).cmp(&(one.at, one.seq)));
+        decisions.sort_by_key(|view| std::cmp::Reverse((view.at, view.seq)));
         // A page ends between two moments, so that the next one begins where it ended.
         let last = wanted.0.checked_sub(1).and_then(|last| decisions.get(last)).map(|last| last.at);
         let mut next_to = read_to;

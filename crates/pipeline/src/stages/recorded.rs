@@ -121,13 +121,13 @@ pub(crate) fn of_result(mut result: ToolResultEnvelope, replayed: bool) -> Answe
 
 /// What a denied, withdrawn or expired approval says to its caller.
 pub(crate) fn denied(code: ErrorCode) -> Refusal {
-    let message = match code {
+    let message = if code == ErrorCode::ApprovalExpired {
         // Nobody agreed, or people did and it could not run before that was over.
-        ErrorCode::ApprovalExpired => {
-            "the approval of this call ran out of time; it was not executed"
-        }
-        ErrorCode::ApprovalWithdrawn => "this call was withdrawn; it was not executed",
-        _ => "people denied this call; it was not executed",
+        "the approval of this call ran out of time; it was not executed"
+    } else if code == ErrorCode::ApprovalWithdrawn {
+        "this call was withdrawn; it was not executed"
+    } else {
+        "people denied this call; it was not executed"
     };
     Refusal::new(code, message)
 }

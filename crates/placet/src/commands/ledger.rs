@@ -247,7 +247,7 @@ async fn list(client: &Client, state: Option<&str>, json: bool) -> Outcome {
         }
     }
     // They come in the order of their keys, which says nothing to a person.
-    records.sort_by(|one, other| other.created_at.cmp(&one.created_at));
+    records.sort_by_key(|record| std::cmp::Reverse(record.created_at));
     if json {
         output::json(&records);
         return Ok(Exit::Ok);

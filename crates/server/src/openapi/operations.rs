@@ -94,16 +94,8 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::RearmRecord => rearm_record(),
         Operation::ShowCredentials => show_credentials(),
         Operation::ListDecisions => list_decisions(),
-        Operation::GetDecision => identified(start(
-            "getDecision",
-            "decisions",
-            "Shows a policy decision about a call, with the policies that made the difference",
-        ))
-        .response("200", ok::<DecisionView>("The decision")),
-        Operation::ShowError => {
-            identified(start("showError", "about", "What an error code means; a page for browsers"))
-                .response("200", ok::<ErrorDocument>("The code"))
-        }
+        Operation::GetDecision => get_decision(),
+        Operation::ShowError => show_error(),
         Operation::ShowReport => show_report(),
         Operation::GetReceipt => get_receipt(),
         Operation::ListCheckpoints => list_checkpoints(),
@@ -216,6 +208,17 @@ fn show_report() -> OperationBuilder {
         ))
         .parameter(query("to", "The end, which is not in it; now if nothing is said", moment()))
         .response("200", ok::<ReportView>("The report"))
+}
+
+fn get_decision() -> OperationBuilder {
+    let what = "Shows a policy decision about a call, with the policies that made the difference";
+    identified(start("getDecision", "decisions", what))
+        .response("200", ok::<DecisionView>("The decision"))
+}
+
+fn show_error() -> OperationBuilder {
+    identified(start("showError", "about", "What an error code means; a page for browsers"))
+        .response("200", ok::<ErrorDocument>("The code"))
 }
 
 fn list_decisions() -> OperationBuilder {
