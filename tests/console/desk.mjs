@@ -349,7 +349,7 @@ await check("what nobody decides on expires by itself, on the open page too, and
   assert.match(await ben.locator("#why").innerText(), /It ends unanswered after 8 s/);
   // Nobody touches the page.
   await ben.locator("h1 .mark", { hasText: "expired" }).waitFor();
-  assert.match(await ben.locator("#decide").innerText(), /expired/);
+  assert.match(await ben.locator("#decide").innerText(), /Nobody decided in time/);
   assert.equal(await ben.locator("#decide").getByRole("button").count(), 0);
   const answer = await held.again();
   assert.equal(answer.error_code, "APPROVAL_EXPIRED", JSON.stringify(answer));

@@ -249,7 +249,9 @@ fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
     let Some(quiet) = world.quiet else { return };
     let agreed = world.votes.iter().filter(|vote| {
         let state = vote.reply.and_then(|reply| reply.state.as_deref());
-        vote.at >= quiet && vote.sent.approve && state == Some("approved")
+        let is_agreed =
+            matches!(state, Some("approved" | "running" | "succeeded" | "failed" | "unknown"));
+        vote.at >= quiet && vote.sent.approve && is_agreed
     });
     for vote in agreed {
         let id = vote.sent.approval_id.as_str();

@@ -11,7 +11,7 @@ pub struct ApprovalSeen {
     pub tenant: String,
     /// The call that waits.
     pub call_id: String,
-    /// `pending`, `approved`, `denied`, `expired`, `void` or `consumed`.
+    /// How it stands, in the words of the API.
     pub state: String,
     /// The digest that a decision has to name.
     pub digest: String,
