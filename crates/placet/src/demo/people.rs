@@ -98,7 +98,7 @@ impl Stage {
         })?;
         let text =
             |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(Pending { call_id: text("call_id"), approval_id: text("approval_id") })
+        Ok(Pending { call_id: text("tool_call_id"), approval_id: text("approval_id") })
     }
 
     /// What the approver is shown.
