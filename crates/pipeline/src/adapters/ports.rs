@@ -32,6 +32,7 @@ use placet_types::{
 use crate::{
     actors::adapter::AdapterMessage,
     adapters::{breaker::Breaker, overlap::Overlap, pins::LivePins},
+    figures::Figures,
     stages::{credential::Proof, invoke::unreached},
 };
 
@@ -71,6 +72,7 @@ pub(crate) struct Port {
     places: Arc<Semaphore>,
     queued: AtomicUsize,
     breaker: Mutex<Breaker>,
+    metrics: Figures,
     connection: watch::Sender<Connection>,
     pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
     pins: LivePins,
@@ -90,13 +92,19 @@ pub(crate) enum Connection {
 }
 
 impl Port {
-    pub(crate) fn new(contract: Arc<Contract>, connector: Arc<dyn Connector>) -> Self {
+    pub(crate) fn new(
+        contract: Arc<Contract>,
+        connector: Arc<dyn Connector>,
+        metrics: Figures,
+    ) -> Self {
         let limits = &contract.limits;
+        metrics.breaker(&contract.adapter, false);
         let places = usize::try_from(limits.concurrency_max).unwrap_or(1).max(1);
         Self {
             places: Arc::new(Semaphore::new(places)),
             queued: AtomicUsize::new(0),
             breaker: Mutex::new(Breaker::new(limits.breaker_failures, limits.breaker_open_ms)),
+            metrics,
             connection: watch::Sender::new(Connection::Down),
             supervisor: ArcSwapOption::empty(),
             pins: LivePins::default(),
@@ -108,7 +116,7 @@ impl Port {
 
     /// Takes a place and a live connection, until `deadline` at most.
     pub(crate) async fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Refusal> {
-        self.breaker().admit().map_err(|wait| {
+        self.move_breaker(Breaker::admit).map_err(|wait| {
             Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row and is left alone for a while; nothing was executed")
                 .with_retry_after_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
         })?;
@@ -226,9 +234,17 @@ impl Port {
     }
 
     fn failed(&self) {
-        if self.breaker().failed() {
+        if self.move_breaker(Breaker::failed) {
             tracing::warn!(adapter = %self.contract.adapter, "the breaker opened");
         }
+    }
+
+    /// Moves the breaker, and shows how it is now.
+    fn move_breaker<T>(&self, change: impl FnOnce(&mut Breaker) -> T) -> T {
+        let mut breaker = self.breaker();
+        let said = change(&mut breaker);
+        self.metrics.breaker(&self.contract.adapter, breaker.is_open());
+        said
     }
 
     fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
@@ -331,7 +347,7 @@ impl Lease {
             (Outcome::Unknown(_), _) => self.trial.ran_out(given),
             (_, Some(AdapterError::Unavailable(_) | AdapterError::Garbled(_))) => port.failed(),
             // What is refused to one caller, or in one session, is no outage for the others.
-            _ => port.breaker().succeeded(),
+            _ => port.move_breaker(Breaker::succeeded),
         }
         self.lost();
     }
@@ -363,7 +379,7 @@ impl Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         if !self.used {
-            self.port.breaker().unused();
+            self.port.move_breaker(Breaker::unused);
         }
     }
 }

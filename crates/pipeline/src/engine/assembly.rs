@@ -47,7 +47,8 @@ pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
         };
         let given = Arc::clone(handed.to(contract)?);
         let connector = DiscreetConnector::new(Arc::clone(connector), given);
-        Some(Port::new(Arc::clone(contract), Arc::new(connector)))
+        let metrics = Figures::new(parts.metrics.clone());
+        Some(Port::new(Arc::clone(contract), Arc::new(connector), metrics))
     });
     Context {
         ports: Ports::new(ports),

@@ -342,9 +342,6 @@ async fn note_answer(
 ) {
     let capability = &brokered.binding.capability;
     context.metrics.adapter_took(capability, took);
-    if let Some(port) = context.ports.of(capability.adapter()) {
-        context.metrics.breaker(capability.adapter(), port.is_open());
-    }
     if let Some(AdapterError::Drifted(_)) = outcome.not_executed() {
         drift::drifted(context, capability);
         let mut event = refuse::event_of(AuditKind::Security, passage, brokered);
