@@ -306,8 +306,8 @@ pub(crate) fn configure_with(
 /// The development directory, whose agent may call as often as it can.
 fn directory() -> Value {
     json!({"tenants": {"local": {
-        "groups": {"approvers": {}, "operators": {}},
-        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}},
+        "groups": {"approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {}},
+        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators", "freeze-approvers", "emergency"]}},
         "agents": {"dev-agent": {"owner": "ana", "classes": ["bench"]}},
         "classes": {"bench": {"calls_per_minute_max": contract::CALLS_PER_MINUTE_MAX}},
     }}})

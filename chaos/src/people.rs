@@ -48,12 +48,14 @@ fn tenant_entry() -> Value {
     let mut users = serde_json::Map::new();
     users.insert(OWNER.to_owned(), json!({}));
     users.insert(USER.to_owned(), json!({}));
-    users.extend(APPROVERS.map(|name| (name.to_owned(), json!({ "groups": ["approvers"] }))));
+    users.extend(APPROVERS.map(|name| {
+        (name.to_owned(), json!({ "groups": ["approvers", "freeze-approvers", "emergency"] }))
+    }));
     users.extend(OPERATORS.map(|name| (name.to_owned(), json!({ "groups": ["operators"] }))));
     let agents =
         AGENTS.map(|name| (name.to_owned(), json!({ "owner": OWNER, "classes": ["load"] })));
     json!({
-        "groups": { "approvers": {}, "operators": {} },
+        "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} },
         "users": users,
         "agents": serde_json::Map::from_iter(agents),
         "classes": { "load": { "calls_per_minute_max": 1_000_000 } },

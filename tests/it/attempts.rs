@@ -17,10 +17,10 @@ use crate::harness::{
 fn directory(setup: &Setup, is_active: bool) {
     let users = json!({
         "ana": {}, "ben": { "groups": ["approvers", "operators"], "active": is_active },
-        "cleo": { "groups": ["approvers"] },
+        "cleo": { "groups": ["approvers", "freeze-approvers", "emergency"] },
     });
     let local = json!({
-        "groups": { "approvers": {}, "operators": {} }, "users": users,
+        "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} }, "users": users,
         "agents": {
             "dev-agent": { "owner": "ana", "active": is_active },
             "other-agent": { "owner": "ana" },

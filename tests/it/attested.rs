@@ -20,8 +20,8 @@ use crate::{
 
 const AGENT: &str = "spiffe://prod.example/agent/dev-agent";
 const DIRECTORY: &str = r#"{ "tenants": { "local": {
-    "groups": { "approvers": {} },
-    "users": { "ana": {}, "alice": {}, "ben": { "groups": ["approvers"] } },
+    "groups": { "approvers": {}, "freeze-approvers": {}, "emergency": {} },
+    "users": { "ana": {}, "alice": {}, "ben": { "groups": ["approvers", "freeze-approvers", "emergency"] } },
     "agents": { "agent-1": { "owner": "ana", "classes": ["mailers"] } }, "classes": { "mailers": {} }
 } } }"#;
 

@@ -74,7 +74,6 @@ impl Desk {
         let stricter = |gate: &str| {
             gate.replace("@approver_group(\"approvers\")", "@approver_group(\"approvers:2\")")
                 .replace("@quorum(\"1\")", "@quorum(\"2\")")
-                .replace(">= 1", ">= 2")
         };
         let changed = move |name: &str, text: String| {
             if name != "20-gates.cedar" {

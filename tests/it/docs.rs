@@ -207,17 +207,31 @@ fn the_policies_of_the_book_pass_the_check_and_decide_its_cases() {
     write("placet.yaml", &format!("{config}secrets:\n  tickets: {{ file: tickets-secret }}\n"));
     let directory =
         std::fs::read_to_string(place.path().join("directory.yaml")).expect("init wrote it");
-    write("directory.yaml", &format!("{directory}  acme: {{ classes: {{ desk: {{}} }} }}\n"));
+    let people = blocks("docs/src/policies.md", "yaml,directory").remove(0);
+    write("directory.yaml", &with_people(&directory, &people));
     let policies = blocks("docs/src/policies.md", "cedar");
     assert!(policies.len() > 3, "the pattern does not fit the book any more");
     write("policies/90-book.cedar", &policies.join("\n"));
     done(&["policy", "check"]);
 
-    // The shipped cases have a world without the book's tools.
+    // The page's policies decide otherwise than the shipped ones, whose cases would fail.
     std::fs::remove_dir_all(place.path().join("policies/cases")).expect("init wrote them");
     std::fs::create_dir(place.path().join("policies/cases")).expect("a folder");
     write("policies/cases/book.yaml", &blocks("docs/src/policies.md", "yaml,cases").remove(0));
     done(&["policy", "test"]);
+}
+
+/// The directory with the page's people in its tenant, and the other tenant that the page's policies name.
+fn with_people(directory: &str, people: &str) -> String {
+    let read = |text: &str| -> serde_json::Value { serde_saphyr::from_str(text).expect("YAML") };
+    let (mut directory, people) = (read(directory), read(people));
+    for kind in ["groups", "users"] {
+        let theirs = people[kind].as_object().expect("a mapping").clone();
+        let ours = directory["tenants"]["local"][kind].as_object_mut().expect("a mapping");
+        ours.extend(theirs);
+    }
+    directory["tenants"]["acme"] = serde_json::json!({ "classes": { "desk": {} } });
+    directory.to_string()
 }
 
 #[test]

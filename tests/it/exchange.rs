@@ -180,8 +180,8 @@ struct World {
 }
 
 pub(crate) const DIRECTORY: &str = r#"{ "tenants": { "acme": {
-    "groups": { "approvers": {}, "operators": {} },
-    "users": { "ana": {}, "alice": {}, "bob": {}, "ben": { "groups": ["approvers", "operators"] } },
+    "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} },
+    "users": { "ana": {}, "alice": {}, "bob": {}, "ben": { "groups": ["approvers", "operators", "freeze-approvers", "emergency"] } },
     "agents": { "agent-1": { "owner": "ana" } }
 } } }"#;
 

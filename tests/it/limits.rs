@@ -19,8 +19,8 @@ use crate::workspace;
 fn with_class(setup: Setup, class: &Value) -> Setup {
     let agent = json!({ "owner": "ana", "classes": ["small"] });
     let directory = json!({ "tenants": { "local": {
-        "groups": { "approvers": {}, "operators": {} },
-        "users": { "ana": {}, "ben": { "groups": ["approvers", "operators"] } },
+        "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} },
+        "users": { "ana": {}, "ben": { "groups": ["approvers", "operators", "freeze-approvers", "emergency"] } },
         "agents": { "dev-agent": agent, "second": agent },
         "classes": { "small": class },
     } } });

@@ -404,8 +404,8 @@ async fn a_node_with_replaced_policies_does_not_start_unless_an_operator_says_so
 async fn no_node_begins_a_write_inside_a_freeze_that_another_one_has_acknowledged() {
     let database = Database::start().await;
     let people = json!({
-        "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {} },
-        "users": { "ana": { "groups": [] }, "ben": { "groups": ["approvers", "operators", "freeze-approvers"] } },
+        "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} },
+        "users": { "ana": { "groups": [] }, "ben": { "groups": ["approvers", "operators", "freeze-approvers", "emergency"] } },
         "agents": { "dev-agent": { "owner": "ana" } },
     });
     let nodes = database.nodes(["one", "two", "three"]).await.map(|node| {

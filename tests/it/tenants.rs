@@ -13,8 +13,14 @@ use crate::harness::{
 };
 
 const DIRECTORY: &str = "tenants:
-  acme: { users: { ana: {} }, agents: { bot: { owner: ana } } }
-  globex: { users: { zoe: {} }, agents: { bot: { owner: zoe } } }
+  acme:
+    groups: &groups { approvers: {}, freeze-approvers: {}, emergency: {} }
+    users: { ana: {}, ben: &asked { groups: [approvers, freeze-approvers, emergency] } }
+    agents: { bot: { owner: ana } }
+  globex:
+    groups: *groups
+    users: { zoe: {}, yan: *asked }
+    agents: { bot: { owner: zoe } }
 ";
 
 fn two_tenants() -> Setup {

@@ -100,6 +100,9 @@ pub(crate) async fn start(
     drills: Drills,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
+    world
+        .check_staff(&world.bundle, config)
+        .map_err(|problems| not_started(StartError::Bundle(problems)))?;
     let telemetry = telemetry(config)?;
     let data = data_folder(config)?;
     let bound = bind(config.server.clone()).await.map_err(|error| {

@@ -13,9 +13,8 @@ use placet_adapter_internal::contract::builtin_contract;
 use placet_broker::StsConfig;
 use placet_identity::Secrets;
 use placet_policy::{
-    bundle::{BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, PolicyFile},
+    bundle::{BundleSource, FILE_BYTES_MAX, FILES_MAX, PolicyFile},
     cases::run::World as CaseWorld,
-    snapshot::Snapshot,
 };
 use placet_types::{
     contract::{
@@ -33,6 +32,8 @@ use crate::{
     shipped,
     yaml::{self, FileProblem},
 };
+
+mod staff;
 
 /// The most contracts of an environment.
 const CONTRACTS_MAX: usize = 1_000;
@@ -94,18 +95,6 @@ impl World {
             directory: self.directory.clone(),
             contracts: self.checked(),
         }
-    }
-
-    /// Compiles `bundle` for this world.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
-    pub(crate) fn compile(
-        &self,
-        bundle: &BundleSource,
-        config: &Config,
-    ) -> Result<Snapshot, Vec<BundleProblem>> {
-        Snapshot::compile(bundle, &self.checked(), &self.directory, &config.environment, 1)
     }
 }
 

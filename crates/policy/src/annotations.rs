@@ -14,6 +14,11 @@ use crate::{
     verdict::PolicyEffect,
 };
 
+mod by_hand;
+mod lengths;
+
+use lengths::{duration_ms, in_words};
+
 /// How long an approval lives when nothing else is said.
 pub(crate) const EXPIRES_IN_MS_DEFAULT: u64 = 86_400_000;
 /// The longest an approval may live.
@@ -27,6 +32,10 @@ const REASON_BYTES_MAX: usize = 1_024;
 const FRESH_AUTH_MS: (u64, u64) = (60_000, EXPIRES_IN_MS_DEFAULT);
 const ESCALATIONS_MAX: usize = 8;
 
+/// `@approval`: the condition is generated from the annotations.
+const REQUIRED: &str = "required";
+/// `@approval`: the condition is written by hand.
+const CUSTOM: &str = "custom";
 /// What a permit says under which a target may be told that a user acts in person.
 const IMPERSONATION: &str = "impersonation";
 /// What every policy may say.
@@ -51,6 +60,8 @@ pub(crate) struct PolicyMeta {
     pub(crate) effect: PolicyEffect,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) text: String,
+    /// The text with the clause that the annotations stand for, where they stand for one.
+    pub(crate) expanded: Option<String>,
     pub(crate) file: String,
     pub(crate) line: Option<u32>,
     pub(crate) rule: ApprovalRule,
@@ -89,6 +100,11 @@ impl PolicyMeta {
     /// Whether a target may be told that the user acts in person, under this permit.
     pub(crate) fn permits_impersonation(&self) -> bool {
         self.effect == PolicyEffect::Permit && self.annotations.contains_key(IMPERSONATION)
+    }
+
+    /// Whether the condition on the approval is generated.
+    pub(crate) fn is_generated(&self) -> bool {
+        self.annotations.get("approval").is_some_and(|approval| approval == REQUIRED)
     }
 
     pub(crate) fn reason(&self) -> Option<&str> {
@@ -132,7 +148,7 @@ pub(crate) fn read(
         Effect::Forbid => PolicyEffect::Forbid,
     };
     let (file, line) = (place.file.to_owned(), place.line);
-    Ok(PolicyMeta { id, effect, annotations, text, file, line, rule })
+    Ok(PolicyMeta { id, effect, annotations, text, expanded: None, file, line, rule })
 }
 
 struct Reader<'a> {
@@ -257,7 +273,12 @@ impl Reader<'_> {
             return ApprovalRule::Never;
         }
         match self.get("approval") {
-            Some("required") => self.route().map_or(ApprovalRule::Never, ApprovalRule::Required),
+            Some(kind @ (REQUIRED | CUSTOM)) => {
+                let is_custom = kind == CUSTOM;
+                let route = self.route();
+                self.condition(policy, is_custom, route.as_ref());
+                route.map_or(ApprovalRule::Never, ApprovalRule::Required)
+            }
             Some("never") => {
                 if let Some(name) = routed.iter().find(|name| **name != "approval") {
                     self.error(
@@ -268,7 +289,8 @@ impl Reader<'_> {
                 ApprovalRule::Never
             }
             Some(other) => {
-                let message = format!("`@approval` is `required` or `never`, not `{other}`");
+                let message =
+                    format!("`@approval` is `required`, `custom` or `never`, not `{other}`");
                 self.error(message, "say whether people can set this `forbid` aside");
                 ApprovalRule::Never
             }
@@ -428,37 +450,10 @@ fn step_of(part: &str) -> Option<Step> {
     Some(Step { after_ms, group, people })
 }
 
-/// A length of time as an author writes it.
-fn in_words(ms: u64) -> String {
-    const UNITS: [(u64, &str, &str); 4] = [
-        (86_400_000, "day", "days"),
-        (3_600_000, "hour", "hours"),
-        (60_000, "minute", "minutes"),
-        (1_000, "second", "seconds"),
-    ];
-    let found = UNITS.into_iter().find_map(|(unit, one, many)| {
-        let count = ms.checked_div(unit).filter(|count| *count > 0)?;
-        Some(format!("{count} {}", if count == 1 { one } else { many }))
-    });
-    found.unwrap_or_else(|| format!("{ms} milliseconds"))
-}
-
 fn group_of(part: &str) -> Option<(WrittenGroup, u32)> {
     let (name, count) = part.split_once(':').unwrap_or((part, "1"));
     let count = count.parse::<u32>().ok().filter(|count| (1..=QUORUM_MAX).contains(count))?;
     WrittenGroup::parse(name).map(|group| (group, count))
-}
-
-fn duration_ms(text: &str) -> Option<u64> {
-    let unit = text.chars().last()?;
-    let unit_ms: u64 = match unit {
-        's' => 1_000,
-        'm' => 60_000,
-        'h' => 3_600_000,
-        'd' => 86_400_000,
-        _ => return None,
-    };
-    text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(unit_ms)
 }
 
 /// Whether a policy with this constraint can apply to a tool call, and not only to reviewing, arranging and lowering.

@@ -24,6 +24,8 @@ use crate::{
     vocabulary::NOBODY,
 };
 
+mod distinct;
+
 /// How old the claims may be by which a vote counts for a group.
 const CLAIMS_AGE_MS_MAX: i64 = 86_400_000;
 /// How far ahead of ours the clock may be by which somebody proved who they are.
@@ -328,6 +330,7 @@ pub(crate) fn requirement<'a>(
     merged.escalations = escalations(&routes, merged.expires_in_ms);
     // Another tenant agrees to single calls and to nothing that stands.
     merged.once_only |= !merged.guests().is_empty();
+    merged.quorum = distinct::people_needed(&merged, (facts.chain, directory));
     Ok((!merged.reasons.is_empty()).then_some(merged))
 }
 

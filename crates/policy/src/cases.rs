@@ -27,6 +27,10 @@ pub mod run;
 /// The longest case file, in bytes.
 pub const CASE_FILE_BYTES_MAX: usize = 1_048_576;
 
+/// How many problems of a bundle an error names, and how much of each.
+const LISTED_MAX: usize = 3;
+const PROBLEM_CHARS_MAX: usize = 240;
+
 /// The version tag of a case file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CasesVersion {
@@ -41,7 +45,8 @@ pub enum CasesVersion {
 pub struct CaseFile {
     /// `placet.policy-cases.v1`.
     pub cases_version: CasesVersion,
-    /// The directory and contracts the cases are about; absent: those that the engine is configured with.
+    /// The directory and contracts the cases are about; absent: those that the engine is configured with. Tools, tenants, groups and classes
+    /// that it does not have are taken from the configuration, so that policies may name them.
     #[serde(default)]
     pub world: Option<WorldFile>,
     /// Calls and what is decided about them.
@@ -427,12 +432,24 @@ pub enum CaseFileError {
     #[error("the case file has no `world`, and there is no configuration to take it from")]
     NoWorld,
     /// The bundle does not compile for its world.
-    #[error("the bundle does not compile for the world of the case file: {}", crate::cases::listed(.0))]
+    #[error("the bundle does not compile for the contracts and directory of the case file: {}", crate::cases::listed(.0))]
     Bundle(Vec<crate::bundle::BundleProblem>),
 }
 
 fn listed(problems: &[crate::bundle::BundleProblem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let more = problems.len().saturating_sub(LISTED_MAX);
+    let first: Vec<String> = problems.iter().take(LISTED_MAX).map(short).collect();
+    let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+    first.join("; ") + &rest
+}
+
+/// A problem without its advice, in a line that is not too long.
+fn short(problem: &crate::bundle::BundleProblem) -> String {
+    let text = crate::bundle::BundleProblem { help: None, ..problem.clone() }.to_string();
+    match text.char_indices().nth(PROBLEM_CHARS_MAX) {
+        Some((end, _)) => text.get(..end).unwrap_or_default().to_owned() + "…",
+        None => text,
+    }
 }
 
 impl CaseFile {

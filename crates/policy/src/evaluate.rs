@@ -1,11 +1,11 @@
 //! One Cedar evaluation, and what came of it.
 //!
 //! Owns the call into Cedar. Invariant (trap T1): Cedar skips a policy that errors, so an evaluation with any error never
-//! counts as allowed, and errors name the policy only: their text would quote arguments.
+//! counts as allowed, and errors carry Cedar's message only where it cannot quote arguments.
 
 use cedar_policy::{
     AuthorizationError, Authorizer, Context, Decision as CedarDecision, Entities, EntityUid,
-    PolicySet, Request, Schema,
+    EvaluationError, PolicySet, Request, Schema,
 };
 
 use crate::verdict::Link;
@@ -69,5 +69,26 @@ pub(crate) fn evaluate(
 
 fn policy_of(error: &AuthorizationError) -> String {
     let AuthorizationError::PolicyEvaluationError(error) = error;
-    format!("policy `{}` could not be evaluated", error.policy_id())
+    format!("policy `{}` could not be evaluated: {}", error.policy_id(), message(error.inner()))
+}
+
+/// Cedar's message, without the values of arguments.
+fn message(error: &EvaluationError) -> String {
+    match error {
+        EvaluationError::IntegerOverflow(_) => "integer overflow".to_owned(),
+        EvaluationError::FailedExtensionFunctionExecution(_) => {
+            "a value cannot be read by an extension function, such as `decimal` or `ip`".to_owned()
+        }
+        EvaluationError::NonValue(_) => "an expression has no value".to_owned(),
+        EvaluationError::RecursionLimit(_)
+        | EvaluationError::TypeError(_)
+        | EvaluationError::WrongNumArguments(_)
+        | EvaluationError::UnlinkedSlot(_)
+        | EvaluationError::FailedExtensionFunctionLookup(_) => error.to_string(),
+        // Their messages list the keys of a record or entity; only the kind is named.
+        EvaluationError::EntityDoesNotExist(_) => "an entity does not exist".to_owned(),
+        EvaluationError::EntityAttrDoesNotExist(_) | EvaluationError::RecordAttrDoesNotExist(_) => {
+            "an attribute or tag does not exist; ask for it with `has` or `hasTag` first".to_owned()
+        }
+    }
 }

@@ -99,8 +99,14 @@ pub fn requirement_line(requirement: &Requirement) -> String {
         .iter()
         .map(|(group, count)| format!("{} of `{group}`", people(*count)))
         .collect();
+    let each = requirement.groups.values().copied().fold(0, u32::saturating_add);
+    let several = if requirement.groups.len() > 1 && requirement.quorum < each {
+        " (somebody in several of the groups counts for each)"
+    } else {
+        ""
+    };
     let mut line = format!(
-        "{} in all, {}, within {}",
+        "{} in all{several}, {}, within {}",
         people(requirement.quorum),
         groups.join(" and "),
         how_long(requirement.expires_in_ms)

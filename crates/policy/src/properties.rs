@@ -94,7 +94,7 @@ fn gate() -> impl Strategy<Value = String> {
     (pick(&PRINCIPALS), pick(&FORBIDDEN_SCOPES), pick(&CONDITIONS), pick(&["approvers", "security"]), 1u32..3).prop_map(
         |(principal, scope, condition, group, quorum)| {
             format!(
-                "@approval(\"required\") @approver_group(\"{group}\") @quorum(\"{quorum}\")
+                "@approval(\"custom\") @approver_group(\"{group}\") @quorum(\"{quorum}\")
                  forbid ({principal}, {scope}, resource is Placet::Tool) when {{ {condition} }}
                  unless {{ context.req has approval && context.req.approval.total >= {quorum}
                    && context.req.approval.hasTag(\"{group}\") && context.req.approval.getTag(\"{group}\") >= 1 }};"
@@ -108,7 +108,7 @@ fn careless_gate() -> impl Strategy<Value = String> {
     (pick(&PRINCIPALS), pick(&FORBIDDEN_SCOPES), pick(&wild)).prop_map(
         |(principal, scope, condition)| {
             format!(
-                "@approval(\"required\") @approver_group(\"approvers\")
+                "@approval(\"custom\") @approver_group(\"approvers\")
              forbid ({principal}, {scope}, resource is Placet::Tool) unless {{ {condition} }};"
             )
         },

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::{
     annotations::PolicyMeta,
-    bundle::{BundleProblem, BundleSource},
+    bundle::{BundleProblem, BundleSource, PolicyFile},
     decide::{self, impersonation},
     entities::ToolEntities,
     facts::Facts,
@@ -36,7 +36,7 @@ use crate::{
     vocabulary::Vocabulary,
 };
 
-mod compile;
+pub(crate) mod compile;
 mod literals;
 mod slice;
 
@@ -231,6 +231,14 @@ impl Snapshot {
     ) -> Result<(), ReviewRefusal> {
         crate::review::may_view(self, reviewer, request, now)
     }
+}
+
+/// The files of a bundle as they are decided with: each gate with the `unless` clause that its annotations stand for.
+///
+/// # Errors
+/// Everything that is wrong with the syntax and the annotations.
+pub fn expanded(source: &BundleSource) -> Result<Vec<PolicyFile>, Vec<BundleProblem>> {
+    compile::expanded(source)
 }
 
 impl fmt::Debug for Snapshot {

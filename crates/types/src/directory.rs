@@ -177,6 +177,18 @@ impl Directory {
         self.agent(tenant, id).map_or("unlisted", known)
     }
 
+    /// The ceiling that a run of `agent` has when it asks for `wanted`: no stronger than any of the agent's classes allows (decision 6).
+    #[must_use]
+    pub fn ceiling(
+        &self,
+        tenant: &TenantId,
+        agent: &PrincipalId,
+        wanted: crate::mode::ApprovalMode,
+    ) -> crate::mode::ApprovalMode {
+        let caps = self.classes_of(tenant, agent).filter_map(|class| class.safety_mode_max);
+        caps.fold(wanted, crate::mode::ApprovalMode::meet)
+    }
+
     /// The ceilings of each class that `agent` is in.
     pub fn classes_of(
         &self,

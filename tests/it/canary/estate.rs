@@ -96,8 +96,8 @@ pub(super) struct Estate {
 }
 
 const DIRECTORY: &str = r#"{ "tenants": { "local": {
-    "groups": { "approvers": {}, "operators": {} },
-    "users": { "ana": {}, "alice": {}, "ben": { "display": "Ben", "groups": ["approvers", "operators"] } },
+    "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} },
+    "users": { "ana": {}, "alice": {}, "ben": { "display": "Ben", "groups": ["approvers", "operators", "freeze-approvers", "emergency"] } },
     "agents": { "dev-agent": { "owner": "ana" }, "agent-1": { "owner": "ana" } }
 } } }"#;
 

@@ -24,7 +24,9 @@ fn second(provider: &Provider) -> Value {
 async fn seated(manner: &str) -> World {
     let world = World::new().await;
     fs::write(format!("{}.sessions", world.guarded.record.display()), manner).unwrap();
-    let globex = r#"{ "tenants": { "globex": { "groups": {}, "users": { "gina": {}, "gus": {} },
+    let globex = r#"{ "tenants": { "globex": {
+        "groups": { "approvers": {}, "freeze-approvers": {}, "emergency": {} },
+        "users": { "gina": { "groups": ["approvers", "freeze-approvers", "emergency"] }, "gus": {} },
         "agents": { "agent-9": { "owner": "gus" } } },"#;
     let both = DIRECTORY.replacen(r#"{ "tenants": {"#, globex, 1);
     fs::write(world.setup.path("directory.yaml"), both).unwrap();

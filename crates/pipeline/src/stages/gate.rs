@@ -430,6 +430,11 @@ fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String 
 
 async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
     let message = told(denial.kind, &denial.decision, call.stage.run.safety_mode);
+    if denial.kind == DenialKind::Error {
+        let (decision_id, capability) = (&denial.decision.id, &denial.decision.capability);
+        let errors = denial.decision.errors.join("; ");
+        tracing::error!(%decision_id, %capability, %errors, "policy evaluation failed; the call is denied");
+    }
     if matches!(
         denial.kind,
         DenialKind::Policy

@@ -36,7 +36,7 @@ use crate::world::{Make, World, bundle, plan};
 fn gated(tool: &str, annotations: &str, condition: &str) -> BundleSource {
     let mut source = bundle();
     let text = format!(
-        "@id(\"gate-{tool}\") @approval(\"required\") {annotations} @reason(\"People look at {tool}.\")\n\
+        "@id(\"gate-{tool}\") @approval(\"custom\") {annotations} @reason(\"People look at {tool}.\")\n\
          forbid (principal, action == Placet::Action::\"fake/{tool}\", resource is Placet::Tool)\n\
          unless {{ context.req has approval && !context.req.approval.denied &&\n\
            context.req.approval.request_digest == context.req.evidence.request_digest &&\n\

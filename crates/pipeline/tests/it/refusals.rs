@@ -20,7 +20,7 @@ fn with_note(policy: &str) -> BundleSource {
 /// People are asked about notes.
 fn asked_about_notes() -> BundleSource {
     with_note(
-        "@id(\"notes\") @approval(\"required\") @approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\") @reason(\"Notes are looked at.\")\n\
+        "@id(\"notes\") @approval(\"custom\") @approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\") @reason(\"Notes are looked at.\")\n\
          forbid (principal, action == Placet::Action::\"fake/note\", resource is Placet::Tool)\n\
          unless { context.req has approval && !context.req.approval.denied &&\n\
            context.req.approval.request_digest == context.req.evidence.request_digest &&\n\

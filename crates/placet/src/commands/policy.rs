@@ -20,7 +20,6 @@ use placet_types::{
     principal::PrincipalKind,
     taint::Taint,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -33,8 +32,11 @@ use crate::{
     yaml,
 };
 
+mod expand;
+mod outcome;
 mod proof;
 
+use outcome::{FileOutcome, cases_told};
 use proof::ProofArgs;
 
 /// Check, test and explain policies.
@@ -42,6 +44,7 @@ use proof::ProofArgs;
 #[command(after_help = "Examples:\n  \
     placet policy check policies\n  \
     placet policy test policies\n  \
+    placet policy expand policies\n  \
     placet policy explain --case 10-calls.yaml:\"a delete waits\"\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --frozen --approved-by ben --granted")]
@@ -58,6 +61,8 @@ enum Action {
     Check(Bundle),
     /// Run its cases.
     Test(Bundle),
+    /// Print the policies as they are decided with: each gate with the condition that its annotations stand for.
+    Expand(Bundle),
     /// Say in words why a call is decided as it is.
     Explain(Box<Explain>),
 }
@@ -142,6 +147,7 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     match &args.action {
         Action::Check(bundle) => check(bundle, environment),
         Action::Test(bundle) => test(bundle, environment),
+        Action::Expand(bundle) => expand::expand(bundle, environment),
         Action::Explain(explain) => self::explain(explain, environment),
     }
 }
@@ -224,48 +230,40 @@ fn problems_told(problems: &[BundleProblem], folder: Option<&Path>, json: bool) 
     Exit::Findings
 }
 
-/// What came of one file of cases.
-#[derive(Debug, Serialize)]
-struct FileOutcome {
-    file: String,
-    cases: Vec<CaseOutcome>,
-}
-
 fn test(args: &Bundle, environment: &Environment) -> Outcome {
     let subject = subject(args, environment)?;
     let files = case_files(subject.folder.as_deref())?;
     let world = subject.world.for_cases(&subject.config);
     let mut outcomes = Vec::with_capacity(files.len());
     for (name, text) in files {
-        let what = || format!("the cases in `{name}` cannot be run");
-        let parsed = CaseFile::parse(&text).attempted(what())?;
-        let cases = run_cases(&subject.source, Some(&world), &parsed).attempted(what())?;
-        outcomes.push(FileOutcome { file: name, cases });
+        let ran = CaseFile::parse(&text)
+            .and_then(|parsed| run_cases(&subject.source, Some(&world), &parsed));
+        outcomes.push(match ran {
+            Ok(cases) => FileOutcome { file: name, cases, error: None },
+            Err(error) => {
+                FileOutcome { file: name, cases: Vec::new(), error: Some(error.to_string()) }
+            }
+        });
     }
+    let broken = outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
     let (mut passed, mut failed) = (0_usize, 0_usize);
     for case in outcomes.iter().flat_map(|outcome| &outcome.cases) {
         let counter = if case.passed() { &mut passed } else { &mut failed };
         *counter = counter.saturating_add(1);
     }
     if args.json {
-        output::json(&json!({ "passed": passed, "failed": failed, "files": outcomes }));
+        output::json(&json!({
+            "passed": passed, "failed": failed, "files_not_run": broken, "files": outcomes,
+        }));
     } else {
         outcomes.iter().for_each(cases_told);
-        output::line(format!("{passed} passed, {failed} failed"));
+        let not_run = match broken {
+            0 => String::new(),
+            files => format!(", {} not run", output::counted(files, "file", "files")),
+        };
+        output::line(format!("{passed} passed, {failed} failed{not_run}"));
     }
-    Ok(if failed == 0 { Exit::Ok } else { Exit::Findings })
-}
-
-fn cases_told(outcome: &FileOutcome) {
-    output::line(&outcome.file);
-    for case in &outcome.cases {
-        output::line(format!("  {} {}", if case.passed() { "✓" } else { "✗" }, case.name));
-        if !case.passed() {
-            let why = case.differences.iter().map(|difference| format!("      {difference}"));
-            let how = case.explanation.iter().map(|line| format!("      | {line}"));
-            why.chain(how).for_each(output::line);
-        }
-    }
+    Ok(if failed == 0 && broken == 0 { Exit::Ok } else { Exit::Findings })
 }
 
 /// The case files of a bundle: of its folder, or the shipped ones.

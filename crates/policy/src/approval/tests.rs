@@ -47,7 +47,7 @@ when {{ principal in Placet::AgentClass::"acme/finance-bots" && context.req has 
 permit (principal is Placet::User, action in [Placet::Action::"tier_read_only", Placet::Action::"tier_network", Placet::Action::"tier_destructive"], resource is Placet::Tool);
 
 @id("destructive-needs-two")
-@approval("required") @approver_group("security") @quorum("2") @expires("4h") @four_eyes("true")
+@approval("custom") @approver_group("security") @quorum("2") @expires("4h") @four_eyes("true")
 @reason("Destructive tool calls need two distinct approvers, one of them from security.")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
 {APPROVED_BY_TWO};
@@ -141,7 +141,7 @@ fn a_hold_says_who_has_to_agree_in_all() {
 fn requirements_of_several_policies_are_unioned() {
     let more = format!(
         r#"{}
-@id("network-too") @approval("required") @approver_group("approvers:2, security") @expires("1h")
+@id("network-too") @approval("custom") @approver_group("approvers:2, security") @expires("1h")
 forbid (principal, action in Placet::Action::"cap_network", resource is Placet::Tool)
 unless {{ context.req has approval && context.req.approval.hasTag("approvers") && context.req.approval.getTag("approvers") >= 2
   && context.req.approval.hasTag("security") }};"#,
@@ -151,7 +151,8 @@ unless {{ context.req has approval && context.req.approval.hasTag("approvers") &
     let Verdict::Hold(hold) = refund().decide(&snapshot) else { panic!("not held") };
     let groups: Vec<_> = hold.requirement.groups.iter().map(|(g, n)| (g.to_string(), *n)).collect();
     assert_eq!(groups, [("approvers".to_owned(), 2), ("security".to_owned(), 1)]);
-    assert_eq!((hold.requirement.quorum, hold.requirement.expires_in_ms), (2, 3_600_000));
+    // Nobody is in both groups, so three people are needed, whatever the quorum of each policy.
+    assert_eq!((hold.requirement.quorum, hold.requirement.expires_in_ms), (3, 3_600_000));
     assert_eq!(hold.requirement.reasons.len(), 2);
     // Dan is in security, ben and mia in approvers: three people meet what two policies ask for.
     let votes = Some(vec![vote("dan", &[]), vote("ben", &[]), vote("mia", &["approvers"])]);
@@ -206,7 +207,7 @@ fn one_no_ends_an_approval_whoever_agreed_before() {
 fn a_careless_condition_is_not_satisfied_by_an_approval_that_does_not_count() {
     let careless = r#"
 @id("all") permit (principal, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
-@id("gate") @approval("required") @approver_group("approvers")
+@id("gate") @approval("custom") @approver_group("approvers")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool) unless { context.req has approval };"#;
     let snapshot = compile(&bundle(careless), &world()).unwrap();
     let with = |votes, changed, ends| Draft {

@@ -76,9 +76,44 @@ impl World {
         })
     }
 
+    fn tools(&self) -> BTreeSet<CapabilityId> {
+        let tools = self.contracts.iter().flat_map(|contract| contract.capabilities.values());
+        tools.map(|tool| tool.id.clone()).collect()
+    }
+
+    /// This world with what policies may name and only `configured` has: tools, tenants, groups and classes. What both have stays as it
+    /// is here.
+    #[must_use]
+    fn completed(mut self, configured: &Self) -> Self {
+        for contract in &configured.contracts {
+            let mut rest = Contract::clone(contract);
+            rest.capabilities.retain(|_, tool| self.find(&tool.id).is_none());
+            if !rest.capabilities.is_empty() {
+                self.contracts.push(Arc::new(rest));
+            }
+        }
+        for (tenant, theirs) in &configured.directory.tenants {
+            let Some(ours) = self.directory.tenants.get_mut(tenant) else {
+                self.directory.tenants.insert(tenant.clone(), theirs.clone());
+                continue;
+            };
+            for (group, entry) in &theirs.groups {
+                ours.groups.entry(group.clone()).or_insert_with(|| entry.clone());
+            }
+            for (class, entry) in &theirs.classes {
+                ours.classes.entry(class.clone()).or_insert_with(|| entry.clone());
+            }
+        }
+        self
+    }
+
     fn find(&self, id: &CapabilityId) -> Option<(&Contract, &Capability)> {
-        let contract = self.contracts.iter().find(|contract| &contract.adapter == id.adapter())?;
-        contract.capabilities.get(id.capability()).map(|capability| (contract.as_ref(), capability))
+        self.contracts.iter().filter(|contract| &contract.adapter == id.adapter()).find_map(
+            |contract| {
+                let capability = contract.capabilities.get(id.capability())?;
+                Some((contract.as_ref(), capability))
+            },
+        )
     }
 }
 
@@ -101,7 +136,8 @@ impl CaseOutcome {
     }
 }
 
-/// Runs every case of a file against a bundle, in its own world or else in this one.
+/// Runs every case of a file against a bundle: in its own world, completed with what policies name and only the configured one has, or else
+/// in the configured one.
 ///
 /// # Errors
 /// [`CaseFileError`] when there is no world, it cannot be, or the bundle does not compile for it.
@@ -110,12 +146,17 @@ pub fn run_cases(
     configured: Option<&World>,
     file: &CaseFile,
 ) -> Result<Vec<CaseOutcome>, CaseFileError> {
-    let made_up = file.world.as_ref().map(World::from_file).transpose()?;
+    let own = file.world.as_ref().map(World::from_file).transpose()?;
+    let own_tools = own.as_ref().map(World::tools);
+    let made_up = match configured {
+        Some(configured) => own.map(|own| own.completed(configured)),
+        None => own,
+    };
     let world = made_up.as_ref().or(configured).ok_or(CaseFileError::NoWorld)?;
     let snapshot =
         Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 1)
             .map_err(CaseFileError::Bundle)?;
-    let runner = Runner { snapshot: &snapshot, world };
+    let runner = Runner { snapshot: &snapshot, world, own_tools: own_tools.as_ref() };
     let calls = file.cases.iter().map(|case| runner.call(case));
     let reviews = file.reviews.iter().map(|case| runner.review(case));
     let desk = file.desk.iter().map(|case| runner.desk(case));
@@ -129,12 +170,14 @@ pub(crate) fn decide_case(
     world: &World,
     case: &CallCase,
 ) -> Result<Verdict, String> {
-    Runner { snapshot, world }.decide(case)
+    Runner { snapshot, world, own_tools: None }.decide(case)
 }
 
 struct Runner<'a> {
     snapshot: &'a Snapshot,
     world: &'a World,
+    /// The tools that the file's own world has; a surface is compared for these alone.
+    own_tools: Option<&'a BTreeSet<CapabilityId>>,
 }
 
 impl Runner<'_> {
@@ -185,7 +228,11 @@ impl Runner<'_> {
             args: &args,
             binding: &binding,
             mode_requested: case.mode.unwrap_or(capability.mode_highest),
-            safety_mode: case.safety_mode,
+            safety_mode: self.world.directory.ceiling(
+                chain.tenant(),
+                &chain.actor.id,
+                case.safety_mode,
+            ),
             engine_mode: case.engine_mode,
             budget: BudgetView {
                 calls_left: case.budget.calls_left,
@@ -276,7 +323,8 @@ impl Runner<'_> {
 
     fn surface(&self, case: &SurfaceCase) -> CaseOutcome {
         let chain = chain_of(&case.actor, case.user.as_ref());
-        let tools = self.snapshot.surface(&chain, &case.user_groups);
+        let mut tools = self.snapshot.surface(&chain, &case.user_groups);
+        tools.retain(|tool| self.own_tools.is_none_or(|own| own.contains(tool)));
         let missing = case
             .tools
             .difference(&tools)

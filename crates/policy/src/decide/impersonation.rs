@@ -89,7 +89,7 @@ permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", 
     #[test]
     fn nobody_is_asked_to_agree_to_an_impersonation_that_would_be_denied_then() {
         let gate = r#"
-@id("ask") @approval("required") @approver_group("approvers") @quorum("1") @expires("24h") @reason("Somebody looks.")
+@id("ask") @approval("custom") @approver_group("approvers") @quorum("1") @expires("24h") @reason("Somebody looks.")
 forbid (principal, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
 unless { context.req has approval && !context.req.approval.denied &&
   context.req.approval.request_digest == context.req.evidence.request_digest &&

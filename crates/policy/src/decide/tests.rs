@@ -49,7 +49,7 @@ fn a_deny_of_one_link_beats_a_hold_of_the_other() {
     let text = r#"
 @id("agents") permit (principal is Placet::Agent, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
 @id("users") permit (principal is Placet::User, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
-@id("ask") @approval("required") @approver_group("approvers")
+@id("ask") @approval("custom") @approver_group("approvers")
 forbid (principal is Placet::Agent, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
 unless { context.req has approval };
 @id("never-cleo") @approval("never")
@@ -77,7 +77,7 @@ when { context.input.cents * 2 > 1000 };"#;
     let verdict = cents(json!(i64::MAX)).decide(&snapshot);
     let Verdict::Deny(denial) = verdict else { panic!("trap T1") };
     assert_eq!((denial.kind, denial.code), (DenialKind::Error, ErrorCode::PolicyError));
-    assert_eq!(denial.decision.errors, ["policy `large` could not be evaluated"]);
+    assert_eq!(denial.decision.errors, ["policy `large` could not be evaluated: integer overflow"]);
     assert!(!denial.leaves_approval());
 }
 
@@ -95,7 +95,7 @@ fn a_permit_that_fails_to_evaluate_denies_too() {
 fn an_error_only_the_counterfactual_meets_denies() {
     let text = r#"
 @id("all") permit (principal, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
-@id("gate") @approval("required") @approver_group("approvers")
+@id("gate") @approval("custom") @approver_group("approvers")
 forbid (principal, action == Placet::Action::"ops/refund", resource is Placet::Tool)
 unless { context.req has approval && context.req.approval.total * 9223372036854775807 + context.input.cents > 0 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
@@ -129,13 +129,14 @@ when { decimal("1.0") == decimal("1.0") && context.input.cents + 922337203685477
     assert_eq!(word(&verdict), "error");
     let text = serde_json::to_string(verdict.decision()).unwrap();
     assert!(!text.contains("canary") && !text.contains("424242"), "{text}");
+    assert!(text.contains("policy `odd` could not be evaluated: integer overflow"), "{text}");
 }
 
 #[test]
 fn nobody_is_asked_when_no_approval_would_help() {
     let text = r#"
 @id("all") permit (principal, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
-@id("gate") @approval("required") @approver_group("approvers")
+@id("gate") @approval("custom") @approver_group("approvers")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
 unless { context.req has approval && context.req.approval.total >= 2 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
@@ -152,7 +153,7 @@ unless { context.req has approval && context.req.approval.total >= 2 };"#;
 fn a_policy_against_approved_calls_is_final() {
     let text = r#"
 @id("all") permit (principal, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
-@id("gate") @approval("required") @approver_group("approvers")
+@id("gate") @approval("custom") @approver_group("approvers")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool) unless { context.req has approval };
 @id("not-by-ben") @approval("never")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)

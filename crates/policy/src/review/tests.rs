@@ -125,7 +125,10 @@ when { context.now.toTime().toMilliseconds() + 9223372036854775807 + 1 < 0 };"#;
     let approval = Approval::of(agent("bot"));
     let refusal = approval.approve(&snapshot, &user("ben")).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PolicyError);
-    assert_eq!(refusal.to_string(), "the review is refused: policy `odd` could not be evaluated");
+    assert_eq!(
+        refusal.to_string(),
+        "the review is refused: policy `odd` could not be evaluated: integer overflow"
+    );
     assert_eq!(approval.ask(&snapshot, &user("ben"), None), Ok(()));
 }
 

@@ -22,9 +22,10 @@ use crate::{
     bundle::{
         BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity,
     },
+    condition,
     entities::ToolEntities,
     input::InputType,
-    manage, review,
+    manage, nesting, review,
     route::{WrittenGroup, WrittenTenant},
     schema,
     vocabulary::{Vocabulary, lower_action},
@@ -109,7 +110,9 @@ fn check_sizes(source: &BundleSource) -> Result<(), Problems> {
 }
 
 /// Parses every file and reads every policy's annotations; the set has the policies under their `@id`.
-fn read_policies(source: &BundleSource) -> Result<(Vec<PolicyMeta>, PolicySet), Problems> {
+pub(crate) fn read_policies(
+    source: &BundleSource,
+) -> Result<(Vec<PolicyMeta>, PolicySet), Problems> {
     let mut problems = Problems::new();
     let mut read: Vec<(PolicyMeta, Policy)> = Vec::new();
     for file in &source.files {
@@ -152,6 +155,17 @@ fn read_policies(source: &BundleSource) -> Result<(Vec<PolicyMeta>, PolicySet), 
 }
 
 fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
+    if let Some(line) = nesting::too_deep(&file.text) {
+        return Err(vec![BundleProblem {
+            file: file.name.clone(),
+            line: Some(line),
+            ..BundleProblem::of_bundle(format!(
+                "the condition nests more than {} levels deep, and every call would be denied as POLICY_ERROR",
+                nesting::DEPTH_MAX
+            ))
+        }
+        .with_help("write long rows of `||` and `&&` as a set, `[…].contains(…)`, or in brackets of a hundred each")]);
+    }
     let parsed: PolicySet = file.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
         errors
             .iter()
@@ -171,7 +185,14 @@ fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
         let text = policy.to_cedar().unwrap_or_default();
         let line = file.text.find(&text).map(|at| line_at(&file.text, at));
         match annotations::read(policy, Place { file: &file.name, line }, text) {
-            Ok(meta) => read.push((meta, policy.clone())),
+            Ok(mut meta) => {
+                meta.expanded = condition::expanded(&meta);
+                let policy = match &meta.expanded {
+                    Some(text) => Policy::parse(None, text).map_err(internal)?,
+                    None => policy.clone(),
+                };
+                read.push((meta, policy));
+            }
             Err(found) => problems.extend(found),
         }
     }
@@ -183,6 +204,21 @@ pub(super) fn line_at(text: &str, at: usize) -> u32 {
     u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
 }
 
+/// The bundle's policies as they are decided with: each file with the clauses that annotations stand for.
+pub(super) fn expanded(source: &BundleSource) -> Result<Vec<PolicyFile>, Problems> {
+    check_sizes(source)?;
+    let (policies, _) = read_policies(source)?;
+    let files = source.files.iter().map(|file| {
+        let own = policies.iter().filter(|policy| policy.file == file.name);
+        let text = own.fold(file.text.clone(), |text, policy| match &policy.expanded {
+            Some(expanded) => text.replacen(&policy.text, expanded, 1),
+            None => text,
+        });
+        PolicyFile { name: file.name.clone(), text }
+    });
+    Ok(files.collect())
+}
+
 /// A problem that Cedar found, with its place and advice.
 fn diagnosed(
     file: &PolicyFile,
@@ -191,11 +227,17 @@ fn diagnosed(
     error: &(impl Diagnostic + ?Sized),
 ) -> BundleProblem {
     let label = error.labels().and_then(|mut labels| labels.next());
+    let own_text = policy.and_then(|policy| policy.expanded.as_deref().zip(policy.line));
+    let line = label.map(|label| match own_text {
+        // Lines of a policy with a generated clause are counted from where it begins.
+        Some((text, begins)) => {
+            line_at(text, label.offset()).saturating_add(begins).saturating_sub(1)
+        }
+        None => line_at(&file.text, label.offset()),
+    });
     BundleProblem {
         file: file.name.clone(),
-        line: label
-            .map(|label| line_at(&file.text, label.offset()))
-            .or_else(|| policy.and_then(|policy| policy.line)),
+        line: line.or_else(|| policy.and_then(|policy| policy.line)),
         policy: policy.map(|policy| policy.id.clone()),
         severity,
         message: error.to_string(),

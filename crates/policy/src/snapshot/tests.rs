@@ -7,8 +7,6 @@ use crate::{
 
 const PERMIT: &str =
     r#"@id("p") permit (principal, action in Placet::Action::"tier_read_only", resource);"#;
-const WHEN_APPROVED: &str =
-    "unless { context.req has approval && context.req.approval.total >= 1 }";
 
 fn problems(text: &str) -> Vec<BundleProblem> {
     compile(&bundle(text), &world()).unwrap_err()
@@ -23,7 +21,7 @@ fn the_problem(text: &str) -> BundleProblem {
 
 fn forbid(annotations: &str) -> String {
     format!(
-        "{PERMIT}\n@id(\"f\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource) {WHEN_APPROVED};"
+        "{PERMIT}\n@id(\"f\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource);"
     )
 }
 
@@ -39,6 +37,62 @@ fn the_shipped_bundle_compiles() {
     let line = usize::try_from(gate.line.unwrap()).unwrap();
     assert_eq!(file.text.lines().nth(line - 1), Some("@id(\"gate-destructive\")"));
     assert!(gate.text.starts_with("@id(\"gate-destructive\")"));
+}
+
+#[test]
+fn a_gate_gets_its_condition_from_its_annotations() {
+    let text = forbid(
+        r#"@approval("required") @approver_group("a:2, b") @quorum("3") @once_only("true") @escalate("2h: c")"#,
+    );
+    let files = super::expanded(&bundle(&text)).unwrap();
+    let wanted = "resource)
+unless
+{
+  context.req has approval &&
+  !context.req.approval.denied &&
+  context.req.approval.request_digest == context.req.evidence.request_digest &&
+  context.req.now < context.req.approval.expires_at &&
+  context.req.approval.scope == Placet::ApprovalScope::\"once\" &&
+  context.req.approval.total >= 3 &&
+  ((context.req.approval.hasTag(\"a\") && context.req.approval.getTag(\"a\") >= 2) ||
+   (context.req.approval.hasTag(\"c\") && context.req.approval.getTag(\"c\") >= 1)) &&
+  ((context.req.approval.hasTag(\"b\") && context.req.approval.getTag(\"b\") >= 1) ||
+   (context.req.approval.hasTag(\"c\") && context.req.approval.getTag(\"c\") >= 1))
+};";
+    assert!(files[0].text.ends_with(wanted), "{}", files[0].text);
+    assert!(files[0].text.starts_with(PERMIT), "what generates nothing stays as written");
+    assert!(compile(&bundle(&text), &world()).is_ok());
+}
+
+#[test]
+fn a_condition_on_the_approval_is_generated_or_custom_and_not_both() {
+    let by_hand = "unless { context.req has approval && context.req.approval.hasTag(\"a\") }";
+    let gate = |kind: &str, condition: &str| {
+        format!(
+            "{PERMIT}\n@id(\"f\") @approval(\"{kind}\") @approver_group(\"a\")\nforbid (principal, action in Placet::Action::\"call_tool\", resource)\n{condition};"
+        )
+    };
+    assert!(the_problem(&gate("required", by_hand)).message.contains("generates the condition"));
+    assert!(compile(&bundle(&gate("custom", by_hand)), &world()).is_ok());
+    assert!(the_problem(&gate("custom", "")).message.contains("has no condition"));
+    let other = by_hand.replace("\"a\"", "\"b\"");
+    let unasked = the_problem(&gate("custom", &other));
+    assert!(unasked.message.contains("counts people of `b`"), "{unasked}");
+    // A condition on anything else stands beside the generated one.
+    let other =
+        "unless { context.req has break_glass && context.req.now < context.req.break_glass.until }";
+    assert!(compile(&bundle(&gate("required", other)), &world()).is_ok());
+    let typo = "when {\n context.req.mode_effective == Placet::ApprovalMode::\"netwrk\" }";
+    assert_eq!(the_problem(&gate("required", typo)).line, Some(5), "counted in the file");
+}
+
+#[test]
+fn a_condition_that_nests_too_deep_is_named_by_file_and_line() {
+    let row = vec!["context.req.attested"; 500].join(" || ");
+    let problem =
+        the_problem(&PERMIT.replace("resource);", &format!("resource)\nwhen {{ {row} }};")));
+    assert_eq!((problem.file.as_str(), problem.line), ("test.cedar", Some(2)));
+    assert!(problem.message.contains("nests more than 400"), "{problem}");
 }
 
 #[test]

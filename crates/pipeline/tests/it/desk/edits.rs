@@ -267,7 +267,7 @@ fn sooner() -> placet_policy::bundle::BundleSource {
     );
     source.files.push(placet_policy::bundle::PolicyFile {
         name: "99-soon.cedar".to_owned(),
-        text: "@id(\"soon\") @approval(\"required\") @approver_group(\"approvers\") @quorum(\"2\") @expires(\"10m\") @reason(\"Little is decided on soon.\")\n\
+        text: "@id(\"soon\") @approval(\"custom\") @approver_group(\"approvers\") @quorum(\"2\") @expires(\"10m\") @reason(\"Little is decided on soon.\")\n\
              forbid (principal, action == Placet::Action::\"fake/erase\", resource is Placet::Tool)\n\
              when { context.input has most && context.input.most < 5 }\n\
              unless { context.req has approval && !context.req.approval.denied &&\n\

@@ -26,7 +26,7 @@ fn large_calls_of(tool: &str) -> BundleSource {
     let mut source = bundle();
     source.files.push(PolicyFile {
         name: "99-large.cedar".to_owned(),
-        text: format!("@id(\"large\") @approval(\"required\") @approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\") @reason(\"Much is looked at.\")\n\
+        text: format!("@id(\"large\") @approval(\"custom\") @approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\") @reason(\"Much is looked at.\")\n\
              forbid (principal, action == Placet::Action::\"fake/{tool}\", resource is Placet::Tool)\n\
              when {{ context.input has most && context.input.most >= 5 }}\n\
              unless {{ context.req has approval && !context.req.approval.denied &&\n\

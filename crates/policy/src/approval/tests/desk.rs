@@ -23,7 +23,7 @@ fn gate(id: &str, annotations: &str, groups: &[&str]) -> String {
         .map(|group| format!("(context.req.approval.hasTag(\"{group}\") && context.req.approval.getTag(\"{group}\") >= 1)"))
         .collect();
     format!(
-        "@id(\"{id}\") @approval(\"required\") {annotations}\nforbid (principal, action in Placet::Action::\"cap_destructive\", resource is Placet::Tool)\nunless {{ context.req has approval && ({}) }};",
+        "@id(\"{id}\") @approval(\"custom\") {annotations}\nforbid (principal, action in Placet::Action::\"cap_destructive\", resource is Placet::Tool)\nunless {{ context.req has approval && ({}) }};",
         one_of.join(" || ")
     )
 }
@@ -180,7 +180,7 @@ fn who_is_asked_later_counts_only_from_then_on() {
 
 #[test]
 fn a_colleagues_vote_is_one_voice_with_the_colleague() {
-    let two = r#"@id("g") @approval("required") @approver_group("approvers") @quorum("2")
+    let two = r#"@id("g") @approval("custom") @approver_group("approvers") @quorum("2")
         forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
         unless { context.req has approval && context.req.approval.total >= 2 };"#;
     let snapshot = with(&[two.to_owned()]);
@@ -299,7 +299,7 @@ fn no_standing_grant_satisfies_what_is_once_only() {
 
 #[test]
 fn a_condition_may_refuse_standing_grants_by_itself() {
-    let snapshot = with(&[r#"@id("g") @approval("required") @approver_group("approvers")
+    let snapshot = with(&[r#"@id("g") @approval("custom") @approver_group("approvers")
         forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
         unless { context.req has approval && context.req.approval.scope == Placet::ApprovalScope::"once" };"#
         .to_owned()]);
@@ -344,7 +344,7 @@ fn a_standing_grant_does_not_hide_an_error() {
 
 #[test]
 fn edited_arguments_are_told_to_policy() {
-    let snapshot = with(&[r#"@id("g") @approval("required") @approver_group("approvers")
+    let snapshot = with(&[r#"@id("g") @approval("custom") @approver_group("approvers")
         forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
         unless { context.req has approval && !context.req.approval.args_edited };"#
         .to_owned()]);
@@ -356,7 +356,7 @@ fn edited_arguments_are_told_to_policy() {
 
 #[test]
 fn a_broken_glass_opens_the_gates_that_name_it_and_only_in_its_time() {
-    let opted = r#"@id("g") @approval("required") @approver_group("approvers")
+    let opted = r#"@id("g") @approval("custom") @approver_group("approvers")
         forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
         unless { (context.req has break_glass && context.req.break_glass.actor.active && context.req.break_glass.ticket like "INC-*")
           || (context.req has approval && context.req.approval.total >= 1) };"#;
@@ -443,4 +443,21 @@ fn denials_are_counted_by_how_many_are_enough_now() {
     assert_eq!(word(&held.decide(&two)), "allow");
     let Verdict::Deny(denial) = held.decide(&one) else { panic!("one denial is enough now") };
     assert_eq!(denial.kind, crate::verdict::DenialKind::ApprovalRefused);
+}
+
+#[test]
+fn the_quorum_is_the_number_of_distinct_people_needed() {
+    let needed = |groups: &str, more: &str| {
+        let gate = format!(
+            "@id(\"g\") @approval(\"required\") @approver_group(\"{groups}\") {more}
+            forbid (principal, action in Placet::Action::\"cap_destructive\", resource is Placet::Tool);"
+        );
+        requirement(&with(&[gate]), &refund()).0.quorum
+    };
+    assert_eq!(needed("approvers", ""), 1);
+    assert_eq!(needed("approvers, security", ""), 2, "nobody is in both");
+    assert_eq!(needed("approvers:2, security", ""), 3);
+    assert_eq!(needed("approvers, security", "@quorum(\"4\")"), 4, "a larger quorum stays");
+    // One of `managers` may answer for both later, and is one person.
+    assert_eq!(needed("approvers, security", "@escalate(\"2h: managers\")"), 1);
 }

@@ -23,7 +23,7 @@ fn gate(scope: &str, annotations: &str, groups: &[&str]) -> String {
         .collect();
     let list = groups.join(", ");
     format!(
-        "@id(\"gate\") @approval(\"required\") @approver_group(\"{list}\") {annotations}\nforbid (principal, {scope}, resource is Placet::Tool)\nunless {{ context.req has approval && context.req.approval.total >= 2 && {} }};",
+        "@id(\"gate\") @approval(\"custom\") @approver_group(\"{list}\") {annotations}\nforbid (principal, {scope}, resource is Placet::Tool)\nunless {{ context.req has approval && context.req.approval.total >= 2 && {} }};",
         each.join(" && ")
     )
 }
@@ -205,7 +205,7 @@ fn nobody_of_one_tenant_answers_for_another() {
     let strange = gate(CREDIT, r#"@escalate("2h: globex/security")"#, &["approvers"]);
     assert!(compiled(&strange).unwrap_err()[0].message.contains("no other group of its tenant"));
     // A condition that takes anybody of either: the engine keeps the tenants apart.
-    let both = r#"@id("gate") @approval("required") @quorum("2") @approver_group("approvers, {input.recipient}/credit-approvers")
+    let both = r#"@id("gate") @approval("custom") @quorum("2") @approver_group("approvers, {input.recipient}/credit-approvers")
 @escalate("2h: managers, 3h: {input.recipient}/security")
 forbid (principal, action == Placet::Action::"ops/credit", resource is Placet::Tool)
 unless { context.req has approval && context.req.approval.total >= 2 };"#;
@@ -238,7 +238,7 @@ fn no_standing_grant_covers_what_another_tenant_is_asked_about() {
 
 #[test]
 fn a_reason_says_which_other_tenants_its_policy_asks() {
-    let own = r#"@id("own") @approval("required") @approver_group("approvers") @reason("Our own.")
+    let own = r#"@id("own") @approval("custom") @approver_group("approvers") @reason("Our own.")
 forbid (principal, action == Placet::Action::"ops/credit", resource is Placet::Tool)
 unless { context.req has approval && context.req.approval.total >= 1 };"#;
     let both = gate(CREDIT, r#"@quorum("2")"#, &BY_INPUT);

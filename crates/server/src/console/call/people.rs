@@ -17,10 +17,14 @@ use crate::console::{
 /// What a requirement asks for, one sentence each.
 pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
     let mut needs = of_groups(requirement);
-    needs.push(format!(
-        "{} must agree in all; nobody counts twice.",
-        words::people(requirement.quorum)
-    ));
+    let people = words::people(requirement.quorum);
+    needs.push(if requirement.groups.len() > 1 {
+        format!(
+            "At least {people} must agree in all; somebody who is in several of these groups counts for each."
+        )
+    } else {
+        format!("{people} must agree in all; nobody counts twice.")
+    });
     needs.extend(terms(requirement));
     needs
 }

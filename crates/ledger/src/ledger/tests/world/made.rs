@@ -25,7 +25,7 @@ permit (
 );
 
 @id("gate")
-@approval("required")
+@approval("custom")
 @approver_group("leads")
 @quorum("1")
 @expires("1h")

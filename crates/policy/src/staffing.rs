@@ -1,0 +1,215 @@
+//! Whether a directory has the people that gates ask.
+//!
+//! Owns the check that each gate can be satisfied: the groups it names are declared and have enough active members, in every tenant whose
+//! calls it can hold. Where an issuer puts people in groups by claims of their tokens, who they are is not known, and only the
+//! declaration is checked.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use cedar_policy::{ActionConstraint, Policy, PolicyId};
+use placet_types::{
+    contract::{Capability, Contract},
+    directory::Directory,
+    ids::{GroupId, PrincipalId, TenantId},
+};
+
+use crate::{
+    annotations::{ApprovalRule, PolicyMeta, Route},
+    bundle::{BundleProblem, BundleSource},
+    route::{WrittenGroup, WrittenTenant, has_group},
+    schema,
+    snapshot::compile,
+};
+
+/// Who exists, and where tokens say more about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Staff<'a> {
+    /// The directory.
+    pub directory: &'a Directory,
+    /// The tenants with an issuer whose tokens put people in groups.
+    pub claimed: &'a BTreeSet<TenantId>,
+    /// What can be called.
+    pub contracts: &'a [Arc<Contract>],
+}
+
+/// Gates that nobody, or not enough people, can satisfy; one problem for each policy and tenant.
+///
+/// # Errors
+/// All such gates, or what is wrong with the bundle's syntax and annotations.
+pub fn check(source: &BundleSource, staff: &Staff<'_>) -> Result<(), Vec<BundleProblem>> {
+    let (metas, set) = compile::read_policies(source)?;
+    let mut problems = Vec::new();
+    for meta in &metas {
+        let ApprovalRule::Required(route) = &meta.rule else { continue };
+        let Some(policy) = set.policy(&PolicyId::new(&meta.id)) else { continue };
+        for tenant in staff.callers_of(policy) {
+            let gate = Gate { staff, tenant, route };
+            problems.extend(gate.flaw().map(|(message, help)| problem(meta, message, help)));
+        }
+    }
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+fn problem(meta: &PolicyMeta, message: String, help: String) -> BundleProblem {
+    BundleProblem {
+        file: meta.file.clone(),
+        line: meta.line,
+        policy: Some(meta.id.clone()),
+        ..BundleProblem::of_bundle(message)
+    }
+    .with_help(help)
+}
+
+impl<'a> Staff<'a> {
+    /// The tenants whose calls a policy can hold: that have callers and a tool the policy governs, and that the policy names if it names any.
+    fn callers_of(&self, policy: &Policy) -> Vec<&'a TenantId> {
+        let constraint = policy.action_constraint();
+        let governing: Vec<&Contract> = self
+            .contracts
+            .iter()
+            .map(Arc::as_ref)
+            .filter(|contract| {
+                contract.capabilities.values().any(|tool| governs(&constraint, tool))
+            })
+            .collect();
+        let named = tenants_named(policy);
+        let callers = self.directory.tenants.iter().filter(|(tenant, entry)| {
+            entry.agents.values().any(|agent| agent.active)
+                && (named.is_empty() || named.contains(tenant.as_str()))
+                && governing.iter().any(|contract| contract.admits(tenant))
+        });
+        callers.map(|(tenant, _)| tenant).collect()
+    }
+
+    /// The active members of a group; nothing where tokens say who is in it.
+    fn members(&self, tenant: &TenantId, group: &GroupId) -> Option<BTreeSet<&'a PrincipalId>> {
+        if self.claimed.contains(tenant) {
+            return None;
+        }
+        let users = self.directory.tenants.get(tenant).map(|entry| &entry.users);
+        let members = users.into_iter().flatten().filter(|(_, user)| user.active);
+        Some(members.filter(|(_, user)| user.groups.contains(group)).map(|(id, _)| id).collect())
+    }
+}
+
+fn governs(constraint: &ActionConstraint, tool: &Capability) -> bool {
+    let lineage = || {
+        let own = [tool.id.to_string(), "call_tool".to_owned()];
+        schema::parents(tool).into_iter().chain(own)
+    };
+    let is_named =
+        |action: &cedar_policy::EntityUid| lineage().any(|name| name == action.id().unescaped());
+    tool.enabled
+        && match constraint {
+            ActionConstraint::Any => true,
+            ActionConstraint::Eq(action) => is_named(action),
+            ActionConstraint::In(actions) => actions.iter().any(is_named),
+        }
+}
+
+/// The tenants that a policy names by anything of theirs.
+fn tenants_named(policy: &Policy) -> BTreeSet<String> {
+    let literals = policy.entity_literals();
+    let named = literals.iter().filter_map(|literal| {
+        let name = literal.id().unescaped();
+        match literal.type_name().basename() {
+            "Tenant" => Some(name),
+            "Group" | "AgentClass" | "Agent" | "Service" | "Automation" | "User" => {
+                name.split_once('/').map(|(tenant, _)| tenant)
+            }
+            _ => None,
+        }
+    });
+    named.map(str::to_owned).collect()
+}
+
+/// A gate, as it is for the calls of one tenant.
+struct Gate<'a> {
+    staff: &'a Staff<'a>,
+    tenant: &'a TenantId,
+    route: &'a Route,
+}
+
+impl<'a> Gate<'a> {
+    /// What stands against it, and what to do.
+    fn flaw(&self) -> Option<(String, String)> {
+        let later = self.route.steps.iter().map(|step| (&step.group, step.people));
+        let mut asked =
+            self.route.groups.iter().map(|(group, people)| (group, *people)).chain(later);
+        asked
+            .find_map(|(group, people)| self.flaw_of(group, people))
+            .or_else(|| self.flaw_of_quorum())
+    }
+
+    /// The tenant whose group it is, if that is known before a call.
+    fn tenant_of(&self, group: &'a WrittenGroup) -> Option<&'a TenantId> {
+        match &group.of {
+            WrittenTenant::Own => Some(self.tenant),
+            WrittenTenant::Named(tenant) => Some(tenant),
+            WrittenTenant::Input(_) => None,
+        }
+    }
+
+    fn flaw_of(&self, group: &'a WrittenGroup, people: u32) -> Option<(String, String)> {
+        let tenant = self.tenant_of(group)?;
+        let name = &group.group;
+        if !has_group(self.staff.directory, tenant, name) {
+            let declared = self.staff.directory.tenants.get(tenant);
+            let declared: Vec<&str> = declared
+                .into_iter()
+                .flat_map(|entry| entry.groups.keys())
+                .map(GroupId::as_str)
+                .collect();
+            return Some((
+                format!("it asks the group `{name}`, which tenant `{tenant}` does not declare"),
+                format!(
+                    "declare it in the directory with somebody in it; declared are `{}`",
+                    declared.join("`, `")
+                ),
+            ));
+        }
+        let members = self.staff.members(tenant, name)?.len();
+        (members < number(people)).then(|| {
+            let message = match members {
+                0 => format!("it asks the group `{name}` of tenant `{tenant}`, and nobody is in it"),
+                _ => format!(
+                    "it asks {people} people of the group `{name}` of tenant `{tenant}`, which has {members}"
+                ),
+            };
+            (message, "put more active people in the group, in the directory, or ask fewer".to_owned())
+        })
+    }
+
+    /// A quorum larger than all the groups have people.
+    fn flaw_of_quorum(&self) -> Option<(String, String)> {
+        let mut people: BTreeMap<&TenantId, BTreeSet<&PrincipalId>> = BTreeMap::new();
+        let later = self.route.steps.iter().map(|step| &step.group);
+        for group in self.route.groups.keys().chain(later) {
+            let tenant = self.tenant_of(group)?;
+            people.entry(tenant).or_default().extend(self.staff.members(tenant, &group.group)?);
+        }
+        let all = people.values().map(BTreeSet::len).fold(0, usize::saturating_add);
+        (all < number(self.route.quorum)).then(|| {
+            let quorum = self.route.quorum;
+            (
+                format!(
+                    "it asks {quorum} people in all for calls of tenant `{}`, and its groups have {all}",
+                    self.tenant
+                ),
+                "put more active people in the groups, in the directory, or ask fewer with `@quorum`".to_owned(),
+            )
+        })
+    }
+}
+
+fn number(people: u32) -> usize {
+    usize::try_from(people).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;
