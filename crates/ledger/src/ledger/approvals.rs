@@ -17,7 +17,7 @@ use super::{
     keeping::{named, superseded},
 };
 use crate::{
-    approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, VoteError},
+    approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, Tally, VoteError},
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
     record::{EffectRecord, EffectState},
@@ -181,8 +181,8 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Puts an approved call back to its approvers, because the active policies ask for more, or because more is in its run's context than
-    /// they knew. The agreements at the places `lapsed` count no more, and none where `taint` says more than people were told.
+    /// Puts a held or approved call back to its approvers, because the active policies ask for something else, or because more is in its run's
+    /// context than they knew. The agreements at the places `lapsed` count no more, and none where `taint` says more than people were told.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.
@@ -191,6 +191,46 @@ impl Ledger {
         approval: &ApprovalRecord,
         (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
         event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let next = self.back(approval, (requirement, lapsed, taint))?;
+        self.put_back(next, event).await
+    }
+
+    /// As [`Self::reopen_approval`] for a call that nobody has decided on yet; where the votes so far are enough for the new requirement,
+    /// the call is approved.
+    ///
+    /// # Errors
+    /// [`LedgerError`] when the approval moved meanwhile.
+    pub async fn recount_approval(
+        &self,
+        approval: &ApprovalRecord,
+        (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
+        event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let mut next = self.back(approval, (requirement, lapsed, taint))?;
+        if next.ballot().tally() == Tally::Satisfied {
+            next.state = ApprovalState::Approved;
+        }
+        self.put_back(next, event).await
+    }
+
+    /// Approves a held call that nobody has to decide on any more, since the active policies ask nobody.
+    ///
+    /// # Errors
+    /// [`LedgerError`] when the approval moved meanwhile.
+    pub async fn release_approval(
+        &self,
+        approval: &ApprovalRecord,
+        event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let next = approval.moved(ApprovalState::Approved);
+        self.put_back(next.ok_or(LedgerError::WrongState(approval.state.name()))?, event).await
+    }
+
+    fn back(
+        &self,
+        approval: &ApprovalRecord,
+        (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
     ) -> Result<ApprovalRecord, LedgerError> {
         if requirement.guests() != approval.guests {
             return Err(VoteError::Elsewhere.into());
@@ -203,15 +243,28 @@ impl Ledger {
             .back(requirement, &lapsed, self.store.now())
             .ok_or(LedgerError::WrongState(approval.state.name()))?;
         next.taint.extend(taint);
+        Ok(next)
+    }
+
+    /// Keeps an approval that is pending or approved, and the effect that waits for it in the same state.
+    async fn put_back(
+        &self,
+        next: ApprovalRecord,
+        event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let (approval_id, expires_at) = (next.approval_id.clone(), next.expires_at);
         let record = self.waiting_effect(&next).await?;
+        let is_approved = next.state == ApprovalState::Approved;
+        let was_approved = matches!(record.state, EffectState::Approved { .. });
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
-        if matches!(record.state, EffectState::Approved { .. }) {
-            let pending = EffectState::PendingApproval {
-                approval_id: next.approval_id.clone(),
-                expires_at: next.expires_at,
+        if is_approved != was_approved {
+            let state = if is_approved {
+                EffectState::Approved { approval_id, expires_at }
+            } else {
+                EffectState::PendingApproval { approval_id, expires_at }
             };
-            let back = record.moved(pending, self.store.now()).map_err(StoreError::from)?;
-            changes.effects.push(EffectChange::Put(Box::new(back)));
+            let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
+            changes.effects.push(EffectChange::Put(Box::new(moved)));
         }
         changes.approvals.push(next.clone());
         changes.audit.push(event);

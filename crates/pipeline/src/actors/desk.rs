@@ -3,7 +3,11 @@
 //! Owns when something is due: an expiry, another group, a resumption, another try. Holds no state that the ledger does not: a desk that
 //! comes up reads everything again. Timers are entries of the board, never a task each.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
@@ -13,14 +17,14 @@ use placet_ledger::{
     sabotage::{Guard, removed},
     store::{ApprovalQuery, StoreError},
 };
-use placet_types::ids::ApprovalId;
+use placet_types::ids::{ApprovalId, DeskId};
 
 use crate::{
     actors::tree::{Tree, injected_fault},
     adapters::ports::backoff,
     call::Identity,
     context::Context,
-    desk::{board::Due, drift, resume, timers as desk_timers},
+    desk::{board::Due, freezes, redecide, resume, timers as desk_timers},
 };
 
 /// How often the desk looks at its timers.
@@ -86,6 +90,8 @@ pub(crate) struct Timers {
     reading: Option<ApprovalId>,
     /// Where the look at everything stands that other nodes may have moved.
     swept_to: Option<ApprovalId>,
+    /// The freezes that were in force when the desk looked last.
+    frozen: BTreeSet<DeskId>,
     /// Where the look at the approved calls stands, which other nodes may have left.
     approved_to: Option<ApprovalId>,
 }
@@ -213,8 +219,7 @@ impl DeskActor {
         drop(self.read("approved", (None, usize::MAX), timers).await?);
         self.settle_unseen().await?;
         self.context.desk.was_read();
-        let context = Arc::clone(&self.context);
-        self.context.registry.spawn(async move { drift::contracts(&context).await });
+        self.decide_again();
         Ok(())
     }
 
@@ -310,6 +315,7 @@ impl DeskActor {
             });
         }
         self.context.metrics.pending(board.pending());
+        self.renew(timers);
         let now = Instant::now();
         let due: Vec<ApprovalId> = timers
             .retries
@@ -324,6 +330,23 @@ impl DeskActor {
             }
             self.resume(approval_id, None);
         }
+    }
+
+    /// Has what waits decided again where that is wanted, and when a freeze is over by time: what was held in it need not wait for those
+    /// who could have lifted it.
+    fn renew(&self, timers: &mut Timers) {
+        let now = self.context.ledger.store().now();
+        let frozen = freezes::ids_in_force(&self.context.desk.force.open(), now);
+        let before = std::mem::replace(&mut timers.frozen, frozen);
+        let is_outdated = self.context.desk.take_outdated() || !before.is_subset(&timers.frozen);
+        if is_outdated && self.context.desk.is_read() {
+            self.decide_again();
+        }
+    }
+
+    fn decide_again(&self) {
+        let context = Arc::clone(&self.context);
+        self.context.registry.spawn(async move { redecide::round(&context).await });
     }
 
     fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {

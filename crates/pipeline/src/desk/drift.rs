@@ -1,7 +1,7 @@
 //! Contracts that drift while people think: what waits for a capability that is no longer what was held ends as void.
 //!
-//! Owns the look for such approvals. That a live definition differs from its pin is found in `adapters::pins`; the contracts of this
-//! process are the catalog's. Invariant: nothing is ended here that could still run; what this misses the redemption finds.
+//! Owns the look for such approvals. That a live definition differs from its pin is found in `adapters::pins`; that a contract is another
+//! one, in `redecide`. Invariant: nothing is ended here that could still run; what this misses the redemption finds.
 
 use std::sync::Arc;
 
@@ -17,9 +17,6 @@ use placet_types::{
 
 use super::resume;
 use crate::{adapters::ports::Connection, context::Context};
-
-/// How many approvals are looked at in one round.
-const ROUND: usize = 500;
 
 /// The live definition of a capability is not the one that was reviewed: everything that waits for it ends.
 pub(crate) fn drifted(context: &Arc<Context>, capability: &CapabilityId) {
@@ -58,38 +55,7 @@ pub(crate) async fn round(context: &Arc<Context>) {
     }
 }
 
-/// Looks once through everything that waits, for calls that were held under a contract that is not in use any more.
-pub(crate) async fn contracts(context: &Arc<Context>) {
-    let mut after = None;
-    loop {
-        let page = context.desk.board.page_after(after, ROUND);
-        let Some((last, _)) = page.last() else { return };
-        after = Some(*last);
-        for (_, approval_id) in page {
-            if context.stopping() || context.standing.cannot_decide().is_some() {
-                return;
-            }
-            compare(context, &approval_id).await;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn compare(context: &Arc<Context>, approval_id: &ApprovalId) {
-    let Ok(Some(approval)) = context.ledger.store().approval(approval_id).await else { return };
-    let Ok(proposal) = context.ledger.proposal(&approval).await else { return };
-    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
-    let reason = match target {
-        None => "the tool is not offered any more",
-        Some(target) if target.contract.digest != proposal.evidence.contract_digest => {
-            "the contract is not the one it was held under"
-        }
-        Some(_) => return,
-    };
-    end(context, approval_id, reason).await;
-}
-
-async fn end(context: &Arc<Context>, approval_id: &ApprovalId, reason: &str) {
+pub(super) async fn end(context: &Arc<Context>, approval_id: &ApprovalId, reason: &str) {
     match read(context, approval_id).await {
         Ok(Some((approval, record))) => resume::void(context, &approval, &record, reason).await,
         Ok(None) => {}
@@ -100,7 +66,7 @@ async fn end(context: &Arc<Context>, approval_id: &ApprovalId, reason: &str) {
     }
 }
 
-async fn read(
+pub(super) async fn read(
     context: &Context,
     approval_id: &ApprovalId,
 ) -> Result<Option<(ApprovalRecord, placet_ledger::record::EffectRecord)>, StoreError> {

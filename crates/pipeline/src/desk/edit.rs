@@ -310,7 +310,7 @@ fn decided(
     }
 }
 
-async fn run_of(context: &Context, stage: &Brokered) -> Result<RunRecord, Refusal> {
+pub(super) async fn run_of(context: &Context, stage: &Brokered) -> Result<RunRecord, Refusal> {
     let run = context.ledger.store().run(&run::key_of(stage)).await;
     let run = run.map_err(|error| ledger_refusal(&error.into()))?;
     run.ok_or_else(|| crate::context::internal("a held call without its run"))

@@ -161,12 +161,8 @@ impl Force {
         // First: what becomes stricter meanwhile is noticed when a call is dispatched.
         let mut next = Open { rev: store.desk_rev().await?, ..Open::default() };
         let before = self.open();
-        let mut known: HashMap<DeskId, Arc<DeskEntry>> = before
-            .by_tenant
-            .values()
-            .flatten()
-            .map(|entry| (entry.desk_id.clone(), Arc::clone(entry)))
-            .collect();
+        let mut known: HashMap<DeskId, Arc<DeskEntry>> =
+            before.all().map(|entry| (entry.desk_id.clone(), Arc::clone(entry))).collect();
         let mut changed = Vec::new();
         loop {
             let page = store.desk_entries(&query).await?;
@@ -199,6 +195,11 @@ impl Open {
     /// The open entries of a tenant.
     pub(crate) fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
         self.by_tenant.get(tenant).into_iter().flatten()
+    }
+
+    /// The open entries of all tenants.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<DeskEntry>> {
+        self.by_tenant.values().flatten()
     }
 
     /// Whether calls of this adapter are frozen.
@@ -306,7 +307,7 @@ impl Open {
 
     /// The revocations that are in force, of all tenants; those that are over for tokens that say when they were issued among them.
     pub(crate) fn revocations(&self, now: Timestamp) -> Vec<Revoked> {
-        self.by_tenant.values().flatten().filter_map(|entry| revoked(entry, now)).collect()
+        self.all().filter_map(|entry| revoked(entry, now)).collect()
     }
 
     /// How many entries of a kind are open in a tenant, and how many of them one person made.
@@ -332,7 +333,7 @@ impl Open {
 
     /// The same in all tenants.
     pub(crate) fn all_reviews_due(&self, now: Timestamp) -> usize {
-        self.by_tenant.values().flatten().filter(|entry| is_review_due(entry, now)).count()
+        self.all().filter(|entry| is_review_due(entry, now)).count()
     }
 }
 

@@ -3,16 +3,34 @@
 //! Owns which of them are told to whom. That a freeze holds a call is no secret to those who may see the call; its name is for those who
 //! may see the entry.
 
-use placet_identity::VerifiedCaller;
-use placet_ledger::approval::ApprovalRecord;
-use placet_types::{clock::Timestamp, desk::DeskBody, ids::AdapterName};
+use std::collections::BTreeSet;
 
-use super::{entries, guest};
+use placet_identity::VerifiedCaller;
+use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
+use placet_types::{
+    clock::Timestamp,
+    desk::{DeskBody, DeskKind},
+    ids::{AdapterName, DeskId},
+};
+
+use super::{entries, force::Open, guest};
 use crate::{context::Context, views::desk::FreezeView};
 
 /// Those of the caller's tenant.
 pub(crate) fn all(context: &Context, caller: &VerifiedCaller) -> Vec<FreezeView> {
     in_force(context, caller, None)
+}
+
+/// Which are in force, in all tenants.
+pub(crate) fn ids_in_force(open: &Open, now: Timestamp) -> BTreeSet<DeskId> {
+    let freezes =
+        open.all().filter(|entry| entry.kind() == DeskKind::Freeze && entry.is_in_force(now));
+    freezes.map(|entry| entry.desk_id.clone()).collect()
+}
+
+/// Whether an entry is a freeze that is not in force any more.
+pub(crate) fn is_over(entry: &DeskEntry, now: Timestamp) -> bool {
+    entry.kind() == DeskKind::Freeze && entry.starts_at <= now && !entry.is_in_force(now)
 }
 
 /// Those that hold the call of an approval. None for guests: what a tenant arranges is its own.

@@ -42,6 +42,7 @@ mod masking;
 pub(crate) mod outcome;
 pub(crate) mod people;
 pub(crate) mod propose;
+pub(crate) mod redecide;
 pub(crate) mod resume;
 pub(crate) mod room;
 pub(crate) mod show;
@@ -66,6 +67,8 @@ pub(crate) struct Desk {
     pub(crate) watch: watch::Watch,
     /// Whether all that waits has been read once since the start.
     is_read: AtomicBool,
+    /// Whether what waits has to be decided again.
+    is_outdated: AtomicBool,
     enforcing: Mutex<()>,
 }
 
@@ -78,6 +81,16 @@ impl Desk {
     /// Whether the board has everything that waits.
     pub(crate) fn is_read(&self) -> bool {
         self.is_read.load(Ordering::SeqCst)
+    }
+
+    /// What waits is to be decided again soon: what it was held under has changed.
+    pub(crate) fn decide_again(&self) {
+        self.is_outdated.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether what waits has to be decided again, for whoever does it now.
+    pub(crate) fn take_outdated(&self) -> bool {
+        self.is_outdated.swap(false, Ordering::SeqCst)
     }
 
     /// What is said to those who ask for what waits before all of it was read.
@@ -190,6 +203,9 @@ impl Desk {
             Ok(changed) => {
                 let now = context.ledger.store().now();
                 context.metrics.reviews_due(self.force.open().all_reviews_due(now));
+                if changed.iter().any(|entry| freezes::is_over(entry, now)) {
+                    self.decide_again();
+                }
                 self.observe(context);
                 changed
             }

@@ -324,7 +324,7 @@ async fn try_expire(context: &Arc<Context>, approval_id: &ApprovalId) -> Result<
     Ok(())
 }
 
-fn ending(approval: &ApprovalRecord, record: &EffectRecord) -> AuditEvent {
+pub(super) fn ending(approval: &ApprovalRecord, record: &EffectRecord) -> AuditEvent {
     let mut event = AuditEvent::new(AuditKind::ApprovalEnded);
     event.tenant = Some(record.scope.tenant.clone());
     event.call_id = Some(record.call_id.clone());

@@ -351,7 +351,7 @@ async fn held_by_policy(
 }
 
 /// Why an approval cannot go back to its approvers under another requirement.
-fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
+pub(crate) fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
     // What guests have seen of it says whom it asked and why; under other words they are asked anew.
     if !now.guests().is_empty() || !approval.guests.is_empty() {
         return Some("other tenants would have to be asked again");

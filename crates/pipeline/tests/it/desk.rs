@@ -10,6 +10,7 @@ mod lapsing;
 mod nodes;
 mod overtaken;
 mod rearmed;
+mod redecided;
 mod restarts;
 mod revocations;
 mod trail;
@@ -156,6 +157,18 @@ impl World {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("never {state}: {:?}", self.seen("eve", held).await.approval);
+    }
+
+    /// Waits until people of the group are asked.
+    async fn asks(&self, held: &Held, group: &str) {
+        let group = group.parse().unwrap();
+        for _ in 0..400 {
+            if self.seen("eve", held).await.approval.requirement.groups.contains_key(&group) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never asked: {group}");
     }
 }
 

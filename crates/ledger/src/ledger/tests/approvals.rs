@@ -167,3 +167,36 @@ fn a_reopened_approval_waits_again_and_keeps_its_votes() {
     assert_eq!(voters, ["ann", "bob"].map(|name| PrincipalId::new(name).unwrap()));
     assert!(world.dispatch(&call, &world.record(&call), Some(&done)).is_ok());
 }
+
+#[test]
+fn a_recounted_approval_is_approved_by_the_votes_it_has() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let held = world.held(&call, 2);
+    let held = ready(world.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
+    let asked = |quorum| placet_types::approval::Requirement { quorum, ..held.requirement.clone() };
+    let none = (BTreeSet::new(), BTreeSet::new());
+    let still = ready(world.ledger.recount_approval(&held, (asked(3), &none.0, &none.1), event()));
+    let still = still.unwrap();
+    assert_eq!(still.state, ApprovalState::Pending);
+    let first = BTreeSet::from([0]);
+    let lapsed = ready(world.ledger.recount_approval(&held, (asked(1), &first, &none.1), event()));
+    assert!(lapsed.is_err(), "it moved meanwhile");
+    let done = ready(world.ledger.recount_approval(&still, (asked(1), &none.0, &none.1), event()));
+    let done = done.unwrap();
+    assert_eq!(done.state, ApprovalState::Approved);
+    assert!(matches!(world.record(&call).state, EffectState::Approved { .. }));
+    assert!(world.dispatch(&call, &world.record(&call), Some(&done)).is_ok());
+}
+
+#[test]
+fn a_released_approval_is_approved_and_an_ended_one_is_not() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let held = world.held(&call, 1);
+    let released = ready(world.ledger.release_approval(&held, event())).unwrap();
+    assert_eq!((&released.state, released.votes.len()), (&ApprovalState::Approved, 0));
+    assert!(world.dispatch(&call, &world.record(&call), Some(&released)).is_ok());
+    let over = ready(world.ledger.release_approval(&world.approval(&held), event()));
+    assert!(matches!(over, Err(LedgerError::WrongState(_))));
+}
