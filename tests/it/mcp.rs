@@ -280,11 +280,21 @@ async fn the_everything_server_answers_over_http_where_the_contract_allows_loopb
     reviewed(&setup, "everything", READS, &[]);
     let placet = setup.start().await;
     everything_answers(&setup, &placet).await;
+    let state = async |state: u32| {
+        let metrics = placet.ask("/metrics").await.text();
+        metrics.contains(&format!("placet_breaker_state{{adapter=\"everything\"}} {state}"))
+    };
+    assert!(state(0).await, "closed");
     drop(server);
     let agent = setup.agent(&placet).await;
     until("the dead server is noticed", || async {
         let reply = agent.call(&plan("everything__echo", "gone", json!({ "message": "hi" }))).await;
         reply.status == 503 && reply.json()["error_code"] == "ADAPTER_UNAVAILABLE"
+    })
+    .await;
+    until("the open breaker is in the metrics", || async {
+        agent.call(&plan("everything__echo", "again", json!({ "message": "hi" }))).await;
+        state(1).await
     })
     .await;
 }
