@@ -77,6 +77,8 @@ mod offline;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod reload;
+#[cfg(test)]
 mod report;
 #[cfg(test)]
 mod rotation;

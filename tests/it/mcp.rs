@@ -392,7 +392,7 @@ async fn servers_that_are_dead_silent_or_talk_garbage_are_told_so_in_time_and_tr
 }
 
 /// The stub, imported while it is good, then with another manner.
-async fn stub(manner: &str) -> Setup {
+pub(crate) async fn stub(manner: &str) -> Setup {
     let (node, script) = (npm::node(), npm::stub());
     let setup = imported(Setup::new(), "stub", &[&node, &script, "good"]).await;
     reviewed(&setup, "stub", &["look"], &["note"]);
@@ -403,7 +403,7 @@ async fn stub(manner: &str) -> Setup {
 }
 
 /// A call whose adapter gets little time.
-fn hurried(tool: &str, step: &str) -> Value {
+pub(crate) fn hurried(tool: &str, step: &str) -> Value {
     let mut call = plan(tool, step, json!({ "what": "x" }));
     call["run"]["run_budget"] = json!({ "tool_latency_ms_max": 1_500 });
     call
@@ -465,7 +465,7 @@ async fn no_child_outlives_the_program_even_if_it_is_killed() {
 }
 
 /// The direct children of a process.
-fn children_of(pid: u32) -> Vec<rustix::process::Pid> {
+pub(crate) fn children_of(pid: u32) -> Vec<rustix::process::Pid> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let text = fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();

@@ -53,7 +53,7 @@ pub use sign_in::{
 };
 pub use token::{Acting, ActorClaim, TokenRole, VerifiedToken};
 pub use vault::{VaultAuth, VaultConfig, VaultError, VaultKeeper, VaultRef, VaultRefError};
-pub use verifier::{RefreshFailure, Verifier};
+pub use verifier::{NextIssuers, RefreshFailure, Verifier};
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use placet_egress::EgressClient;
 use placet_types::clock::{Clock, Timestamp};
 
@@ -42,13 +43,16 @@ pub struct Verifier {
 
 struct Inner {
     /// By their names; a trust domain's is its own SPIFFE id.
-    issuers: BTreeMap<String, Issuer>,
+    issuers: ArcSwap<Issuers>,
     authorities: Option<ClientAuthorities>,
     /// Whether their files are being read.
     reads_authorities: AtomicBool,
     leeway_s: u64,
     clock: Arc<dyn Clock>,
 }
+
+/// By their names.
+type Issuers = BTreeMap<String, Arc<Issuer>>;
 
 struct Issuer {
     config: IssuerConfig,
@@ -64,11 +68,16 @@ impl Issuer {
         config: IssuerConfig,
         domain: Option<TrustDomainConfig>,
         keys: KeyCache,
-    ) -> (String, Self) {
+    ) -> (String, Arc<Self>) {
         let name = config.issuer.clone();
         (
             name,
-            Self { config, domain, keys: Arc::new(keys), told_of_others: AtomicBool::new(false) },
+            Arc::new(Self {
+                config,
+                domain,
+                keys: Arc::new(keys),
+                told_of_others: AtomicBool::new(false),
+            }),
         )
     }
 
@@ -99,6 +108,15 @@ pub(crate) struct IdTokenRules<'a> {
     pub(crate) nonce: &'a str,
 }
 
+/// Issuers that are ready to take the place of those of a [`Verifier`].
+pub struct NextIssuers(Issuers);
+
+impl fmt::Debug for NextIssuers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NextIssuers").field(&self.0.keys()).finish()
+    }
+}
+
 /// An issuer whose keys could not be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefreshFailure {
@@ -111,7 +129,7 @@ pub struct RefreshFailure {
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier")
-            .field("issuers", &self.inner.issuers.keys())
+            .field("issuers", &self.inner.issuers.load().keys())
             .finish_non_exhaustive()
     }
 }
@@ -154,8 +172,43 @@ impl Verifier {
         };
         let leeway_s = config.leeway_s;
         let reads_authorities = AtomicBool::new(false);
+        let issuers = ArcSwap::from_pointee(issuers);
         let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The issuers of `config` in the place of those at hand, checked and with their keys where those are in files. An issuer whose
+    /// configuration is the same keeps the keys that it has. Nothing changes before [`Verifier::replace`].
+    ///
+    /// # Errors
+    /// [`SetupError`] as for [`Verifier::new`].
+    pub fn prepare(
+        &self,
+        config: &IdentityConfig,
+        egress: Option<&EgressClient>,
+    ) -> Result<NextIssuers, SetupError> {
+        config.check()?;
+        let before = self.inner.issuers.load();
+        let domains = before.iter().filter(|(_, issuer)| issuer.domain.is_some());
+        let mut next: Issuers =
+            domains.map(|(name, issuer)| (name.clone(), Arc::clone(issuer))).collect();
+        for issuer in &config.issuers {
+            let known = before.get(&issuer.issuer).filter(|known| known.config == *issuer);
+            let (name, issuer) = match known {
+                Some(known) => (issuer.issuer.clone(), Arc::clone(known)),
+                None => {
+                    let cache = KeyCache::new(issuer, KeyUse::Signatures, config, egress)?;
+                    Issuer::new(issuer.clone(), None, cache)
+                }
+            };
+            next.insert(name, issuer);
+        }
+        Ok(NextIssuers(next))
+    }
+
+    /// Has tokens verified by these issuers and no others from now on, here and in every clone.
+    pub fn replace(&self, next: NextIssuers) {
+        self.inner.issuers.store(Arc::new(next.0));
     }
 
     /// Verifies a token that was presented in the place of `role`.
@@ -229,7 +282,7 @@ impl Verifier {
             None => jws.check_type(&issuer.config)?,
             Some(_) => jws.check_svid_header(&issuer.config)?,
         }
-        check_signature(jws, issuer).await?;
+        check_signature(jws, &issuer).await?;
         let judge = self.judge(&issuer.config, role, now);
         let verified = match &issuer.domain {
             None => {
@@ -259,7 +312,7 @@ impl Verifier {
         }
         jws.algorithm(&issuer.config)?;
         jws.check_id_token_type(&issuer.config)?;
-        check_signature(&jws, issuer).await?;
+        check_signature(&jws, &issuer).await?;
         // An ID token is for a client, whatever the issuer's access tokens are for. In all else it is judged like them.
         let mut config = issuer.config.clone();
         config.audiences = [rules.client_id.to_owned()].into();
@@ -273,11 +326,12 @@ impl Verifier {
 
     /// Whose keys the token has to be checked with: those of its issuer; else, where the subject is a SPIFFE id, those of its
     /// trust domain, since an SVID need not name an issuer.
-    fn issuer_of(&self, jws: &Jws<'_>) -> Result<&Issuer, IdentityError> {
+    fn issuer_of(&self, jws: &Jws<'_>) -> Result<Arc<Issuer>, IdentityError> {
         let claimed = jws.claimed_issuer();
-        let named = claimed.as_ref().ok().and_then(|name| self.inner.issuers.get(*name));
+        let issuers = self.inner.issuers.load();
+        let named = claimed.as_ref().ok().and_then(|name| issuers.get(*name));
         if let Some(issuer) = named.filter(|issuer| issuer.domain.is_none()) {
-            return Ok(issuer);
+            return Ok(Arc::clone(issuer));
         }
         if let Some(domain) = self.domain_of(jws) {
             return Ok(domain);
@@ -285,10 +339,11 @@ impl Verifier {
         claimed.and_then(|name| Err(IdentityError::UnknownIssuer { issuer: echo(name) }))
     }
 
-    fn domain_of(&self, jws: &Jws<'_>) -> Option<&Issuer> {
+    fn domain_of(&self, jws: &Jws<'_>) -> Option<Arc<Issuer>> {
         let id = SpiffeId::parse(jws.claims().get("sub")?.as_str()?)?;
-        let domain = self.inner.issuers.get(&format!("{SPIFFE_SCHEME}{}", id.trust_domain()))?;
-        domain.domain.is_some().then_some(domain)
+        let issuers = self.inner.issuers.load();
+        let domain = issuers.get(&format!("{SPIFFE_SCHEME}{}", id.trust_domain()))?;
+        domain.domain.is_some().then(|| Arc::clone(domain))
     }
 
     fn judge<'a>(&self, issuer: &'a IssuerConfig, role: TokenRole, now: Timestamp) -> Judge<'a> {
@@ -298,7 +353,7 @@ impl Verifier {
     /// Loads every issuer's keys again, all at the same time. Keys that cannot be loaded stay in use for a while.
     pub async fn refresh(&self) -> Vec<RefreshFailure> {
         let mut tasks = Vec::new();
-        for (name, issuer) in &self.inner.issuers {
+        for (name, issuer) in self.inner.issuers.load().iter() {
             let keys = Arc::clone(&issuer.keys);
             tasks.push((name.clone(), tokio::spawn(async move { keys.refresh().await })));
         }
@@ -342,7 +397,8 @@ impl Verifier {
     /// The issuers and client authorities whose keys could not be loaded the last time, and are used on for a while, for readiness.
     #[must_use]
     pub fn issuers_with_old_keys(&self) -> Vec<String> {
-        let old = self.inner.issuers.iter().filter(|(_, issuer)| issuer.keys.is_failing());
+        let issuers = self.inner.issuers.load();
+        let old = issuers.iter().filter(|(_, issuer)| issuer.keys.is_failing());
         let authorities = self.inner.authorities.iter().flat_map(|all| all.without_files(true));
         old.map(|(name, _)| name.clone()).chain(authorities).collect()
     }
@@ -350,7 +406,8 @@ impl Verifier {
     /// The issuers and client authorities whose tokens or certificates cannot be verified at present, for readiness.
     #[must_use]
     pub fn issuers_without_keys(&self) -> Vec<String> {
-        let without = self.inner.issuers.iter().filter(|(_, issuer)| !issuer.keys.is_usable());
+        let issuers = self.inner.issuers.load();
+        let without = issuers.iter().filter(|(_, issuer)| !issuer.keys.is_usable());
         let authorities = self.inner.authorities.iter().flat_map(|all| all.without_files(false));
         without.map(|(name, _)| name.clone()).chain(authorities).collect()
     }

@@ -161,7 +161,9 @@ impl Ledger {
             let mut changes = Changes::new(Durability::Synced, Admission::Completion);
             changes.activate = Some(next);
             changes.rolls_back = rolls_back.map(|replaced| replaced.active.epoch);
-            let note = rolls_back.map(|replaced| format!("a roll-back: {replaced}"));
+            let rolled_back = rolls_back.map(|replaced| format!("a roll-back: {replaced}"));
+            let notes: Vec<String> = event.note.iter().cloned().chain(rolled_back).collect();
+            let note = (!notes.is_empty()).then(|| notes.join("; "));
             changes.audit.push(AuditEvent { note, ..event.clone() });
             match self.store.commit(changes).await {
                 // Another node was faster: look again.

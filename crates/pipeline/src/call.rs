@@ -40,6 +40,7 @@ use placet_types::{
 };
 
 use crate::{
+    active::Active,
     answer::{Answer, Held},
     context::{Abandoned, Context},
     desk::resume::ResumeGuard,
@@ -86,6 +87,8 @@ pub(crate) struct Target {
 /// Resolved and validated.
 #[derive(Debug)]
 pub(crate) struct Built {
+    /// What was active when it was built, or when it was last decided upon: everything about it is of this.
+    pub(crate) active: Arc<Active>,
     pub(crate) target: Target,
     pub(crate) args: Map<String, Value>,
     pub(crate) requested_digest: Digest,
@@ -120,10 +123,15 @@ pub(crate) struct Built {
 
 impl Built {
     /// `Call::<Built>` from what was parked of a call; what it was parked under must have been verified.
-    pub(crate) fn restored(target: Target, identity: Identity, resumed: Resumed) -> Self {
+    pub(crate) fn restored(
+        (active, target): (Arc<Active>, Target),
+        identity: Identity,
+        resumed: Resumed,
+    ) -> Self {
         let Resumed { record, parked, .. } = &resumed;
         let envelope = &parked.envelope;
         Self {
+            active,
             target,
             args: envelope.args.clone(),
             requested_digest: parked.requested_digest,

@@ -24,7 +24,6 @@ use placet_policy::snapshot::Snapshot;
 use placet_store::notary::Notary;
 use placet_types::{
     clock::{Clock, IdSource},
-    directory::Directory,
     error::{ErrorCode, Execution, Problem, Refusal},
     ids::{ApprovalId, CapabilityId, DecisionId, GroupId, RecordId, ToolCallId},
     mode::EngineMode,
@@ -32,20 +31,22 @@ use placet_types::{
 };
 
 use crate::{
+    active::{Active, Disk},
     actors::routes::Routes,
-    adapters::{handed::Handed, ports::Ports},
+    adapters::handed::Handed,
     admission::Admission,
     answer::Answer,
     attempts::Attempts,
-    catalog::Catalog,
     credential_faults::CredentialFaults,
     desk::{Desk, resume::Resuming},
+    engine::Connectors,
     figures::Figures,
     fleet,
     hands::Hands,
     rearm::Rearming,
     recovery::asking::Asked,
     registry::{Owner, Registry},
+    reload::Files,
     retention::Swept,
     settings::Settings,
     stages::{recorded, result::Subject},
@@ -63,16 +64,16 @@ pub(crate) struct Context {
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) broker: Broker,
     pub(crate) tokens: Tokens,
-    pub(crate) catalog: Catalog,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) policy: ArcSwap<Snapshot>,
+    pub(crate) connectors: Connectors,
+    pub(crate) files: Option<Arc<dyn Files>>,
+    pub(crate) disk: Disk,
+    pub(crate) active: ArcSwap<Active>,
     pub(crate) engine_mode: Mutex<EngineMode>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) metrics: Figures,
     pub(crate) registry: Registry,
     pub(crate) admission: Admission,
-    pub(crate) ports: Ports,
     pub(crate) handed: Handed,
     pub(crate) routes: Routes,
     pub(crate) desk: Desk,
@@ -111,6 +112,16 @@ impl Context {
     /// A fresh approval id.
     pub(crate) fn fresh_approval_id(&self) -> Result<ApprovalId, Refusal> {
         ApprovalId::new(format!("apr_{}", self.ids.fresh())).map_err(internal)
+    }
+
+    /// What is active at this moment. A call takes it once, when it is built.
+    pub(crate) fn active(&self) -> Arc<Active> {
+        self.active.load_full()
+    }
+
+    /// Whether this is what is active at this moment.
+    pub(crate) fn is_active(&self, active: &Arc<Active>) -> bool {
+        Arc::ptr_eq(active, &*self.active.load())
     }
 
     /// The engine's mode.
@@ -171,11 +182,14 @@ impl Context {
     }
 
     /// The tools that some circumstance could let `caller` call.
-    pub(crate) fn surface(&self, caller: &VerifiedCaller) -> Arc<BTreeSet<CapabilityId>> {
+    pub(crate) fn surface(
+        &self,
+        active: &Active,
+        caller: &VerifiedCaller,
+    ) -> Arc<BTreeSet<CapabilityId>> {
         let groups =
             caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();
-        let snapshot = self.policy.load();
-        self.surfaces.of(caller.chain(), groups, &snapshot)
+        self.surfaces.of(caller.chain(), groups, &active.policy)
     }
 
     /// Ends the process: what is recorded is taken up by the next start.

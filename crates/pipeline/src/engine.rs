@@ -2,7 +2,8 @@
 //!
 //! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
 
-mod assembly;
+mod activation;
+pub(crate) mod assembly;
 mod authentication;
 mod credentials;
 mod desk;
@@ -10,8 +11,6 @@ mod drills;
 pub mod evidence;
 
 use std::{fmt, sync::Arc, time::Duration};
-
-use tokio::sync::oneshot;
 
 use placet_adapter::adapter::Connector;
 use placet_broker::Broker;
@@ -44,21 +43,25 @@ use placet_types::{
 };
 
 use crate::{
-    actors::{policy::PolicyMessage, root, tree::Tree},
+    active::Active,
+    actors::{root, tree::Tree},
     adapters::ports::Connection,
     answer::Answer,
     attempts,
     call::{Asked, Call, Passage, Planned},
     context::{Context, ending_refusal},
     desk::{decide, people, show},
-    operator, queries, rearm, recovery,
+    operator,
+    policies::Next,
+    queries, rearm, recovery,
     registry::Owner,
+    reload::{Files, Read},
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
-        ResolutionRequest, ToolView,
+        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+        ToolView,
     },
 };
 
@@ -103,6 +106,10 @@ pub struct EngineParts {
     pub metrics: Metrics,
     /// Who signs receipts and checkpoints; without one there are none.
     pub notary: Option<Arc<Notary>>,
+    /// The digest of what the configuration says about issuers.
+    pub issuers: Digest,
+    /// What a reload reads, and how it was read for this start; absent: nothing can be reloaded.
+    pub files: Option<(Arc<dyn Files>, Read)>,
 }
 
 /// Why an engine does not start.
@@ -136,23 +143,6 @@ fn listed(problems: &[BundleProblem]) -> String {
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }
 
-/// Why a bundle was not made the active one.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ActivateError {
-    /// It is not fit for use.
-    #[error("the policy bundle is refused:{}", listed(.0))]
-    Bundle(Vec<BundleProblem>),
-    /// The ledger did not confirm it: the engine ends, and its next start finds out which policies are active.
-    #[error("the ledger did not confirm the policies: {0}")]
-    NotKept(String),
-    /// Who does it is being started again; nothing was done, or a restart finds out.
-    #[error(
-        "the policies cannot be changed at this moment; look which are active, and try once more"
-    )]
-    Unavailable,
-}
-
 /// A running engine; cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
@@ -184,10 +174,12 @@ impl Engine {
         let context = Arc::new(assembly::context_of(parts, snapshot.clone()));
         let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
         let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
-        context.activate(snapshot, by).await.map_err(StartError::of_activation)?;
+        let active = Active::clone(&context.active());
+        let first = Next { active, issuers: None, by, note: None };
+        context.activate(first).await.map_err(StartError::of_activation)?;
         let mut event = AuditEvent::new(AuditKind::Started);
         event.digests.insert("bundle".to_owned(), bundle_digest);
-        for contract in context.catalog.contracts() {
+        for contract in context.active().catalog.contracts() {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
@@ -383,19 +375,6 @@ impl Engine {
         operator::behind(&self.context, caller, id).await
     }
 
-    /// Makes a bundle the active one, if it passes every check; also one that was replaced before.
-    ///
-    /// # Errors
-    /// [`ActivateError`]; the one before stays active, except after [`ActivateError::NotKept`], when a restart finds out.
-    pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, ActivateError> {
-        let (reply, outcome) = oneshot::channel();
-        let actor = self.context.routes.policy().ok_or(ActivateError::Unavailable)?;
-        actor
-            .cast(PolicyMessage::Activate(Box::new(bundle), reply))
-            .map_err(|_gone| ActivateError::Unavailable)?;
-        outcome.await.unwrap_or(Err(ActivateError::Unavailable))
-    }
-
     /// Says what the engine as a whole does from now on.
     pub fn set_engine_mode(&self, mode: EngineMode) {
         *self.context.engine_mode.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mode;
@@ -403,47 +382,6 @@ impl Engine {
         event.note = Some(format!("the engine's mode is {} from here on", mode.as_str()));
         let context = Arc::clone(&self.context);
         self.context.registry.spawn(async move { context.note(event).await });
-    }
-
-    /// Whether calls can be taken, and what is down.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
-        let mut notes: Vec<String> = self
-            .context
-            .ports
-            .all()
-            .filter_map(|port| match port.connection() {
-                Connection::Up(_) if port.is_open() => {
-                    Some(format!("adapter {}: left alone for a while", port.contract.adapter))
-                }
-                Connection::Up(_) => None,
-                Connection::Down => {
-                    Some(format!("adapter {}: not connected", port.contract.adapter))
-                }
-                Connection::Failed(_) => {
-                    Some(format!("adapter {}: cannot be reached", port.contract.adapter))
-                }
-            })
-            .collect();
-        let without = self.context.verifier.issuers_without_keys().into_iter();
-        notes.extend(without.map(|issuer| format!("issuer {issuer}: its keys are not there")));
-        let old = self.context.verifier.issuers_with_old_keys().into_iter();
-        notes.extend(old.map(|issuer| {
-            format!("issuer {issuer}: its keys cannot be loaded, those at hand are used on")
-        }));
-        let mut obstacles = self.context.standing.notes();
-        obstacles.extend(self.context.fatal.borrow().clone());
-        if !self.context.desk.is_read() {
-            obstacles.push("what waits for people is still being read after the start".to_owned());
-        }
-        if self.context.ledger.store().space_is_low() {
-            obstacles.push(
-                "too little free space for the ledger (`limits.free_space_bytes_min`): nothing new is executed".to_owned(),
-            );
-        }
-        let ready = obstacles.is_empty() && !self.context.is_ending();
-        notes.extend(obstacles);
-        Readiness { ready, notes }
     }
 
     /// The figures.
@@ -484,7 +422,7 @@ impl Engine {
                 "calls were still under way at the stop"
             );
         }
-        for port in self.context.ports.all() {
+        for port in self.context.active().ports.all() {
             if let Connection::Up(adapter) = port.connection() {
                 adapter.close().await;
             }

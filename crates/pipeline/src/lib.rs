@@ -9,12 +9,14 @@ pub mod catalog;
 mod decisions;
 pub mod desk;
 pub mod engine;
+pub mod reload;
 pub mod report;
 pub mod settings;
 pub mod submission;
 pub mod ticket;
 pub mod views;
 
+mod active;
 mod actors;
 mod adapters;
 mod admission;

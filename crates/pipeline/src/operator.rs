@@ -202,7 +202,8 @@ fn is_operator(context: &Context, caller: &VerifiedCaller) -> bool {
         return false;
     }
     let group = &context.settings.operators;
-    let entry = context.directory.user(person.tenant(), &person.principal().id);
+    let active = context.active();
+    let entry = active.directory.user(person.tenant(), &person.principal().id);
     let active = entry.is_none_or(|entry| entry.active);
     active
         && (person.groups().contains(group)
@@ -242,7 +243,7 @@ pub(crate) async fn view_of(context: &Context, record: &EffectRecord) -> RecordV
 async fn args_of(context: &Context, record: &EffectRecord) -> Option<Value> {
     let parked = context.ledger.parked(record).await.ok()?;
     let scope = &record.scope;
-    let target = context.catalog.resolve(&scope.tenant, &scope.capability)?;
+    let target = context.active().catalog.resolve(&scope.tenant, &scope.capability)?;
     let schema = target.capability.arguments.as_ref().ok()?;
     Some(schema.redact(&Value::Object(parked.envelope.args)))
 }

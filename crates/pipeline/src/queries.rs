@@ -130,10 +130,11 @@ fn may_have_moved(context: &Context, told: &Answer) -> bool {
 
 /// The caller's surface.
 pub(crate) fn tools(context: &Context, caller: &VerifiedCaller) -> Vec<ToolView> {
-    let surface = context.surface(caller);
+    let active = context.active();
+    let surface = context.surface(&active, caller);
     surface
         .iter()
-        .filter_map(|id| context.catalog.resolve(caller.tenant(), id))
+        .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
         .map(|target| {
             let capability = &target.capability;
             ToolView {

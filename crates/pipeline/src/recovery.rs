@@ -208,7 +208,8 @@ pub(crate) async fn take_up(
         let why = format!("what was sent cannot be read: {error}");
         if error.is_passing() { NotTaken::Passing(why) } else { NotTaken::Final(why) }
     })?;
-    let target = context
+    let active = context.active();
+    let target = active
         .catalog
         .resolve(&record.scope.tenant, &record.scope.capability)
         .ok_or("the tool is not offered any more")?;
@@ -254,7 +255,7 @@ pub(crate) async fn take_up(
     };
     let identity = recorded_identity(&parked);
     let resumed = Resumed { record: record.clone(), approval, parked };
-    let built = Built::restored(target, identity, resumed);
+    let built = Built::restored((active, target), identity, resumed);
     context.routes.broker(context, Call { passage, stage: built });
     Ok(())
 }

@@ -56,6 +56,11 @@ impl Standing {
         reasons.policies = epoch;
     }
 
+    /// The epoch of policies that another node activated and this one does not have.
+    pub(crate) fn foreign_epoch(&self) -> Option<u64> {
+        self.lock().policies
+    }
+
     /// Why nothing can be decided here, if that is so.
     pub(crate) fn cannot_decide(&self) -> Option<Refusal> {
         self.lock().policies.map(|epoch| {
@@ -74,7 +79,7 @@ impl Standing {
         let ledger =
             reasons.ledger.as_ref().map(|why| format!("the ledger cannot be reached: {why}"));
         let policies = reasons.policies.map(|epoch| {
-            format!("another node has activated policies, contracts or a directory (epoch {epoch}) that this node does not have")
+            format!("another node has activated policies, contracts or a directory (epoch {epoch}) that this node does not have: put the same files on it and reload")
         });
         ledger.into_iter().chain(policies).collect()
     }

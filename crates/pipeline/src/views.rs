@@ -23,9 +23,11 @@ use placet_types::{
 };
 
 use desk::{OutcomeView, ReviewStanding};
+use status::StatusView;
 
 pub mod decisions;
 pub mod desk;
+pub mod status;
 
 /// A tool as a planner sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -306,4 +308,6 @@ pub struct Readiness {
     pub ready: bool,
     /// What stands in the way; or notes on parts that are down without stopping the rest.
     pub notes: Vec<String>,
+    /// What decides on this node.
+    pub active: StatusView,
 }

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-    notifications, policy, report, schema, serve, token, tools,
+    notifications, policy, reload, report, schema, serve, token, tools,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Credentials(credentials::Args),
     /// Look up what the policies decided about calls, and why.
     Decisions(decisions::Args),
+    /// Have a running server read policies, contracts, directory and issuers again.
+    Reload(reload::Args),
     /// Show how calls went: success, approval modes, violations, latency, replays.
     Report(report::Args),
     /// Look at the channels over which people are told of things, and try one.

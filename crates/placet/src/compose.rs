@@ -11,9 +11,12 @@ use placet_adapter_mcp::connector::{
     McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
-use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
+use placet_identity::{DevKey, IdentityConfig, NextIssuers, Secrets, Verifier};
 use placet_ledger::ledger::Ledger;
-use placet_pipeline::engine::{Connectors, Engine, EngineParts, StartError};
+use placet_pipeline::{
+    engine::{Connectors, Engine, EngineParts, StartError},
+    reload::Read,
+};
 use placet_server::{
     listen::{Bound, bind},
     tls::TlsSettings,
@@ -33,6 +36,7 @@ use crate::{
     failure::{Attempted as _, Failure},
     kept::Kept,
     notices,
+    reload::{self, ConfiguredFiles},
     sealing::{self, Tending},
     storage,
     world::World,
@@ -97,6 +101,7 @@ pub(crate) struct Drills {
 pub(crate) async fn start(
     config: &Config,
     world: &World,
+    read: Read,
     drills: Drills,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
@@ -121,12 +126,15 @@ pub(crate) async fn start(
     let notary = sealing::notary(config, &data, &opened).await?;
     let bound = with_backups(config, bound, &opened, &notary);
     let told = notices::sender(config, &opened, &own, telemetry.metrics())?;
+    let files = ConfiguredFiles::new(config, &verifier, &own);
     let parts = EngineParts {
         settings: config.settings.clone(),
         ledger: Ledger::new(Arc::clone(&opened.store)),
         verifier,
         secrets: Arc::new(config.secrets.clone()),
         broker: broker(config, &own, &clock)?,
+        issuers: reload::issuers_digest(config),
+        files: Some((Arc::new(files), read)),
         contracts: world.checked(),
         directory: Arc::new(world.directory.clone()),
         bundle: world.bundle.clone(),
@@ -248,7 +256,32 @@ pub(crate) fn verifier(
     own_listeners: &[SocketAddr],
     clock: &Arc<dyn Clock>,
 ) -> Result<Verifier, Failure> {
-    let what = "the issuers cannot be used";
+    let (identity, egress) = issuers(config, directory, own_listeners)?;
+    Verifier::new(identity, Arc::clone(clock), egress).attempted(ISSUERS)
+}
+
+/// The issuers that take the place of those of `verifier` when a reload is activated.
+///
+/// # Errors
+/// [`Failure`] when keys or issuers cannot be used.
+pub(crate) fn next_issuers(
+    verifier: &Verifier,
+    config: &Config,
+    directory: &Directory,
+    own_listeners: &[SocketAddr],
+) -> Result<NextIssuers, Failure> {
+    let (identity, egress) = issuers(config, directory, own_listeners)?;
+    verifier.prepare(&identity, egress.as_ref()).attempted(ISSUERS)
+}
+
+const ISSUERS: &str = "the issuers cannot be used";
+
+fn issuers(
+    config: &Config,
+    directory: &Directory,
+    own_listeners: &[SocketAddr],
+) -> Result<(IdentityConfig, Option<EgressClient>), Failure> {
+    let what = ISSUERS;
     let mut identity: IdentityConfig = config.identity.clone();
     if config.development_tokens {
         let key: DevKey = dev_key(config)?;
@@ -267,7 +300,7 @@ pub(crate) fn verifier(
         let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
         Some(EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?)
     };
-    Verifier::new(identity, Arc::clone(clock), egress).attempted(what)
+    Ok((identity, egress))
 }
 
 fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {

@@ -83,6 +83,14 @@ impl Failure {
         std::iter::once(&self.what).chain(&self.why).cloned().collect::<Vec<_>>().join(": ")
     }
 
+    /// What happened, with each reason on its own.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        if self.why.is_empty() {
+            return vec![self.what.clone()];
+        }
+        self.why.iter().map(|why| format!("{}: {why}", self.what)).collect()
+    }
+
     /// What to do, where that is known.
     pub(crate) fn remedy(&self) -> String {
         self.todo.join("; or ")

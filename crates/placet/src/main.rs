@@ -19,6 +19,7 @@ mod kept;
 mod memory;
 mod notices;
 mod output;
+mod reload;
 #[cfg(feature = "sabotage")]
 mod sabotage;
 mod sealing;

@@ -19,6 +19,7 @@ use placet_pipeline::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
+        status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 use placet_types::{
@@ -247,6 +248,14 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         log: &str,
         sizes: (u64, u64),
     ) -> impl Future<Output = Result<ConsistencyView, Refusal>> + Send;
+
+    fn status(&self) -> StatusView;
+
+    fn reload(
+        &self,
+        caller: &Self::Caller,
+        request: ReloadRequest,
+    ) -> impl Future<Output = Result<ReloadView, Refusal>> + Send;
 
     fn readiness(&self) -> Readiness;
 

@@ -31,6 +31,8 @@ pub(crate) enum Operation {
     GetRecord,
     ResolveRecord,
     RearmRecord,
+    ShowStatus,
+    Reload,
     ShowCredentials,
     ShowReport,
     ListDecisions,
@@ -48,7 +50,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -70,6 +72,8 @@ impl Operation {
         Self::GetRecord,
         Self::ResolveRecord,
         Self::RearmRecord,
+        Self::ShowStatus,
+        Self::Reload,
         Self::ShowCredentials,
         Self::ShowReport,
         Self::ListDecisions,
@@ -96,7 +100,8 @@ impl Operation {
             | Self::ArrangeAtDesk
             | Self::ActOnDeskEntry
             | Self::ResolveRecord
-            | Self::RearmRecord => Method::POST,
+            | Self::RearmRecord
+            | Self::Reload => Method::POST,
             Self::GetCall
             | Self::FollowCall
             | Self::GetTrail
@@ -109,6 +114,7 @@ impl Operation {
             | Self::FollowDesk
             | Self::ListRecords
             | Self::GetRecord
+            | Self::ShowStatus
             | Self::ShowCredentials
             | Self::ShowReport
             | Self::ListDecisions
@@ -148,6 +154,8 @@ impl Operation {
             Self::GetRecord => "/v1/ledger/{id}",
             Self::ResolveRecord => "/v1/ledger/{id}/resolution",
             Self::RearmRecord => "/v1/ledger/{id}/rearm",
+            Self::ShowStatus => "/v1/status",
+            Self::Reload => "/v1/reload",
             Self::ShowCredentials => "/v1/credentials",
             Self::ShowReport => "/v1/report",
             Self::ListDecisions => "/v1/decisions",

@@ -28,7 +28,8 @@ use crate::{
     problem::Failure,
     request::{Caller, Credentials, Peer},
     routes::{
-        about, approvals, audit, calls, credentials, decisions, desk, inbox, ledger, report, tools,
+        about, approvals, audit, calls, credentials, decisions, desk, inbox, ledger, report,
+        status, tools,
     },
     streams::About,
 };
@@ -87,6 +88,8 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::GetRecord => get(ledger::get::<B>),
         Operation::ResolveRecord => post(ledger::resolve::<B>),
         Operation::RearmRecord => post(ledger::rearm::<B>),
+        Operation::ShowStatus => get(status::show::<B>),
+        Operation::Reload => post(status::reload::<B>),
         Operation::ShowCredentials => get(credentials::show::<B>),
         Operation::ListDecisions => get(decisions::list::<B>),
         Operation::GetDecision => get(decisions::get::<B>),

@@ -12,6 +12,7 @@ pub(crate) mod desk;
 pub(crate) mod inbox;
 pub(crate) mod ledger;
 pub(crate) mod report;
+pub(crate) mod status;
 pub(crate) mod tools;
 
 /// What to send as `after` for the page behind a full one.

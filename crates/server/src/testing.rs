@@ -30,6 +30,7 @@ use placet_pipeline::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
+        status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 use placet_types::{
@@ -445,8 +446,17 @@ impl Backend for Fake {
         Ok(samples::consistency(log, sizes))
     }
 
+    fn status(&self) -> StatusView {
+        samples::status()
+    }
+
+    async fn reload(&self, caller: &String, _: ReloadRequest) -> Result<ReloadView, Refusal> {
+        let status = samples::status();
+        of_a(caller, ReloadView { before: status.active, changed: Vec::new(), status })
+    }
+
     fn readiness(&self) -> Readiness {
-        Readiness { ready: self.ready, notes: Vec::new() }
+        Readiness { ready: self.ready, notes: Vec::new(), active: samples::status() }
     }
 
     fn metrics_text(&self) -> String {

@@ -14,7 +14,10 @@ use placet_types::{contract::Contract, digest::Digest};
 use secrecy::ExposeSecret as _;
 
 use crate::{
-    actors::tree::{Tree, injected_fault},
+    actors::{
+        supervisor::RETIRED,
+        tree::{Tree, injected_fault},
+    },
     adapters::{
         handed::in_environment,
         ports::{Connection, Port, backoff},
@@ -32,6 +35,8 @@ pub(crate) enum AdapterMessage {
     Look,
     /// What they are; none where that cannot be said.
     Looked(Option<Given>),
+    /// Its contract is not active any more.
+    Retire,
     /// Panic.
     Fault,
 }
@@ -43,6 +48,7 @@ impl std::fmt::Debug for AdapterMessage {
             Self::Connected(..) => "Connected",
             Self::Look => "Look",
             Self::Looked(_) => "Looked",
+            Self::Retire => "Retire",
             Self::Fault => "Fault",
         })
     }
@@ -90,7 +96,9 @@ impl Actor for AdapterActor {
     ) -> Result<AdapterState, ActorProcessingErr> {
         self.tree.enter(&self.path, &myself, || AdapterMessage::Fault);
         self.port.supervisor.store(Some(Arc::new(myself.clone())));
-        myself.cast(AdapterMessage::Connect)?;
+        let first =
+            if self.port.is_retired() { AdapterMessage::Retire } else { AdapterMessage::Connect };
+        myself.cast(first)?;
         if !in_environment(&self.port.contract).is_empty() {
             drop(myself.send_interval(LOOK_EVERY, || AdapterMessage::Look));
         }
@@ -108,6 +116,11 @@ impl Actor for AdapterActor {
             AdapterMessage::Connected(outcome, given) => self.connected(outcome, given, state),
             AdapterMessage::Look => self.look(&myself, state),
             AdapterMessage::Looked(given) => self.looked(&myself, given, state),
+            AdapterMessage::Retire => {
+                let reason = AdapterError::Unavailable(RETIRED.to_owned());
+                self.replace(Connection::Failed(reason));
+                myself.stop(Some(RETIRED.to_owned()));
+            }
             AdapterMessage::Fault => injected_fault(),
         }
         Ok(())

@@ -271,11 +271,11 @@ impl DeskActor {
 
     /// An approval as it was read: news of it are told only when all that waits was known before.
     fn seen(&self, approval: &ApprovalRecord) {
-        let Context { desk, directory, ledger, .. } = &*self.context;
+        let Context { desk, ledger, .. } = &*self.context;
         if desk.is_read() {
             desk.moved(&self.context, approval);
         } else {
-            desk.board.moved(approval, directory, ledger.store().now());
+            desk.board.moved(approval, &self.context.active().directory, ledger.store().now());
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
     desk::{drift, watch},
     fleet, hands, rearm,
     recovery::asking,
-    retention,
+    reload, retention,
 };
 
 /// How often the keeper looks at what is due.
@@ -33,6 +33,9 @@ const REARMED_EVERY_MS: u64 = 5_000;
 
 /// How often at least what is in force at the desk is read again, because other nodes change it too.
 const FORCE_EVERY_MS: u64 = 1_000;
+
+/// How often the configured files are compared with what was read of them.
+const FILES_EVERY_MS: u64 = 5_000;
 
 /// What the keeper is told.
 #[derive(Debug)]
@@ -116,6 +119,9 @@ impl KeeperActor {
             }),
             self.chore(self.context.settings.live_list_ms_max, |context| {
                 Box::pin(async move { drift::round(&context).await })
+            }),
+            self.chore(FILES_EVERY_MS, |context| {
+                Box::pin(async move { reload::look(&context).await })
             }),
             self.chore(settings.ask_every_ms, |context| {
                 Box::pin(async move { asking::round(&context).await })

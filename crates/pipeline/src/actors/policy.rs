@@ -1,28 +1,38 @@
-//! The policy actor: holds the active bundle; a promotion swaps an immutable snapshot.
+//! The policy actor: reads and checks what is to be active, and swaps it in as one immutable value.
 //!
-//! Owns the order of promotions: one at a time, each with its own epoch, and every permit given before is void. Invariant: whoever asks
-//! for a promotion hears that it is made only once the ledger has it.
+//! Owns the order of reloads: one at a time, each with its own epoch, and every permit given before is void. Invariant: whoever asks
+//! for one hears that it is made only once the ledger has it.
 
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
-use placet_ledger::policies::Activation;
+use placet_ledger::{ledger::LedgerError, policies::Activation, store::StoreError};
 use placet_policy::{bundle::BundleSource, snapshot::Snapshot};
-use placet_types::digest::Digest;
+use placet_types::{contract::Contract, digest::Digest, directory::Directory};
 
 use crate::{
-    actors::tree::{Tree, injected_fault},
+    active::Active,
+    actors::{
+        root,
+        tree::{Tree, injected_fault},
+    },
+    catalog::Catalog,
     context::Context,
-    engine::ActivateError,
+    engine::assembly::{self, Makers},
+    policies::Next,
+    reload::{self, Loaded, Order, ReloadError},
+    views::status::ReloadView,
 };
 
 /// What the policy actor is told.
 #[derive(Debug)]
 pub(crate) enum PolicyMessage {
     /// Make this bundle the active one, if it passes every check.
-    Activate(Box<BundleSource>, oneshot::Sender<Result<Digest, ActivateError>>),
+    Activate(Box<BundleSource>, oneshot::Sender<Result<Digest, ReloadError>>),
+    /// Read everything again and make it the active.
+    Reload(Order, oneshot::Sender<Result<ReloadView, ReloadError>>),
     /// Panic.
     Fault,
 }
@@ -57,34 +67,133 @@ impl Actor for PolicyActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             PolicyMessage::Activate(source, reply) => {
-                let outcome = self.activate(&source).await;
+                let outcome = self.promote(*source).await;
                 // Whoever asked may have gone; the bundle is active all the same.
                 drop(reply.send(outcome));
             }
+            PolicyMessage::Reload(order, reply) => drop(reply.send(self.reload(order).await)),
             PolicyMessage::Fault => injected_fault(),
         }
         Ok(())
     }
 }
 
+/// What policies are compiled for.
+struct Parts {
+    bundle: BundleSource,
+    contracts: Vec<Arc<Contract>>,
+    directory: Arc<Directory>,
+    issuers: Digest,
+}
+
 impl PolicyActor {
-    async fn activate(&self, source: &BundleSource) -> Result<Digest, ActivateError> {
-        let context = &self.context;
-        let contracts: Vec<_> = context.catalog.contracts().cloned().collect();
-        let snapshot = Snapshot::compile(
-            source,
-            &contracts,
-            &context.directory,
-            &context.settings.environment,
-            0,
-        )
-        .map_err(ActivateError::Bundle)?;
-        let digest = snapshot.digest();
-        if let Err(error) = context.activate(snapshot, Activation::Promotion).await {
-            // Nothing says that the ledger did not take it, and this node would go on deciding by other policies than those.
-            context.die(format!("a promotion could not be kept: {error}"));
-            return Err(ActivateError::NotKept(error.to_string()));
-        }
+    async fn promote(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
+        let before = self.context.active();
+        let parts = Parts {
+            bundle,
+            contracts: before.catalog.contracts().cloned().collect(),
+            directory: Arc::clone(&before.directory),
+            issuers: before.issuers,
+        };
+        let active = self.compiled(parts).await?;
+        let digest = active.policy.digest();
+        let by = Activation::Promotion;
+        self.activate(Next { active, issuers: None, by, note: None }).await?;
         Ok(digest)
+    }
+
+    async fn reload(&self, order: Order) -> Result<ReloadView, ReloadError> {
+        let files = self.context.files.as_ref().ok_or(ReloadError::NoFiles)?;
+        let loaded = files.read().await.map_err(ReloadError::Files)?;
+        let Loaded { bundle, contracts, directory, issuers, issuers_digest, read } = loaded;
+        let parts = Parts { bundle, contracts, directory, issuers: issuers_digest };
+        let active = self.compiled(parts).await?;
+        let before = self.context.active();
+        let changed = active.changes_since(&before);
+        let decides = self.context.standing.foreign_epoch().is_none();
+        if !changed.is_empty() || !decides {
+            let (issuers, note) =
+                (Some(issuers), Some(format!("reload asked for by {}", order.by)));
+            let by = Activation::Start { rolls_back: order.rolls_back };
+            self.activate(Next { active, issuers, by, note }).await?;
+        }
+        self.context.disk.were_read(read);
+        let status = reload::status(&self.context);
+        Ok(ReloadView { before: before.digest(), changed, status })
+    }
+
+    /// Everything checked and compiled, with a way to every adapter; those whose contract is the same are kept.
+    async fn compiled(&self, parts: Parts) -> Result<Active, ReloadError> {
+        let Parts { bundle, contracts, directory, issuers } = parts;
+        let context = &self.context;
+        let environment = context.settings.environment.clone();
+        let (of, to) = (contracts.clone(), Arc::clone(&directory));
+        let compiling = tokio::task::spawn_blocking(move || {
+            Snapshot::compile(&bundle, &of, &to, &environment, 0)
+        });
+        let snapshot = compiling
+            .await
+            .map_err(|_panicked| ReloadError::Unavailable)?
+            .map_err(ReloadError::Bundle)?;
+        context.handed.include(&contracts);
+        let before = context.active();
+        let makers = Makers {
+            connectors: &context.connectors,
+            handed: &context.handed,
+            metrics: &context.metrics,
+        };
+        let ports = assembly::ports(&contracts, makers, |one| {
+            let known = before.ports.of(&one.adapter)?;
+            (known.contract.digest == one.digest).then(|| Arc::clone(known))
+        });
+        Ok(Active {
+            policy: Arc::new(snapshot),
+            catalog: Arc::new(Catalog::new(contracts)),
+            directory,
+            ports: Arc::new(ports),
+            issuers,
+            since: before.since,
+        })
+    }
+
+    async fn activate(&self, next: Next) -> Result<(), ReloadError> {
+        let context = &self.context;
+        let before = context.active();
+        match context.activate(next).await {
+            Ok(()) => {}
+            Err(LedgerError::Store(StoreError::PoliciesReplaced(replaced))) => {
+                return Err(ReloadError::Replaced(replaced));
+            }
+            Err(error) => {
+                // Nothing says that the ledger did not take it, and this node would go on deciding by other policies than those.
+                context.die(format!("a promotion could not be kept: {error}"));
+                return Err(ReloadError::NotKept(error.to_string()));
+            }
+        }
+        self.exchange_ports(&before, &context.active());
+        // What waits may wait for what is not offered any more, or for less or more than is asked for now.
+        context.desk.decide_again();
+        context.routes.look_again();
+        let owner = Arc::clone(context);
+        context.registry.spawn(async move {
+            // Issuers that are new have no keys yet.
+            for failure in owner.verifier.refresh().await {
+                tracing::error!(issuer = %failure.issuer, cause = %failure.cause, "keys of an issuer cannot be loaded");
+            }
+        });
+        Ok(())
+    }
+
+    /// Adapters whose contract is new are connected, those whose contract went are left when their last call is over.
+    fn exchange_ports(&self, before: &Active, now: &Active) {
+        let is_in = |active: &Active, port: &Arc<_>| {
+            active.ports.all().any(|other| Arc::ptr_eq(other, port))
+        };
+        for port in now.ports.all().filter(|port| !is_in(before, port)) {
+            self.context.routes.supervise(root::adapter(&self.context, &self.tree, port));
+        }
+        for port in before.ports.all().filter(|port| !is_in(now, port)) {
+            port.retire();
+        }
     }
 }

@@ -14,11 +14,11 @@ use crate::{
         keeper::KeeperActor,
         policy::PolicyActor,
         routes::Routes,
-        supervisor::{ChildSpec, Supervisor},
+        supervisor::{ADAPTERS, ChildSpec, Supervisor},
         tree::Tree,
         worker::{Publish, Worker},
     },
-    adapters::ports::backoff,
+    adapters::ports::{Port, backoff},
     call::{Call, Gated, Planned},
     context::Context,
     stages,
@@ -86,17 +86,20 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
 /// The invoke stage: its workers, and a supervisor for each adapter.
 fn invoke_children(context: &Arc<Context>, tree: &Arc<Tree>) -> Vec<ChildSpec> {
     let mut children = workers(context, tree, "root/invoke", (Routes::set_invoke, take_invoke));
-    for port in context.ports.all() {
-        let path = format!("root/invoke/{}", port.contract.adapter);
-        let (context, tree, port) = (Arc::clone(context), Arc::clone(tree), Arc::clone(port));
-        children.push(spec(path.clone(), move || AdapterActor {
-            context: Arc::clone(&context),
-            tree: Arc::clone(&tree),
-            path: path.clone(),
-            port: Arc::clone(&port),
-        }));
-    }
+    children.extend(context.active().ports.all().map(|port| adapter(context, tree, port)));
     children
+}
+
+/// The supervisor of one adapter.
+pub(crate) fn adapter(context: &Arc<Context>, tree: &Arc<Tree>, port: &Arc<Port>) -> ChildSpec {
+    let path = format!("{ADAPTERS}/{}", port.contract.adapter);
+    let (context, tree, port) = (Arc::clone(context), Arc::clone(tree), Arc::clone(port));
+    spec(path.clone(), move || AdapterActor {
+        context: Arc::clone(&context),
+        tree: Arc::clone(&tree),
+        path: path.clone(),
+        port: Arc::clone(&port),
+    })
 }
 
 fn take_build(context: &Arc<Context>, call: Call<Planned>) {

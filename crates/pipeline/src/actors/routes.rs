@@ -16,7 +16,12 @@ use ractor::{ActorRef, MessagingErr};
 use placet_types::ids::ApprovalId;
 
 use crate::{
-    actors::{desk::DeskMessage, policy::PolicyMessage, worker::WorkerMessage},
+    actors::{
+        desk::DeskMessage,
+        policy::PolicyMessage,
+        supervisor::{ChildSpec, SupervisorMessage},
+        worker::WorkerMessage,
+    },
     call::{Brokered, Built, Call, Gated, Identity, Invoked, Planned},
     context::Context,
 };
@@ -76,6 +81,7 @@ pub(crate) struct Routes {
     give_back: Pool<Invoked>,
     desk: ArcSwapOption<ActorRef<DeskMessage>>,
     policy: ArcSwapOption<ActorRef<PolicyMessage>>,
+    adapters: ArcSwapOption<ActorRef<SupervisorMessage>>,
 }
 
 macro_rules! route {
@@ -114,6 +120,7 @@ impl Routes {
             give_back: Pool::new(workers),
             desk: ArcSwapOption::empty(),
             policy: ArcSwapOption::empty(),
+            adapters: ArcSwapOption::empty(),
         }
     }
 
@@ -140,6 +147,17 @@ impl Routes {
 
     pub(crate) fn set_desk(&self, desk: ActorRef<DeskMessage>) {
         self.desk.store(Some(Arc::new(desk)));
+    }
+
+    pub(crate) fn set_adapters(&self, adapters: ActorRef<SupervisorMessage>) {
+        self.adapters.store(Some(Arc::new(adapters)));
+    }
+
+    /// One more adapter has to be supervised. A supervisor that is down reads which there are when it comes up.
+    pub(crate) fn supervise(&self, child: ChildSpec) {
+        if let Some(adapters) = &*self.adapters.load() {
+            adapters.cast(SupervisorMessage::Add(child)).unwrap_or_default();
+        }
     }
 
     pub(crate) fn set_policy(&self, policy: ActorRef<PolicyMessage>) {

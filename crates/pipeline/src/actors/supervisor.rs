@@ -16,6 +16,11 @@ use crate::{
     context::Context,
 };
 
+/// Below which the adapters' supervisors are.
+pub(crate) const ADAPTERS: &str = "root/invoke";
+/// Why an adapter's supervisor ends whose contract is not active any more.
+pub(crate) const RETIRED: &str = "its contract is not active any more";
+
 /// Restarts within [`WINDOW`] that end the process.
 const RESTARTS_MAX: usize = 100;
 const WINDOW: Duration = Duration::from_secs(30);
@@ -37,6 +42,8 @@ impl fmt::Debug for ChildSpec {
 /// What a supervisor is told.
 #[derive(Debug)]
 pub(crate) enum SupervisorMessage {
+    /// Start one more child.
+    Add(ChildSpec),
     /// Start the child of this number again.
     Restart(usize),
     /// Panic.
@@ -58,6 +65,8 @@ pub(crate) struct SupervisorState {
     running: HashMap<ActorId, usize>,
     restarts: VecDeque<Instant>,
     tries: HashMap<usize, (u32, Instant)>,
+    /// Children that came later.
+    added: Vec<ChildSpec>,
 }
 
 impl Actor for Supervisor {
@@ -76,6 +85,9 @@ impl Actor for Supervisor {
             state.running.insert(cell.get_id(), number);
         }
         self.tree.enter(&self.path, &myself, || SupervisorMessage::Fault);
+        if self.path == ADAPTERS {
+            self.context.routes.set_adapters(myself);
+        }
         Ok(state)
     }
 
@@ -86,6 +98,11 @@ impl Actor for Supervisor {
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
+            SupervisorMessage::Add(child) => {
+                let number = self.children.len().saturating_add(state.added.len());
+                state.added.push(child);
+                self.restart(&myself, number, state).await;
+            }
             SupervisorMessage::Restart(number) => self.restart(&myself, number, state).await,
             SupervisorMessage::Fault => injected_fault(),
         }
@@ -108,7 +125,10 @@ impl Actor for Supervisor {
             }
         };
         let Some(number) = state.running.remove(&cell.get_id()) else { return Ok(()) };
-        if let Some(child) = self.children.get(number) {
+        if why == RETIRED {
+            return Ok(());
+        }
+        if let Some(child) = self.child(number, state) {
             tracing::warn!(actor = %child.path, %why, "an actor ended and is started again");
             self.context.metrics.restarted(&child.path);
         }
@@ -124,14 +144,14 @@ impl Supervisor {
         number: usize,
         state: &mut SupervisorState,
     ) {
-        let Some(child) = self.children.get(number) else { return };
-        if self.context.stopping() {
+        if self.child(number, state).is_none() || self.context.stopping() {
             return;
         }
         if let Some(pause) = self.pause(number, state) {
             myself.send_after(pause, move || SupervisorMessage::Restart(number));
             return;
         }
+        let Some(child) = self.child(number, state) else { return };
         match (child.spawn)(myself.get_cell()).await {
             Ok(cell) => {
                 state.running.insert(cell.get_id(), number);
@@ -142,6 +162,11 @@ impl Supervisor {
                 myself.send_after(pause, move || SupervisorMessage::Restart(number));
             }
         }
+    }
+
+    fn child<'a>(&'a self, number: usize, state: &'a SupervisorState) -> Option<&'a ChildSpec> {
+        let later = number.checked_sub(self.children.len());
+        self.children.get(number).or_else(|| state.added.get(later?))
     }
 
     /// How long to wait before the next restart of a child: the first is at once; one that keeps ending waits ever longer.

@@ -41,29 +41,42 @@ const FRESH_MAX: usize = 64;
 /// What every place was handed.
 #[derive(Debug)]
 pub(crate) struct Handed {
-    by_place: BTreeMap<String, Arc<Given>>,
+    by_place: Mutex<BTreeMap<String, Arc<Given>>>,
+    secrets: Arc<Secrets>,
 }
 
 impl Handed {
     /// For these contracts, and secrets.
     pub(crate) fn new(contracts: &[Arc<Contract>], secrets: &Arc<Secrets>) -> Self {
-        let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let handed = Self { by_place: Mutex::default(), secrets: Arc::clone(secrets) };
+        handed.include(contracts);
+        handed
+    }
+
+    /// For these contracts as well. What a place was handed under others is looked for as before.
+    pub(crate) fn include(&self, contracts: &[Arc<Contract>]) {
+        let mut by_place = self.lock();
         for contract in contracts {
-            names.entry(place_of(contract)).or_default().extend(secrets_of(contract));
+            let given = by_place.entry(place_of(contract)).or_insert_with(|| {
+                Arc::new(Given::new(BTreeSet::new(), Arc::clone(&self.secrets)))
+            });
+            given.may_be_given(secrets_of(contract));
         }
-        let given = |names| Arc::new(Given::new(names, Arc::clone(secrets)));
-        let by_place = names.into_iter().map(|(place, names)| (place, given(names)));
-        Self { by_place: by_place.collect() }
     }
 
     /// What the place that a contract leads to was handed.
-    pub(crate) fn to(&self, contract: &Contract) -> Option<&Arc<Given>> {
-        self.by_place.get(&place_of(contract))
+    pub(crate) fn to(&self, contract: &Contract) -> Option<Arc<Given>> {
+        self.lock().get(&place_of(contract)).map(Arc::clone)
     }
 
     /// Drops tokens whose time is over; to be called now and then.
     pub(crate) fn sweep(&self) {
-        self.by_place.values().for_each(|given| given.sweep());
+        self.lock().values().for_each(|given| given.sweep());
+    }
+
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Given>>> {
+        self.by_place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,14 +112,14 @@ pub(crate) fn in_environment(contract: &Contract) -> Vec<&String> {
 
 /// What a place was handed: a child has the values in its environment with which it was started, however often they are rotated since.
 pub(crate) struct Given {
-    names: BTreeSet<String>,
+    names: Mutex<BTreeSet<String>>,
     secrets: Arc<Secrets>,
     known: Mutex<Known>,
 }
 
 impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Given").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("Given").field("names", &self.names()).finish_non_exhaustive()
     }
 }
 
@@ -130,7 +143,15 @@ struct Token {
 
 impl Given {
     fn new(names: BTreeSet<String>, secrets: Arc<Secrets>) -> Self {
-        Self { names, secrets, known: Mutex::default() }
+        Self { names: Mutex::new(names), secrets, known: Mutex::default() }
+    }
+
+    fn may_be_given(&self, names: impl Iterator<Item = String>) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes which static secrets may have been handed out so far. Nothing is read: what nobody has read was not given to anybody either.
@@ -139,14 +160,15 @@ impl Given {
     }
 
     fn looked(&self) -> MutexGuard<'_, Known> {
+        let names = self.names();
         let mut known = self.lock();
-        let values_max = VALUES_MIN.max(self.names.len().saturating_mul(VALUES_PER_SECRET));
-        for value in self.names.iter().flat_map(|name| self.secrets.known(name)) {
+        let values_max = VALUES_MIN.max(names.len().saturating_mul(VALUES_PER_SECRET));
+        for value in names.iter().flat_map(|name| self.secrets.known(name)) {
             if known.has_value(&value) {
                 continue;
             }
             if known.values.len() >= values_max {
-                known.values.remove(self.names.len().min(values_max.saturating_sub(1)));
+                known.values.remove(names.len().min(values_max.saturating_sub(1)));
             }
             known.values.push(value);
             known.settled = None;

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -49,9 +49,9 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    pub(crate) fn new(ports: impl IntoIterator<Item = Port>) -> Self {
+    pub(crate) fn new(ports: impl IntoIterator<Item = Arc<Port>>) -> Self {
         let by_adapter =
-            ports.into_iter().map(|port| (port.contract.adapter.clone(), Arc::new(port))).collect();
+            ports.into_iter().map(|port| (port.contract.adapter.clone(), port)).collect();
         Self { by_adapter }
     }
 
@@ -76,6 +76,8 @@ pub(crate) struct Port {
     connection: watch::Sender<Connection>,
     pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
     pins: LivePins,
+    /// Whether its contract is not active any more.
+    retired: AtomicBool,
     /// Which version of its secret it takes.
     pub(crate) overlap: Overlap,
 }
@@ -108,6 +110,7 @@ impl Port {
             connection: watch::Sender::new(Connection::Down),
             supervisor: ArcSwapOption::empty(),
             pins: LivePins::default(),
+            retired: AtomicBool::new(false),
             overlap: Overlap::default(),
             contract,
             connector,
@@ -120,6 +123,11 @@ impl Port {
             Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row and is left alone for a while; nothing was executed")
                 .with_retry_after_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
         })?;
+        if self.is_retired() {
+            return Err(unreached(AdapterError::Unavailable(
+                "its contract is not active any more".to_owned(),
+            )));
+        }
         let trial = Trial { port: Arc::clone(self), used: false };
         let place = self.place(deadline).await?;
         let connection = self.connected(deadline, &trial).await?;
@@ -193,6 +201,19 @@ impl Port {
         if let Some(supervisor) = &*self.supervisor.load() {
             supervisor.cast(AdapterMessage::Connect).unwrap_or_default();
         }
+    }
+
+    /// Its contract is not active any more: no call enters, and the connection closes when its last call is over.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        if let Some(supervisor) = &*self.supervisor.load() {
+            supervisor.cast(AdapterMessage::Retire).unwrap_or_default();
+        }
+    }
+
+    /// Whether its contract is not active any more.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
     }
 
     /// What the supervisor has achieved.

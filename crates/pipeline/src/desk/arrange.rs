@@ -165,7 +165,8 @@ fn nobody() -> Requirement {
 
 fn freeze(context: &Context, freeze: Freeze) -> Result<Terms, Refusal> {
     check_text(&freeze.name, "/arrange/name")?;
-    let unknown = freeze.adapters.iter().find(|adapter| context.ports.of(adapter).is_none());
+    let active = context.active();
+    let unknown = freeze.adapters.iter().find(|adapter| active.ports.of(adapter).is_none());
     if let Some(unknown) = unknown {
         return Err(invalid("/arrange/adapters", format!("there is no adapter `{unknown}`")));
     }
@@ -180,7 +181,8 @@ fn handover(
     if handover.to == caller.actor.principal().id {
         return Err(invalid("/arrange/to", "is yourself"));
     }
-    let colleague = context.directory.user(caller.tenant(), &handover.to);
+    let active = context.active();
+    let colleague = active.directory.user(caller.tenant(), &handover.to);
     if colleague.is_some_and(|colleague| !colleague.active) {
         return Err(invalid("/arrange/to", "is not active"));
     }

@@ -132,7 +132,7 @@ pub(crate) fn must_be_person(caller: &VerifiedCaller) -> Result<(), Refusal> {
 pub(crate) fn groups_of(context: &Context, caller: &VerifiedCaller) -> BTreeSet<GroupId> {
     let person = &caller.actor;
     let mut groups = person.groups().clone();
-    if let Some(entry) = context.directory.user(person.tenant(), &person.principal().id) {
+    if let Some(entry) = context.active().directory.user(person.tenant(), &person.principal().id) {
         groups.extend(entry.groups.iter().cloned());
     }
     groups
@@ -145,7 +145,8 @@ pub(crate) fn only_claimed<'a>(
     groups: impl IntoIterator<Item = &'a GroupId>,
 ) -> BTreeSet<GroupId> {
     let person = &caller.actor;
-    let listed = context.directory.user(person.tenant(), &person.principal().id);
+    let active = context.active();
+    let listed = active.directory.user(person.tenant(), &person.principal().id);
     let is_listed = |group: &GroupId| listed.is_some_and(|entry| entry.groups.contains(group));
     groups.into_iter().filter(|group| !is_listed(group)).cloned().collect()
 }
@@ -181,7 +182,7 @@ pub(crate) fn may_view(
 ) -> bool {
     let question = Question::of(approval);
     let now = context.ledger.store().now();
-    let policy = context.policy.load();
+    let policy = &context.active().policy;
     let sees =
         |reviewer: &Reviewer<'_>| policy.may_view(reviewer, &question.request(), now).is_ok();
     let own = Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() };
@@ -244,7 +245,7 @@ fn capacity_for(
     action: ReviewAction,
 ) -> Result<Capacity, ReviewRefusal> {
     let now = context.ledger.store().now();
-    let policy = context.policy.load();
+    let policy = &context.active().policy;
     let person = &caller.actor;
     let reviewer = Reviewer { principal: person.principal(), groups: person.groups() };
     let authenticated_at = person.authenticated_at();
@@ -310,7 +311,7 @@ pub(crate) fn may_withdraw(
     let question = Question::of(approval);
     // An agent with somebody's delegation acts for them alone.
     let is_requester = Owner::of(&approval.chain) == Owner::of(&caller.chain());
-    context.policy.load().may_withdraw(&Withdrawal {
+    context.active().policy.may_withdraw(&Withdrawal {
         by: Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() },
         is_requester,
         request: question.request(),

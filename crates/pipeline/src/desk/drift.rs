@@ -46,7 +46,8 @@ pub(crate) async fn round(context: &Arc<Context>) {
         if context.stopping() {
             return;
         }
-        let Some(port) = context.ports.of(capability.adapter()) else { continue };
+        let active = context.active();
+        let Some(port) = active.ports.of(capability.adapter()) else { continue };
         let Connection::Up(connection) = port.connection() else { continue };
         let Some(known) = port.contract.capabilities.get(capability.capability()) else { continue };
         if port.is_drifted(connection.as_ref(), known, context.settings.live_list_ms_max).await {

@@ -161,7 +161,7 @@ pub(crate) fn may(
         }),
         now: context.ledger.store().now(),
     };
-    context.policy.load().may_manage(&management)
+    context.active().policy.may_manage(&management)
 }
 
 /// Everybody who has decided on an entry, and for whom.
@@ -242,7 +242,7 @@ fn shown_body(context: &Context, entry: &DeskEntry) -> DeskBody {
 
 /// The pattern with every value masked that stands where the schema marks a value as sensitive.
 fn masked(context: &Context, entry: &DeskEntry, grant: &Grant) -> ArgumentPattern {
-    let target = context.catalog.resolve(&entry.tenant, &grant.capability);
+    let target = context.active().catalog.resolve(&entry.tenant, &grant.capability);
     let schema = target.as_ref().and_then(|target| target.capability.arguments.as_ref().ok());
     // A tool that is gone has no schema to say what may be shown.
     let Some(schema) = schema else {

@@ -89,7 +89,7 @@ fn wanted(
     read: Vec<ApprovalRecord>,
 ) -> Vec<ApprovalRecord> {
     let every = (viewer, query, read.len());
-    let found = look::look_at(&read, &context.directory, every);
+    let found = look::look_at(&read, &context.active().directory, every);
     let ids: BTreeSet<ApprovalId> = found.page.into_iter().map(|(id, _)| id).collect();
     read.into_iter().filter(|approval| ids.contains(&approval.approval_id)).collect()
 }

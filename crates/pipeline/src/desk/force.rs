@@ -296,10 +296,11 @@ impl Open {
         (tenant, person): (&TenantId, &PrincipalId),
         now: Timestamp,
     ) -> Vec<Duty> {
+        let active = context.active();
         let handed = self.of(tenant).filter_map(|entry| {
             let DeskBody::Handover(handover) = &entry.body else { return None };
             let is_theirs = entry.is_in_force(now) && handover.to == *person;
-            let author = context.directory.user(tenant, &entry.by);
+            let author = active.directory.user(tenant, &entry.by);
             is_theirs.then(|| duty_of(author, (entry, handover), now))
         });
         handed.filter(|duty| !duty.groups.is_empty()).collect()

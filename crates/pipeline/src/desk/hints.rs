@@ -25,12 +25,13 @@ pub(crate) fn of(context: &Context, entry: &DeskEntry) -> Option<String> {
 /// Somebody whom the directory does not know may be known to the issuer of tokens, or misspelt.
 fn colleague(context: &Context, entry: &DeskEntry, handover: &Handover) -> Option<String> {
     let to = &handover.to;
-    if context.directory.agent(&entry.tenant, to).is_some() {
+    let directory = &context.active().directory;
+    if directory.agent(&entry.tenant, to).is_some() {
         return Some(format!(
             "`{to}` is an agent, and only people decide: the handover does not count."
         ));
     }
-    let is_known = context.directory.user(&entry.tenant, to).is_some();
+    let is_known = directory.user(&entry.tenant, to).is_some();
     (!is_known).then(|| {
         format!(
             "The directory has nobody named `{to}`: the handover counts only if somebody comes with a token of exactly that name."
@@ -42,7 +43,8 @@ fn colleague(context: &Context, entry: &DeskEntry, handover: &Handover) -> Optio
 fn groups(context: &Context, entry: &DeskEntry) -> Option<String> {
     let claimed = entry.claimed.as_ref()?;
     let until = claimed.as_of.plus_ms(CLAIMS_AGE_MS_MAX);
-    let author = context.directory.user(&entry.tenant, &entry.by);
+    let active = context.active();
+    let author = active.directory.user(&entry.tenant, &entry.by);
     let is_listed = |group: &&GroupId| author.is_some_and(|author| author.groups.contains(*group));
     let unlisted: Vec<String> = claimed
         .groups

@@ -122,7 +122,7 @@ impl Desk {
         }
         self.watch.begin(approval, false);
         let now = context.ledger.store().now();
-        if let Some(news) = self.board.moved(approval, &context.directory, now) {
+        if let Some(news) = self.board.moved(approval, &context.active().directory, now) {
             self.bell.approval(news, approval, now);
         }
     }

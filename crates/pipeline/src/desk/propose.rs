@@ -117,7 +117,7 @@ async fn terms(
     if !waits || parked.binding.digest() != approval.request_digest {
         return Err(not_counted(&VoteError::Stale));
     }
-    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
+    let target = context.active().catalog.resolve(approval.chain.tenant(), &approval.capability);
     let args = Value::Object(parked.envelope.args.clone());
     let pattern = match wanted.pattern {
         None => ArgumentPattern::exactly(&args),

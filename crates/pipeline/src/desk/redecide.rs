@@ -57,7 +57,9 @@ pub(crate) async fn round(context: &Arc<Context>) {
 async fn look_at(context: &Arc<Context>, approval_id: &ApprovalId) {
     let Ok(Some((approval, record))) = drift::read(context, approval_id).await else { return };
     let Ok(proposal) = context.ledger.proposal(&approval).await else { return };
-    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
+    // The directory may say something else about who asks.
+    context.desk.moved(context, &approval);
+    let target = context.active().catalog.resolve(approval.chain.tenant(), &approval.capability);
     let changed = match target {
         None => Some("the tool is not offered any more"),
         Some(target) if target.contract.digest != proposal.evidence.contract_digest => {
@@ -137,9 +139,9 @@ impl Held<'_> {
             return resume::void(context, approval, &self.record, reason).await;
         }
         let now = context.ledger.store().now();
-        let active = context.policy.load();
+        let policy = &self.stage.built.active.policy;
         let lapsed: BTreeSet<usize> =
-            active.lapsed((&approval.chain, &requirement), &approval.votes, now);
+            policy.lapsed((&approval.chain, &requirement), &approval.votes, now);
         let taint: &BTreeSet<Taint> = &self.stage.taint;
         let event = self.event(decision, "the active policies ask other people");
         let asked = (requirement, &lapsed, taint);

@@ -99,7 +99,8 @@ fn for_others(
     if !store.is_shared() || context.tokens.has(record.record_id) {
         return None;
     }
-    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
+    let active = context.active();
+    let target = active.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
     let is_exchanged = target.contract.credential.as_ref()?.kind == CredentialKind::TokenExchange;
     is_exchanged.then(|| Duration::from_millis(left_ms))
 }
@@ -205,7 +206,8 @@ pub(crate) fn restore(
     {
         return Err("the call is not the approved one".to_owned());
     }
-    let target = context
+    let active = context.active();
+    let target = active
         .catalog
         .resolve(&record.scope.tenant, &record.scope.capability)
         .ok_or("the tool is not offered any more")?;
@@ -215,7 +217,7 @@ pub(crate) fn restore(
     let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
     let identity = fresh.unwrap_or_else(|| recorded_identity(&parked));
     let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
-    Ok(Built::restored(target, identity, resumed))
+    Ok(Built::restored((active, target), identity, resumed))
 }
 
 /// Who called, as recorded when the call was parked.

@@ -216,7 +216,8 @@ pub(crate) fn why_not(
     if own.tenant.is_none() && approval.authors().any(|author| author == person) {
         return "you wrote these arguments: somebody else has to decide on them".to_owned();
     }
-    let agent = context.directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
+    let directory = &context.active().directory;
+    let agent = directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
     let agent = agent.filter(|_| own.tenant.is_none());
     if agent.is_some_and(|agent| agent.owner == *person) {
         return "you answer for the agent that asks: somebody else has to decide".to_owned();
@@ -225,7 +226,7 @@ pub(crate) fn why_not(
     if user.is_some_and(|user| user.id == *person) {
         return "the call is made for you: somebody else has to decide".to_owned();
     }
-    let entry = context.directory.user(caller.tenant(), person);
+    let entry = directory.user(caller.tenant(), person);
     if entry.is_some_and(|entry| !entry.active) {
         return "your account is not active".to_owned();
     }

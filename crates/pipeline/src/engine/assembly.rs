@@ -9,10 +9,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use placet_policy::snapshot::Snapshot;
-use placet_types::{contract::file::TransportFile, mode::EngineMode};
+use placet_types::{
+    contract::{Contract, file::TransportFile},
+    mode::EngineMode,
+};
 
-use super::EngineParts;
+use super::{Connectors, EngineParts};
 use crate::{
+    active::{Active, Disk},
     actors::routes::Routes,
     adapters::{
         discreet::DiscreetConnector,
@@ -36,24 +40,60 @@ use crate::{
     tokens::Tokens,
 };
 
-/// A context for `parts` and the policies compiled for them.
-pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
-    let EngineParts { settings, connectors, contracts, .. } = &parts;
-    let handed = Handed::new(contracts, &parts.secrets);
-    let ports = contracts.iter().filter_map(|contract| {
+/// What ports are made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Makers<'a> {
+    pub(crate) connectors: &'a Connectors,
+    pub(crate) handed: &'a Handed,
+    pub(crate) metrics: &'a Figures,
+}
+
+/// A port for each contract: the one that `known` has for it, else another.
+pub(crate) fn ports(
+    contracts: &[Arc<Contract>],
+    makers: Makers<'_>,
+    known: impl Fn(&Contract) -> Option<Arc<Port>>,
+) -> Ports {
+    let Makers { connectors, handed, metrics } = makers;
+    Ports::new(contracts.iter().filter_map(|contract| {
+        if let Some(port) = known(contract) {
+            return Some(port);
+        }
         let connector = match &contract.transport {
             TransportFile::Internal { .. } => &connectors.internal,
             TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
         };
-        let given = Arc::clone(handed.to(contract)?);
+        let given = handed.to(contract)?;
         let connector = DiscreetConnector::new(Arc::clone(connector), given);
-        let metrics = Figures::new(parts.metrics.clone());
-        Some(Port::new(Arc::clone(contract), Arc::new(connector), metrics))
+        Some(Arc::new(Port::new(Arc::clone(contract), Arc::new(connector), metrics.clone())))
+    }))
+}
+
+/// A context for `parts` and the policies compiled for them.
+pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
+    let EngineParts { settings, connectors, contracts, .. } = &parts;
+    let handed = Handed::new(contracts, &parts.secrets);
+    let metrics = Figures::new(parts.metrics.clone());
+    let makers = Makers { connectors, handed: &handed, metrics: &metrics };
+    let active = Active {
+        policy: Arc::new(snapshot),
+        catalog: Arc::new(Catalog::new(contracts.iter().cloned())),
+        directory: Arc::clone(&parts.directory),
+        ports: Arc::new(ports(contracts, makers, |_| None)),
+        issuers: parts.issuers,
+        since: parts.ledger.store().now(),
+    };
+    let disk = Disk::default();
+    let files = parts.files.as_ref().map(|(files, read)| {
+        disk.were_read(read.clone());
+        Arc::clone(files)
     });
     Context {
-        ports: Ports::new(ports),
+        active: ArcSwap::from_pointee(active),
+        connectors: connectors.clone(),
+        files,
+        disk,
         handed,
-        catalog: Catalog::new(contracts.iter().cloned()),
         registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
         admission: Admission::new(
             settings.calls_in_flight_max,
@@ -78,16 +118,14 @@ pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
         asked: Asked::default(),
         fatal: watch::Sender::new(None),
         engine_mode: Mutex::new(EngineMode::default()),
-        policy: ArcSwap::from_pointee(snapshot),
         ledger: parts.ledger,
         verifier: parts.verifier,
         secrets: parts.secrets,
         broker: parts.broker,
         tokens: Tokens::default(),
-        directory: parts.directory,
         clock: parts.clock,
         ids: parts.ids,
-        metrics: Figures::new(parts.metrics),
+        metrics,
         notary: parts.notary,
         settings: parts.settings,
     }

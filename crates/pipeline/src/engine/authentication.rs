@@ -65,7 +65,7 @@ impl Engine {
         let client = shown.client().and_then(|client| PrincipalId::new(client).ok());
         shown.kind() == PrincipalKind::User
             && client.is_some_and(|client| {
-                self.context.directory.agent(shown.tenant(), &client).is_some()
+                self.context.active().directory.agent(shown.tenant(), &client).is_some()
             })
     }
 
@@ -75,7 +75,7 @@ impl Engine {
     /// # Errors
     /// [`ErrorCode::PolicyDenied`]; the attempt is a security event.
     pub fn must_be_active(&self, caller: &VerifiedCaller) -> Result<(), Refusal> {
-        let directory = &self.context.directory;
+        let directory = &self.context.active().directory;
         let is_inactive = |one: &Principal| match one.kind {
             PrincipalKind::User => {
                 directory.user(&one.tenant_id, &one.id).is_some_and(|user| !user.active)

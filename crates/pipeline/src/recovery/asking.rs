@@ -123,7 +123,8 @@ pub(crate) fn settle_delay(
     if !matches!(attempt.class, Class::Keyed { .. }) {
         return None;
     }
-    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
+    let target =
+        context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
     target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
 }
 
@@ -194,7 +195,8 @@ pub(super) async fn pause(context: &Context, time: Duration) -> bool {
 
 /// One question, when there is a connection in time.
 async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Probe {
-    let Some(port) = context.ports.of(record.scope.capability.adapter()) else {
+    let active = context.active();
+    let Some(port) = active.ports.of(record.scope.capability.adapter()) else {
         return Probe::Unknown;
     };
     port.wake();
@@ -211,7 +213,7 @@ async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Pro
 
 /// How long an adapter waits for its target when it is asked about a record.
 fn patience_of(context: &Context, record: &EffectRecord) -> Duration {
-    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
+    let target = context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
     let plan = target.as_ref().and_then(|target| target.capability.probe.as_ref());
     Duration::from_millis(plan.map_or(ANSWER_MS, |plan| plan.timeout_ms.min(ANSWER_MS)))
 }
@@ -272,7 +274,8 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     let Some(delay_ms) = settle_delay(context, record, attempt) else { return };
     // Its time counts from the first look, not from the first question.
     let until_ms = until_settled_ms(context, (record.record_id, attempt), delay_ms);
-    let Some(port) = context.ports.of(record.scope.capability.adapter()) else { return };
+    let active = context.active();
+    let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return };
     let Connection::Up(adapter) = port.connection() else { return port.wake() };
     if port.is_shut() || !context.asked.is_due(record.record_id) {
         return;

@@ -41,7 +41,7 @@ pub(crate) async fn approach(
         match ready {
             Ok(seat) if !proof.is_over() => {
                 if let Some(refused) = &refused {
-                    credential::learn(context, brokered, (refused, &proof));
+                    credential::learn(brokered, (refused, &proof));
                 }
                 return Ok((proof, seat));
             }

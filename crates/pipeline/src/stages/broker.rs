@@ -8,6 +8,7 @@ use placet_ledger::parked::ParkedToken;
 use placet_types::{
     binding::RequestBinding,
     caller::CallerIdentity,
+    directory::Directory,
     envelope::call::AuthRef,
     error::{ErrorCode, Refusal},
     ids::RecordId,
@@ -27,9 +28,9 @@ use crate::{
 pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<Brokered, Refusal> {
     let (identity, run, credential) = match &built.caller {
         Caller::Verified(caller) => {
-            let identity = identity_of(context, caller)?;
+            let identity = identity_of(context, &built.active.directory, caller)?;
             references::check_user(&built, identity.chain.on_behalf_of.is_some())?;
-            let run = run_of(context, trace_id, &built, &identity);
+            let run = run_of(trace_id, &built, &identity);
             let plan = credential::plan_for(context, &built.target, (caller, &identity));
             (identity, run, plan.map_err(|error| error.refusal())?)
         }
@@ -41,7 +42,7 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
             let plan = credential::plan_again(&built.target, &parked.binding);
             let mut identity = identity.as_ref().clone();
             let run = RunContext {
-                agent: agent_of(context, &Parties::of(&identity)),
+                agent: agent_of(&built.active.directory, &Parties::of(&identity)),
                 user: user_of(&Parties::of(&identity)),
                 ..parked.run.clone()
             };
@@ -79,7 +80,11 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
 }
 
 /// The identity of a caller whose tokens were verified at the door, if they still hold.
-pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<Identity, Refusal> {
+pub(crate) fn identity_of(
+    context: &Context,
+    directory: &Directory,
+    caller: &VerifiedCaller,
+) -> Result<Identity, Refusal> {
     if caller.expires_at() <= context.clock.now() {
         return Err(Refusal::new(
             ErrorCode::CredentialExpired,
@@ -92,7 +97,7 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
     let delegation = caller.delegation.as_ref();
     let authority = delegation.unwrap_or(&caller.actor);
     Ok(Identity {
-        chain: with_displays(context, caller.chain()),
+        chain: with_displays(directory, caller.chain()),
         user_groups: delegation.map(|user| user.groups().clone()).unwrap_or_default(),
         proof: caller.proof(),
         groups_as_of: authority.groups_as_of(),
@@ -122,13 +127,13 @@ impl<'a> Parties<'a> {
 
 /// Who calls and how they proved it, for the entry of a call that was not brokered.
 pub(crate) fn shown(
-    context: &Context,
+    directory: &Directory,
     chain: &PrincipalChain,
     proof: &CallerProof,
 ) -> Box<CallerIdentity> {
     let auth_ref = AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() };
     let parties = Parties { chain, proof, auth_ref: &auth_ref };
-    let (agent, user) = (agent_of(context, &parties), user_of(&parties));
+    let (agent, user) = (agent_of(directory, &parties), user_of(&parties));
     Box::new(CallerIdentity::of(&agent, user.as_ref(), proof))
 }
 
@@ -151,28 +156,27 @@ pub(crate) fn revoked() -> Refusal {
 }
 
 /// Names for people to read come from the directory, never from a token.
-fn with_displays(context: &Context, mut chain: PrincipalChain) -> PrincipalChain {
+fn with_displays(directory: &Directory, mut chain: PrincipalChain) -> PrincipalChain {
     let tenant = chain.actor.tenant_id.clone();
     chain.actor.display =
-        context.directory.agent(&tenant, &chain.actor.id).and_then(|agent| agent.display.clone());
+        directory.agent(&tenant, &chain.actor.id).and_then(|agent| agent.display.clone());
     if let Some(user) = &mut chain.on_behalf_of {
-        user.display =
-            context.directory.user(&tenant, &user.id).and_then(|entry| entry.display.clone());
+        user.display = directory.user(&tenant, &user.id).and_then(|entry| entry.display.clone());
     }
     chain
 }
 
 /// The agent of the run (TM-04): by the proof that the call goes with, and the directory as it is now.
-fn agent_of(context: &Context, parties: &Parties<'_>) -> RunAgent {
+fn agent_of(directory: &Directory, parties: &Parties<'_>) -> RunAgent {
     let (tenant, actor) = (parties.chain.tenant(), &parties.chain.actor);
-    let entry = context.directory.agent(tenant, &actor.id);
+    let entry = directory.agent(tenant, &actor.id);
     RunAgent {
         agent_id: actor.id.clone(),
         agent_urn: format!("urn:placet:{}:{}:{}", actor.kind.as_str(), tenant, actor.id),
         workload_identity: parties.proof.actor.spiffe_id().map(str::to_owned),
         role: entry.and_then(|agent| agent.classes.first()).map(ToString::to_string),
         token_ref: parties.auth_ref.agent_token_ref.clone(),
-        lifecycle: context.directory.lifecycle(tenant, &actor.id).to_owned(),
+        lifecycle: directory.lifecycle(tenant, &actor.id).to_owned(),
     }
 }
 
@@ -190,16 +194,17 @@ fn user_of(parties: &Parties<'_>) -> Option<RunUser> {
     })
 }
 
-fn run_of(context: &Context, trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
+fn run_of(trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
     let tenant = identity.chain.tenant();
-    let limit = ClassLimit::of(context, &identity.chain);
+    let directory = &built.active.directory;
+    let limit = ClassLimit::of(directory, &identity.chain);
     let safety_mode = built.run.safety_mode.or(limit.safety_mode).unwrap_or(ApprovalMode::ReadOnly);
     RunContext {
         run_id: built.run.run_id.clone(),
         trace_id: trace_id.to_owned(),
         tenant_id: tenant.clone(),
         user: user_of(&Parties::of(identity)),
-        agent: agent_of(context, &Parties::of(identity)),
+        agent: agent_of(directory, &Parties::of(identity)),
         safety_mode: limit.ceiling(safety_mode),
         run_budget: limit.budget(built.run.run_budget.over(RunBudget::default())),
         taint: built.run.taint.clone(),

@@ -3,6 +3,8 @@
 //! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is handed in. A tool outside the caller's surface answers
 //! exactly as one that does not exist.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use placet_identity::VerifiedCaller;
@@ -15,6 +17,7 @@ use placet_types::{
 };
 
 use crate::{
+    active::Active,
     call::{Built, Caller, Planned, Target},
     context::Context,
     submission::{LABEL_BYTES_MAX, LABELS_MAX, Submission},
@@ -22,7 +25,7 @@ use crate::{
 
 /// Turns a plan into a call of a pinned capability with validated arguments.
 pub(crate) fn build(
-    context: &Context,
+    (context, active): (&Context, Arc<Active>),
     call_id: &ToolCallId,
     planned: Planned,
 ) -> Result<Built, Refusal> {
@@ -30,11 +33,12 @@ pub(crate) fn build(
     check_labels(&submission)?;
     check_run(&submission.run.run_id)?;
     check_callback(context, &caller, &submission)?;
-    let target = resolve(context, &caller, &submission.tool)?;
+    let target = resolve((context, &active), &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
     let args = validate(&target, &submission.args)?;
     let key = key_of(&submission, &target, call_id)?;
     Ok(Built {
+        active,
         args_digest: canonical_digest(&Value::Object(args.clone())),
         args,
         requested_digest,
@@ -80,11 +84,15 @@ fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
         .finish()
 }
 
-fn resolve(context: &Context, caller: &VerifiedCaller, tool: &str) -> Result<Target, Refusal> {
+fn resolve(
+    (context, active): (&Context, &Active),
+    caller: &VerifiedCaller,
+    tool: &str,
+) -> Result<Target, Refusal> {
     let unknown = || Refusal::new(ErrorCode::ToolNotFound, "there is no such tool");
     let id = CapabilityId::from_tool_name(tool).map_err(|error| unknown().with_detail(error))?;
-    let target = context.catalog.resolve(caller.tenant(), &id).ok_or_else(unknown)?;
-    if context.surface(caller).contains(&id) {
+    let target = active.catalog.resolve(caller.tenant(), &id).ok_or_else(unknown)?;
+    if context.surface(active, caller).contains(&id) {
         Ok(target)
     } else {
         Err(unknown().with_detail(format_args!("`{id}` is outside the caller's surface")))

@@ -68,9 +68,9 @@ struct Version {
 }
 
 /// Notes that a target took a version of its secret after it had refused another.
-pub(crate) fn learn(context: &Context, brokered: &Brokered, (refused, taken): (&Proof, &Proof)) {
+pub(crate) fn learn(brokered: &Brokered, (refused, taken): (&Proof, &Proof)) {
     if let (Some(refused), Some(taken)) = (&refused.version, &taken.version)
-        && let Some(port) = context.ports.of(&brokered.built.target.contract.adapter)
+        && let Some(port) = brokered.built.active.ports.of(&brokered.built.target.contract.adapter)
     {
         port.overlap.learn(&refused.sent.value, &taken.newest);
     }
@@ -341,7 +341,7 @@ async fn of_secret(
     let name = file.secret.as_deref().unwrap_or_default();
     let live = own_secret(context, brokered, name).await?;
     let newest = live.newest.value.clone();
-    let port = context.ports.of(&brokered.built.target.contract.adapter);
+    let port = brokered.built.active.ports.of(&brokered.built.target.contract.adapter);
     let previous = live
         .previous
         .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));

@@ -156,7 +156,7 @@ fn approval_of(brokered: &Brokered) -> Option<&ApprovalRecord> {
 }
 
 /// Back to the gate, with the key that this call has taken.
-fn decide_again(
+pub(crate) fn decide_again(
     context: &Arc<Context>,
     passage: Passage,
     mut brokered: Brokered,

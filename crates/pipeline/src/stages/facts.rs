@@ -13,6 +13,7 @@ use placet_ledger::{
 };
 use placet_policy::{
     facts::{ApprovalFacts, ApprovalScope, BreakGlassFacts, BudgetView, Facts},
+    snapshot::Snapshot,
     verdict::Verdict,
 };
 use placet_types::{
@@ -135,7 +136,7 @@ pub(crate) fn decide(
         key: circumstances.record,
     };
     let started = tokio::time::Instant::now();
-    let verdict = context.policy.load().decide(&facts, context.fresh_decision_id()?);
+    let verdict = stage.built.active.policy.decide(&facts, context.fresh_decision_id()?);
     context.metrics.decided(started.elapsed());
     Ok(Decided { verdict, broken: broken.map(|broken| broken.desk_id) })
 }
@@ -191,10 +192,14 @@ fn grant_facts(stage: &Brokered, entry: &DeskEntry) -> ApprovalFacts {
 }
 
 /// Whether enough of those who agreed to a grant still count.
-fn is_still_agreed(context: &Context, chain: &PrincipalChain, entry: &DeskEntry) -> bool {
+fn is_still_agreed(
+    (context, policy): (&Context, &Snapshot),
+    chain: &PrincipalChain,
+    entry: &DeskEntry,
+) -> bool {
     let now = context.ledger.store().now();
     let asked = (chain, &entry.requirement);
-    let lapsed = context.policy.load().lapsed(asked, &entry.votes, now);
+    let lapsed = policy.lapsed(asked, &entry.votes, now);
     let ballot = Ballot::of(&entry.requirement, 0, (entry.terms(), &entry.votes));
     Ballot { lapsed: &lapsed, ..ballot }.tally() == Tally::Satisfied
 }
@@ -227,11 +232,11 @@ async fn grants_for(
         Some(EffectState::Rearmed { .. }) => Ok(Vec::new()),
         _ => {
             let args = Value::Object(stage.built.args.clone());
-            let contract = stage.binding.contract_digest;
+            let (contract, policy) = (stage.binding.contract_digest, &stage.built.active.policy);
             let open = context.desk.force.open();
             let mut grants = open.grants(chain, (capability, contract), (&args, now));
             // Before they are cut: as many of no use do not hide one that counts.
-            grants.retain(|entry| is_still_agreed(context, chain, entry));
+            grants.retain(|entry| is_still_agreed((context, policy), chain, entry));
             grants.truncate(GRANTS_MAX);
             Ok(grants)
         }

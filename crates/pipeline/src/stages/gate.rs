@@ -30,6 +30,7 @@ use placet_types::{
 };
 
 use crate::{
+    active,
     call::{Brokered, Call, Gated, Resumed},
     context::{Context, ledger_refusal, lookup_refusal},
     retention,
@@ -47,6 +48,9 @@ const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Decides upon a brokered call and sends it where the verdict says.
 pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
+    if let Err(refusal) = active::renew(context, &mut call.stage) {
+        return refuse(context, call, refusal).await;
+    }
     let run = match run::open(context, &mut call.stage).await {
         Ok(run) => run,
         Err(refusal) => return refuse(context, call, refusal).await,
@@ -373,7 +377,7 @@ async fn reopen(
     event.decision = refuse::decision_json(&held.decision);
     let asked = (&approval.chain, &held.requirement);
     let now = context.ledger.store().now();
-    let lapsed = context.policy.load().lapsed(asked, &approval.votes, now);
+    let lapsed = call.stage.built.active.policy.lapsed(asked, &approval.votes, now);
     let fresh = lapsed.difference(&approval.lapsed).count();
     let taint = &call.stage.taint;
     let is_behind = approval.is_behind(taint);

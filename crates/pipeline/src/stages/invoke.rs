@@ -38,6 +38,12 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
     let deadline = *call.stage.brokered.built.deadline.get_or_insert(Instant::now() + budget);
     match prepare(context, &call.stage, deadline).await {
         Ok(ready) => execute::execute(context, call, ready).await,
+        // What it was decided under is not active any more, its adapter's contract perhaps: it is decided by what is.
+        Err(_) if !context.is_active(&call.stage.brokered.built.active) => {
+            let Call { passage, stage: Gated { brokered, permit, record, .. } } = call;
+            drop(permit);
+            execute::decide_again(context, passage, brokered, record);
+        }
         Err(unready) => {
             let unready = credential::blamed(context, &call.stage.brokered, unready).await;
             refuse_prepared(context, call, unready).await;
@@ -47,7 +53,7 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
 
 async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<Ready, Unready> {
     let target = &gated.brokered.built.target;
-    let port = context.ports.of(&target.contract.adapter).ok_or_else(|| {
+    let port = gated.brokered.built.active.ports.of(&target.contract.adapter).ok_or_else(|| {
         Refusal::new(
             ErrorCode::AdapterUnavailable,
             "the tool's adapter is not running; nothing was executed",

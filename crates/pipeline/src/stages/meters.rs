@@ -32,7 +32,8 @@ pub(crate) fn of(context: &Context, stage: &Brokered) -> Vec<Meter> {
         cents_max: None,
     };
     let capability = Metered::Capability(target.capability.id.clone());
-    let classes: Vec<_> = context.directory.classes_of(chain.tenant(), &chain.actor.id).collect();
+    let classes: Vec<_> =
+        stage.built.active.directory.classes_of(chain.tenant(), &chain.actor.id).collect();
     let of_agent = classes.iter().filter_map(|class| class.calls_per_minute_max).min();
     let of_agent = of_agent.map_or(CALLS_PER_MINUTE_MAX, std::num::NonZeroU32::get);
     let mut meters = vec![

@@ -271,7 +271,7 @@ pub(crate) async fn complete(
 /// What an approver made of the arguments of a recorded call.
 fn edited(context: &Context, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
     let edit = parked.edited.as_ref()?;
-    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
+    let target = context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
     // A tool that is gone has no schema to say what may be shown.
     let shown = target.and_then(|target| shown_args(&target.capability, &parked.envelope.args));
     Some(EditedArgs::of(edit, shown))

@@ -12,6 +12,7 @@ use placet_ledger::{
     run::{RunKey, RunRecord, RunTaint},
 };
 use placet_types::{
+    directory::Directory,
     error::{ErrorCode, Problem, Refusal},
     mode::ApprovalMode,
     principal::PrincipalChain,
@@ -46,9 +47,9 @@ pub(crate) struct ClassLimit {
 }
 
 impl ClassLimit {
-    pub(crate) fn of(context: &Context, chain: &PrincipalChain) -> Self {
+    pub(crate) fn of(directory: &Directory, chain: &PrincipalChain) -> Self {
         let mut limit = Self::default();
-        for class in context.directory.classes_of(chain.tenant(), &chain.actor.id) {
+        for class in directory.classes_of(chain.tenant(), &chain.actor.id) {
             limit.safety_mode = limit.safety_mode.into_iter().chain(class.safety_mode_max).min();
             limit.calls = limit.calls.into_iter().chain(class.calls_max).min();
             limit.cents = limit.cents.into_iter().chain(class.cost_cents_max).min();
@@ -89,7 +90,7 @@ pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunR
     })?;
     stage.taint.clone_from(&known.taint);
     let asked = &stage.built.run;
-    let limit = ClassLimit::of(context, &stage.identity.chain);
+    let limit = ClassLimit::of(&stage.built.active.directory, &stage.identity.chain);
     let asked_budget = limit.budget(asked.run_budget.over(known.budget));
     let differs = [
         (

@@ -98,7 +98,7 @@ pub(crate) async fn call(
             if was_refused(&tried.outcome) {
                 forget(context, &other);
             } else if was_taken(&tried.outcome) {
-                credential::learn(context, brokered, (&proof, &other));
+                credential::learn(brokered, (&proof, &other));
                 tracing::warn!(capability = %brokered.binding.capability, "a target refused the credential and took another live one");
             }
             proof = other;

@@ -253,7 +253,8 @@ fn found_of(
     let now = context.ledger.store().now();
     let mut result = subject.result(ResultStatus::Succeeded, now);
     let declared = || {
-        let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
+        let target =
+            context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
         target.map_or(0, |target| target.capability.cost_cents)
     };
     result.cost = Cost { cents: answer.cost_cents.unwrap_or_else(declared) };

@@ -30,14 +30,15 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     event.run_id = Some(stage.submission.run.run_id.clone());
     event.audiences = stage.caller.several_audiences();
     let chain = stage.caller.chain();
-    event.caller = Some(broker_stage::shown(context, &chain, &stage.caller.proof()));
+    let active = context.active();
+    event.caller = Some(broker_stage::shown(&active.directory, &chain, &stage.caller.proof()));
     event.chain = Some(chain);
     // Of a tool that exists, also where it is outside the caller's surface: what the caller calls it is no name to count by.
     let known = CapabilityId::from_tool_name(&stage.submission.tool).ok();
     event.capability =
-        known.filter(|id| context.catalog.resolve(stage.caller.tenant(), id).is_some());
+        known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
     passage.asked.known = event.capability.clone();
-    let built = span.in_scope(|| build_stage::build(context, &passage.call_id, stage));
+    let built = span.in_scope(|| build_stage::build((context, active), &passage.call_id, stage));
     context.metrics.stage(Stage::Build, began.elapsed());
     match built {
         Ok(built) => {
@@ -78,7 +79,7 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
             (identity.chain.clone(), identity.proof.clone(), identity.audiences.clone())
         }
     };
-    event.caller = Some(broker_stage::shown(context, &chain, &proof));
+    event.caller = Some(broker_stage::shown(&stage.active.directory, &chain, &proof));
     event.audiences = audiences;
     event.tenant = Some(chain.tenant().clone());
     event.chain = Some(chain);

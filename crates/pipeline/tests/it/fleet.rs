@@ -10,9 +10,7 @@ use placet_ledger::{
     testing::Fault,
 };
 use placet_pipeline::{
-    answer::Answer,
-    engine::{ActivateError, StartError},
-    settings::LedgerSettings,
+    answer::Answer, engine::StartError, reload::ReloadError, settings::LedgerSettings,
 };
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
@@ -331,7 +329,7 @@ async fn a_promotion_that_the_ledger_does_not_confirm_is_not_called_made() {
         let world = World::new().await;
         world.store.fail_once_on(AuditKind::BundleActivated, fault);
         let answer = world.engine.activate(other_bundle()).await;
-        assert!(matches!(answer, Err(ActivateError::NotKept(_))), "{answer:?}");
+        assert!(matches!(answer, Err(ReloadError::NotKept(_))), "{answer:?}");
         let why = tokio::time::timeout(Duration::from_secs(5), world.engine.stopped()).await;
         assert!(why.unwrap().contains("promotion"));
     }
@@ -339,7 +337,7 @@ async fn a_promotion_that_the_ledger_does_not_confirm_is_not_called_made() {
     let mut broken = bundle();
     broken.files[0].text.push_str("permit (");
     let answer = world.engine.activate(broken).await;
-    assert!(matches!(answer, Err(ActivateError::Bundle(_))), "{answer:?}");
+    assert!(matches!(answer, Err(ReloadError::Bundle(_))), "{answer:?}");
     finished(world.call(plan("note", "s1", "a")).await);
 }
 

@@ -343,6 +343,8 @@ impl World {
             ids: Arc::new(Counter(AtomicU64::new(first_id))),
             metrics: Metrics::new(),
             notary,
+            issuers: placet_types::digest::Digest::of(b"issuers"),
+            files: None,
         })
         .await?;
         Ok(Self { engine, witness, store, key, clock, verifier })

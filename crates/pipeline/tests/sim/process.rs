@@ -178,6 +178,8 @@ impl Process {
             ids: Arc::new(ids),
             metrics: Metrics::new(),
             notary: None,
+            issuers: placet_types::digest::Digest::of(b"issuers"),
+            files: None,
         })
         .await
         .unwrap();

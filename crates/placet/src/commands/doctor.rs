@@ -3,6 +3,7 @@
 //! Owns the list of checks; those of the data folder are in [`folder`]. Each is independent: one that fails does not hide the others.
 
 mod folder;
+mod running;
 
 use std::{
     io,
@@ -103,6 +104,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             if let Some(kept) = kept {
                 kept.close().await;
             }
+            checks.extend(running::check(&config).await);
             checks.extend(ports(&config));
         }
     }

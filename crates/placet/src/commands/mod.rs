@@ -14,6 +14,7 @@ pub(crate) mod init;
 pub(crate) mod ledger;
 pub(crate) mod notifications;
 pub(crate) mod policy;
+pub(crate) mod reload;
 pub(crate) mod report;
 pub(crate) mod schema;
 pub(crate) mod serve;
@@ -44,6 +45,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Audit(args) => audit::run(&args, environment).await,
         Command::Credentials(args) => credentials::run(&args, environment).await,
         Command::Decisions(args) => decisions::run(&args, environment).await,
+        Command::Reload(args) => reload::run(&args, environment).await,
         Command::Report(args) => report::run(&args, environment).await,
         Command::Notifications(args) => notifications::run(&args, environment).await,
         Command::Token(args) => token::run(&args, environment),

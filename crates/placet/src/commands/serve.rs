@@ -6,6 +6,7 @@
 use std::{future::Future, net::SocketAddr, path::Path};
 
 use clap::Args as ClapArgs;
+use placet_pipeline::{engine::Engine, reload::Read};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
@@ -22,7 +23,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output, sealing,
+    output, reload, sealing,
     world::World,
     yaml,
 };
@@ -32,7 +33,8 @@ use crate::{
 #[command(
     after_help = "Without a configuration file everything has a default: loopback, the data folder ./placet-data, the\n\
     files adapter in it, the shipped policies, a development directory and a development key.\n\n\
-    Examples:\n  placet serve\n  placet serve -f placet.yaml --log json\n  placet serve --data /var/lib/placet --listen 127.0.0.1:7500"
+    Examples:\n  placet serve\n  placet serve -f placet.yaml --log json\n  placet serve --data /var/lib/placet --listen 127.0.0.1:7500\n\n\
+    SIGHUP reads policies, contracts, directory and issuers again, as `placet reload` does; SIGTERM and Ctrl-C stop the server."
 )]
 pub(crate) struct Args {
     /// Which configuration.
@@ -51,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Bring policies, contracts and a directory back that were replaced, in the place of those of this epoch; the refusal of a start names
-    /// it. Only nodes that share a ledger need it.
+    /// it. Only nodes that share a ledger need it. `placet reload --roll-back` does the same without a restart.
     #[arg(long, value_name = "EPOCH")]
     roll_back_policies: Option<u64>,
     /// A fault drill: hold the answer of a file write or delete back, to rehearse a crash in between.
@@ -72,12 +74,13 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     config.server.admin_listen = args.admin_listen.unwrap_or(config.server.admin_listen);
     config.telemetry.log_format = args.log.map_or(config.telemetry.log_format, log_format);
     config.settings.ledger.rolls_back = args.roll_back_policies;
+    let read = Read { fingerprint: reload::fingerprint(&config)?, needs_restart: Vec::new() };
     let world = World::load(&config)?;
     let drills = Drills { pause_after_effect_ms: args.drill_pause_after_effect_ms };
     // Asked for before anything is open, so that no signal is missed.
     let mut signals = Signals::listen()?;
     let running = tokio::select! {
-        running = compose::start(&config, &world, drills) => running?,
+        running = compose::start(&config, &world, read, drills) => running?,
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);
@@ -87,12 +90,15 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         // The sender outlives the doors; were it gone, stopping would be right as well.
         heard.wait_for(|asked| *asked).await.map(|_| ()).unwrap_or_default();
     });
+    let hangups = signals.hangup.take();
+    let reloading = tokio::spawn(reload_on_hangup(engine.clone(), hangups));
     let ended = tokio::select! {
         ended = until_stopped(served, (&engine, &notary), &mut signals, &asked) => ended,
         reason = engine.stopped() => {
             Err(ended_by(&reason))
         }
     };
+    reloading.abort();
     kept.close().await;
     if let Err(error) = telemetry.shutdown().await {
         output::note(format!("note: {error}"));
@@ -111,10 +117,19 @@ fn ended_by(reason: &str) -> Failure {
     failure.try_this("mend what is named above, if it is still so, and start it again: it recovers what is recorded")
 }
 
+/// Reloads on every SIGHUP. The engine logs what came of it.
+async fn reload_on_hangup(engine: Engine, hangup: Option<Signal>) {
+    let Some(mut hangup) = hangup else { return };
+    while hangup.recv().await.is_some() {
+        tracing::info!("SIGHUP: policies, contracts, directory and issuers are read again");
+        drop(engine.reload("SIGHUP").await);
+    }
+}
+
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.
 async fn until_stopped(
     served: impl Future<Output = Result<(), placet_server::listen::ServerError>>,
-    (engine, notary): (&placet_pipeline::engine::Engine, &placet_store::notary::Notary),
+    (engine, notary): (&Engine, &placet_store::notary::Notary),
     signals: &mut Signals,
     asked: &tokio::sync::watch::Sender<bool>,
 ) -> Result<(), Failure> {
@@ -138,10 +153,12 @@ async fn until_stopped(
     }
 }
 
-/// The signals that ask a process to stop.
+/// The signals that ask a process to stop or to reload.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Asks for a reload; taken by who does it.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -150,6 +167,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).attempted(what)?,
             interrupt: signal(SignalKind::interrupt()).attempted(what)?,
+            hangup: Some(signal(SignalKind::hangup()).attempted(what)?),
         })
     }
 

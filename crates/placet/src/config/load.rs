@@ -21,6 +21,7 @@ use placet_telemetry::export::{LogFormat, OtlpConfig, OtlpProtocol, TelemetryCon
 use placet_types::ids::EnvironmentName;
 use secrecy::SecretString;
 
+pub(crate) use super::args::ConfigArgs;
 use super::{
     console::ConsoleFile,
     file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile, TlsFile},
@@ -36,22 +37,8 @@ use crate::{
 /// The file that is taken when none is named and it is there.
 pub(crate) const DEFAULT_FILE: &str = "placet.yaml";
 
-/// What the command line says about the configuration.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct ConfigArgs {
-    /// The configuration file [default: placet.yaml here, if there is one].
-    #[arg(long, short = 'f', value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// The data folder, whatever the file says [default: ./placet-data].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// Where records are kept, whatever the file says: `embedded`, or `postgres://user@host/database`.
-    #[arg(long, value_name = "WHERE", env = "PLACET_LEDGER", hide_env_values = true)]
-    pub(crate) ledger: Option<String>,
-}
-
 /// The checked configuration.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// The file it came from.
     pub(crate) origin: Option<PathBuf>,
@@ -97,6 +84,8 @@ pub(crate) struct Config {
     pub(crate) console: ConsoleFile,
     /// Who is told of what happens to held calls.
     pub(crate) notifications: NotifyConfig,
+    /// As written, to see what another reading of the file differs in.
+    pub(crate) written: Box<ConfigFile>,
     /// The first secret that cannot be had. Commands that need none run without it; `serve` does not start.
     missing: Option<FileProblem>,
 }
@@ -111,6 +100,24 @@ impl Config {
             Some(path) => Some(path.clone()),
             None => found_here()?,
         };
+        let mut config = Self::read(origin, environment)?;
+        if let Some(data) = &args.data {
+            config.data.clone_from(data);
+        }
+        if let Some(store) = &args.ledger {
+            config.ledger.set_store(store);
+        }
+        Ok(config)
+    }
+
+    /// Reads and checks the file at `origin`; without one, the defaults.
+    ///
+    /// # Errors
+    /// [`Failure`] naming file, line and key of the first thing that is wrong.
+    pub(crate) fn read(
+        origin: Option<PathBuf>,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
         let (file, base) = match &origin {
             None => (ConfigFile::default(), PathBuf::new()),
             Some(path) => {
@@ -120,14 +127,7 @@ impl Config {
         };
         let name = origin.clone().unwrap_or_else(|| PathBuf::from("the defaults"));
         let reading = Reading { name: &name, base: &base, environment };
-        let mut config = reading.config(file, origin.clone()).map_err(refused)?;
-        if let Some(data) = &args.data {
-            config.data.clone_from(data);
-        }
-        if let Some(store) = &args.ledger {
-            config.ledger.set_store(store);
-        }
-        Ok(config)
+        reading.config(file, origin.clone()).map_err(refused)
     }
 
     /// That every secret of this machine can be had: variables are set, files are readable.
@@ -212,8 +212,10 @@ impl Reading<'_> {
         let is_named = |name: &str| secrets.named(name).map_err(|error| error.to_string());
         let told = file.notifications.check(is_named);
         told.map_err(|error| FileProblem::at(self.name, "notifications", error))?;
+        let written = Box::new(file.clone());
         Ok(Config {
             origin,
+            written,
             data: self.base.join(file.data),
             environment: file.environment,
             contracts: file.contracts.map(|path| self.base.join(path)),

@@ -3,6 +3,7 @@
 //! Owns the file's form ([`file`], [`ledger`], [`console`], [`trust`]), its reading and check ([`load`], [`names`]). Does not read contracts, policies or the directory it
 //! names: that is [`crate::world`].
 
+mod args;
 pub(crate) mod console;
 pub(crate) mod file;
 pub(crate) mod ledger;

@@ -24,6 +24,7 @@ use placet_pipeline::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
             InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
+        status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 use placet_types::{
@@ -291,6 +292,18 @@ impl Backend for Engine {
         sizes: (u64, u64),
     ) -> Result<ConsistencyView, Refusal> {
         Self::consistency(self, caller, log, sizes).await
+    }
+
+    fn status(&self) -> StatusView {
+        Self::status(self)
+    }
+
+    async fn reload(
+        &self,
+        caller: &VerifiedCaller,
+        request: ReloadRequest,
+    ) -> Result<ReloadView, Refusal> {
+        self.reload_for(caller, request).await
     }
 
     fn readiness(&self) -> Readiness {

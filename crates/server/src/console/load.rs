@@ -3,13 +3,15 @@
 //! Owns the page; the drawing is [`super::charts`]'s.
 
 use axum::{extract::State, response::Response};
-use maud::html;
-use placet_pipeline::views::desk::InboxQuery;
+use maud::{Markup, html};
+use placet_pipeline::views::{desk::InboxQuery, status::StatusView};
+use placet_types::clock::Timestamp;
 
 use super::{
     Desk, charts,
     page::{Frame, Place},
     visitor::{Trouble, Visitor},
+    words,
 };
 use crate::backend::Backend;
 
@@ -22,6 +24,7 @@ pub(super) async fn show<B: Backend>(
     let inbox = desk.door.read(desk.door.backend.inbox(&visitor.caller, query)).await?;
     let (title, now) = ("Load of the desk", desk.console.now());
     let load = &inbox.load;
+    let status = desk.door.backend.status();
     let content = html! {
         h1 { (title) }
         p.lede { "How long calls wait for people, how long decisions take, and which groups have most to do." }
@@ -30,7 +33,25 @@ pub(super) async fn show<B: Backend>(
             (charts::to_decision(load).draw("to-decision"))
             (charts::by_group(load).draw("by-group"))
             @if let Some(words) = charts::decision_words(load) { p.card { (words) } }
+            (what_decides(&status, now))
         }
     };
     Ok(Frame { title, place: Place::Load, now }.page(&visitor, &content))
+}
+
+/// What is active, since when, and whether the files on disk differ.
+fn what_decides(status: &StatusView, now: Timestamp) -> Markup {
+    html! {
+        div.card #active {
+            h2 { "Active policies" }
+            p {
+                "Policies, contracts, directory and issuers " code { (status.active.short()) }
+                ", epoch " (status.epoch) ", active since " (words::relative(status.since, now)) "."
+            }
+            p.soft { "The files on disk: " (status.disk.in_words()) "." }
+            @if let Some(epoch) = status.epoch_elsewhere {
+                p { "This server decides nothing: another has activated epoch " (epoch) ", which this one does not have." }
+            }
+        }
+    }
 }

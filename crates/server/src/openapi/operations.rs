@@ -4,6 +4,7 @@
 //! refusals every verified route can give.
 
 mod desk;
+mod status;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -92,6 +93,8 @@ pub(super) fn describe(operation: Operation) -> Description {
             .response("200", ok::<RecordView>("The record")),
         Operation::ResolveRecord => resolve_record(),
         Operation::RearmRecord => rearm_record(),
+        Operation::ShowStatus => status::show(),
+        Operation::Reload => status::reload(),
         Operation::ShowCredentials => show_credentials(),
         Operation::ListDecisions => list_decisions(),
         Operation::GetDecision => get_decision(),

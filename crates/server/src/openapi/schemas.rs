@@ -23,6 +23,7 @@ use placet_pipeline::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView,
             TogetherRequest, TogetherView,
         },
+        status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 use placet_types::envelope::result::ToolResultEnvelope;
@@ -51,6 +52,9 @@ pub(super) fn components() -> Components {
     name::<ApprovalView>(&mut generator);
     name::<ApprovalDetail>(&mut generator);
     name::<DecisionRequest>(&mut generator);
+    name::<StatusView>(&mut generator);
+    name::<ReloadRequest>(&mut generator);
+    name::<ReloadView>(&mut generator);
     name::<CredentialsView>(&mut generator);
     name::<ReportView>(&mut generator);
     name::<RecordList>(&mut generator);

@@ -8,7 +8,11 @@ use placet_pipeline::{
     answer::{Answer, Held, RefusedCall},
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     report::{ReportNumbers, ReportRange, ReportRow, ReportView},
-    views::{ApprovalDetail, ApprovalView, RecordView, decisions::DecisionView},
+    views::{
+        ApprovalDetail, ApprovalView, RecordView,
+        decisions::DecisionView,
+        status::{DiskState, StatusView},
+    },
 };
 use placet_types::{
     approval::{HoldReason, Requirement},
@@ -20,6 +24,7 @@ use placet_types::{
     },
     error::{ErrorCode, Refusal},
     ids::ToolCallId,
+    mode::EngineMode,
     principal::PrincipalChain,
 };
 
@@ -251,4 +256,18 @@ pub(super) fn decision() -> DecisionView {
         "bundle_digest": digest, "log": "journal", "seq": 3, "hash": digest,
     }))
     .unwrap()
+}
+
+pub(super) fn status() -> StatusView {
+    StatusView {
+        bundle: Digest::of(b"bundle"),
+        active: Digest::of(b"active"),
+        epoch: 3,
+        since: Timestamp::from_ms(1_767_225_600_000),
+        disk: DiskState::Same,
+        needs_restart: Vec::new(),
+        mode: EngineMode::default(),
+        decides: true,
+        epoch_elsewhere: None,
+    }
 }

@@ -38,6 +38,8 @@ fn path(operation: Operation) -> String {
         | Operation::ArrangeAtDesk
         | Operation::FollowDesk
         | Operation::ListRecords
+        | Operation::ShowStatus
+        | Operation::Reload
         | Operation::ShowCredentials
         | Operation::ShowReport
         | Operation::ListDecisions
@@ -82,6 +84,7 @@ fn body(operation: Operation) -> Option<Value> {
             Some(json!({ "outcome": "happened", "evidence": "seen in the folder" }))
         }
         Operation::RearmRecord => Some(json!({ "evidence": "it was never seen" })),
+        Operation::Reload => Some(json!({})),
         Operation::GetCall
         | Operation::FollowCall
         | Operation::GetTrail
@@ -95,6 +98,7 @@ fn body(operation: Operation) -> Option<Value> {
         | Operation::FollowDesk
         | Operation::ListRecords
         | Operation::GetRecord
+        | Operation::ShowStatus
         | Operation::ShowCredentials
         | Operation::ShowReport
         | Operation::ListDecisions
@@ -179,7 +183,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 150);
+    assert_eq!(checked, 160);
     assert!(is_untouched(&door));
 }
 
@@ -218,8 +222,9 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             }
             Operation::SubmitCall => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
             Operation::ListRecords => assert_eq!(reply.code(), "POLICY_DENIED"),
-            // They are about the log as a whole, and name no tenant.
-            Operation::ListCheckpoints
+            // They are about the log or the process as a whole, and name no tenant.
+            Operation::ShowStatus
+            | Operation::ListCheckpoints
             | Operation::GetAuditKey
             | Operation::ProveInclusion
             | Operation::ProveConsistency => assert_eq!(reply.status, 200),
@@ -235,6 +240,7 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::GetDeskEntry
             | Operation::ActOnDeskEntry
             | Operation::GetRecord
+            | Operation::Reload
             | Operation::ShowCredentials
             | Operation::ShowReport
             | Operation::ListDecisions

@@ -123,7 +123,7 @@ impl Place {
 
     async fn to(&self, number: usize) -> Result<Box<dyn Adapter>, AdapterError> {
         let contract = &self.contracts[number];
-        let given = Arc::clone(self.handed.to(contract).unwrap());
+        let given = self.handed.to(contract).unwrap();
         let line = Arc::new(Line(Arc::clone(&self.parrot)));
         DiscreetConnector::new(line, given).connect(Arc::clone(contract)).await
     }

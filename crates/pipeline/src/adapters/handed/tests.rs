@@ -77,11 +77,11 @@ async fn contracts_that_lead_to_the_same_place_are_handed_the_same() {
     to(0).hand(&token(1), None);
     let all = format!("value-of-one value-of-two {}", token(1).expose_secret());
     for number in [0, 1] {
-        assert_eq!(says(to(number), &all), format!("{REMOVED} {REMOVED} {REMOVED}"));
+        assert_eq!(says(&to(number), &all), format!("{REMOVED} {REMOVED} {REMOVED}"));
     }
-    assert_eq!(says(to(2), &all), all, "another port is another server");
-    assert_eq!(says(to(4), "value-of-child"), REMOVED);
-    assert_eq!(says(to(4), &all), all);
+    assert_eq!(says(&to(2), &all), all, "another port is another server");
+    assert_eq!(says(&to(4), "value-of-child"), REMOVED);
+    assert_eq!(says(&to(4), &all), all);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,114 @@
+//! What is active: how it is changed, and how the engine says it.
+//!
+//! Owns the verbs; the policy actor does the work, one reload at a time.
+
+use placet_identity::VerifiedCaller;
+use placet_policy::bundle::BundleSource;
+use placet_types::{digest::Digest, error::Refusal};
+use tokio::sync::oneshot;
+
+use super::Engine;
+use crate::{
+    actors::policy::PolicyMessage,
+    adapters::ports::Connection,
+    reload::{self, Order, ReloadError},
+    views::{
+        Readiness,
+        status::{DiskState, ReloadRequest, ReloadView, StatusView},
+    },
+};
+
+impl Engine {
+    /// Makes a bundle the active one, if it passes every check; also one that was replaced before.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; the one before stays active, except after [`ReloadError::NotKept`], when a restart finds out.
+    pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
+        let (reply, outcome) = oneshot::channel();
+        let actor = self.context.routes.policy().ok_or(ReloadError::Unavailable)?;
+        actor
+            .cast(PolicyMessage::Activate(Box::new(bundle), reply))
+            .map_err(|_gone| ReloadError::Unavailable)?;
+        outcome.await.unwrap_or(Err(ReloadError::Unavailable))
+    }
+
+    /// Reads policies, contracts, directory and issuers again and makes them what decides; `by` says who asked, for the audit.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; what was active stays active, except after [`ReloadError::NotKept`], when a restart finds out.
+    pub async fn reload(&self, by: &str) -> Result<ReloadView, ReloadError> {
+        let order = Order { by: by.to_owned(), rolls_back: None };
+        reload::reload(&self.context, order).await
+    }
+
+    /// The same for an operator.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) for files that cannot be used, which
+    /// changes nothing.
+    pub async fn reload_for(
+        &self,
+        caller: &VerifiedCaller,
+        request: ReloadRequest,
+    ) -> Result<ReloadView, Refusal> {
+        reload::by_operator(&self.context, caller, request).await
+    }
+
+    /// What decides on this node.
+    #[must_use]
+    pub fn status(&self) -> StatusView {
+        reload::status(&self.context)
+    }
+
+    /// Whether calls can be taken, and what is down.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let mut notes: Vec<String> = self
+            .context
+            .active()
+            .ports
+            .all()
+            .filter_map(|port| match port.connection() {
+                Connection::Up(_) if port.is_open() => {
+                    Some(format!("adapter {}: left alone for a while", port.contract.adapter))
+                }
+                Connection::Up(_) => None,
+                Connection::Down => {
+                    Some(format!("adapter {}: not connected", port.contract.adapter))
+                }
+                Connection::Failed(_) => {
+                    Some(format!("adapter {}: cannot be reached", port.contract.adapter))
+                }
+            })
+            .collect();
+        let without = self.context.verifier.issuers_without_keys().into_iter();
+        notes.extend(without.map(|issuer| format!("issuer {issuer}: its keys are not there")));
+        let old = self.context.verifier.issuers_with_old_keys().into_iter();
+        notes.extend(old.map(|issuer| {
+            format!("issuer {issuer}: its keys cannot be loaded, those at hand are used on")
+        }));
+        let mut obstacles = self.context.standing.notes();
+        obstacles.extend(self.context.fatal.borrow().clone());
+        if !self.context.desk.is_read() {
+            obstacles.push("what waits for people is still being read after the start".to_owned());
+        }
+        if self.context.ledger.store().space_is_low() {
+            obstacles.push(
+                "too little free space for the ledger (`limits.free_space_bytes_min`): nothing new is executed".to_owned(),
+            );
+        }
+        let active = reload::status(&self.context);
+        if active.disk == DiskState::Differs {
+            notes.push(
+                "the files on disk differ from what is active: `placet reload` applies them"
+                    .to_owned(),
+            );
+        }
+        if active.disk == DiskState::Unreadable {
+            notes.push("the configured files cannot be read: `placet doctor` says why".to_owned());
+        }
+        let ready = obstacles.is_empty() && !self.context.is_ending();
+        notes.extend(obstacles);
+        Readiness { ready, notes, active }
+    }
+}

@@ -1,0 +1,173 @@
+//! Reload: policies, contracts, directory and issuers are read again and take the place of those that are active, all or nothing.
+//!
+//! Owns what the composition root has to provide, and what callers are told. The order of activations is the policy actor's; what is
+//! active is [`crate::active`]'s. Invariant: nothing changes before everything was read, checked and kept in the ledger.
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+use placet_identity::{NextIssuers, VerifiedCaller};
+use placet_ledger::policies::ReplacedPolicies;
+use placet_policy::bundle::{BundleProblem, BundleSource};
+use placet_types::{
+    contract::Contract,
+    digest::Digest,
+    directory::Directory,
+    error::{ErrorCode, Problem, Refusal},
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    actors::policy::PolicyMessage,
+    context::Context,
+    operator,
+    views::status::{ReloadRequest, ReloadView, StatusView},
+};
+
+/// Reads what the configuration names, again.
+pub trait Files: fmt::Debug + Send + Sync {
+    /// Reads and checks everything that reloads.
+    ///
+    /// # Errors
+    /// What is wrong with the files, for people to read.
+    fn read(&self) -> BoxFuture<'_, Result<Loaded, Vec<String>>>;
+
+    /// A digest over the bytes of the files.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    fn fingerprint(&self) -> BoxFuture<'_, Result<Digest, String>>;
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The policies.
+    pub bundle: BundleSource,
+    /// The contracts of the environment.
+    pub contracts: Vec<Arc<Contract>>,
+    /// Who exists.
+    pub directory: Arc<Directory>,
+    /// Whose tokens are taken.
+    pub issuers: NextIssuers,
+    /// The digest of what the configuration says about them.
+    pub issuers_digest: Digest,
+    /// How the files were read.
+    pub read: Read,
+}
+
+/// How files were read.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// The digest over their bytes.
+    pub fingerprint: Digest,
+    /// The keys of the configuration that have changed and count from the next start on.
+    pub needs_restart: Vec<String>,
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// This engine was not started on files.
+    #[error("there are no files to reload")]
+    NoFiles,
+    /// The files cannot be used.
+    #[error("the files cannot be used:{}", lines(.0))]
+    Files(Vec<String>),
+    /// The policies are not fit for use.
+    #[error("the policy bundle is refused:{}", lines(.0))]
+    Bundle(Vec<BundleProblem>),
+    /// They were active before, and another node replaced them.
+    #[error("what this node has was active before and is not brought back by a reload: {0}")]
+    Replaced(Box<ReplacedPolicies>),
+    /// The ledger did not confirm it: the engine ends, and its next start finds out which policies are active.
+    #[error("the ledger did not confirm the reload: {0}")]
+    NotKept(String),
+    /// Who does it is being started again.
+    #[error("nothing can be reloaded at this moment; look what is active, and try once more")]
+    Unavailable,
+}
+
+fn lines<T: fmt::Display>(problems: &[T]) -> String {
+    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+}
+
+impl ReloadError {
+    /// What a caller is told, who is an operator and may know what is in the files.
+    fn refusal(&self) -> Refusal {
+        let problems: Vec<String> = match self {
+            Self::Files(problems) => problems.clone(),
+            Self::Bundle(problems) => problems.iter().map(ToString::to_string).collect(),
+            Self::Replaced(replaced) => vec![replaced.to_string()],
+            Self::NoFiles | Self::NotKept(_) | Self::Unavailable => {
+                return Refusal::new(ErrorCode::Overloaded, self.to_string());
+            }
+        };
+        let located = |problem| Problem { pointer: String::new(), problem };
+        Refusal::new(
+            ErrorCode::ValidationError,
+            "the files cannot be used; nothing was reloaded, what was active stays active",
+        )
+        .with_problems(problems.into_iter().map(located).collect())
+    }
+}
+
+/// Who asked for a reload, and what they let it do.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// For the audit.
+    pub(crate) by: String,
+    /// The epoch of what an operator said may be rolled back.
+    pub(crate) rolls_back: Option<u64>,
+}
+
+/// What decides on this node.
+pub(crate) fn status(context: &Context) -> StatusView {
+    let active = context.active();
+    let (disk, needs_restart) = context.disk.state();
+    StatusView {
+        bundle: active.policy.digest(),
+        active: active.digest(),
+        epoch: active.policy.epoch(),
+        since: active.since,
+        disk,
+        needs_restart,
+        mode: context.engine_mode(),
+        decides: context.standing.cannot_decide().is_none(),
+        epoch_elsewhere: context.standing.foreign_epoch(),
+    }
+}
+
+/// Reads everything again and makes it what decides.
+pub(crate) async fn reload(context: &Context, order: Order) -> Result<ReloadView, ReloadError> {
+    let (reply, outcome) = oneshot::channel();
+    let actor = context.routes.policy().ok_or(ReloadError::Unavailable)?;
+    actor.cast(PolicyMessage::Reload(order, reply)).map_err(|_gone| ReloadError::Unavailable)?;
+    let done = outcome.await.unwrap_or(Err(ReloadError::Unavailable));
+    match &done {
+        Ok(view) if view.changed.is_empty() => tracing::info!("reload: nothing has changed"),
+        Ok(view) => tracing::info!(changed = %view.changed.join(", "), "reloaded"),
+        Err(error) => tracing::error!(%error, "reload refused; what was active stays active"),
+    }
+    done
+}
+
+/// The same for an operator.
+pub(crate) async fn by_operator(
+    context: &Context,
+    caller: &VerifiedCaller,
+    request: ReloadRequest,
+) -> Result<ReloadView, Refusal> {
+    operator::must_be_operator(context, caller)?;
+    let by = format!("{}/{}", caller.tenant(), caller.actor.principal().id);
+    let order = Order { by, rolls_back: request.roll_back };
+    reload(context, order).await.map_err(|error| error.refusal())
+}
+
+/// One look at the files.
+pub(crate) async fn look(context: &Context) {
+    if let Some(files) = &context.files {
+        context.disk.are(files.fingerprint().await);
+    }
+}

@@ -1,0 +1,88 @@
+//! `placet reload`: has a running server read its files again.
+
+use clap::Args as ClapArgs;
+use placet_pipeline::views::status::{ReloadRequest, ReloadView, StatusView};
+
+use crate::{
+    client::{Client, ClientArgs},
+    environment::Environment,
+    failure::{Exit, Failure, Outcome},
+    output,
+};
+
+/// Have a running server read policies, contracts, directory and issuers again.
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Everything is read and checked first, as at a start: files that cannot be used change nothing. For operators; \
+    `kill -HUP` does the same on the machine. Where several servers share a ledger, put the same files on each and reload each.\n\n\
+    Examples:\n  placet reload\n  placet reload --status\n  placet reload --roll-back 7    # files that were replaced become active again"
+)]
+pub(crate) struct Args {
+    /// Where, and in which form.
+    #[command(flatten)]
+    client: ClientArgs,
+    /// Only show what is active; for everybody with a token.
+    #[arg(long, conflicts_with = "roll_back")]
+    status: bool,
+    /// Where servers share a ledger: lets files that were active before and were replaced become active again, in the place of those of this
+    /// epoch; the refusal of a reload names it.
+    #[arg(long, value_name = "EPOCH")]
+    roll_back: Option<u64>,
+}
+
+/// Reloads.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let client = Client::of(&args.client, environment)?;
+    if args.status {
+        let status: StatusView = client.get(&["v1", "status"], &[]).await?;
+        if args.client.json {
+            output::json(&status);
+        } else {
+            told(&status);
+        }
+        return Ok(Exit::Ok);
+    }
+    let request = ReloadRequest { roll_back: args.roll_back };
+    let reply = client.post(&["v1", "reload"], &request).await?;
+    if let Some(problem) = reply.problem().filter(|problem| !problem.problems.is_empty()) {
+        let failure = Failure::new(problem.detail);
+        let failure = problem.problems.iter().fold(failure, |all, one| all.because(&one.problem));
+        return Err(failure.try_this(
+            "`placet doctor` and `placet policy check` check the same files without a server",
+        ));
+    }
+    let view: ReloadView = reply.document()?;
+    if args.client.json {
+        output::json(&view);
+        return Ok(Exit::Ok);
+    }
+    if view.changed.is_empty() {
+        output::line("nothing has changed");
+    }
+    for change in &view.changed {
+        output::line(format!("reloaded: {change}"));
+    }
+    told(&view.status);
+    Ok(Exit::Ok)
+}
+
+fn told(status: &StatusView) {
+    output::line(format!(
+        "active: {}, epoch {}, since {}; files on disk: {}",
+        status.active.short(),
+        status.epoch,
+        status.since,
+        status.disk.in_words()
+    ));
+    if !status.needs_restart.is_empty() {
+        let keys = status.needs_restart.join("`, `");
+        output::line(format!(
+            "changed in the configuration, and applied by a restart only: `{keys}`"
+        ));
+    }
+    if let Some(epoch) = status.epoch_elsewhere {
+        output::line(format!(
+            "this server decides nothing: another has activated epoch {epoch}; put the same files here and reload"
+        ));
+    }
+}

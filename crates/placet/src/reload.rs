@@ -1,0 +1,196 @@
+//! What a running server reads again: policies, contracts, pins, the directory and the issuers of the configuration.
+//!
+//! Owns which keys of the configuration are applied by a reload, and that a set of files is taken only as a whole. Invariant: what is read
+//! passes the checks of a start, with the settings of the start for every key that is not applied.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use placet_identity::Verifier;
+use placet_pipeline::reload::{Files, Loaded, Read};
+use placet_types::{
+    digest::{Digest, DigestBuilder},
+    json::canonical_digest,
+};
+use serde_json::json;
+
+use crate::{
+    compose,
+    config::{file::ConfigFile, load::Config},
+    environment::Environment,
+    failure::{Attempted as _, Failure},
+    world::{self, World},
+    yaml,
+};
+
+/// The keys of the configuration that a reload applies.
+const APPLIED: [&str; 4] = ["contracts", "directory", "issuers", "policies"];
+/// How often files that change while they are read are read once more, and after which pause.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The files that the configuration of this process names.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfiguredFiles {
+    started: Arc<Started>,
+}
+
+#[derive(Debug)]
+struct Started {
+    config: Config,
+    environment: Environment,
+    verifier: Verifier,
+    own_listeners: Vec<SocketAddr>,
+}
+
+impl ConfiguredFiles {
+    /// Those of `config`, for the issuers of `verifier`.
+    pub(crate) fn new(config: &Config, verifier: &Verifier, own_listeners: &[SocketAddr]) -> Self {
+        Self {
+            started: Arc::new(Started {
+                config: config.clone(),
+                environment: Environment::of_this_process(),
+                verifier: verifier.clone(),
+                own_listeners: own_listeners.to_vec(),
+            }),
+        }
+    }
+}
+
+impl Files for ConfiguredFiles {
+    fn read(&self) -> BoxFuture<'_, Result<Loaded, Vec<String>>> {
+        async {
+            for _ in 0..TRIES {
+                let started = Arc::clone(&self.started);
+                let reading = tokio::task::spawn_blocking(move || started.read());
+                let read = reading.await.map_err(|error| vec![error.to_string()])?;
+                let now = self.fingerprint().await;
+                // What was read while somebody wrote may be neither the old nor the new.
+                let is_torn = |loaded: &Loaded| Ok(loaded.read.fingerprint) != now;
+                match read {
+                    Ok(loaded) if is_torn(&loaded) => tokio::time::sleep(PAUSE).await,
+                    read => return read.map_err(|failure| failure.lines()),
+                }
+            }
+            Err(vec!["the files kept changing while they were read: try once more".to_owned()])
+        }
+        .boxed()
+    }
+
+    fn fingerprint(&self) -> BoxFuture<'_, Result<Digest, String>> {
+        async {
+            let started = Arc::clone(&self.started);
+            let looking = tokio::task::spawn_blocking(move || started.fingerprint());
+            let found = looking.await.map_err(|error| error.to_string())?;
+            found.map_err(|failure| failure.in_a_line())
+        }
+        .boxed()
+    }
+}
+
+impl Started {
+    /// The configuration of the start with the keys of `now` that are applied.
+    fn with(&self, now: &Config) -> Config {
+        let is_as_before = self.config.written.development_tokens == now.written.development_tokens;
+        let development_tokens =
+            if is_as_before { now.development_tokens } else { self.config.development_tokens };
+        let mut config = self.config.clone();
+        config.contracts.clone_from(&now.contracts);
+        config.policies.clone_from(&now.policies);
+        config.directory.clone_from(&now.directory);
+        config.identity.issuers.clone_from(&now.identity.issuers);
+        config.development_tokens = development_tokens;
+        config.written.clone_from(&now.written);
+        config
+    }
+
+    fn fingerprint(&self) -> Result<Digest, Failure> {
+        let now = Config::read(self.config.origin.clone(), &self.environment)?;
+        fingerprint(&self.with(&now))
+    }
+
+    fn read(&self) -> Result<Loaded, Failure> {
+        let now = Config::read(self.config.origin.clone(), &self.environment)?;
+        let config = self.with(&now);
+        config.check_listeners()?;
+        let name = config.origin.as_deref().unwrap_or(Path::new("the defaults"));
+        let console = config.console.check(name, &config.identity.issuers, &config.secrets);
+        console.attempted("the issuers cannot be used")?;
+        // First, so that a file that changes while it is read is noticed afterwards.
+        let fingerprint = fingerprint(&config)?;
+        let world = World::load(&config)?;
+        let issuers =
+            compose::next_issuers(&self.verifier, &config, &world.directory, &self.own_listeners)?;
+        let needs_restart = needs_restart(&self.config.written, &now.written);
+        Ok(Loaded {
+            contracts: world.checked(),
+            bundle: world.bundle,
+            directory: Arc::new(world.directory),
+            issuers,
+            issuers_digest: issuers_digest(&config),
+            read: Read { fingerprint, needs_restart },
+        })
+    }
+}
+
+/// The digest of what the configuration says about issuers, as written: paths in it are the same on every node.
+pub(crate) fn issuers_digest(config: &Config) -> Digest {
+    let issuers = &config.written.issuers;
+    canonical_digest(&json!({ "issuers": issuers, "development": config.development_tokens }))
+}
+
+/// A digest over names and bytes of the configuration file and of all files that it names for policies, contracts and the directory.
+///
+/// # Errors
+/// [`Failure`] for the first that cannot be read.
+pub(crate) fn fingerprint(config: &Config) -> Result<Digest, Failure> {
+    let what = "the configured files cannot be read";
+    let mut paths: Vec<PathBuf> = config.origin.iter().chain(&config.directory).cloned().collect();
+    if let Some(root) = &config.contracts {
+        let folder = root.join(config.environment.as_str());
+        paths.extend(world::files_of(&folder, &["yaml", "yml"]).attempted(what)?);
+    }
+    if let Some(folder) = &config.policies {
+        paths.extend(world::files_of(folder, &["cedar"]).attempted(what)?);
+    }
+    let mut builder = DigestBuilder::new("placet.files.v1");
+    for path in paths {
+        let text = yaml::read_text(&path).attempted(what)?;
+        builder = builder.field("name", path.as_os_str().as_encoded_bytes());
+        builder = builder.field("text", text.as_bytes());
+    }
+    Ok(builder.finish())
+}
+
+/// The keys that differ and that a reload does not apply.
+fn needs_restart(before: &ConfigFile, now: &ConfigFile) -> Vec<String> {
+    let keys = |file: &ConfigFile| match serde_json::to_value(file) {
+        Ok(serde_json::Value::Object(keys)) => keys,
+        Ok(_) | Err(_) => serde_json::Map::new(),
+    };
+    let (before, now) = (keys(before), keys(now));
+    let changed = now.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+    let changed = changed.map(|(key, _)| key.clone());
+    changed.filter(|key| !APPLIED.contains(&key.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needs_restart;
+    use crate::config::file::ConfigFile;
+
+    #[test]
+    fn only_keys_that_a_reload_does_not_apply_need_a_restart() {
+        let before = ConfigFile::default();
+        let mut now = ConfigFile { policies: Some("policies".into()), ..before.clone() };
+        assert_eq!(needs_restart(&before, &now), Vec::<String>::new());
+        now.audience = "other".to_owned();
+        now.limits.body_bytes_max = 2;
+        assert_eq!(needs_restart(&before, &now), ["audience", "limits"]);
+    }
+}

@@ -1,0 +1,357 @@
+//! Reload: policies, contracts, the directory and issuers take effect in a running server, all or nothing.
+//!
+//! Owns what callers, operators and auditors see of it, over the route, the command and SIGHUP.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::harness::{
+    client::text,
+    placet::Placet,
+    postgres::Database,
+    setup::{Setup, plan},
+    until,
+};
+use crate::mcp::{children_of, hurried, stub};
+use crate::workspace;
+
+/// The shipped directory, with a class for the agent.
+fn directory(setup: &Setup, class: &str) {
+    let directory = json!({ "tenants": { "local": {
+        "groups": {
+            "approvers": {}, "operators": {}, "freeze-approvers": {}, "security": {}, "auditors": {},
+            "incident-commanders": {},
+        },
+        "classes": { "alpha": {}, "beta": {} },
+        "users": { "ana": { "groups": [] }, "ben": { "groups": ["approvers", "operators"] } },
+        "agents": { "dev-agent": { "owner": "ana", "classes": [class] } },
+    } } });
+    fs::write(setup.path("directory.yaml"), directory.to_string()).unwrap();
+}
+
+/// A set-up whose policies and directory are files of its own.
+fn setup() -> Setup {
+    own_files(Setup::new())
+}
+
+fn own_files(setup: Setup) -> Setup {
+    let folder = setup.path("policies");
+    fs::create_dir(&folder).unwrap();
+    for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "cedar") {
+            fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    directory(&setup, "alpha");
+    setup.with("policies", json!("policies")).with("directory", json!("directory.yaml"))
+}
+
+/// True of the calls of these tests. The tool stays among those that the agent may use: other calls of it are allowed.
+const THIS_FILE: &str = "context.input.path == \"a.txt\"";
+
+/// Forbids reading, to agents for which `condition` holds.
+fn no_reading(condition: &str) -> String {
+    format!(
+        "@id(\"no-reading\")\n@approval(\"never\")\n@reason(\"Nothing is read today.\")\nforbid (principal is Placet::Agent, action == \
+         Placet::Action::\"files/read\", resource is Placet::Tool)\nwhen {{ {condition} }};\n"
+    )
+}
+
+fn forbid_reading(setup: &Setup) {
+    fs::write(setup.path("policies/99-stop.cedar"), no_reading(THIS_FILE)).unwrap();
+}
+
+fn hang_up(placet: &Placet) {
+    let pid = Pid::from_raw(i32::try_from(placet.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+}
+
+fn read(step: &str) -> Value {
+    plan("files__read", step, json!({ "path": "a.txt" }))
+}
+
+/// The entries of the audit chain about activations; the server has stopped.
+async fn activations(setup: &Setup) -> Vec<Value> {
+    let chain = setup.path("chain.jsonl");
+    setup.configured(&["audit", "export", chain.to_str().unwrap()]).await.ok();
+    let mut events = Vec::new();
+    for line in fs::read_to_string(&chain).unwrap().lines() {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        let payload = entry["payload"].as_str().map_or_else(
+            || entry["payload"].clone(),
+            |text| serde_json::from_str(text).unwrap_or(Value::Null),
+        );
+        let audit = payload["audit"].as_array().cloned().unwrap_or_default();
+        events.extend(audit.into_iter().filter(|event| event["kind"] == "bundle_activated"));
+    }
+    events
+}
+
+#[tokio::test]
+async fn sighup_applies_a_stricter_policy_and_the_audit_says_so() {
+    let setup = setup();
+    setup.put("a.txt", "x");
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    agent.call(&read("s1")).await.succeeded();
+    let before = agent.get("/v1/status").await.ok();
+    forbid_reading(&setup);
+    hang_up(&placet);
+    until("the new policies are active", || async {
+        agent.get("/v1/status").await.ok()["active"] != before["active"]
+    })
+    .await;
+    let problem = agent.call(&read("s2")).await.refused(403, "POLICY_DENIED");
+    assert!(text(&problem, "policy_decision_id").starts_with("dec_"), "{problem:#}");
+    let after = agent.get("/v1/status").await.ok();
+    assert_eq!(
+        (&before["epoch"], &after["epoch"], &after["disk"]),
+        (&json!(1), &json!(2), &json!("same"))
+    );
+    placet.stop().await;
+    let activations = activations(&setup).await;
+    assert_eq!(activations.len(), 2, "{activations:#?}");
+    assert_eq!(activations[1]["note"], "reload asked for by SIGHUP");
+    assert_eq!(activations[1]["digests"]["before"], before["active"]);
+    assert_eq!(activations[1]["digests"]["activated"], after["active"]);
+}
+
+#[tokio::test]
+async fn a_broken_policy_changes_nothing_and_is_named_with_its_place() {
+    let setup = setup();
+    setup.put("a.txt", "x");
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.token("user", "ben").await);
+    let before = agent.get("/v1/status").await.ok();
+    fs::write(setup.path("policies/99-broken.cedar"), no_reading("principal.actve")).unwrap();
+    // The other half of what was changed is right, and is not applied either.
+    directory(&setup, "beta");
+    let ran = setup.asks(&placet, &ben, &["reload"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("99-broken.cedar:5") && ran.err.contains("actve"), "{}", ran.err);
+    assert!(placet.log().contains("99-broken.cedar:5"), "{}", placet.log());
+    agent.call(&read("s1")).await.succeeded();
+    let after = agent.get("/v1/status").await.ok();
+    assert_eq!((&after["active"], &after["epoch"]), (&before["active"], &before["epoch"]));
+    until("the difference is seen", || async {
+        placet.ask("/readyz").await.json()["active"]["disk"] == "differs"
+    })
+    .await;
+    for (file, content, words) in [
+        ("directory.yaml", "tenants: { local: { agents: { a: { owner: nobody } } } }", "nobody"),
+        ("placet.yaml", "{ nothing: 1 }", "nothing"),
+    ] {
+        fs::remove_file(setup.path("policies/99-broken.cedar")).unwrap_or_default();
+        let kept = fs::read(setup.path(file)).unwrap();
+        fs::write(setup.path(file), content).unwrap();
+        let refused = placet.client(Some(ben.clone())).post("/v1/reload", &json!({})).await;
+        let problem = refused.refused(400, "VALIDATION_ERROR");
+        let found = problem["problems"][0]["problem"].as_str().unwrap();
+        assert!(found.contains(file) && found.contains(words), "{problem:#}");
+        fs::write(setup.path(file), kept).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_operator_reloads_a_directory_and_nobody_else_does() {
+    let setup = setup();
+    setup.put("a.txt", "x");
+    let placet = setup.start().await;
+    let (agent, ana) = (setup.agent(&placet).await, setup.client(&placet, "user", "ana").await);
+    for other in [&agent, &ana] {
+        other.post("/v1/reload", &json!({})).await.refused(403, "POLICY_DENIED");
+    }
+    let fresh = setup.client(&placet, "agent", "fresh-agent").await;
+    assert_ne!(fresh.call(&read("s1")).await.status, 200);
+    let text = fs::read_to_string(setup.path("directory.yaml")).unwrap();
+    let with = text.replace("\"agents\":{", "\"agents\":{\"fresh-agent\":{\"owner\":\"ana\"},");
+    fs::write(setup.path("directory.yaml"), with).unwrap();
+    let ben = setup.token("user", "ben").await;
+    let ran = setup.asks(&placet, &ben, &["reload"]).await;
+    assert!(ran.ok().contains("reloaded: directory") && ran.ok().contains("epoch 2"), "{ran:?}");
+    fresh.call(&read("s1")).await.succeeded();
+    let again = setup.asks(&placet, &ben, &["reload"]).await;
+    assert!(
+        again.ok().contains("nothing has changed") && again.ok().contains("epoch 2"),
+        "{again:?}"
+    );
+}
+
+#[tokio::test]
+async fn other_keys_of_the_configuration_are_named_and_not_applied() {
+    let setup = setup();
+    let placet = setup.start().await;
+    let ben = setup.client(&placet, "user", "ben").await;
+    let setup = setup.with("operators", json!("approvers"));
+    setup.config_file();
+    let view = ben.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(view["changed"], json!([]), "{view:#}");
+    assert_eq!(view["status"]["needs_restart"], json!(["operators"]), "{view:#}");
+    assert_eq!(placet.ask("/readyz").await.ok()["active"]["needs_restart"], json!(["operators"]));
+}
+
+#[tokio::test]
+async fn a_held_call_outlives_a_reload_and_runs_when_approved() {
+    let setup = setup();
+    setup.put("a.txt", "x");
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    let held = agent.call(&plan("files__delete", "s1", json!({ "path": "a.txt" }))).await.held();
+    forbid_reading(&setup);
+    let view = ben.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(view["changed"], json!(["policies"]), "{view:#}");
+    ben.decide(&held, "approve").await.ok();
+    agent.end_of(&text(&held, "call_id")).await.succeeded();
+    assert!(!setup.file("a.txt").try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn a_server_with_an_unchanged_contract_keeps_its_process() {
+    let setup = own_files(stub("good").await);
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    agent.call(&hurried("stub__look", "s1")).await.succeeded();
+    let children = children_of(placet.pid());
+    forbid_reading_nothing(&setup);
+    let view = ben.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(view["changed"], json!(["policies"]), "{view:#}");
+    agent.call(&hurried("stub__look", "s2")).await.succeeded();
+    assert_eq!(children_of(placet.pid()), children, "the server was started again");
+    // With another contract it is another server, and the old one ends.
+    let mut contract = setup.read_contract("stub");
+    contract["capabilities"]["erase"]["enabled"] = json!(false);
+    fs::write(setup.contract_file("stub"), contract.to_string()).unwrap();
+    let view = ben.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(view["changed"], json!(["contract stub: changed"]), "{view:#}");
+    agent.call(&hurried("stub__look", "s3")).await.succeeded();
+    until("the old child has ended", || async {
+        let now = children_of(placet.pid());
+        now.len() == 1 && now != children
+    })
+    .await;
+    fs::rename(setup.contract_file("stub"), setup.path("stub.yaml")).unwrap();
+    fs::remove_file(setup.path("policies/99-stop.cedar")).unwrap();
+    let setup = setup.files_contract();
+    let view = ben.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(
+        view["changed"],
+        json!(["policies", "contract files: new", "contract stub: removed"]),
+        "{view:#}"
+    );
+    agent.call(&hurried("stub__look", "s4")).await.refused(404, "TOOL_NOT_FOUND");
+    until("no child is left", || async { children_of(placet.pid()).is_empty() }).await;
+    setup.put("a.txt", "x");
+    agent.call(&read("s5")).await.succeeded();
+}
+
+/// A policy more, that is about no call of these tests.
+fn forbid_reading_nothing(setup: &Setup) {
+    let policy = no_reading("context.input.what == \"nothing\"").replace("files/read", "stub/look");
+    fs::write(setup.path("policies/99-stop.cedar"), policy).unwrap();
+}
+
+/// In either set the agent is in the class that may not read: only a mixture would let it.
+#[tokio::test]
+async fn no_call_is_decided_by_a_mixture_of_old_and_new() {
+    let setup = setup();
+    setup.put("a.txt", "x");
+    let set = |class: &str| {
+        directory(&setup, class);
+        let condition =
+            format!("{THIS_FILE} && principal in Placet::AgentClass::\"local/{class}\"");
+        fs::write(setup.path("policies/99-stop.cedar"), no_reading(&condition)).unwrap();
+    };
+    set("alpha");
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    let calling = (0..4).map(|caller| {
+        let agent = agent.clone();
+        tokio::spawn(async move {
+            let mut denied = 0_u32;
+            for number in 0..60 {
+                let reply = agent.call(&read(&format!("s-{caller}-{number}"))).await;
+                let problem = reply.json();
+                let code = problem["error_code"].as_str().unwrap_or_default();
+                assert!(["POLICY_DENIED", "OVERLOADED"].contains(&code), "{problem:#}");
+                denied = denied.saturating_add(u32::from(code == "POLICY_DENIED"));
+            }
+            denied
+        })
+    });
+    let calling: Vec<_> = calling.collect();
+    let mut reloads = 0_u32;
+    while calling.iter().any(|calls| !calls.is_finished()) || reloads < 10 {
+        set(if reloads % 2 == 0 { "beta" } else { "alpha" });
+        let view = ben.post("/v1/reload", &json!({})).await.ok();
+        assert_eq!(view["changed"], json!(["policies", "directory"]), "{view:#}");
+        reloads = reloads.saturating_add(1);
+    }
+    for calls in calling {
+        assert!(calls.await.unwrap() > 0);
+    }
+    agent.call(&plan("files__list", "last", json!({}))).await.succeeded();
+}
+
+#[tokio::test]
+async fn nodes_with_one_ledger_decide_by_the_same_set_or_not_at_all() {
+    let database = Database::start().await;
+    let (one, two) = database.two_nodes().await;
+    let (one, two) = (own_files(one), own_files(two));
+    one.put("a.txt", "x");
+    let (a, b) = (one.start().await, two.start().await);
+    let (ben_a, ben_b) = (one.ben(&a).await, two.ben(&b).await);
+    let agent = two.agent(&b).await;
+    agent.call(&read("s1")).await.succeeded();
+    forbid_reading(&one);
+    ben_a.post("/v1/reload", &json!({})).await.ok();
+    // The other node does not have it: it decides nothing, and says which epoch it lacks.
+    let lacks = || async { agent.get("/v1/status").await.ok()["epoch_elsewhere"] == json!(2) };
+    until("the other node knows that it was left behind", lacks).await;
+    assert_eq!(agent.get("/v1/status").await.ok()["decides"], false);
+    assert_ne!(agent.call(&read("s2")).await.status, 200);
+    let refused = ben_b.post("/v1/reload", &json!({})).await.refused(400, "VALIDATION_ERROR");
+    let found = refused["problems"][0]["problem"].as_str().unwrap();
+    assert!(found.contains("was replaced at") && found.contains("epoch 2"), "{refused:#}");
+    forbid_reading(&two);
+    let view = ben_b.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!((&view["status"]["epoch"], &view["status"]["decides"]), (&json!(2), &json!(true)));
+    agent.call(&read("s3")).await.refused(403, "POLICY_DENIED");
+    // Back to the old files: only where an operator says so.
+    for setup in [&one, &two] {
+        fs::remove_file(setup.path("policies/99-stop.cedar")).unwrap();
+    }
+    ben_b.post("/v1/reload", &json!({})).await.refused(400, "VALIDATION_ERROR");
+    let back = ben_b.post("/v1/reload", &json!({ "roll_back": 2 })).await.ok();
+    assert_eq!(back["status"]["epoch"], json!(3), "{back:#}");
+    agent.call(&read("s4")).await.succeeded();
+    let view = ben_a.post("/v1/reload", &json!({})).await.ok();
+    assert_eq!(view["status"]["active"], back["status"]["active"]);
+    one.agent(&a).await.call(&read("s5")).await.succeeded();
+}
+
+#[tokio::test]
+async fn the_doctor_compares_a_running_server_with_the_files() {
+    let port = placet_chaos::port::free_port().unwrap();
+    let setup = setup().with("admin_listen", json!(format!("127.0.0.1:{port}")));
+    let setup = setup.arg("--admin-listen").arg(&format!("127.0.0.1:{port}"));
+    let placet = setup.start().await;
+    let running = || async {
+        let ran = setup.configured(&["doctor", "--json"]).await;
+        let checks: Value = serde_json::from_str(&ran.out).unwrap();
+        checks.as_array().unwrap().iter().find(|check| check["about"] == "running").cloned()
+    };
+    let check = running().await.unwrap();
+    assert!(check["level"] == "ok" && text(&check, "found").contains("epoch 1"), "{check:#}");
+    forbid_reading(&setup);
+    until("the doctor sees the difference", || async {
+        running().await.is_some_and(|check| {
+            check["level"] == "warn" && text(&check, "todo").contains("placet reload")
+        })
+    })
+    .await;
+    placet.stop().await;
+    assert!(running().await.is_none());
+}
