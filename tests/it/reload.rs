@@ -21,11 +21,14 @@ use crate::workspace;
 fn directory(setup: &Setup, class: &str) {
     let directory = json!({ "tenants": { "local": {
         "groups": {
-            "approvers": {}, "operators": {}, "freeze-approvers": {}, "security": {}, "auditors": {},
-            "incident-commanders": {},
+            "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {}, "auditors": {},
         },
         "classes": { "alpha": {}, "beta": {} },
-        "users": { "ana": { "groups": [] }, "ben": { "groups": ["approvers", "operators"] } },
+        "users": {
+            "ana": { "groups": [] },
+            "ben": { "groups": ["approvers", "operators", "freeze-approvers"] },
+            "cleo": { "groups": ["freeze-approvers", "emergency", "auditors"] },
+        },
         "agents": { "dev-agent": { "owner": "ana", "classes": [class] } },
     } } });
     fs::write(setup.path("directory.yaml"), directory.to_string()).unwrap();

@@ -50,7 +50,7 @@ impl fmt::Display for ReplacedPolicies {
         let Self { digest, replaced_at, replaced_by, active } = self;
         write!(
             f,
-            "`{digest}` (policies, contracts and directory together) was replaced at {replaced_at} by `{replaced_by}`"
+            "`{digest}` (policies, contracts, directory and issuers together) was replaced at {replaced_at} by `{replaced_by}`"
         )?;
         if active.digest == *replaced_by {
             write!(f, ", which is active in epoch {}", active.epoch)

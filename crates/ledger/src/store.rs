@@ -70,7 +70,7 @@ pub enum EffectChange {
 pub struct PolicyState {
     /// Counts activations; a permit carries the one it was given in. 0: none yet.
     pub epoch: u64,
-    /// What was activated: policies, contracts and directory together.
+    /// What was activated: policies, contracts, directory and issuers together.
     pub digest: Digest,
 }
 

@@ -79,7 +79,7 @@ impl Standing {
         let ledger =
             reasons.ledger.as_ref().map(|why| format!("the ledger cannot be reached: {why}"));
         let policies = reasons.policies.map(|epoch| {
-            format!("another node has activated policies, contracts or a directory (epoch {epoch}) that this node does not have: put the same files on it and reload")
+            format!("another node has activated policies, contracts, a directory or issuers (epoch {epoch}) that this node does not have: put the same files on it and reload")
         });
         ledger.into_iter().chain(policies).collect()
     }
