@@ -256,18 +256,31 @@ fn forbid_reading_nothing(setup: &Setup) {
     fs::write(setup.path("policies/99-stop.cedar"), policy).unwrap();
 }
 
-/// In either set the agent is in the class that may not read: only a mixture would let it.
+/// In the one set the directory keeps the agent from writing, in the other the policies do: only a mixture would let it go on.
 #[tokio::test]
 async fn no_call_is_decided_by_a_mixture_of_old_and_new() {
     let setup = setup();
-    setup.put("a.txt", "x");
-    let set = |class: &str| {
-        directory(&setup, class);
-        let condition =
-            format!("{THIS_FILE} && principal in Placet::AgentClass::\"local/{class}\"");
-        fs::write(setup.path("policies/99-stop.cedar"), no_reading(&condition)).unwrap();
+    let capped = |capped: bool| {
+        directory(&setup, "alpha");
+        if capped {
+            let text = fs::read_to_string(setup.path("directory.yaml")).unwrap();
+            let class = "\"alpha\":{\"safety_mode_max\":\"read_only\"}";
+            fs::write(setup.path("directory.yaml"), text.replace("\"alpha\":{}", class)).unwrap();
+        }
     };
-    set("alpha");
+    let forbids = |condition: &str| {
+        let policy = no_reading(condition).replace("files/read", "files/write");
+        fs::write(setup.path("policies/99-stop.cedar"), policy).unwrap();
+    };
+    let set = |number: u32| {
+        capped(number.is_multiple_of(2));
+        forbids(if number.is_multiple_of(2) {
+            "context.input.path == \"x\""
+        } else {
+            "context.input.path != \"x\""
+        });
+    };
+    set(0);
     let placet = setup.start().await;
     let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
     let calling = (0..4).map(|caller| {
@@ -275,7 +288,7 @@ async fn no_call_is_decided_by_a_mixture_of_old_and_new() {
         tokio::spawn(async move {
             let mut denied = 0_u32;
             for number in 0..60 {
-                let reply = agent.call(&read(&format!("s-{caller}-{number}"))).await;
+                let reply = agent.call(&write(&format!("{caller}-{number}"))).await;
                 let problem = reply.json();
                 let code = problem["error_code"].as_str().unwrap_or_default();
                 assert!(["POLICY_DENIED", "OVERLOADED"].contains(&code), "{problem:#}");
@@ -287,15 +300,27 @@ async fn no_call_is_decided_by_a_mixture_of_old_and_new() {
     let calling: Vec<_> = calling.collect();
     let mut reloads = 0_u32;
     while calling.iter().any(|calls| !calls.is_finished()) || reloads < 10 {
-        set(if reloads % 2 == 0 { "beta" } else { "alpha" });
+        reloads = reloads.saturating_add(1);
+        set(reloads);
         let view = ben.post("/v1/reload", &json!({})).await.ok();
         assert_eq!(view["changed"], json!(["policies", "directory"]), "{view:#}");
-        reloads = reloads.saturating_add(1);
     }
     for calls in calling {
         assert!(calls.await.unwrap() > 0);
     }
-    agent.call(&plan("files__list", "last", json!({}))).await.succeeded();
+    // The directory of the one with the policies of the other: the call would have been held.
+    capped(false);
+    forbids("context.input.path == \"x\"");
+    ben.post("/v1/reload", &json!({})).await.ok();
+    agent.call(&write("last")).await.held();
+}
+
+/// A write in a run of its own.
+fn write(name: &str) -> Value {
+    let mut call = plan("files__write", name, json!({ "path": name, "content": "x" }));
+    call["run"]["run_id"] = json!(format!("run-{name}"));
+    call.as_object_mut().unwrap().remove("approval_mode_requested");
+    call
 }
 
 #[tokio::test]

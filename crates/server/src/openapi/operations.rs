@@ -105,23 +105,25 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::GetAuditKey => get_audit_key(),
         Operation::ProveInclusion => prove_inclusion(),
         Operation::ProveConsistency => prove_consistency(),
-        Operation::Describe => start("describe", "about", "This document").response(
-            "200",
-            ResponseBuilder::new()
-                .description("The OpenAPI document")
-                .content(
-                    JSON,
-                    ContentBuilder::new()
-                        .schema(Some(carried(json!({ "type": "object" }))))
-                        .build(),
-                )
-                .build(),
-        ),
+        Operation::Describe => this_document(),
         Operation::Metadata => metadata(),
         Operation::About => start("about", "about", "What this service is and where to look")
             .response("200", ok::<AboutDocument>("What it is")),
     };
     if operation.is_open() { description.build() } else { verified(description) }
+}
+
+fn this_document() -> OperationBuilder {
+    start("describe", "about", "This document").response(
+        "200",
+        ResponseBuilder::new()
+            .description("The OpenAPI document")
+            .content(
+                JSON,
+                ContentBuilder::new().schema(Some(carried(json!({ "type": "object" })))).build(),
+            )
+            .build(),
+    )
 }
 
 fn metadata() -> OperationBuilder {
