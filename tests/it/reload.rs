@@ -143,6 +143,11 @@ async fn a_broken_policy_changes_nothing_and_is_named_with_its_place() {
         placet.ask("/readyz").await.json()["active"]["disk"] == "differs"
     })
     .await;
+    let nobody = "@id(\"own\") @approval(\"required\") @approver_group(\"nobodies\")
+        forbid (principal, action == Placet::Action::\"files/read\", resource is Placet::Tool);";
+    fs::write(setup.path("policies/99-broken.cedar"), nobody).unwrap();
+    let ran = setup.asks(&placet, &ben, &["reload"]).await;
+    assert!(ran.code == Some(1) && ran.err.contains("nobodies"), "{ran:?}");
     for (file, content, words) in [
         ("directory.yaml", "tenants: { local: { agents: { a: { owner: nobody } } } }", "nobody"),
         ("placet.yaml", "{ nothing: 1 }", "nothing"),

@@ -94,6 +94,15 @@ pub(crate) struct Drills {
     pub(crate) pause_after_effect_ms: u64,
 }
 
+/// Refuses policies that ask people whom the directory does not have.
+///
+/// # Errors
+/// [`Failure`] with each of them.
+pub(crate) fn staffed(world: &World, config: &Config) -> Result<(), Failure> {
+    let checked = world.check_staff(&world.bundle, config);
+    checked.map_err(|problems| not_started(StartError::Bundle(problems)))
+}
+
 /// Starts everything up to the point where the doors can be served.
 ///
 /// # Errors
@@ -105,9 +114,7 @@ pub(crate) async fn start(
     drills: Drills,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
-    world
-        .check_staff(&world.bundle, config)
-        .map_err(|problems| not_started(StartError::Bundle(problems)))?;
+    staffed(world, config)?;
     let telemetry = telemetry(config)?;
     let data = data_folder(config)?;
     let bound = bind(config.server.clone()).await.map_err(|error| {

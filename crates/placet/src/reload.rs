@@ -124,6 +124,7 @@ impl Started {
         // First, so that a file that changes while it is read is noticed afterwards.
         let fingerprint = fingerprint(&config)?;
         let world = World::load(&config)?;
+        compose::staffed(&world, &config)?;
         let issuers =
             compose::next_issuers(&self.verifier, &config, &world.directory, &self.own_listeners)?;
         let needs_restart = needs_restart(&self.config.written, &now.written);

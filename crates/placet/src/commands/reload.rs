@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 
 fn told(status: &StatusView) {
     output::line(format!(
-        "active: {}, epoch {}, since {}; files on disk: {}",
+        "active: {}, epoch {}, since {}; files on disk, looked at every 5 s: {}",
         status.active.short(),
         status.epoch,
         status.since,

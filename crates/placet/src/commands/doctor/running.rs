@@ -18,7 +18,7 @@ pub(super) async fn check(config: &Config) -> Option<Check> {
     let readiness: Readiness = reply.read().ok()?;
     let active = readiness.active;
     let found = format!(
-        "active {}, epoch {}, since {}; files on disk: {}",
+        "active {}, epoch {}, since {}; files on disk, looked at every 5 s: {}",
         active.active.short(),
         active.epoch,
         active.since,
