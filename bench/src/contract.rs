@@ -83,6 +83,7 @@ fn capability((adapter, mode): (&str, &str), tool: &Definition) -> Result<Value>
         input_schema: input_schema.clone(),
         output_schema: None,
         annotations: None,
+        task_only: false,
     };
     let mut capability = json!({
         "description": tool.description,

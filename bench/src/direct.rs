@@ -146,6 +146,7 @@ mod tests {
                 input_schema: Value::Object((*tool.input_schema).clone()),
                 output_schema: None,
                 annotations: None,
+                task_only: false,
             };
             for contract in &contracts {
                 let pinned = contract.capabilities[&tool.name.parse().unwrap()].pin;

@@ -81,6 +81,7 @@ mod reload;
 #[cfg(test)]
 mod report;
 #[cfg(test)]
+mod reviews;
 mod rotation;
 #[cfg(test)]
 mod secrets;

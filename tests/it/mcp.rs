@@ -314,7 +314,7 @@ async fn a_tool_that_is_not_what_was_reviewed_is_not_called() {
     let agent = setup.agent(&placet).await;
     let write =
         plan("fs__write_file", "s1", json!({ "path": folder.join("a.txt"), "content": "x" }));
-    let problem = agent.call(&write).await.refused(400, "VALIDATION_ERROR");
+    let problem = agent.call(&write).await.refused(409, "TOOL_CHANGED");
     assert_eq!(problem["execution"], "not_executed");
     let result = &problem["result"];
     assert_eq!((&result["status"], &result["output"]), (&json!("failed"), &Value::Null));

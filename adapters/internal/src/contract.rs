@@ -59,8 +59,11 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
     };
     let pin = Some(tool.digest(adapter));
     let file = CapabilityFile {
+        tool: None,
+        title: None,
         description: tool.description,
         input_schema: tool.input_schema,
+        live_input_schema: None,
         output_schema: tool.output_schema,
         mode,
         also: BTreeSet::new(),
@@ -72,6 +75,7 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         result_taint: BTreeSet::new(),
         enabled: true,
         pin,
+        task_only: false,
         server_hints: None,
     };
     (capability_name(tool.name), file)

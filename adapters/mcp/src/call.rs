@@ -68,7 +68,7 @@ pub(crate) fn prepare(
     let headers = CallHeaders::of(&conditions.trace, conditions.credential.as_ref())?;
     let mut extensions = Extensions::new();
     extensions.insert(headers);
-    let name = capability.id.capability().as_str().to_owned();
+    let name = capability.tool.clone();
     let params = CallToolRequestParams::new(name).with_arguments(arguments(capability, dispatch));
     let mut call = CallToolRequest::new(params);
     call.extensions = extensions;

@@ -31,7 +31,7 @@ use crate::{
     http::EgressHttp,
     listener::Listener,
     sessions::{Opener, Sessions},
-    stdio,
+    stdio::{self, tail::Tail},
     text::{printable, whole},
 };
 
@@ -45,6 +45,22 @@ pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
         TransportFile::McpStdio { process, .. } => stdio::sandbox::gaps(process),
         TransportFile::McpHttp { .. } | TransportFile::Internal { .. } => Vec::new(),
     }
+}
+
+/// Where the program of a child process is, without starting it; `None` for other transports.
+///
+/// # Errors
+/// [`AdapterError::Misconfigured`] when there is no such program.
+pub fn program(transport: &TransportFile) -> Result<Option<PathBuf>, AdapterError> {
+    let TransportFile::McpStdio { command, env, .. } = transport else { return Ok(None) };
+    let program = stdio::child::program(command, env)?;
+    if program.is_file() {
+        return Ok(Some(program));
+    }
+    Err(AdapterError::Misconfigured(format!(
+        "the command `{}` is no file",
+        printable(command, 200)
+    )))
 }
 
 /// Finds secrets of the configuration by name, at the moment a connection needs them.
@@ -136,9 +152,25 @@ impl McpConnector {
     /// # Errors
     /// [`AdapterError`] when it cannot; nothing had an effect then.
     pub async fn connect_any(&self, endpoint: &Endpoint) -> Result<Connected, AdapterError> {
-        let handshake = self
-            .open(endpoint, &ProtocolVersion::LATEST_WITH_INITIALIZE, Agreement::AnySupported)
-            .await;
+        let tail = Tail::default();
+        let connected = self.connect_with(endpoint, &tail).await;
+        let Err(error) = connected else { return connected };
+        let error = error.shortened();
+        Err(match tail.lines().await {
+            Some(said) => {
+                error.map_text(|why| format!("{why}; its standard error ends with\n{said}"))
+            }
+            None => error,
+        })
+    }
+
+    async fn connect_with(
+        &self,
+        endpoint: &Endpoint,
+        tail: &Tail,
+    ) -> Result<Connected, AdapterError> {
+        let newest = &ProtocolVersion::LATEST_WITH_INITIALIZE;
+        let handshake = self.open(endpoint, (newest, Agreement::AnySupported), tail).await;
         let link = match handshake {
             Ok(opened) => opened.link,
             // A server of the newest revision has no `initialize`.
@@ -146,12 +178,12 @@ impl McpConnector {
                 first @ (AdapterError::Drifted(_)
                 | AdapterError::Garbled(_)
                 | AdapterError::Refused(_)),
-            ) => self
-                .open(endpoint, &ProtocolVersion::V_2026_07_28, Agreement::Exact)
-                .await
-                .map(|opened| opened.link)
-                .map_err(|_second| first.shortened())?,
-            Err(error) => return Err(error.shortened()),
+            ) => {
+                let wanted = (&ProtocolVersion::V_2026_07_28, Agreement::Exact);
+                let second = self.open(endpoint, wanted, &Tail::default()).await;
+                second.map(|opened| opened.link).map_err(|_second| first)?
+            }
+            Err(error) => return Err(error),
         };
         let info = link.peer_info()?;
         let protocol_version = info.protocol_version.as_str().to_owned();
@@ -167,11 +199,11 @@ impl McpConnector {
     async fn open(
         &self,
         endpoint: &Endpoint,
-        version: &ProtocolVersion,
-        agreement: Agreement,
+        (version, agreement): (&ProtocolVersion, Agreement),
+        tail: &Tail,
     ) -> Result<Opened, AdapterError> {
         let ms_max = endpoint.limits.connect_ms_max;
-        let opened = timeout(Duration::from_millis(ms_max), self.start(endpoint, version))
+        let opened = timeout(Duration::from_millis(ms_max), self.start(endpoint, version, tail))
             .await
             .unwrap_or_else(|_elapsed| {
                 Err(AdapterError::Unavailable(format!("no completed handshake within {ms_max} ms")))
@@ -195,6 +227,7 @@ impl McpConnector {
         &self,
         endpoint: &Endpoint,
         version: &ProtocolVersion,
+        tail: &Tail,
     ) -> Result<Opened, AdapterError> {
         let listener = Listener::new(&self.settings, version);
         let bytes_max = message_bytes_max(&endpoint.limits);
@@ -203,7 +236,8 @@ impl McpConnector {
                 let cwd = cwd.as_deref();
                 let launch = stdio::child::Launch { command, args, env, cwd, process };
                 let (transport, child) =
-                    stdio::start(&endpoint.adapter, &launch, &self.settings, bytes_max).await?;
+                    stdio::start(&endpoint.adapter, &launch, &self.settings, (bytes_max, tail))
+                        .await?;
                 let health = child.health();
                 let service = handshake::shake(transport, listener.clone(), version)
                     .await
@@ -247,7 +281,14 @@ impl Connector for McpConnector {
             credential: contract.credential.clone(),
             limits: contract.limits.clone(),
         };
-        let Opened { link, http } = self.open(&endpoint, version, Agreement::Exact).await?;
+        let tail = Tail::default();
+        let opened = self.open(&endpoint, (version, Agreement::Exact), &tail).await;
+        if opened.is_err()
+            && let Some(stderr) = tail.lines().await
+        {
+            tracing::warn!(adapter = %endpoint.adapter, stderr, "the server failed to start");
+        }
+        let Opened { link, http } = opened?;
         // What a server does not tell apart by sessions it tells apart by the credential of each call.
         let sessions = http.filter(|(http, _)| http.has_session()).map(|(http, listener)| {
             let settings = Arc::clone(&self.settings);

@@ -23,6 +23,7 @@ mod listing;
 mod probe;
 mod sessions;
 mod stdio;
+mod tasks;
 mod text;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use placet_types::{
     json::{JsonLimits, check_value},
 };
 
-use crate::{failure, text::printable};
+use crate::{failure, tasks, text::printable};
 
 /// The most tools one server may have.
 const TOOLS_MAX: usize = 1_000;
@@ -88,6 +88,7 @@ fn definition(tool: &Tool) -> Option<LiveTool> {
         input_schema: value.get("inputSchema").cloned()?,
         output_schema: value.get("outputSchema").cloned(),
         annotations: value.get("annotations").cloned(),
+        task_only: tasks::is_required(&value),
     })
 }
 

@@ -39,8 +39,7 @@ pub(crate) fn plan<'a>(contract: &'a Contract, capability: &CapabilityName) -> O
 impl Plan<'_> {
     /// Whether the tool is still what was reviewed.
     pub(crate) fn is_pinned(&self, contract: &Contract, live: &[LiveTool]) -> bool {
-        let name = self.tool.id.capability().as_str();
-        let found = live.iter().find(|tool| tool.name == name);
+        let found = live.iter().find(|tool| tool.name == self.tool.tool);
         found.is_some_and(|tool| self.tool.pin == Some(tool.digest(&contract.adapter)))
     }
 
@@ -48,7 +47,7 @@ impl Plan<'_> {
     pub(crate) fn question(&self, token: &str) -> ClientRequest {
         let mut args = self.plan.args.clone();
         args.insert(self.plan.argument.clone(), Value::String(token.to_owned()));
-        let name = self.plan.tool.as_str().to_owned();
+        let name = self.tool.tool.clone();
         let mut call = CallToolRequest::new(CallToolRequestParams::new(name).with_arguments(args));
         let mut extensions = Extensions::new();
         extensions.insert(Question);

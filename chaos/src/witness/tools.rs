@@ -108,6 +108,7 @@ fn live() -> Vec<LiveTool> {
         input_schema,
         output_schema: None,
         annotations: None,
+        task_only: false,
     };
     let mut all: Vec<LiveTool> =
         TOOLS.iter().map(|tool| live(tool.name, tool.description, schema())).collect();

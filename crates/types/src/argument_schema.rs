@@ -111,6 +111,8 @@ pub enum SchemaError {
 #[derive(Clone)]
 pub struct ArgumentSchema {
     inner: Arc<Compiled>,
+    /// A further schema that arguments have to pass; nothing else is taken from it but its sensitive marks.
+    also: Option<Arc<Compiled>>,
 }
 
 struct Compiled {
@@ -132,46 +134,52 @@ impl ArgumentSchema {
     /// # Errors
     /// If the schema is wrong, refers outside itself, or cannot be checked in full at a bounded price.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        let source = json::check_value(schema, &SCHEMA_LIMITS)?;
-        let index = SchemaIndex::build(&source)?;
-        if !index.accepts_objects(&source) {
-            return Err(SchemaError::RootNotObject);
-        }
-        let validator = jsonschema::options()
-            // The index has refused every reference that leaves the schema; this is the second lock.
-            .offline()
-            .should_validate_formats(true)
-            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
-            .build(&source)
-            .map_err(|error| build_error(&error))?;
-        let digest = canonical_digest(&source);
-        Ok(Self { inner: Arc::new(Compiled { source, digest, index, validator }) })
+        Ok(Self { inner: Arc::new(Compiled::of(schema)?), also: None })
     }
 
-    /// Validates strictly parsed arguments in full, and returns them with the schema's defaults filled in.
+    /// Adds a schema that arguments have to pass as well. Its defaults are not filled in; its sensitive marks count.
+    ///
+    /// # Errors
+    /// As for [`Self::compile`].
+    pub fn and(self, schema: &Value) -> Result<Self, SchemaError> {
+        Ok(Self { also: Some(Arc::new(Compiled::of(schema)?)), ..self })
+    }
+
+    /// Validates strictly parsed arguments in full, and returns them with the schema's defaults filled in. A required argument is required
+    /// even if it has a default.
     ///
     /// Defaults are those of absent object properties, nested ones too; a default that would make the arguments invalid is
-    /// left out.
+    /// left out, and so are all where a further schema refuses them.
     ///
     /// # Errors
     /// What is wrong and where, at most twenty problems, without any value of the arguments.
     pub fn validate(&self, args: &Value) -> Result<Value, Vec<ArgumentProblem>> {
-        let Compiled { source, index, validator, .. } = self.inner.as_ref();
         if !args.is_object() {
             return Err(vec![ArgumentProblem::not_an_object(args)]);
         }
-        if Cost::of(index, source, args).is_err() {
-            return Err(vec![ArgumentProblem::too_complex()]);
-        }
+        self.check(&self.inner, args)?;
+        let Compiled { source, index, validator, .. } = self.inner.as_ref();
+        let Some(also) = &self.also else {
+            return Ok(defaults::fill(index, source, validator, args));
+        };
+        self.check(also, args)?;
         let filled = defaults::fill(index, source, validator, args);
-        if validator.is_valid(&filled) {
-            return Ok(filled);
+        Ok(if also.permits(&filled) { filled } else { args.clone() })
+    }
+
+    fn check(&self, schema: &Compiled, args: &Value) -> Result<(), Vec<ArgumentProblem>> {
+        let Compiled { source, index, validator, .. } = schema;
+        let Ok(cost) = Cost::of(index, source, args) else {
+            return Err(vec![ArgumentProblem::too_complex()]);
+        };
+        if validator.is_valid(args) {
+            return Ok(());
         }
-        if !Cost::of(index, source, &filled).is_ok_and(Cost::permits_explanation) {
+        if !cost.permits_explanation() {
             return Err(vec![ArgumentProblem::unexplained()]);
         }
-        let hidden = self.sensitive_pointers(&filled);
-        Err(problem::problems(index, source, validator, (&filled, &hidden)))
+        let hidden = self.sensitive_pointers(args);
+        Err(problem::problems(index, source, validator, (args, &hidden)))
     }
 
     /// The schema, in strict form.
@@ -189,12 +197,39 @@ impl ArgumentSchema {
     ///
     /// A mark counts in every branch of the schema, also in those that these arguments do not satisfy.
     pub fn sensitive_pointers(&self, args: &Value) -> BTreeSet<String> {
-        redaction::sensitive_pointers(&self.inner.index, &self.inner.source, args)
+        let schemas = std::iter::once(&self.inner).chain(&self.also);
+        schemas
+            .flat_map(|schema| redaction::sensitive_pointers(&schema.index, &schema.source, args))
+            .collect()
     }
 
     /// The arguments with every sensitive value replaced by `[sensitive]`.
     pub fn redact(&self, args: &Value) -> Value {
         redaction::redact(args, &self.sensitive_pointers(args))
+    }
+}
+
+impl Compiled {
+    fn of(schema: &Value) -> Result<Self, SchemaError> {
+        let source = json::check_value(schema, &SCHEMA_LIMITS)?;
+        let index = SchemaIndex::build(&source)?;
+        if !index.accepts_objects(&source) {
+            return Err(SchemaError::RootNotObject);
+        }
+        let validator = jsonschema::options()
+            // The index has refused every reference that leaves the schema; this is the second lock.
+            .offline()
+            .should_validate_formats(true)
+            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
+            .build(&source)
+            .map_err(|error| build_error(&error))?;
+        let digest = canonical_digest(&source);
+        Ok(Self { source, digest, index, validator })
+    }
+
+    /// Whether arguments pass, at a bounded price.
+    fn permits(&self, args: &Value) -> bool {
+        Cost::of(&self.index, &self.source, args).is_ok() && self.validator.is_valid(args)
     }
 }
 

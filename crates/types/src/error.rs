@@ -61,6 +61,8 @@ macro_rules! codes {
 codes! {
     /// The request or its arguments are not as the contract says.
     ValidationError = "VALIDATION_ERROR", 400, false, "Correct the fields named in the error and send the call again.";
+    /// The live definition of the tool is not the reviewed one (TM-14).
+    ToolChanged = "TOOL_CHANGED", 409, false, "Do not repeat the call; tell the operator, who has to review the changed tool.";
     /// No such tool in the caller's surface.
     ToolNotFound = "TOOL_NOT_FOUND", 404, false, "List the tools you may call with GET /v1/tools.";
     /// No such call, approval or record that the caller may see.
@@ -160,8 +162,6 @@ pub struct Refusal {
     pub retry_after_ms: Option<u64>,
     /// The scopes that a token has to have for this, all at once, where the caller's lacks one of them.
     pub scopes_needed: Vec<String>,
-    /// Whether the call failed, rather than was refused, because its tool is not what its contract says (TM-14).
-    pub is_drift: bool,
 }
 
 impl Refusal {
@@ -178,15 +178,7 @@ impl Refusal {
             execution,
             retry_after_ms: None,
             scopes_needed: Vec::new(),
-            is_drift: false,
         }
-    }
-
-    /// Says that the tool is not what its contract says (TM-14).
-    #[must_use]
-    pub const fn of_drift(mut self) -> Self {
-        self.is_drift = true;
-        self
     }
 
     /// Adds what only the log may know.

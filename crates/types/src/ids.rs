@@ -14,11 +14,34 @@ use crate::{
 
 /// Why a text is not an identifier of the kind asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} must be 1 to {length_max} characters of {allowed}")]
+#[error("{kind} must be 1 to {length_max} characters of {allowed}{broken}")]
 pub struct IdError {
     kind: &'static str,
     length_max: usize,
     allowed: &'static str,
+    broken: Broken,
+}
+
+/// Which part of its rule a text breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Form,
+    Empty,
+    Long(usize),
+    Beginning(char),
+    Character(char),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => Ok(()),
+            Self::Empty => f.write_str("; it is empty"),
+            Self::Long(length) => write!(f, "; it has {length}"),
+            Self::Beginning(c) => write!(f, "; it may not begin with `{}`", c.escape_debug()),
+            Self::Character(c) => write!(f, "; it has `{}`", c.escape_debug()),
+        }
+    }
 }
 
 /// The rule an identifier's text keeps to.
@@ -33,11 +56,18 @@ struct IdRule {
 impl IdRule {
     fn check(&self, text: &str) -> Result<(), IdError> {
         let mut chars = text.chars();
-        let well_formed = chars.next().is_some_and(self.first) && chars.all(self.rest);
-        if well_formed && text.len() <= self.length_max {
-            return Ok(());
-        }
-        Err(IdError { kind: self.kind, length_max: self.length_max, allowed: self.allowed })
+        let broken = match chars.next() {
+            None => Broken::Empty,
+            Some(c) if !(self.first)(c) && (self.rest)(c) => Broken::Beginning(c),
+            Some(c) if !(self.first)(c) => Broken::Character(c),
+            Some(_) => match chars.find(|c| !(self.rest)(*c)) {
+                Some(c) => Broken::Character(c),
+                None if text.len() > self.length_max => Broken::Long(text.len()),
+                None => return Ok(()),
+            },
+        };
+        let Self { kind, length_max, allowed, .. } = *self;
+        Err(IdError { kind, length_max, allowed, broken })
     }
 }
 
@@ -254,11 +284,13 @@ impl CapabilityId {
     /// [`IdError`] when the wire name `adapter__capability` would be longer than [`TOOL_NAME_LENGTH_MAX`].
     pub fn new(adapter: AdapterName, capability: CapabilityName) -> Result<Self, IdError> {
         let id = Self { adapter, capability };
-        if id.tool_name().len() > TOOL_NAME_LENGTH_MAX {
+        let length = id.tool_name().len();
+        if length > TOOL_NAME_LENGTH_MAX {
             return Err(IdError {
                 kind: "tool name `adapter__capability`",
                 length_max: TOOL_NAME_LENGTH_MAX,
                 allowed: "letters, digits, `.`, `_` and `-`",
+                broken: Broken::Long(length),
             });
         }
         Ok(id)
@@ -296,6 +328,7 @@ const NOT_A_TOOL: IdError = IdError {
     kind: "tool",
     length_max: TOOL_NAME_LENGTH_MAX,
     allowed: "the form `adapter__capability`",
+    broken: Broken::Form,
 };
 
 impl fmt::Display for CapabilityId {
@@ -311,6 +344,7 @@ impl FromStr for CapabilityId {
             kind: "capability_id",
             length_max: TOOL_NAME_LENGTH_MAX,
             allowed: "the form `adapter/capability`",
+            broken: Broken::Form,
         })?;
         Self::new(AdapterName::new(adapter)?, CapabilityName::new(capability)?)
     }

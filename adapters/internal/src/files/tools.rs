@@ -25,6 +25,7 @@ fn tool(
         input_schema,
         output_schema: Some(output_schema),
         annotations: Some(annotations),
+        task_only: false,
     }
 }
 

@@ -17,6 +17,7 @@ use placet_egress::{EgressBody, EgressError};
 use placet_types::contract::not_executed::HttpError;
 
 use super::{SESSION_ID, fault::HttpFault};
+use crate::tasks;
 
 /// What is read of the body that goes with a failed handshake.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -50,8 +51,10 @@ pub(super) async fn read_answer(
         return Err(HttpFault::Unusable("its content type is neither json nor an event stream"));
     }
     let body = collect(response.into_body(), usize::MAX).await?;
-    let answer: ServerJsonRpcMessage = serde_json::from_slice(&body)
-        .map_err(|_error| HttpFault::Unusable("its body is no json-rpc"))?;
+    let unreadable = HttpFault::Unusable("its body is no json-rpc");
+    let text = std::str::from_utf8(&body).map_err(|_error| unreadable.clone())?;
+    let answer: ServerJsonRpcMessage =
+        serde_json::from_str(&tasks::carried(text)).map_err(|_error| unreadable)?;
     if !answers(&answer, id) {
         return Err(HttpFault::Unusable("it belongs to another request"));
     }
@@ -109,6 +112,7 @@ async fn may_be_json_rpc(body: EgressBody) -> bool {
 pub(super) fn events(body: EgressBody) -> BoxStream<'static, Result<Sse, SseError>> {
     SseStream::new(body)
         .map_ok(|mut event| {
+            event.data = event.data.map(|data| tasks::carried(&data).into_owned());
             event.retry = event.retry.map(|ms| ms.clamp(RETRY_MS_MIN, RETRY_MS_MAX));
             event
         })

@@ -35,6 +35,7 @@ use super::{
     health::Health,
     sandbox::{self, Rules},
     stderr,
+    tail::Tail,
 };
 
 /// Where a program is looked for when its environment has no `PATH`.
@@ -104,7 +105,7 @@ pub(super) async fn spawn(
     adapter: &AdapterName,
     launch: &Launch<'_>,
     settings: &McpSettings,
-    health: Arc<Health>,
+    (health, tail): (Arc<Health>, &Tail),
 ) -> Result<(Pipes, ChildHandle), AdapterError> {
     let (env, secrets) = environment(launch.env, settings).await?;
     let program = program(launch.command, launch.env)?;
@@ -140,7 +141,7 @@ pub(super) async fn spawn(
     else {
         return Err(AdapterError::Unavailable("its process ended while it was started".to_owned()));
     };
-    tokio::spawn(stderr::drain(errors, adapter.clone(), Scrub::of(secrets.iter())));
+    tokio::spawn(stderr::drain(errors, adapter.clone(), (Scrub::of(secrets.iter()), tail.clone())));
     let (ended_tx, ended) = watch::channel(false);
     let handle = ChildHandle {
         leave: CancellationToken::new(),
@@ -248,7 +249,10 @@ async fn environment(
 }
 
 /// The program's path: absolute as written, or found on the `PATH` that the contract gives it.
-fn program(command: &str, env: &BTreeMap<String, EnvValue>) -> Result<PathBuf, AdapterError> {
+pub(crate) fn program(
+    command: &str,
+    env: &BTreeMap<String, EnvValue>,
+) -> Result<PathBuf, AdapterError> {
     if Path::new(command).is_absolute() {
         return Ok(PathBuf::from(command));
     }

@@ -6,6 +6,7 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use serde_json::Value;
 
 use super::fault::StdioFault;
+use crate::tasks;
 
 /// What a line is.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) fn read(text: &str) -> Line {
     if text.is_empty() {
         return Line::Ignorable;
     }
-    if let Ok(message) = serde_json::from_str::<ServerJsonRpcMessage>(text) {
+    if let Ok(message) = serde_json::from_str::<ServerJsonRpcMessage>(&tasks::carried(text)) {
         return Line::Message(Box::new(message));
     }
     if !text.starts_with(['{', '[']) {

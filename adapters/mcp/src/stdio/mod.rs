@@ -11,6 +11,7 @@ mod health;
 mod line;
 pub(crate) mod sandbox;
 mod stderr;
+pub(crate) mod tail;
 
 use std::{
     sync::{
@@ -44,6 +45,7 @@ use self::{
     fault::StdioFault,
     health::Health,
     line::Line,
+    tail::Tail,
 };
 
 /// Lines that are no JSON, such as a banner, before we give up on a server.
@@ -58,10 +60,11 @@ pub(crate) async fn start(
     adapter: &AdapterName,
     launch: &Launch<'_>,
     settings: &McpSettings,
-    line_bytes_max: usize,
+    (line_bytes_max, tail): (usize, &Tail),
 ) -> Result<(StdioTransport, ChildHandle), AdapterError> {
     let health = Arc::new(Health::default());
-    let (pipes, handle) = child::spawn(adapter, launch, settings, Arc::clone(&health)).await?;
+    let (pipes, handle) =
+        child::spawn(adapter, launch, settings, (Arc::clone(&health), tail)).await?;
     let transport = StdioTransport {
         lines: FramedRead::new(pipes.stdout, LinesCodec::new_with_max_length(line_bytes_max)),
         stdin: Arc::new(Mutex::new(Some(pipes.stdin))),

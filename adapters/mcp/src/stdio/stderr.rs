@@ -8,6 +8,7 @@ use tokio::{io::AsyncReadExt, process::ChildStderr};
 use placet_adapter::scrub::Scrub;
 use placet_types::ids::AdapterName;
 
+use super::tail::Tail;
 use crate::text::printable;
 
 /// The longest part of one line that is logged.
@@ -16,8 +17,13 @@ const LINE_BYTES_MAX: usize = 2_048;
 const LOGGED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads to the end.
-pub(super) async fn drain(mut stderr: ChildStderr, adapter: AdapterName, scrub: Scrub) {
-    let mut log = StderrLog::new(adapter, scrub);
+pub(super) async fn drain(
+    mut stderr: ChildStderr,
+    adapter: AdapterName,
+    (scrub, tail): (Scrub, Tail),
+) {
+    let _reading = tail.begin();
+    let mut log = StderrLog::new(adapter, scrub, tail);
     let mut chunk = [0_u8; 4_096];
     while let Ok(read) = stderr.read(&mut chunk).await {
         if read == 0 {
@@ -32,6 +38,7 @@ pub(super) async fn drain(mut stderr: ChildStderr, adapter: AdapterName, scrub: 
 struct StderrLog {
     adapter: AdapterName,
     scrub: Scrub,
+    tail: Tail,
     /// How much of a line is read, so that no secret in the part that is logged is cut.
     line_bytes_max: usize,
     line: Vec<u8>,
@@ -40,9 +47,17 @@ struct StderrLog {
 }
 
 impl StderrLog {
-    fn new(adapter: AdapterName, scrub: Scrub) -> Self {
+    fn new(adapter: AdapterName, scrub: Scrub, tail: Tail) -> Self {
         let line_bytes_max = scrub.bytes_needed(LINE_BYTES_MAX);
-        Self { adapter, scrub, line_bytes_max, line: Vec::new(), logged_bytes: 0, silenced: false }
+        Self {
+            adapter,
+            scrub,
+            tail,
+            line_bytes_max,
+            line: Vec::new(),
+            logged_bytes: 0,
+            silenced: false,
+        }
     }
 
     fn take(&mut self, chunk: &[u8]) {
@@ -71,6 +86,7 @@ impl StderrLog {
             tracing::debug!(adapter = %self.adapter, "the server prints too much, the rest is dropped");
             return;
         }
+        self.tail.push(&text);
         tracing::debug!(adapter = %self.adapter, stderr = %text, "the server says");
     }
 
@@ -83,10 +99,11 @@ impl StderrLog {
 
 #[cfg(test)]
 mod tests {
-    use super::{AdapterName, LINE_BYTES_MAX, LOGGED_BYTES_MAX, Scrub, StderrLog};
+    use super::{AdapterName, LINE_BYTES_MAX, LOGGED_BYTES_MAX, Scrub, StderrLog, Tail};
 
     fn log() -> StderrLog {
-        StderrLog::new(AdapterName::new("a").unwrap(), Scrub::of(&["hunter2+hunter2".into()]))
+        let scrub = Scrub::of(&["hunter2+hunter2".into()]);
+        StderrLog::new(AdapterName::new("a").unwrap(), scrub, Tail::default())
     }
 
     #[test]

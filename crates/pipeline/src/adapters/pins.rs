@@ -53,8 +53,7 @@ impl LivePins {
         if !usable {
             *listed = Some(list(adapter, capability, by).await?);
         }
-        let live =
-            listed.as_ref().and_then(|list| list.digests.get(capability.id.capability().as_str()));
+        let live = listed.as_ref().and_then(|list| list.digests.get(capability.tool.as_str()));
         match (live, capability.pin) {
             (Some(live), Some(pin)) if *live == pin => Ok(()),
             (Some(live), Some(pin)) => Err(AdapterError::Drifted(format!(

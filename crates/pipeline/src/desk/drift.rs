@@ -35,7 +35,12 @@ pub(crate) fn drifted(context: &Arc<Context>, capability: &CapabilityId) {
         ));
         owner.note(event).await;
         for approval_id in waiting {
-            end(&owner, &approval_id, "the tool is no longer what its contract says").await;
+            end(
+                &owner,
+                &approval_id,
+                "the tool changed upstream since it was reviewed; an operator has to review it",
+            )
+            .await;
         }
     });
 }

@@ -345,7 +345,7 @@ async fn note_answer(
     if let Some(AdapterError::Drifted(_)) = outcome.not_executed() {
         drift::drifted(context, capability);
         let mut event = refuse::event_of(AuditKind::Security, passage, brokered);
-        event.code = Some(ErrorCode::ValidationError);
+        event.code = Some(ErrorCode::ToolChanged);
         event.note = Some("the tool is not what its contract says".to_owned());
         context.note(event).await;
     }

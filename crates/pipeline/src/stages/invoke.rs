@@ -81,8 +81,8 @@ pub(crate) const FORBIDDEN: &str =
 pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal {
     let (code, message) = match error {
         AdapterError::Drifted(_) => (
-            ErrorCode::ValidationError,
-            "the tool is no longer what its contract says; nothing was executed",
+            ErrorCode::ToolChanged,
+            "the tool changed upstream since it was reviewed; an operator has to review it; nothing was executed",
         ),
         AdapterError::CredentialRefused(_) => {
             let is_ours = credential::is_ours(kind);
@@ -109,8 +109,7 @@ pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal
             (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
         }
     };
-    let refusal = Refusal::new(code, message).with_detail(error);
-    if matches!(error, AdapterError::Drifted(_)) { refusal.of_drift() } else { refusal }
+    Refusal::new(code, message).with_detail(error)
 }
 
 /// What a failure says before the call was handed over. Words that a server has for its own listing or greeting are for the log: no record
@@ -153,7 +152,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
     }
     let decision = call.stage.permit.decision().clone();
     // What is no longer what was approved voids the approval, and so does what no waiting mends; what is merely not there yet is waited for.
-    let drifted = refusal.code == ErrorCode::ValidationError;
+    let drifted = refusal.code == ErrorCode::ToolChanged;
     if drifted {
         drift::drifted(context, &call.stage.brokered.binding.capability);
     }

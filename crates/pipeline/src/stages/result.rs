@@ -298,7 +298,7 @@ pub(crate) fn status_of(refusal: &Refusal) -> ResultStatus {
         (ErrorCode::ApprovalPending | ErrorCode::InProgress, _) => ResultStatus::Pending,
         (_, Execution::ExecutedAndFailed) => ResultStatus::Failed,
         (_, Execution::Unknown) => ResultStatus::Unknown,
-        (_, Execution::NotExecuted) if refusal.is_drift => ResultStatus::Failed,
+        (ErrorCode::ToolChanged, Execution::NotExecuted) => ResultStatus::Failed,
         (_, Execution::NotExecuted) => ResultStatus::Refused,
     }
 }

@@ -222,8 +222,9 @@ async fn a_drifted_tool_is_not_called() {
         let refusal = refused(world.call(plan(tool, "s2", "a")).await);
         assert_eq!(
             (refusal.code, refusal.execution),
-            (ErrorCode::ValidationError, Execution::NotExecuted)
+            (ErrorCode::ToolChanged, Execution::NotExecuted)
         );
+        assert!(refusal.message.contains("changed upstream"), "{refusal}");
     }
     assert_eq!(world.witness.effects("note").len(), 1);
 }

@@ -116,6 +116,7 @@ pub(crate) fn live_tools(drifted: bool) -> Vec<LiveTool> {
             input_schema: schema(),
             output_schema: None,
             annotations: None,
+            task_only: false,
         })
         .collect()
 }

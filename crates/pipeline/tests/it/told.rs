@@ -34,7 +34,7 @@ async fn a_drifted_tool_is_a_security_event_that_names_it() {
     for tool in ["fake/note", "fake/erase"] {
         let named = seen.iter().any(|event| {
             event.capability.as_ref().is_some_and(|id| id.to_string() == tool)
-                && event.code == Some(ErrorCode::ValidationError)
+                && event.code == Some(ErrorCode::ToolChanged)
         });
         assert!(named, "{tool}: {seen:?}");
     }

@@ -166,6 +166,7 @@ pub(crate) fn live_tools() -> Vec<LiveTool> {
             input_schema: schema(),
             output_schema: None,
             annotations: None,
+            task_only: false,
         })
         .collect()
 }

@@ -53,8 +53,7 @@ impl Default<'_> {
     }
 }
 
-/// The arguments with as many defaults as are valid in them. Arguments that cannot be made valid come back with the defaults
-/// that are not themselves at fault.
+/// Valid arguments with as many defaults as are valid in them.
 pub(super) fn fill(
     index: &SchemaIndex,
     root: &Value,
@@ -89,7 +88,7 @@ pub(super) fn fill(
         }
         filled = fill_all(&defaults, args);
     }
-    if validator.is_valid(args) { fill_one_by_one(&defaults, validator, args) } else { filled }
+    fill_one_by_one(&defaults, validator, args)
 }
 
 fn fill_all(defaults: &[Default<'_>], args: &Value) -> Value {

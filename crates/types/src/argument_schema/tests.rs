@@ -381,8 +381,7 @@ fn defaults_are_filled_in() {
             "level": {"$ref": "#/$defs/level"}
         },
         "allOf": [{"properties": {"extra": {"default": null}}}],
-        "$defs": {"level": {"enum": ["low", "high"], "default": "low"}},
-        "required": ["limit"]
+        "$defs": {"level": {"enum": ["low", "high"], "default": "low"}}
     });
     assert_eq!(
         filled(schema.clone(), json!({})),
@@ -398,6 +397,16 @@ fn defaults_are_filled_in() {
 }
 
 #[test]
+fn a_required_argument_with_a_default_is_required() {
+    let schema =
+        json!({"properties": {"a": {"default": 1}, "b": {"default": 2}}, "required": ["a"]});
+    let problems = compile(&schema).validate(&json!({})).unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(problems[0].to_string(), "`a` is required");
+    assert_eq!(filled(schema, json!({"a": 7})), json!({"a": 7, "b": 2}));
+}
+
+#[test]
 fn what_was_sent_is_never_replaced_by_a_default() {
     let schema = json!({"properties": {"a": {"type": "string", "default": "x"}}});
     assert_eq!(filled(schema.clone(), json!({"a": ""})), json!({"a": ""}));
@@ -407,8 +416,7 @@ fn what_was_sent_is_never_replaced_by_a_default() {
 #[test]
 fn a_default_that_is_not_valid_is_left_out() {
     let schema = json!({
-        "properties": {"a": {"type": "string", "default": null}, "b": {"default": 1}, "c": {"default": 2}},
-        "required": ["b"]
+        "properties": {"a": {"type": "string", "default": null}, "b": {"default": 1}, "c": {"default": 2}}
     });
     assert_eq!(filled(schema, json!({})), json!({"b": 1, "c": 2}));
     // Each is valid, but not both.

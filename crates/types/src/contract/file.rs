@@ -228,11 +228,21 @@ impl Default for LimitsFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CapabilityFile {
+    /// The tool's name at its server, where the capability has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The title that the server gives it: shown to operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// What it does, as a planner reads it.
     #[serde(default)]
     pub description: String,
     /// The JSON Schema of its arguments.
     pub input_schema: Value,
+    /// The JSON Schema that the server declares, where a reviewer has changed `input_schema`: arguments have to pass both. Written by
+    /// `placet adapters pin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_input_schema: Option<Value>,
     /// The JSON Schema of its structured output, where it declares one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
@@ -266,6 +276,9 @@ pub struct CapabilityFile {
     /// The digest of the live definition that was reviewed (TM-14); absent: not reviewed, so never callable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Digest>,
+    /// Whether the server runs it as an MCP task only. Placet makes no such calls, so it is never callable.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub task_only: bool,
     /// What the server says about itself: shown to operators, never trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_hints: Option<Value>,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     argument_schema::ArgumentSchema,
@@ -19,11 +19,14 @@ use crate::{
 };
 
 pub mod credential;
+mod definition;
 pub mod file;
 mod network;
 pub mod not_executed;
 pub mod process;
 pub mod repeating;
+
+pub use definition::LiveTool;
 
 use credential::CredentialFile;
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
@@ -69,13 +72,15 @@ pub struct Contract {
 pub struct Capability {
     /// Its id.
     pub id: CapabilityId,
+    /// The tool's name at its server.
+    pub tool: String,
     /// What it does, as a planner reads it.
     pub description: String,
     /// The JSON Schema of its arguments as written.
     pub input_schema: Value,
     /// The JSON Schema of its structured output.
     pub output_schema: Option<Value>,
-    /// The compiled argument schema, or why the capability is quarantined.
+    /// What arguments have to pass: the compiled schema, and the server's own where that is another. Or why the capability is quarantined.
     pub arguments: Result<ArgumentSchema, String>,
     /// The strongest mode it can have.
     pub mode_highest: ApprovalMode,
@@ -178,6 +183,7 @@ impl Contract {
                     .map(|checked| (name, checked))
             })
             .collect::<Result<_, _>>()?;
+        definition::check_tools(&file.adapter, &capabilities)?;
         repeating::check(&file.adapter, &file.transport, &capabilities)?;
         Ok(Self {
             adapter: file.adapter,
@@ -267,16 +273,17 @@ impl Capability {
             ));
         }
         let Repeating { dedup, token, probe } =
-            Repeating::of(file.effect, file.dedup).map_err(|problem| rule(&problem))?;
-        let not_executed =
-            NotExecuted::of(file.effect, file.not_executed).map_err(|problem| rule(&problem))?;
+            Repeating::of(file.effect, file.dedup.clone()).map_err(|problem| rule(&problem))?;
+        let not_executed = NotExecuted::of(file.effect, file.not_executed.clone())
+            .map_err(|problem| rule(&problem))?;
+        let arguments = definition::arguments(&file, &token);
         let mut also = file.also;
         also.remove(&file.mode);
         Ok(Self {
+            tool: file.tool.unwrap_or_else(|| name.to_string()),
             id,
             description: file.description,
-            arguments: ArgumentSchema::compile(&file.input_schema)
-                .map_err(|error| error.to_string()),
+            arguments,
             input_schema: file.input_schema,
             output_schema: file.output_schema,
             mode_highest: file.mode,
@@ -345,37 +352,4 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
         return rule(&format!("transport.process.{key}"), problem);
     }
     network::check(file).or_else(|(place, problem)| rule(&place, problem))
-}
-
-/// The definition of a tool as the live endpoint states it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LiveTool {
-    /// Its name.
-    pub name: String,
-    /// Its title.
-    pub title: Option<String>,
-    /// Its description.
-    pub description: String,
-    /// The JSON Schema of its arguments.
-    pub input_schema: Value,
-    /// The JSON Schema of its structured output.
-    pub output_schema: Option<Value>,
-    /// Its annotations: hints, never trusted.
-    pub annotations: Option<Value>,
-}
-
-impl LiveTool {
-    /// The digest a pin holds: over everything of the definition that a planner or a person may have relied on.
-    #[must_use]
-    pub fn digest(&self, adapter: &AdapterName) -> Digest {
-        canonical_digest(&json!({
-            "adapter": adapter,
-            "name": self.name,
-            "title": self.title,
-            "description": self.description,
-            "inputSchema": self.input_schema,
-            "outputSchema": self.output_schema,
-            "annotations": self.annotations,
-        }))
-    }
 }

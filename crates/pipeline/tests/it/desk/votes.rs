@@ -235,7 +235,7 @@ async fn a_tool_that_drifts_voids_what_waits_for_it_before_anybody_agrees() {
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
     let void = world.stands(&other, "void").await;
     let reason = void.void_reason.unwrap();
-    assert!(reason.starts_with("the tool is no longer what"), "{reason}");
+    assert!(reason.starts_with("the tool changed upstream"), "{reason}");
     assert!(world.witness.effects("erase").is_empty());
 }
 

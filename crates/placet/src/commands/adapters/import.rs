@@ -31,6 +31,8 @@ use placet_types::{
 
 use super::{
     live::{self, Live},
+    names::Names,
+    search_path::pass_on,
     servers::{self, Source},
 };
 use crate::{
@@ -41,9 +43,6 @@ use crate::{
     world::{self, secrets_of},
 };
 
-/// Where the programs of a system are.
-const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
-
 /// The rate that a contract over a network begins with.
 const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 
@@ -51,9 +50,9 @@ const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers"]))]
 pub(crate) struct Args {
-    /// The adapter's name; of an mcpServers file, the one server to take.
-    #[arg(long)]
-    name: Option<AdapterName>,
+    /// What it is called.
+    #[command(flatten)]
+    names: Names,
     /// A server to start as a child process: its command follows `--`.
     #[arg(long, requires = "command")]
     stdio: bool,
@@ -112,6 +111,8 @@ pub(crate) struct ImportOptions {
     pub(crate) mode: ApprovalMode,
     /// Whether what is imported counts as reviewed.
     pub(crate) pins: bool,
+    /// Names for tools whose own is not the capability's.
+    pub(crate) names: BTreeMap<String, CapabilityName>,
 }
 
 /// A contract and what the operator has to know about it.
@@ -135,6 +136,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         tenants: TenantsFile::Only([world::tenant(&config, args.tenant.as_ref())?].into()),
         mode: args.mode_default,
         pins: !args.no_pins,
+        names: args.names.tools()?,
     };
     let folder = args.out.clone().unwrap_or_else(|| {
         let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
@@ -228,10 +230,16 @@ fn check_secrets(source: &Source, config: &Config) -> Result<(), Failure> {
 
 fn told(file: &ContractFile, live: &Live) {
     let rows = live.tools.iter().map(|tool| {
-        let taken = file.capabilities.keys().any(|name| name.as_str() == tool.name);
+        let taken = file.capabilities.iter().find(|(name, one)| one.tool_of(name) == tool.name);
+        let state = match taken {
+            None => "left out".to_owned(),
+            Some((_, one)) if one.task_only => "imported, not callable".to_owned(),
+            Some((name, one)) if one.tool.is_some() => format!("imported as {name}"),
+            Some(_) => "imported".to_owned(),
+        };
         [
             tool.name.clone(),
-            if taken { "imported" } else { "left out" }.to_owned(),
+            state,
             tool.annotations.as_ref().map(ToString::to_string).unwrap_or_default(),
         ]
     });
@@ -261,10 +269,24 @@ pub(crate) fn contract_of(
                 }
                 notes
                     .extend(remarks.into_iter().map(|remark| format!("`{}`: {remark}", tool.name)));
+                if capabilities.contains_key(&name) {
+                    notes.push(format!(
+                        "`{}` is left out: another tool is named `{name}`",
+                        tool.name
+                    ));
+                    continue;
+                }
                 capabilities.insert(name, file);
             }
-            Err(why) => notes.push(format!("`{}` is left out: {why}", tool.name)),
+            Err(why) => notes.push(format!(
+                "`{0}` is left out: {why}; `--name {0}=NAME` gives it another name",
+                tool.name
+            )),
         }
+    }
+    let is_there = |name: &String| live.tools.iter().any(|tool| tool.name == *name);
+    for name in options.names.keys().filter(|name| !is_there(name)) {
+        notes.push(format!("`--name {name}=…`: `{}` has no such tool", source.name));
     }
     let (transport, limits) = over_network(source, options, &mut notes);
     let file = ContractFile {
@@ -312,7 +334,10 @@ pub(crate) fn capability(
     tool: &LiveTool,
     options: &ImportOptions,
 ) -> Result<(CapabilityName, CapabilityFile, Vec<String>), String> {
-    let name = CapabilityName::new(tool.name.as_str()).map_err(|error| error.to_string())?;
+    let name = match options.names.get(&tool.name) {
+        Some(name) => name.clone(),
+        None => CapabilityName::new(tool.name.as_str()).map_err(|error| error.to_string())?,
+    };
     CapabilityId::new(adapter.clone(), name.clone()).map_err(|error| error.to_string())?;
     let mut remarks = Vec::new();
     let mut enabled = true;
@@ -324,10 +349,19 @@ pub(crate) fn capability(
     if let Err(error) = ArgumentSchema::compile(&tool.input_schema) {
         remarks.push(format!("quarantined, its schema cannot be enforced: {error}"));
     }
+    if tool.task_only {
+        remarks.push(
+            "not callable: its server runs it as an MCP task only, which is not supported"
+                .to_owned(),
+        );
+    }
     let effect = if options.mode == ApprovalMode::ReadOnly { Effect::None } else { Effect::Write };
     let file = CapabilityFile {
+        tool: (name.as_str() != tool.name).then(|| tool.name.clone()),
+        title: tool.title.as_deref().map(clean),
         description,
         input_schema: tool.input_schema.clone(),
+        live_input_schema: None,
         output_schema: tool.output_schema.clone(),
         mode: options.mode,
         also: BTreeSet::new(),
@@ -339,6 +373,7 @@ pub(crate) fn capability(
         result_taint: BTreeSet::new(),
         enabled,
         pin: options.pins.then(|| tool.digest(adapter)),
+        task_only: tool.task_only,
         server_hints: tool.annotations.clone(),
     };
     Ok((name, file, remarks))
@@ -390,11 +425,12 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failure> {
+    let wanted_name = args.names.adapter()?;
     let mut sources = match &args.mcp_servers {
         Some(path) => {
             let all = servers::read(path, environment)?;
             let wanted =
-                |source: &Source| args.name.as_ref().is_none_or(|name| *name == source.name);
+                |source: &Source| wanted_name.as_ref().is_none_or(|name| **name == source.name);
             all.into_iter().filter(wanted).collect()
         }
         None => vec![described(args)?],
@@ -411,8 +447,9 @@ fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failur
 /// The server that the options describe.
 fn described(args: &Args) -> Result<Source, Failure> {
     let name = args
-        .name
-        .clone()
+        .names
+        .adapter()?
+        .cloned()
         .ok_or_else(|| Failure::usage("`--name` says what the adapter is called"))?;
     let transport = match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
@@ -453,32 +490,4 @@ fn variables(args: &Args) -> Result<BTreeMap<String, EnvValue>, Failure> {
         variables.insert(name, EnvValue::Secret { secret });
     }
     Ok(variables)
-}
-
-/// Nothing is inherited, so that a contract has to say where programs start others from: the folder of the command itself, in which `npx`
-/// finds its `node`, and those of the system. What else is on the PATH of this shell is nobody's business.
-pub(super) fn pass_on(transport: &mut TransportFile, environment: &Environment) {
-    if let TransportFile::McpStdio { command, env, .. } = transport {
-        let own = folder_of(command, environment);
-        let system = FOLDERS.into_iter().map(PathBuf::from);
-        let mut folders: Vec<PathBuf> = Vec::new();
-        for folder in own.into_iter().chain(system) {
-            if !folders.contains(&folder) {
-                folders.push(folder);
-            }
-        }
-        let path: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        env.entry("PATH".to_owned()).or_insert(EnvValue::Literal(path.join(":")));
-    }
-}
-
-/// The folder in which a command is.
-fn folder_of(command: &str, environment: &Environment) -> Option<PathBuf> {
-    let command = Path::new(command);
-    if command.is_absolute() {
-        return command.parent().map(Path::to_path_buf);
-    }
-    let path = environment.get("PATH")?;
-    let mut folders = path.split(':').map(PathBuf::from).filter(|folder| folder.is_absolute());
-    folders.find(|folder| folder.join(command).is_file())
 }

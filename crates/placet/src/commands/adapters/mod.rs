@@ -3,10 +3,13 @@
 //! Owns the command tree and the list. Invariant: what a server says about its own tools is shown to the operator and
 //! trusted by nobody: it never lowers a mode, and nothing is callable that was not pinned.
 
+mod changes;
 mod import;
 mod live;
+mod names;
 mod pins;
 mod rehearsal;
+mod search_path;
 mod servers;
 mod verify;
 

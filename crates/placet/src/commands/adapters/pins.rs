@@ -8,16 +8,19 @@ use std::{collections::BTreeMap, fs, io::Write as _, path::Path};
 use clap::Args as ClapArgs;
 use placet_types::{
     contract::{
-        LiveTool,
+        Contract, LiveTool,
         file::{CapabilityFile, ContractFile},
     },
     digest::{Digest, DigestBuilder},
     ids::{AdapterName, CapabilityName},
     mode::ApprovalMode,
+    text,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
+    changes::{self, Change},
     import::{self, ImportOptions},
     live::{self, Live},
 };
@@ -59,14 +62,16 @@ pub(crate) struct PinArgs {
 }
 
 /// How a tool stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Difference {
     /// The tool.
     pub(crate) capability: String,
     /// `same`, `changed`, `not pinned`, `new` or `gone`.
     pub(crate) state: &'static str,
-    /// What of the definition differs from the contract.
-    pub(crate) fields: Vec<&'static str>,
+    /// What of the live definition differs from the one in the contract.
+    pub(crate) changes: Vec<Change>,
+    /// Whether the contract has an `input_schema` of its own, which a pin keeps.
+    pub(crate) narrowed: bool,
     /// The reviewed digest.
     pub(crate) pinned: Option<Digest>,
     /// The live digest.
@@ -101,7 +106,7 @@ pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
     let by_name: BTreeMap<&str, &LiveTool> =
         live.tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
     let contracted = file.capabilities.iter().map(|(name, capability)| {
-        let tool = by_name.get(name.as_str());
+        let tool = by_name.get(capability.tool_of(name)).copied();
         let digest = tool.map(|tool| tool.digest(&file.adapter));
         let state = match (capability.pin, digest) {
             (_, None) => "gone",
@@ -109,23 +114,24 @@ pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
             (Some(pin), Some(live)) if pin == live => "same",
             (Some(_), Some(_)) => "changed",
         };
-        let fields = tool
-            .filter(|_| state == "changed")
-            .map(|tool| fields(capability, tool))
+        let changes = tool
+            .filter(|_| state != "same")
+            .map(|tool| changes::between(Some(&capability.definition(name)), tool))
             .unwrap_or_default();
         Difference {
             capability: name.to_string(),
             state,
-            fields,
+            changes,
+            narrowed: is_narrowed(&file.adapter, name, capability),
             pinned: capability.pin,
             live: digest,
         }
     });
-    let known = |tool: &&LiveTool| !file.capabilities.keys().any(|name| name.as_str() == tool.name);
-    let new = live.tools.iter().filter(known).map(|tool| Difference {
+    let new = live.tools.iter().filter(|tool| known(file, tool).is_none()).map(|tool| Difference {
         capability: tool.name.clone(),
         state: "new",
-        fields: Vec::new(),
+        changes: changes::between(None, tool),
+        narrowed: false,
         pinned: None,
         live: Some(tool.digest(&file.adapter)),
     });
@@ -138,6 +144,20 @@ pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
     }
 }
 
+/// The capability of a live tool.
+fn known<'a>(
+    file: &'a ContractFile,
+    tool: &LiveTool,
+) -> Option<(&'a CapabilityName, &'a CapabilityFile)> {
+    file.capabilities.iter().find(|(name, capability)| capability.tool_of(name) == tool.name)
+}
+
+/// Whether a reviewer has changed what the server declared: the definition in the contract is not the one that its pin is of.
+fn is_narrowed(adapter: &AdapterName, name: &CapabilityName, capability: &CapabilityFile) -> bool {
+    capability.live_input_schema.is_some()
+        || capability.pin.is_some_and(|pin| capability.definition(name).digest(adapter) != pin)
+}
+
 /// The digest of a whole tool list, in the order of names.
 pub(crate) fn list_digest(adapter: &AdapterName, tools: &[LiveTool]) -> Digest {
     let mut sorted: Vec<(&str, Digest)> =
@@ -147,27 +167,6 @@ pub(crate) fn list_digest(adapter: &AdapterName, tools: &[LiveTool]) -> Digest {
         .list("names", sorted.iter().map(|(name, _)| name.as_bytes()))
         .list("digests", sorted.iter().map(|(_, digest)| digest.as_bytes().as_slice()))
         .finish()
-}
-
-/// Which parts of a definition differ. The title is in the digest only.
-fn fields(capability: &CapabilityFile, tool: &LiveTool) -> Vec<&'static str> {
-    let mut fields = Vec::new();
-    if capability.description != tool.description {
-        fields.push("description");
-    }
-    if capability.input_schema != tool.input_schema {
-        fields.push("input_schema");
-    }
-    if capability.output_schema != tool.output_schema {
-        fields.push("output_schema");
-    }
-    if capability.server_hints != tool.annotations {
-        fields.push("annotations");
-    }
-    if fields.is_empty() {
-        fields.push("title");
-    }
-    fields
 }
 
 /// Compares one adapter, or all.
@@ -211,9 +210,34 @@ fn told(comparison: &Comparison) {
         let text =
             |digest: Option<Digest>| digest.map(|digest| digest.to_string()).unwrap_or_default();
         let live = if tool.state == "same" { String::new() } else { text(tool.live) };
-        [tool.capability.clone(), tool.state.to_owned(), tool.fields.join(", "), live]
+        [tool.capability.clone(), tool.state.to_owned(), fields(tool).join(", "), live]
     });
     output::table(["tool", "state", "what changed", "live digest"], rows);
+    comparison.tools.iter().for_each(show);
+}
+
+/// The fields of a definition in which something differs.
+fn fields(tool: &Difference) -> Vec<&str> {
+    let mut fields: Vec<&str> = tool.changes.iter().map(Change::field).collect();
+    fields.dedup();
+    fields
+}
+
+/// Prints what differs, in full.
+fn show(tool: &Difference) {
+    if tool.state == "changed" && tool.changes.is_empty() {
+        output::line(format!(
+            "\n`{}`: the contract has the live definition, but its pin is of another one",
+            text::visible(&tool.capability)
+        ));
+    }
+    if tool.changes.is_empty() {
+        return;
+    }
+    let narrowed =
+        if tool.narrowed { ", whose own `input_schema` stays when it is pinned" } else { "" };
+    output::line(format!("\n`{}` ({}{narrowed}):", text::visible(&tool.capability), tool.state));
+    tool.changes.iter().for_each(Change::show);
 }
 
 /// The contract of that name, or all.
@@ -246,13 +270,30 @@ pub(crate) async fn pin(args: &PinArgs, environment: &Environment) -> Outcome {
             .try_this("`placet init` writes it as a file")
     })?;
     let live = live::ask_contracted(&entry.contract, &config).await?;
-    let file = pinned(&entry.file, &live, args.capability.as_ref(), args.expect)?;
+    let Pinned { file, notes } = pinned(&entry.file, &live, args.capability.as_ref(), args.expect)?;
+    Contract::from_file(file.clone())
+        .attempted("nothing was pinned: the contract would break a rule")?;
+    let comparison = compare(&entry.file, &live);
+    let is_wanted = |tool: &&Difference| {
+        args.capability.as_ref().is_none_or(|name| tool.capability == name.as_str())
+    };
+    comparison.tools.iter().filter(is_wanted).for_each(show);
     replace(path, &file)?;
+    notes.iter().for_each(|note| output::note(format!("note: {note}")));
     output::line(format!(
         "pinned in {}; the running Placet takes it up at its next start",
         path.display()
     ));
     Ok(Exit::Ok)
+}
+
+/// A contract with new pins, and what the operator has to know about it.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    /// The contract.
+    pub(crate) file: ContractFile,
+    /// Notes, one line each.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The contract with one or all definitions taken over from the live adapter.
@@ -264,10 +305,13 @@ pub(crate) fn pinned(
     live: &Live,
     only: Option<&CapabilityName>,
     expect: Digest,
-) -> Result<ContractFile, Failure> {
+) -> Result<Pinned, Failure> {
+    let named = |tool: &LiveTool, name: &CapabilityName| {
+        known(file, tool).map_or(tool.name.as_str(), |(known, _)| known.as_str()) == name.as_str()
+    };
     let found = match only {
         Some(name) => {
-            let tool = live.tools.iter().find(|tool| tool.name == name.as_str());
+            let tool = live.tools.iter().find(|tool| named(tool, name));
             tool.ok_or_else(|| Failure::new(format!("the live adapter has no tool `{name}`")))?
                 .digest(&file.adapter)
         }
@@ -278,47 +322,85 @@ pub(crate) fn pinned(
             .because(format!("the live digest is {found}"))
             .try_this("look again with `placet adapters diff`"));
     }
-    let mut file = file.clone();
-    for tool in live.tools.iter().filter(|tool| only.is_none_or(|name| tool.name == name.as_str()))
-    {
-        take_over(&mut file, tool)?;
+    let mut pinned = Pinned { file: file.clone(), notes: Vec::new() };
+    for tool in live.tools.iter().filter(|tool| only.is_none_or(|name| named(tool, name))) {
+        if let Err(why) = take_over(&mut pinned, tool) {
+            if only.is_some() {
+                return Err(Failure::new(format!("`{}` cannot be pinned", tool.name)).because(why));
+            }
+            pinned.notes.push(format!("`{}` is left out: {why}", tool.name));
+        }
     }
     if only.is_none() {
+        let file = &mut pinned.file;
         file.protocol_version.clone_from(&live.protocol_version);
         for (name, capability) in &mut file.capabilities {
-            if !live.tools.iter().any(|tool| tool.name == name.as_str()) {
+            if !live.tools.iter().any(|tool| tool.name == capability.tool_of(name)) {
                 capability.pin = None;
             }
         }
     }
-    Ok(file)
+    Ok(pinned)
 }
 
-/// Takes the live definition; what the operator decided about the tool stays. A new tool starts as strong as any.
-fn take_over(file: &mut ContractFile, tool: &LiveTool) -> Result<(), Failure> {
-    let options = ImportOptions {
+/// Takes the live definition; what the operator decided about the tool stays, a schema that was changed in review too. A new tool starts as
+/// strong as any.
+fn take_over(pinned: &mut Pinned, tool: &LiveTool) -> Result<(), String> {
+    let file = &mut pinned.file;
+    let old = known(file, tool).map(|(name, known)| (name.clone(), known.clone()));
+    let mut options = ImportOptions {
         environment: file.environment.clone(),
         tenants: file.tenants.clone(),
         mode: ApprovalMode::Destructive,
         pins: true,
+        names: BTreeMap::new(),
     };
-    let (name, fresh, remarks) = import::capability(&file.adapter, tool, &options)
-        .map_err(|why| Failure::new(format!("`{}` cannot be pinned", tool.name)).because(why))?;
-    remarks.iter().for_each(|remark| output::note(format!("note: `{name}`: {remark}")));
-    let merged = match file.capabilities.get(&name) {
+    if let Some((name, _)) = &old {
+        options.names.insert(tool.name.clone(), name.clone());
+    }
+    let (name, fresh, remarks) = import::capability(&file.adapter, tool, &options)?;
+    pinned.notes.extend(remarks.iter().map(|remark| format!("`{name}`: {remark}")));
+    let merged = match old {
+        None if file.capabilities.contains_key(&name) => {
+            return Err(format!("the capability `{name}` is another tool"));
+        }
         None => fresh,
-        Some(known) => CapabilityFile {
-            description: fresh.description,
-            input_schema: fresh.input_schema,
-            output_schema: fresh.output_schema,
-            server_hints: fresh.server_hints,
-            pin: fresh.pin,
-            enabled: known.enabled && fresh.enabled,
-            ..known.clone()
-        },
+        Some((_, known)) => {
+            let (input_schema, live_input_schema) = schemas(&file.adapter, (&name, &known), &fresh);
+            if live_input_schema.is_some() {
+                pinned.notes.push(format!(
+                    "`{name}`: its `input_schema` is yours and stays; arguments have to pass the server's too, now `live_input_schema`"
+                ));
+            }
+            CapabilityFile {
+                title: fresh.title,
+                description: fresh.description,
+                input_schema,
+                live_input_schema,
+                output_schema: fresh.output_schema,
+                server_hints: fresh.server_hints,
+                pin: fresh.pin,
+                task_only: fresh.task_only,
+                enabled: known.enabled && fresh.enabled,
+                ..known
+            }
+        }
     };
     file.capabilities.insert(name, merged);
     Ok(())
+}
+
+/// The reviewed schema and, where it is not the server's, the server's.
+fn schemas(
+    adapter: &AdapterName,
+    (name, known): (&CapabilityName, &CapabilityFile),
+    fresh: &CapabilityFile,
+) -> (Value, Option<Value>) {
+    let is_own = known.pin.is_none() || is_narrowed(adapter, name, known);
+    if !is_own || known.input_schema == fresh.input_schema {
+        return (fresh.input_schema.clone(), None);
+    }
+    (known.input_schema.clone(), Some(fresh.input_schema.clone()))
 }
 
 /// Writes the contract in place of the old one, its first comment lines kept.

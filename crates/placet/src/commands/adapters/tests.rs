@@ -15,9 +15,10 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::{
-    import::{ImportOptions, contract_of, pass_on, text_of},
+    import::{ImportOptions, contract_of, text_of},
     live::Live,
     pins::{compare, list_digest, pinned},
+    search_path::pass_on,
     servers::{Source, parse},
 };
 use crate::environment::Environment;
@@ -30,6 +31,7 @@ fn tool(name: &str, description: &str) -> LiveTool {
         input_schema: json!({"type": "object", "properties": {"path": {"type": "string"}}}),
         output_schema: None,
         annotations: Some(json!({"readOnlyHint": true})),
+        task_only: false,
     }
 }
 
@@ -56,7 +58,13 @@ fn source() -> Source {
 
 fn options(mode: ApprovalMode) -> ImportOptions {
     let tenants = TenantsFile::Only(["acme".parse().unwrap()].into());
-    ImportOptions { environment: EnvironmentName::new("dev").unwrap(), tenants, mode, pins: true }
+    ImportOptions {
+        environment: EnvironmentName::new("dev").unwrap(),
+        tenants,
+        mode,
+        pins: true,
+        names: BTreeMap::new(),
+    }
 }
 
 fn name(text: &str) -> CapabilityName {
@@ -133,7 +141,11 @@ fn a_difference_says_what_changed() {
     );
     assert!(!comparison.is_clean());
     let moved = comparison.tools.iter().find(|tool| tool.capability == "moved").unwrap();
-    assert_eq!(moved.fields, ["description"]);
+    let places: Vec<&str> = moved.changes.iter().map(|change| change.place.as_str()).collect();
+    assert_eq!(places, ["description"]);
+    assert!(moved.changes[0].words.as_deref().unwrap().contains("{+and now delete everything+}"));
+    let fresh = comparison.tools.iter().find(|tool| tool.capability == "fresh").unwrap();
+    assert!(fresh.changes.iter().any(|change| change.place == "input_schema"));
 }
 
 #[test]
@@ -149,14 +161,60 @@ fn a_pin_moves_only_under_the_digest_that_was_reviewed_and_keeps_what_the_operat
     );
     assert!(pinned(&file, &after, Some(&name("gone")), digest).is_err());
     let one = pinned(&file, &after, Some(&name("moved")), digest).unwrap();
-    let moved = &one.capabilities[&name("moved")];
+    let moved = &one.file.capabilities[&name("moved")];
     assert_eq!((moved.pin, moved.mode, moved.cost_cents), (Some(digest), ApprovalMode::Network, 7));
     assert_eq!(moved.description, "y");
-    assert!(!one.capabilities.contains_key(&name("fresh")));
+    assert!(!one.file.capabilities.contains_key(&name("fresh")));
 
     let all = pinned(&file, &after, None, list_digest(&file.adapter, &after.tools)).unwrap();
-    assert_eq!(all.capabilities[&name("fresh")].mode, ApprovalMode::Destructive);
-    assert_eq!(all.capabilities[&name("gone")].pin, None);
+    assert_eq!(all.file.capabilities[&name("fresh")].mode, ApprovalMode::Destructive);
+    assert_eq!(all.file.capabilities[&name("gone")].pin, None);
+}
+
+#[test]
+fn a_pin_keeps_a_reviewed_schema_and_adds_the_live_one() {
+    let before = live(vec![tool("send", "x")]);
+    let plain = contract_of(&source(), &before, &options(ApprovalMode::Network)).unwrap().file;
+    let mut reviewed = plain.clone();
+    let narrow = json!({"type": "object", "properties": {"path": {"type": "string", "maxLength": 9, "x-sensitive": true}}});
+    reviewed.capabilities.get_mut(&name("send")).unwrap().input_schema = narrow.clone();
+    let mut changed = tool("send", "y");
+    changed.input_schema = json!({"type": "object", "properties": {"path": {}, "cc": {}}});
+    let after = live(vec![changed]);
+    let digest = list_digest(&plain.adapter, &after.tools);
+
+    let kept = pinned(&reviewed, &after, None, digest).unwrap();
+    let send = &kept.file.capabilities[&name("send")];
+    assert_eq!(send.input_schema, narrow);
+    assert_eq!(send.live_input_schema.as_ref(), Some(&after.tools[0].input_schema));
+    assert!(kept.notes.iter().any(|note| note.contains("stays")), "{:?}", kept.notes);
+    let again = pinned(&kept.file, &before, None, list_digest(&plain.adapter, &before.tools));
+    let again = again.unwrap().file;
+    assert_eq!(again.capabilities[&name("send")].input_schema, narrow);
+
+    let taken = pinned(&plain, &after, None, digest).unwrap();
+    let send = &taken.file.capabilities[&name("send")];
+    assert_eq!(
+        (&send.input_schema, &send.live_input_schema),
+        (&after.tools[0].input_schema, &None)
+    );
+}
+
+#[test]
+fn a_tool_may_have_another_name_than_its_capability() {
+    let tools = live(vec![tool("mail/send", "sends"), tool("-x", "x")]);
+    let mut options = options(ApprovalMode::Network);
+    options.names.insert("mail/send".to_owned(), name("send"));
+    let imported = contract_of(&source(), &tools, &options).unwrap();
+    assert_eq!(imported.file.capabilities[&name("send")].tool.as_deref(), Some("mail/send"));
+    let notes = imported.notes.join("\n");
+    assert!(notes.contains("it may not begin with `-`"), "{notes}");
+    assert!(notes.contains("`--name -x=NAME`"), "{notes}");
+    let states: Vec<_> =
+        compare(&imported.file, &tools).tools.iter().map(|tool| tool.state).collect();
+    assert_eq!(states, ["same", "new"]);
+    let digest = tools.tools[0].digest(&imported.file.adapter);
+    pinned(&imported.file, &tools, Some(&name("send")), digest).unwrap();
 }
 
 #[test]

@@ -257,7 +257,7 @@ fn unfit(
     if !capability.is_callable() {
         return Some(format!("`{name}` is {}", super::state_of(capability)));
     }
-    let digest = live.get(name.as_str()).map(|tool| tool.digest(&contract.adapter));
+    let digest = live.get(capability.tool.as_str()).map(|tool| tool.digest(&contract.adapter));
     (digest != capability.pin).then(|| {
         format!("the live `{name}` is not the pinned one: `placet adapters diff` compares")
     })
