@@ -3,7 +3,12 @@
 //! Owns the tour of `docs/src/worked-example.md`: its files are those beside the page, and every line of its tour is typed here as it
 //! stands there. Invariant: a line of the page that nobody types fails the test.
 
-use std::{cell::RefCell, collections::BTreeSet, env, fs, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -32,31 +37,21 @@ struct Tour {
 
 impl Tour {
     async fn begin() -> Self {
-        let setup = Setup::new()
-            .with("directory", json!("directory.yaml"))
-            .with("contracts", json!("contracts"))
-            .with("policies", json!("policies"));
-        let put = |to: &str, text: String| {
-            let path = setup.path(to);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        for file in ["directory.yaml", "bank.mjs"] {
-            put(file, workspace::read(&format!("{FILES}/{file}")));
+        let mut setup = Setup::new();
+        laid_out(&setup);
+        let config = workspace::read(&format!("{FILES}/placet.yaml"));
+        let config: BTreeMap<String, String> = serde_saphyr::from_str(&config).unwrap();
+        for (key, folder) in config {
+            setup = setup.with(&key, json!(format!("credit/{folder}")));
         }
-        let here = setup.path("").to_str().unwrap().trim_end_matches('/').to_owned();
-        let contract = workspace::read(&format!("{FILES}/contracts/dev/finance.yaml"));
-        let contract =
-            contract.replace("/srv/placet", &here).replace("/usr/bin/node", &npm::node());
-        put("contracts/dev/finance.yaml", contract);
-        for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
-            let path = file.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "cedar") {
-                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-                put(&format!("policies/{name}"), fs::read_to_string(&path).unwrap());
-            }
-        }
-        put("policies/60-credit.cedar", workspace::read("policies/examples/credit.cedar"));
+        let contract = setup.path("credit/contracts/dev/finance.yaml");
+        let text = fs::read_to_string(&contract).unwrap();
+        assert!(text.contains("command: node\n"), "{text}");
+        let text = text.replace("command: node\n", &format!("command: {}\n", npm::node()));
+        fs::write(contract, text).unwrap();
+        fs::create_dir(setup.path("credit/data")).unwrap();
+        let checked = setup.configured(&["doctor"]).await;
+        assert!(checked.out.contains("`finance` starts and lists its tools"), "{checked:?}");
         let placet = setup.start().await;
         let token = token(&setup, "agent", "credit-bot", "acme").await;
         let bot = placet.client(Some(token));
@@ -99,7 +94,7 @@ impl Tour {
     }
 
     fn booked(&self) -> Vec<Value> {
-        let lines = fs::read_to_string(self.setup.path("booked")).unwrap_or_default();
+        let lines = fs::read_to_string(self.setup.path("credit/booked")).unwrap_or_default();
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
@@ -116,6 +111,21 @@ impl Tour {
         let left: Vec<&String> = lines.difference(&typed).collect();
         assert!(left.is_empty(), "nobody types these: {left:#?}\ntyped: {typed:#?}");
     }
+}
+
+/// Types the commands of the page that lay out its folder, as in the root of the repository.
+#[expect(clippy::disallowed_methods, reason = "the page's commands are for a shell")]
+fn laid_out(setup: &Setup) {
+    for folder in ["docs", "policies"] {
+        std::os::unix::fs::symlink(workspace::root().join(folder), setup.path(folder)).unwrap();
+    }
+    let page = workspace::read(PAGE);
+    let block = page.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let (commands, rest) = block.split_once("cd credit\n").expect("the page enters its folder");
+    assert_eq!(rest, "placet serve\n");
+    let mut shell = std::process::Command::new("sh");
+    let done = shell.args(["-e", "-c", commands]).current_dir(setup.path("")).status().unwrap();
+    assert!(done.success(), "{commands}");
 }
 
 /// Names and digests differ from tour to tour.

@@ -189,6 +189,72 @@ async fn a_tool_that_needs_tasks_is_imported_and_not_callable() {
 }
 
 #[tokio::test]
+async fn an_argument_without_a_cedar_type_does_not_hide_the_others() {
+    let schema = json!({ "type": "object", "required": ["path"], "properties": {
+        "path": { "type": "string" }, "head": { "type": "number" }, "size": { "type": "number", "x-cedar": "decimal" } } });
+    let mail = Mail::new(&json!([{ "name": "read", "inputSchema": schema }]));
+    let told = mail.import(&[]).await;
+    assert!(
+        told.contains("`read`: policies do not see all of its arguments: /head: `number`"),
+        "{told}"
+    );
+    mail.review("read", &json!({ "mode": "local_write" }));
+    let rule = r#"@id("no-keys") @approval("never") forbid (principal, action == Placet::Action::"mail/read", resource is Placet::Tool)
+        when { context.input.path like "*.key" || (context.input has size && context.input.size.greaterThan(decimal("1.5"))) };"#;
+    fs::create_dir(mail.setup.path("policies")).unwrap();
+    for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "cedar") {
+            fs::copy(&path, mail.setup.path("policies").join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    fs::write(mail.setup.path("policies/60-keys.cedar"), rule).unwrap();
+    let Mail { setup, tools, record } = mail;
+    let mail = Mail { setup: setup.with("policies", json!("policies")), tools, record };
+    let checked = mail.setup.configured(&["policy", "check"]).await;
+    assert!(
+        checked.ok().contains("policies do not see all arguments of `mail/read`: /head: `number`"),
+        "{checked:?}"
+    );
+    let doctor = mail.setup.configured(&["doctor"]).await;
+    assert!(doctor.out.contains("policies do not see all arguments of `mail__read`"), "{doctor:?}");
+    assert!(doctor.out.contains("`mail` starts and lists its tools"), "{doctor:?}");
+
+    let placet = mail.setup.start().await;
+    let agent = mail.setup.agent(&placet).await;
+    let read = |step: &str, args: Value| plan("mail__read", step, args);
+    agent
+        .call(&read("s1", json!({ "path": "a.key", "head": 1.5 })))
+        .await
+        .refused(403, "POLICY_DENIED");
+    agent
+        .call(&read("s2", json!({ "path": "a", "size": 1.75 })))
+        .await
+        .refused(403, "POLICY_DENIED");
+    agent
+        .call(&read("s3", json!({ "path": "a", "size": 0.123_456 })))
+        .await
+        .refused(400, "VALIDATION_ERROR");
+    agent.call(&read("s4", json!({ "path": "a", "head": 2, "size": 1.5 }))).await.succeeded();
+}
+
+#[tokio::test]
+async fn doctor_names_programs_and_scripts_that_are_missing() {
+    for (command, args, says) in [
+        ("/nowhere/node", json!(["server.js"]), "the command `/nowhere/node` is no file"),
+        (npm::node().as_str(), json!(["server.js"]), "there is no file `server.js` in"),
+        (npm::node().as_str(), json!([script()]), "missing API key FOO"),
+    ] {
+        let mut contract = npm::stub_contract("mail", &[]);
+        contract["transport"]["command"] = json!(command);
+        contract["transport"]["args"] = args;
+        let setup = Setup::new().contract("mail", &contract);
+        let ran = setup.configured(&["doctor"]).await;
+        assert!(ran.ok().contains(says), "{ran:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_server_prints_before_it_fails_is_shown() {
     let mail = Mail::new(&json!([]));
     let (node, script) = (npm::node(), script());

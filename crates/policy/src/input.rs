@@ -1,8 +1,10 @@
 //! A tool's arguments in Cedar's types: JSON Schema to a record type, arguments to a record.
 //!
-//! Owns what can be typed. A schema with anything in it that Cedar cannot express loses its typed input as a whole
-//!, with a list of what was lost: half a type would let a policy look complete and not be. Arguments
-//! that a schema leaves open beside its properties are not put to policy; they are listed too.
+//! Owns what can be typed. What Cedar cannot express is left out and listed: an array with anything of that kind in its items as a whole, of
+//! an object the property. Arguments that a schema leaves open beside its properties are not put to policy; they are listed too.
+//!
+//! A `number` is left out unless the contract maps it with `x-cedar: long` or `x-cedar: decimal`, which arguments are checked against before
+//! any policy sees them.
 //!
 //! A text with an `enum` stays a `String`, and a text with a `format` too: the values were checked against the schema
 //! before any policy sees them, formats are not asserted by JSON Schema, and an entity per value would make every
@@ -11,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use cedar_policy::RestrictedExpression;
+use placet_types::argument_schema::NUMBER_KEYWORD;
 use serde_json::{Map, Value};
 
 const DEPTH_MAX: usize = 16;
@@ -37,8 +40,10 @@ pub(crate) struct Field {
 /// What became of a tool's argument schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TypedInput {
-    /// The record type, or what stood against it.
-    pub(crate) of: Result<InputType, Vec<String>>,
+    /// The record type, unless nothing of the schema has one.
+    pub(crate) of: Option<InputType>,
+    /// What was left out, and why.
+    pub(crate) lost: Vec<String>,
     /// Places that admit arguments which policies cannot see.
     pub(crate) open: Vec<String>,
 }
@@ -47,13 +52,12 @@ pub(crate) struct TypedInput {
 pub(crate) fn of_schema(schema: &Value) -> TypedInput {
     let mut mapper = Mapper { root: schema, lost: Vec::new(), open: Vec::new(), properties: 0 };
     let of = mapper.map(schema, &mut Vec::new(), 0).map(|(of, _)| of);
-    let lost = mapper.lost;
-    let of = match of {
-        Some(of @ InputType::Record(_)) if lost.is_empty() => Ok(of),
-        Some(_) if lost.is_empty() => Err(vec!["/: the arguments are not an object".to_owned()]),
-        _ => Err(lost),
-    };
-    TypedInput { of, open: mapper.open }
+    let mut lost = mapper.lost;
+    let is_record = matches!(of, Some(InputType::Record(_)));
+    if of.is_some() && !is_record {
+        lost.push("/: the arguments are not an object".to_owned());
+    }
+    TypedInput { of: of.filter(|_| is_record), lost, open: mapper.open }
 }
 
 struct Mapper<'a> {
@@ -118,11 +122,15 @@ impl<'a> Mapper<'a> {
             "string" => Some(InputType::Text),
             "integer" => Some(InputType::Long),
             "boolean" => Some(InputType::Flag),
-            "number" if fits_decimal(object) => Some(InputType::Decimal),
-            "number" => self.lose(
-                path,
-                "`number` without a `multipleOf` of at most 4 decimal places and bounds",
-            ),
+            "number" => match object.get(NUMBER_KEYWORD).and_then(Value::as_str) {
+                Some("long") => Some(InputType::Long),
+                Some("decimal") => Some(InputType::Decimal),
+                _ if fits_decimal(object) => Some(InputType::Decimal),
+                _ => self.lose(
+                    path,
+                    "`number`, unless the contract maps it with `x-cedar: long` or `x-cedar: decimal`",
+                ),
+            },
             "array" => self.map_array(object, path, depth),
             "object" => self.map_object(object, path, depth),
             other => {
@@ -145,8 +153,11 @@ impl<'a> Mapper<'a> {
             return self.lose(path, "an array without a type for its items");
         };
         path.push("items".to_owned());
+        let before = self.lost.len();
         let item = self.map(items, path, depth.saturating_add(1));
         let of = match item {
+            // A set of what is left of the items would have fewer members than the array.
+            Some(_) if self.lost.len() > before => None,
             Some((of, false)) => Some(InputType::Set(Box::new(of))),
             Some((_, true)) => self.lose(path, "items that may be `null`"),
             None => None,
@@ -177,14 +188,14 @@ impl<'a> Mapper<'a> {
             object.get(**key).is_some_and(|branch| **key == "patternProperties" || declares(branch))
         };
         if let Some(key) = BRANCHES.iter().find(hidden) {
-            let message = format!("`{key}` declares properties");
-            return self.lose(path, &message);
+            let message = format!("what `{key}` declares");
+            let _lost: Option<InputType> = self.lose(path, &message);
         }
         let properties = object.get("properties").and_then(Value::as_object);
         let additional = object.get("additionalProperties");
         let closed = additional == Some(&Value::Bool(false));
         if additional.is_some_and(Value::is_object) {
-            return self.lose(path, "`additionalProperties` with a schema");
+            let _lost: Option<InputType> = self.lose(path, "what `additionalProperties` admits");
         }
         let Some(properties) =
             properties.filter(|properties| depth == 0 || closed || !properties.is_empty())

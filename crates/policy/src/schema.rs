@@ -32,17 +32,26 @@ pub(crate) fn parents(capability: &Capability) -> Vec<String> {
 /// The input type of a tool, if it has one that also stands in a schema.
 pub(crate) fn typed_input(capability: &Capability) -> TypedInput {
     let mut typed = input::of_schema(&capability.input_schema);
-    if let Ok(of) = &typed.of {
-        let alone = format!(
-            "namespace Probe {{ entity E; action a appliesTo {{ principal: [E], resource: [E], context: {{ input: {} }} }}; }}",
-            type_text(of)
-        );
-        if let Err(error) = SchemaFragment::from_cedarschema_str(&alone) {
-            typed.of =
-                Err(vec![format!("/: a property's name has no place in a Cedar schema: {error}")]);
-        }
+    let Some(InputType::Record(fields)) = &mut typed.of else { return typed };
+    if stands_in_schema(&InputType::Record(fields.clone())).is_err() {
+        fields.retain(|name, field| {
+            let alone = InputType::Record([(name.clone(), field.clone())].into());
+            let stands = stands_in_schema(&alone);
+            if let Err(error) = &stands {
+                typed.lost.push(format!("/{name}: a name has no place in a Cedar schema: {error}"));
+            }
+            stands.is_ok()
+        });
     }
     typed
+}
+
+fn stands_in_schema(of: &InputType) -> Result<(), String> {
+    let alone = format!(
+        "namespace Probe {{ entity E; action a appliesTo {{ principal: [E], resource: [E], context: {{ input: {} }} }}; }}",
+        type_text(of)
+    );
+    SchemaFragment::from_cedarschema_str(&alone).map(drop).map_err(|error| error.to_string())
 }
 
 /// The schema over these tools, in this environment.

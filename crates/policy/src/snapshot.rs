@@ -27,11 +27,11 @@ use crate::{
     decide::{self, impersonation},
     entities::ToolEntities,
     facts::Facts,
-    input::InputType,
+    input::{InputType, TypedInput},
     manage::Management,
     review::{Review, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal},
     route::WrittenGroup,
-    surface,
+    schema, surface,
     verdict::{PolicyEffect, Verdict},
     vocabulary::Vocabulary,
 };
@@ -97,15 +97,30 @@ pub struct PolicySummary {
     pub line: Option<u32>,
 }
 
-/// A tool that policies see without, or with less than, its typed input.
+/// A tool of whose arguments policies do not see all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UntypedTool {
     /// The tool.
     pub capability: CapabilityId,
-    /// What of its schema has no Cedar type; if there is any, policies see no input at all.
+    /// What of its schema has no Cedar type and is left out of the input: where, and why.
     pub lost: Vec<String>,
     /// Places that admit arguments beside the declared ones, which policies do not see.
     pub open: Vec<String>,
+}
+
+impl UntypedTool {
+    /// What policies do not see of a tool's arguments; nothing if they see all.
+    #[must_use]
+    pub fn unseen(capability: &Capability) -> Option<Self> {
+        Self::of(capability).1
+    }
+
+    /// The input that policies see, and what they do not.
+    pub(crate) fn of(capability: &Capability) -> (Option<InputType>, Option<Self>) {
+        let TypedInput { of, lost, open } = schema::typed_input(capability);
+        let is_whole = lost.is_empty() && open.is_empty();
+        (of, (!is_whole).then(|| Self { capability: capability.id.clone(), lost, open }))
+    }
 }
 
 impl Snapshot {

@@ -11,6 +11,7 @@ mod cost;
 mod defaults;
 mod edges;
 mod index;
+mod numbers;
 mod phrases;
 mod problem;
 mod redaction;
@@ -27,6 +28,7 @@ use serde_json::Value;
 
 use self::cost::Cost;
 use self::index::SchemaIndex;
+pub use self::numbers::NUMBER_KEYWORD;
 pub use self::problem::ArgumentProblem;
 use crate::digest::Digest;
 use crate::json::{self, JsonError, JsonLimits, canonical_digest, clip, place};
@@ -220,6 +222,7 @@ impl Compiled {
             // The index has refused every reference that leaves the schema; this is the second lock.
             .offline()
             .should_validate_formats(true)
+            .with_keyword(NUMBER_KEYWORD, numbers::keyword)
             .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
             .build(&source)
             .map_err(|error| build_error(&error))?;

@@ -1,9 +1,10 @@
 //! `placet doctor`: looks at everything a start needs, leaves nothing behind, and says for each thing what to do.
 //!
-//! Owns the list of checks; those of the data folder are in [`folder`]. Each is independent: one that fails does not hide the others.
+//! Owns the list of checks; those of the data folder are in [`folder`], those of MCP servers in [`servers`]. Each is independent: one that fails does not hide the others.
 
 mod folder;
 mod running;
+mod servers;
 
 use std::{
     io,
@@ -97,6 +98,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             checks.extend(folder::checks(&config));
             checks.push(ledger(&config).await);
             checks.extend(contracts(&config));
+            if let Ok(entries) = world::contracts(&config) {
+                checks.extend(servers::checks(&entries, &config).await);
+            }
             checks.extend(policies_and_issuers(&config).await);
             let (found, kept) = secrets(&config).await;
             checks.push(found);

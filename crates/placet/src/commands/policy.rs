@@ -203,7 +203,10 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
 fn unseen_told(tools: &[UntypedTool]) {
     for tool in tools.iter().filter(|tool| !tool.lost.is_empty()) {
         let lost = tool.lost.join("; ");
-        output::line(format!("note: policies see no arguments of `{}`: {lost}", tool.capability));
+        output::line(format!(
+            "note: policies do not see all arguments of `{}`: {lost}",
+            tool.capability
+        ));
     }
     let open = tools.iter().filter(|tool| !tool.open.is_empty()).count();
     if open > 0 {

@@ -1,5 +1,6 @@
 //! What JSON Schema becomes in Cedar, and what is given up.
 
+use placet_types::argument_schema::ArgumentSchema;
 use serde_json::{Value, json};
 
 use super::{InputType, integer, of_schema, value_of};
@@ -9,7 +10,7 @@ fn typed(schema: Value) -> InputType {
 }
 
 fn lost(schema: Value) -> Vec<String> {
-    of_schema(&schema).of.unwrap_err()
+    of_schema(&schema).lost
 }
 
 fn property(schema: Value) -> Value {
@@ -62,7 +63,7 @@ fn a_required_argument_that_may_be_null_is_optional_to_policies() {
 fn a_number_has_a_type_only_within_what_a_decimal_holds() {
     let fits =
         property(json!({ "type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 1000 }));
-    assert!(of_schema(&fits).of.is_ok());
+    assert!(of_schema(&fits).lost.is_empty());
     for schema in [
         json!({ "type": "number" }),
         json!({ "type": "number", "multipleOf": 0.01 }),
@@ -79,7 +80,7 @@ fn a_number_has_a_type_only_within_what_a_decimal_holds() {
 }
 
 #[test]
-fn what_cedar_cannot_express_loses_the_input_as_a_whole_and_is_named() {
+fn what_cedar_cannot_express_is_left_out_and_named() {
     for (schema, place) in [
         (property(json!(true)), "/a: "),
         (property(json!({})), "/a: "),
@@ -107,9 +108,48 @@ fn what_cedar_cannot_express_loses_the_input_as_a_whole_and_is_named() {
         let lost = lost(schema.clone());
         assert!(lost.iter().any(|one| one.starts_with(place)), "{schema}: {lost:?}");
     }
-    // One argument that cannot be typed takes the others with it: half an input would look complete.
-    let half = json!({ "type": "object", "properties": { "a": { "type": "number" }, "b": { "type": "string" } } });
-    assert_eq!(lost(half).len(), 1);
+}
+
+#[test]
+fn what_fits_is_kept_and_an_array_is_lost_as_a_whole() {
+    let row = json!({ "type": "object", "properties": { "n": { "type": "number" }, "s": { "type": "string" } } });
+    let schema = json!({ "type": "object", "properties": {
+        "path": { "type": "string" }, "head": { "type": "number" }, "row": row, "rows": { "type": "array", "items": row },
+    }, "additionalProperties": { "type": "string" } });
+    let InputType::Record(fields) = typed(schema.clone()) else { panic!("no record") };
+    assert_eq!(fields.keys().collect::<Vec<_>>(), ["path", "row"]);
+    let InputType::Record(row) = &fields["row"].of else { panic!("no record") };
+    assert_eq!(row.keys().collect::<Vec<_>>(), ["s"]);
+    let lost = lost(schema.clone());
+    assert_eq!(lost.len(), 4, "{lost:?}");
+    let args =
+        json!({ "path": "a", "head": 1.5, "row": { "n": 0.1, "s": "x" }, "rows": [{ "n": 1 }] });
+    assert!(value_of(&typed(schema), &args).is_ok());
+}
+
+#[test]
+fn a_number_has_the_type_that_the_contract_maps_it_to() {
+    for (mapped, of) in [("long", InputType::Long), ("decimal", InputType::Decimal)] {
+        let schema = property(json!({ "type": "number", "x-cedar": mapped }));
+        let InputType::Record(fields) = typed(schema.clone()) else { panic!("no record") };
+        assert_eq!(fields["a"].of, of);
+        let checked = ArgumentSchema::compile(&schema).unwrap();
+        for (number, is_long, is_decimal) in [
+            (json!(7), true, true),
+            (json!(7.0), true, true),
+            (json!(12.345_6), false, true),
+            (json!(0.123_456), false, false),
+            (json!(1e-7), false, false),
+            (json!(1e300), false, false),
+            (json!(9_007_199_254_740_992_u64), false, false),
+        ] {
+            let fits = if mapped == "long" { is_long } else { is_decimal };
+            let args = json!({ "a": number });
+            assert_eq!(checked.validate(&args).is_ok(), fits, "{mapped} {number}");
+            assert!(!fits || value_of(&typed(schema.clone()), &args).is_ok(), "{number}");
+        }
+    }
+    assert_eq!(lost(property(json!({ "type": "number", "x-cedar": "float" }))).len(), 1);
 }
 
 #[test]

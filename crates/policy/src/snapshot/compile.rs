@@ -283,14 +283,8 @@ fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>
         .iter()
         .flat_map(|contract| contract.capabilities.values().map(move |tool| (contract, tool)));
     for (contract, capability) in tools {
-        let typed = schema::typed_input(capability);
-        let (input, lost) = match typed.of {
-            Ok(of) => (Some(of), Vec::new()),
-            Err(lost) => (None, lost),
-        };
-        if !lost.is_empty() || !typed.open.is_empty() {
-            untyped.push(UntypedTool { capability: capability.id.clone(), lost, open: typed.open });
-        }
+        let (input, unseen) = UntypedTool::of(capability);
+        untyped.extend(unseen);
         drafts.push(Draft { contract, capability, input });
     }
     (drafts, untyped)

@@ -327,7 +327,7 @@ fn the_shipped_bundle_compiles_whatever_tools_there_are() {
 }
 
 #[test]
-fn a_tool_that_cannot_be_typed_keeps_its_action_and_is_reported() {
+fn an_argument_that_cannot_be_typed_is_left_out_and_reported() {
     let snapshot = compile(&shipped(), &world()).unwrap();
     let blob = snapshot
         .untyped_tools()

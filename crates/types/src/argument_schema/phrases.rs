@@ -70,9 +70,10 @@ pub(super) fn phrase(kind: &ValidationErrorKind, instance: &Value) -> Phrase {
             Phrase::plain(format!("must hold text of the type `{}`", name(content_media_type)))
         }
         Kind::FromUtf8 { .. } => Phrase::plain("must hold encoded UTF-8 text"),
+        // The words are our own.
+        Kind::Custom { message, .. } => Phrase::plain(message.as_str()),
         Kind::BacktrackLimitExceeded { .. }
         | Kind::RegexEngineFailure { .. }
-        | Kind::Custom { .. }
         | Kind::Referencing(_) => Phrase::plain("cannot be checked against the schema"),
         _ => of_bound(kind),
     }

@@ -303,8 +303,9 @@ pub(crate) fn contract_of(
         limits,
         capabilities,
     };
-    Contract::from_file(file.clone())
+    let contract = Contract::from_file(file.clone())
         .attempted(format!("no contract can be made of `{}`", source.name))?;
+    notes.extend(contract.capabilities.values().filter_map(super::unseen));
     Ok(Imported { file, notes })
 }
 

@@ -13,10 +13,13 @@ mod search_path;
 mod servers;
 mod verify;
 
+pub(crate) use live::ask_contracted;
+
 #[cfg(test)]
 mod tests;
 
 use clap::{Args as ClapArgs, Subcommand};
+use placet_policy::snapshot::UntypedTool;
 use placet_types::contract::{Capability, Contract};
 use serde_json::json;
 
@@ -88,6 +91,13 @@ pub(crate) fn state_of(capability: &Capability) -> String {
         (Ok(_), None, true) => "not pinned".to_owned(),
         (Ok(_), Some(_), true) => "callable".to_owned(),
     }
+}
+
+/// What policies do not see of a tool's arguments.
+fn unseen(capability: &Capability) -> Option<String> {
+    let lost = UntypedTool::unseen(capability).filter(|tool| !tool.lost.is_empty())?.lost;
+    let tool = capability.id.capability();
+    Some(format!("`{tool}`: policies do not see all of its arguments: {}", lost.join("; ")))
 }
 
 fn list(args: &List, environment: &Environment) -> Outcome {
