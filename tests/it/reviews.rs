@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{
+        client::text,
         npm,
         setup::{Setup, plan},
+        until,
     },
     workspace,
 };
@@ -252,6 +254,33 @@ async fn doctor_names_programs_and_scripts_that_are_missing() {
         let ran = setup.configured(&["doctor"]).await;
         assert!(ran.ok().contains(says), "{ran:?}");
     }
+}
+
+#[tokio::test]
+async fn an_approved_call_says_that_its_tool_cannot_be_reached() {
+    let mut contract = npm::stub_contract("mail", &[]);
+    contract["transport"]["command"] = json!("/nowhere/node");
+    contract["capabilities"]["note"]["mode"] = json!("destructive");
+    let setup = Setup::new().contract("mail", &contract);
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    let call = plan("mail__note", "s1", json!({ "what": "x" }));
+    let held = agent.call(&call).await.held();
+    assert_eq!(held["unreachable"], Value::Null, "{held:#}");
+    ben.decide(&held, "approve").await.ok();
+    let path = format!("/v1/calls/{}", text(&held, "call_id"));
+    until("the agent is told", || async {
+        let now = agent.get(&path).await.json();
+        now["pending_approval"]["unreachable"] == json!(true)
+            && text(&now["error"], "message").contains("cannot be reached")
+    })
+    .await;
+    let again = agent.call(&call).await.held();
+    assert_eq!(again["unreachable"], true, "{again:#}");
+    let token = setup.token("user", "ben").await;
+    let id = text(&held, "approval_id");
+    let shown = setup.asks(&placet, &token, &["approvals", "show", &id]).await;
+    assert!(shown.ok().contains("held up   the tool cannot be reached"), "{shown:?}");
 }
 
 #[tokio::test]

@@ -78,6 +78,9 @@ pub struct ApprovalView {
     /// Why it is void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void_reason: Option<String>,
+    /// Whether it is approved and the tool cannot be reached: the call is tried again until `expires_at`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
     /// Who withdrew it, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<WithdrawalView>,

@@ -23,6 +23,7 @@ use placet_adapter::{
     adapter::{Adapter, Approach, Connector, Seat},
     outcome::{AdapterError, Outcome},
 };
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_types::{
     contract::{Capability, Contract},
     error::{ErrorCode, Refusal},
@@ -61,6 +62,12 @@ impl Ports {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Port>> {
         self.by_adapter.values()
+    }
+
+    /// Whether people agreed to a call whose tool could not be reached when that was last tried.
+    pub(crate) fn is_unreachable(&self, approval: &ApprovalRecord) -> bool {
+        let port = self.of(approval.capability.adapter());
+        approval.state == ApprovalState::Approved && port.is_some_and(|port| port.is_unreachable())
     }
 }
 
@@ -247,6 +254,11 @@ impl Port {
     /// Whether the breaker refuses.
     pub(crate) fn is_open(&self) -> bool {
         self.breaker().is_open()
+    }
+
+    /// Whether its endpoint could not be reached when that was last tried.
+    fn is_unreachable(&self) -> bool {
+        self.is_open() || matches!(&*self.connection.borrow(), Connection::Failed(_))
     }
 
     /// Whether the breaker refuses at this moment: it is open, and the time for a trial has not come.

@@ -87,7 +87,8 @@ pub(crate) async fn view_for(
     approval: &ApprovalRecord,
 ) -> ApprovalView {
     if !is_guest(caller, approval) {
-        return people::view_of(approval, outcome::read(context, approval).await);
+        let view = people::view_of(approval, outcome::read(context, approval).await);
+        return ApprovalView { unreachable: context.ports.is_unreachable(approval), ..view };
     }
     // What retention has deleted is listed without it, and not decided on any more.
     let proposal = context.ledger.proposal(approval).await.ok();
@@ -103,6 +104,7 @@ pub(crate) fn view_of(part: GuestPart, approval: &ApprovalRecord) -> ApprovalVie
         // What became of a call or a tool over there is not theirs to know.
         state: outcome::of(approval, None).to_owned(),
         void_reason: None,
+        unreachable: false,
         withdrawn: None,
         votes: votes.collect(),
         lapsed: std::collections::BTreeSet::new(),

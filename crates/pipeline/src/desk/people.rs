@@ -186,6 +186,7 @@ pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
         approval_id: approval.approval_id.clone(),
         state: state.to_owned(),
         void_reason,
+        unreachable: false,
         withdrawn,
         call_id: approval.call_id.clone(),
         capability_id: approval.capability.clone(),

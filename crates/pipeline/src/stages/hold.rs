@@ -89,7 +89,7 @@ pub(crate) async fn park(
             }
             let mut subject = call.passage.subject();
             subject.decision_id = Some(hold.decision.id.clone());
-            let held = subject.held(&approval, false, context.ledger.store().now());
+            let held = subject.held(&approval, None, context.ledger.store().now());
             call.passage.park(held);
         }
         Err(LedgerError::Store(StoreError::Conflict)) => {

@@ -23,7 +23,7 @@ use crate::{
     registry::Owner,
     stages::{
         refuse::of_approval,
-        result::{Subject, refusal_of, subject_alone, subject_of, unknown},
+        result::{Obstacle, Subject, refusal_of, subject_alone, subject_of, unknown},
         unsettled::{self, Finding},
     },
 };
@@ -161,8 +161,12 @@ pub(crate) fn held_of(
     approval: &ApprovalRecord,
     subject: Subject,
 ) -> Held {
-    let awaits_credential = context.tokens.is_lacking(record.record_id);
-    subject.held(approval, awaits_credential, record.updated_at)
+    let obstacle = if context.tokens.is_lacking(record.record_id) {
+        Some(Obstacle::Credential)
+    } else {
+        context.ports.is_unreachable(approval).then_some(Obstacle::Unreachable)
+    };
+    subject.held(approval, obstacle, record.updated_at)
 }
 
 /// A recorded call that is being executed, as its caller is told of it.

@@ -72,6 +72,15 @@ impl EditedArgs {
     }
 }
 
+/// Why a call that people agreed to has not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Its caller has to repeat it with a new token.
+    Credential,
+    /// Its tool cannot be reached.
+    Unreachable,
+}
+
 impl Subject {
     /// The subject of a recorded call; what was parked fills in the rest where it can be read.
     pub(crate) fn of_record(record: &EffectRecord, parked: Option<&ParkedCall>) -> Self {
@@ -145,23 +154,27 @@ impl Subject {
     pub(crate) fn held(
         mut self,
         approval: &ApprovalRecord,
-        awaits_credential: bool,
+        obstacle: Option<Obstacle>,
         at: Timestamp,
     ) -> Held {
         self.approval_id = Some(approval.approval_id.clone());
         let call_id = self.call_id.clone();
         let mut result = self.result(ResultStatus::Pending, at);
-        let message = match (&approval.state, awaits_credential) {
-            (_, true) => {
+        let message = match (&approval.state, obstacle) {
+            (_, Some(Obstacle::Credential)) => {
                 "people have agreed, and the call waits for its caller to repeat it with a new token"
             }
-            (ApprovalState::Approved, false) => "people have agreed, and the call has not run yet",
-            (_, false) => "the call waits for people",
+            (_, Some(Obstacle::Unreachable)) => {
+                "people have agreed, and the tool cannot be reached; the call is tried again until the approval expires"
+            }
+            (ApprovalState::Approved, None) => "people have agreed, and the call has not run yet",
+            (_, None) => "the call waits for people",
         };
         result.error = Some(error_of(&Refusal::new(ErrorCode::ApprovalPending, message)));
         result.pending_approval = Some(PendingApproval {
             state: approval.state.name().to_owned(),
-            awaits_credential,
+            awaits_credential: obstacle == Some(Obstacle::Credential),
+            unreachable: obstacle == Some(Obstacle::Unreachable),
             requirement: Requirement { reasons: Vec::new(), ..approval.requirement.clone() },
             expires_at: approval.expires_at,
         });

@@ -257,6 +257,12 @@ fn held(result: &ToolResultEnvelope, submission: &Submission, program: &str) -> 
              get a new token for the same principal, and send the same call again with it: {again}",
         );
     }
+    if held.unreachable {
+        return format!(
+            "{tool} cannot be reached: people have agreed ({id}, until {until}), and it is tried again until then\n  \
+             tell the operator; the same call again collects the result: {again}",
+        );
+    }
     if held.state == "approved" {
         return format!(
             "{tool} has not run yet: people have agreed ({id}, until {until}), and it is tried again until then\n  \

@@ -116,6 +116,12 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         @if let Some(withdrawn) = &approval.withdrawn {
             p.notice { "Withdrawn by " strong { (withdrawn.by) } " " (words::relative(withdrawn.at, now)) ". It did not run." }
         }
+        @if approval.unreachable {
+            p.notice.warn {
+                strong { "The tool cannot be reached." }
+                " The call is approved, and is tried again until it expires " (words::relative(approval.expires_at, now)) ". Tell an operator."
+            }
+        }
         @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (visible(reason)) } }
         div.card { dl.facts { (facts(detail, now)) } }
     }

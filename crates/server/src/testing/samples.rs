@@ -100,6 +100,7 @@ pub(crate) fn held() -> Answer {
     let pending = PendingApproval {
         state: "pending".to_owned(),
         awaits_credential: false,
+        unreachable: false,
         requirement: Requirement { reasons: Vec::new(), ..requirement() },
         expires_at: Timestamp::from_ms(1_000),
     };
@@ -152,6 +153,7 @@ pub(super) fn approval() -> ApprovalView {
         approval_id: APPROVAL.parse().unwrap(),
         state: "pending".to_owned(),
         void_reason: None,
+        unreachable: false,
         withdrawn: None,
         call_id: call_id(),
         capability_id: "files/delete".parse().unwrap(),

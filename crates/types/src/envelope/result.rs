@@ -107,6 +107,9 @@ pub struct PendingApproval {
     /// Whether it waits for nothing but its caller, who has to repeat it with a new token (see `CREDENTIAL_EXPIRED`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaits_credential: bool,
+    /// Whether people agreed and the tool cannot be reached: the call is tried again until `expires_at`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
     /// Who has to agree. The policies behind it are shown to approvers only, so `reasons` is empty here.
     pub requirement: Requirement,
     /// When it ends unanswered.

@@ -219,6 +219,12 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
     } else {
         format!("  state     {state}{void}")
     });
+    if approval.unreachable {
+        lines.push(
+            "  held up   the tool cannot be reached; the call is tried again until it ends"
+                .to_owned(),
+        );
+    }
     lines
 }
 
