@@ -106,7 +106,8 @@ fn push_tool(out: &mut String, capability: &Capability, input: Option<&InputType
     ));
 }
 
-fn type_text(of: &InputType) -> String {
+/// A type as a Cedar schema writes it.
+pub(crate) fn type_text(of: &InputType) -> String {
     match of {
         InputType::Text => "String".to_owned(),
         InputType::Long => "Long".to_owned(),

@@ -37,6 +37,7 @@ use crate::{
 };
 
 pub(crate) mod compile;
+mod judged;
 mod literals;
 mod slice;
 

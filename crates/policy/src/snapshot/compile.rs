@@ -16,7 +16,7 @@ use placet_types::{
     ids::EnvironmentName,
 };
 
-use super::{Snapshot, ToolPlan, UntypedTool, literals, slice::Slicer};
+use super::{Snapshot, ToolPlan, UntypedTool, judged::Judged, literals, slice::Slicer};
 use crate::{
     annotations::{self, ApprovalRule, Place, PolicyMeta},
     bundle::{
@@ -54,7 +54,8 @@ pub(super) fn compile(
     let schema = Schema::from_cedarschema_str(&schema_text)
         .map(|(schema, _warnings)| schema)
         .map_err(internal)?;
-    validate(source, &policies, &set, schema.clone())?;
+    Judged::of((&names, &set), &drafts)
+        .validate(environment, |schema, set| validate(source, &policies, set, schema))?;
     literals::check((&names, source, &set), &policies, contracts, directory)?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
@@ -89,7 +90,7 @@ pub(super) fn compile(
 }
 
 /// A fault that no author of a bundle can have made.
-fn internal(error: impl std::fmt::Display) -> Problems {
+pub(super) fn internal(error: impl std::fmt::Display) -> Problems {
     vec![BundleProblem::of_bundle(format!("the bundle cannot be compiled: {error}"))]
 }
 
@@ -270,13 +271,13 @@ fn validate(
 }
 
 /// A tool on the way to its plan.
-struct Draft<'a> {
+pub(super) struct Draft<'a> {
     contract: &'a Arc<Contract>,
-    capability: &'a Capability,
-    input: Option<InputType>,
+    pub(super) capability: &'a Capability,
+    pub(super) input: Option<InputType>,
 }
 
-fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>) {
+pub(super) fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>) {
     let mut untyped = Vec::new();
     let mut drafts = Vec::new();
     let tools = contracts
