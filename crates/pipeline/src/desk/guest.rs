@@ -88,7 +88,10 @@ pub(crate) async fn view_for(
 ) -> ApprovalView {
     if !is_guest(caller, approval) {
         let view = people::view_of(approval, outcome::read(context, approval).await);
-        return ApprovalView { unreachable: context.ports.is_unreachable(approval), ..view };
+        return ApprovalView {
+            unreachable: context.active().ports.is_unreachable(approval),
+            ..view
+        };
     }
     // What retention has deleted is listed without it, and not decided on any more.
     let proposal = context.ledger.proposal(approval).await.ok();

@@ -164,7 +164,7 @@ pub(crate) fn held_of(
     let obstacle = if context.tokens.is_lacking(record.record_id) {
         Some(Obstacle::Credential)
     } else {
-        context.ports.is_unreachable(approval).then_some(Obstacle::Unreachable)
+        context.active().ports.is_unreachable(approval).then_some(Obstacle::Unreachable)
     };
     subject.held(approval, obstacle, record.updated_at)
 }

@@ -281,7 +281,7 @@ pub(crate) async fn pin(args: &PinArgs, environment: &Environment) -> Outcome {
     replace(path, &file)?;
     notes.iter().for_each(|note| output::note(format!("note: {note}")));
     output::line(format!(
-        "pinned in {}; the running Placet takes it up at its next start",
+        "pinned in {}; `placet reload` has a running server use it",
         path.display()
     ));
     Ok(Exit::Ok)
