@@ -34,8 +34,8 @@ async fn a_refused_call_leads_to_its_decision_for_those_who_may_see_it() {
     // Who answers for the agent may see it; others and the agent may not.
     let ana = setup.token("user", "ana").await;
     assert!(setup.asks(&placet, &ana, &["decisions", "show", id]).await.ok().contains("ceiling"));
-    let cleo = setup.client(&placet, "user", "cleo").await;
-    cleo.get(&format!("/v1/decisions/{id}")).await.refused(404, "NOT_FOUND");
+    let dana = setup.client(&placet, "user", "dana").await;
+    dana.get(&format!("/v1/decisions/{id}")).await.refused(404, "NOT_FOUND");
     agent.get(&format!("/v1/decisions/{id}")).await.refused(403, "POLICY_DENIED");
 
     let list = |words: &'static [&'static str]| {

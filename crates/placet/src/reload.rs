@@ -122,7 +122,7 @@ impl Started {
         let console = config.console.check(name, &config.identity.issuers, &config.secrets);
         console.attempted("the issuers cannot be used")?;
         // First, so that a file that changes while it is read is noticed afterwards.
-        let fingerprint = fingerprint(&config)?;
+        let fingerprint = fingerprint(&config);
         let world = World::load(&config)?;
         compose::staffed(&world, &config)?;
         let issuers =
@@ -134,7 +134,7 @@ impl Started {
             directory: Arc::new(world.directory),
             issuers,
             issuers_digest: issuers_digest(&config),
-            read: Read { fingerprint, needs_restart },
+            read: Read { fingerprint: fingerprint?, needs_restart },
         })
     }
 }
@@ -150,18 +150,21 @@ pub(crate) fn issuers_digest(config: &Config) -> Digest {
 /// # Errors
 /// [`Failure`] for the first that cannot be read.
 pub(crate) fn fingerprint(config: &Config) -> Result<Digest, Failure> {
-    let what = "the configured files cannot be read";
+    let listed = |folder: &Path, extensions: &[&str]| {
+        let what = || format!("the files in `{}` cannot be listed", folder.display());
+        world::files_of(folder, extensions).map_err(|error| Failure::new(what()).because(error))
+    };
     let mut paths: Vec<PathBuf> = config.origin.iter().chain(&config.directory).cloned().collect();
     if let Some(root) = &config.contracts {
         let folder = root.join(config.environment.as_str());
-        paths.extend(world::files_of(&folder, &["yaml", "yml"]).attempted(what)?);
+        paths.extend(listed(&folder, &["yaml", "yml"])?);
     }
     if let Some(folder) = &config.policies {
-        paths.extend(world::files_of(folder, &["cedar"]).attempted(what)?);
+        paths.extend(listed(folder, &["cedar"])?);
     }
     let mut builder = DigestBuilder::new("placet.files.v1");
     for path in paths {
-        let text = yaml::read_text(&path).attempted(what)?;
+        let text = yaml::read_text(&path).attempted("a configured file cannot be read")?;
         builder = builder.field("name", path.as_os_str().as_encoded_bytes());
         builder = builder.field("text", text.as_bytes());
     }

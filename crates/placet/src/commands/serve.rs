@@ -74,8 +74,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     config.server.admin_listen = args.admin_listen.unwrap_or(config.server.admin_listen);
     config.telemetry.log_format = args.log.map_or(config.telemetry.log_format, log_format);
     config.settings.ledger.rolls_back = args.roll_back_policies;
-    let read = Read { fingerprint: reload::fingerprint(&config)?, needs_restart: Vec::new() };
+    let fingerprint = reload::fingerprint(&config);
     let world = World::load(&config)?;
+    let read = Read { fingerprint: fingerprint?, needs_restart: Vec::new() };
     let drills = Drills { pause_after_effect_ms: args.drill_pause_after_effect_ms };
     // Asked for before anything is open, so that no signal is missed.
     let mut signals = Signals::listen()?;
