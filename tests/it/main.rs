@@ -82,6 +82,7 @@ mod reload;
 mod report;
 #[cfg(test)]
 mod reviews;
+#[cfg(test)]
 mod rotation;
 #[cfg(test)]
 mod secrets;
