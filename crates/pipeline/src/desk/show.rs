@@ -22,7 +22,7 @@ use crate::{
     context::{Context, ledger_refusal},
     operator,
     views::{
-        ApprovalDetail,
+        ApprovalDetail, ApprovalView,
         desk::{NextEscalation, OutcomeView, ReviewStanding},
     },
 };
@@ -65,7 +65,10 @@ pub(crate) async fn show(
         None => None,
     };
     Ok(ApprovalDetail {
-        approval: people::view_of(&approval, state),
+        approval: ApprovalView {
+            unreachable: context.active().ports.is_unreachable(&approval),
+            ..people::view_of(&approval, state)
+        },
         proposal: Some(proposal),
         part: None,
         standing,
