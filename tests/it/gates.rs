@@ -143,3 +143,29 @@ async fn somebody_can_lift_a_freeze_in_the_default_directory() {
     let lift = [&freezes[..], &["lift", id, "--reason", "done"]].concat();
     setup.asks(&placet, &cleo, &lift).await.ok();
 }
+
+#[tokio::test]
+async fn a_refusal_tells_the_agent_the_reason_only_where_the_policy_says_so() {
+    use crate::harness::setup::plan;
+    use serde_json::json;
+
+    for (tells, wanted) in [
+        ("", "policy does not allow this call"),
+        (
+            "@tell(\"agent\")\n",
+            "policy does not allow this call: Files that begin with a dot are not for agents.",
+        ),
+    ] {
+        let setup = Setup::new();
+        let policy = DOTFILES.replacen("@reason", &format!("{tells}@reason"), 1);
+        folder(&setup, &policy).await;
+        let policies = setup.path("new/policies");
+        let setup = setup.with("policies", json!(policies));
+        let placet = setup.start().await;
+        let agent = setup.agent(&placet).await;
+        let call = plan("files__read", "s1", json!({ "path": ".env" }));
+        let refused = agent.call(&call).await.refused(403, "POLICY_DENIED");
+        assert_eq!(refused["detail"], wanted, "{refused:#}");
+        placet.stop().await;
+    }
+}

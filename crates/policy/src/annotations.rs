@@ -38,8 +38,10 @@ const REQUIRED: &str = "required";
 const CUSTOM: &str = "custom";
 /// What a permit says under which a target may be told that a user acts in person.
 const IMPERSONATION: &str = "impersonation";
+/// Whom a refusal tells the `@reason` of the `forbid` that caused it, besides those who look up the decision.
+const TELL: &str = "tell";
 /// What every policy may say.
-const GENERAL: [&str; 4] = ["id", "reason", "description", IMPERSONATION];
+const GENERAL: [&str; 5] = ["id", "reason", "description", IMPERSONATION, TELL];
 /// What only a policy says that can hold a call; `approval` first.
 const ROUTING: [&str; 9] = [
     "approval",
@@ -107,6 +109,11 @@ impl PolicyMeta {
         self.annotations.get("approval").is_some_and(|approval| approval == REQUIRED)
     }
 
+    /// Whether a refusal tells the agent the reason.
+    pub(crate) fn tells_agent(&self) -> bool {
+        self.annotations.contains_key(TELL)
+    }
+
     pub(crate) fn reason(&self) -> Option<&str> {
         self.annotations.get("reason").map(String::as_str)
     }
@@ -137,6 +144,7 @@ pub(crate) fn read(
     reader.names();
     reader.reason();
     reader.impersonation(policy);
+    reader.tell(policy);
     reader.scope(policy);
     let rule = reader.rule(policy);
     let problems = reader.problems;
@@ -215,6 +223,26 @@ impl Reader<'_> {
             self.error(
                 format!("`@reason` is longer than {REASON_BYTES_MAX} bytes"),
                 "say it in a sentence",
+            );
+        }
+    }
+
+    /// Only a `forbid` on tool calls refuses one, and without a reason there is nothing to tell.
+    fn tell(&mut self, policy: &Policy) {
+        let Some(whom) = self.get(TELL).map(str::to_owned) else { return };
+        if whom != "agent" {
+            let message = format!("`@{TELL}` can only be `agent`, not `{whom}`");
+            self.error(message, "leave it out where agents may not read the reason");
+        }
+        let refuses_calls =
+            policy.effect() == Effect::Forbid && governs_calls(&policy.action_constraint());
+        if !refuses_calls {
+            let message = format!("`@{TELL}` stands on a policy that cannot refuse a call");
+            self.error(message, "only a `forbid` on tool calls has a reason for agents");
+        } else if self.get("reason").is_none_or(|reason| reason.trim().is_empty()) {
+            self.error(
+                format!("`@{TELL}` stands on a policy without a `@reason`"),
+                "add the `@reason` that the agent is to read",
             );
         }
     }

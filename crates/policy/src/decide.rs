@@ -489,9 +489,10 @@ impl Snapshot {
     /// A policy as a decision names it.
     pub(crate) fn determining(&self, id: &str, link: Link) -> Option<Determining> {
         let policy = self.policies.get(id)?;
+        let tells_agent = policy.tells_agent();
         let (policy, effect, reason) =
             (policy.id.clone(), policy.effect, policy.reason().map(str::to_owned));
-        Some(Determining { policy, effect, link, reason })
+        Some(Determining { policy, effect, link, reason, tells_agent })
     }
 }
 

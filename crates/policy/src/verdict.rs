@@ -56,11 +56,21 @@ pub struct Denial {
     pub code: ErrorCode,
     /// What stood against it.
     pub kind: DenialKind,
-    /// How this came about; never shown to the caller.
+    /// How this came about; never shown to the caller, but for [`Denial::reasons_for_agent`].
     pub decision: Decision,
 }
 
 impl Denial {
+    /// The reasons of the policies that refused the call and say `@tell("agent")`, in the order of their ids.
+    pub fn reasons_for_agent(&self) -> impl Iterator<Item = &str> {
+        let told = self
+            .decision
+            .determining
+            .iter()
+            .filter(|policy| policy.tells_agent && policy.effect == PolicyEffect::Forbid);
+        told.filter_map(|policy| policy.reason.as_deref())
+    }
+
     /// Whether an approval of the call stays as it is, because the obstacle may go away. Else it is void.
     #[must_use]
     pub const fn leaves_approval(&self) -> bool {
@@ -197,6 +207,9 @@ pub struct Determining {
     pub link: Link,
     /// Its `@reason`, or nothing.
     pub reason: Option<String>,
+    /// Whether a refusal tells the caller the reason (`@tell("agent")`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_agent: bool,
 }
 
 /// What a policy does.

@@ -3,7 +3,7 @@
 //! Owns the order: fix the run, take the key, decide, then permit, hold or refuse. Decides nothing itself. A retry, a resumed
 //! call and a call whose permit went stale all come through here again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -406,7 +406,7 @@ async fn reopen(
     }
 }
 
-/// What a caller is told of a denial: its kind and the modes that were compared, never a policy.
+/// What a caller is told of a denial: its kind and the modes that were compared. Of policies only the reasons that they give agents.
 fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String {
     let mode = decision.mode_effective;
     let words = match kind {
@@ -433,7 +433,12 @@ fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String 
 }
 
 async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
-    let message = told(denial.kind, &denial.decision, call.stage.run.safety_mode);
+    let mut message = told(denial.kind, &denial.decision, call.stage.run.safety_mode);
+    let reasons: BTreeSet<&str> = denial.reasons_for_agent().collect();
+    if !reasons.is_empty() {
+        let reasons: Vec<&str> = reasons.into_iter().collect();
+        message = format!("{message}: {}", reasons.join(" "));
+    }
     if denial.kind == DenialKind::Error {
         let (decision_id, capability) = (&denial.decision.id, &denial.decision.capability);
         let errors = denial.decision.errors.join("; ");

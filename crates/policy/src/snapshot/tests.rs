@@ -391,3 +391,20 @@ fn routing_stands_only_on_what_can_hold_a_call() {
     let all = the_problem("@id(\"f\")\nforbid (principal, action, resource);");
     assert!(all.message.contains("no `@approval`"), "{all}");
 }
+
+#[test]
+fn only_a_forbid_with_a_reason_tells_the_agent() {
+    let told = forbid(r#"@approval("never") @reason("Not at night.") @tell("agent")"#);
+    assert!(compile(&bundle(&told), &world()).is_ok());
+    for (text, wrong) in [
+        (forbid(r#"@approval("never") @reason("x") @tell("everyone")"#), "can only be `agent`"),
+        (forbid(r#"@approval("never") @tell("agent")"#), "without a `@reason`"),
+        (
+            PERMIT.replace("permit (", r#"@reason("x") @tell("agent") permit ("#),
+            "cannot refuse a call",
+        ),
+    ] {
+        let problem = the_problem(&text);
+        assert!(problem.message.contains(wrong), "{problem:?}");
+    }
+}
