@@ -75,6 +75,8 @@ mod notifications;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod openapi;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod reload;

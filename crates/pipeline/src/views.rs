@@ -49,6 +49,9 @@ pub struct ToolView {
     pub writes: bool,
 }
 
+/// The names of the states that a stored effect record can be in.
+pub const RECORD_STATES: [&str; 10] = placet_ledger::record::EffectState::NAMES;
+
 /// How a held call stands: while people are asked and where nothing ran, the state of its approval; once it was sent, its outcome. `sent`:
 /// it was sent, and its outcome is not known to the reader.
 pub const APPROVAL_STATES: [&str; 11] = [

@@ -9,6 +9,7 @@ pub(crate) mod openbao;
 pub(crate) mod otlp;
 pub(crate) mod placet;
 pub(crate) mod postgres;
+pub(crate) mod pypi;
 pub(crate) mod search;
 pub(crate) mod setup;
 pub(crate) mod watcher;

@@ -20,16 +20,19 @@ use placet_pipeline::{
     report::ReportView,
     submission::Submission,
     views::{
-        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
-        ResolutionRequest,
+        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RECORD_STATES,
+        RearmRequest, RecordView, ResolutionRequest,
         decisions::{DecisionVerdict, DecisionView, DecisionsPage},
     },
 };
-use placet_types::envelope::result::ToolResultEnvelope;
+use placet_types::{
+    envelope::result::ToolResultEnvelope,
+    ids::{ApprovalId, PrincipalId, RecordId},
+};
 
 use super::{
     BEARER,
-    schemas::{carried, reference},
+    schemas::{carried, identifier, reference},
 };
 use crate::{
     answer::JSON,
@@ -66,15 +69,17 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::FollowDesk => desk::follow(),
         Operation::ListTools => start("listTools", "tools", "Lists the tools the caller may use")
             .response("200", ok::<ToolList>("The tools")),
-        Operation::ListApprovals => {
-            paged(start("listApprovals", "approvals", "Lists approvals the caller may see"))
-                .parameter(query(
-                    "state",
-                    "Only those in this state",
-                    json!({ "type": "string", "enum": states() }),
-                ))
-                .response("200", ok::<ApprovalList>("A page of approvals"))
-        }
+        Operation::ListApprovals => paged::<ApprovalId>(start(
+            "listApprovals",
+            "approvals",
+            "Lists approvals the caller may see",
+        ))
+        .parameter(query(
+            "state",
+            "Only those in this state",
+            json!({ "type": "string", "enum": states() }),
+        ))
+        .response("200", ok::<ApprovalList>("A page of approvals")),
         Operation::GetApproval => {
             identified(start("getApproval", "approvals", "Shows what an approval is about"))
                 .response("200", ok::<ApprovalDetail>("The approval and the frozen proposal"))
@@ -85,8 +90,12 @@ pub(super) fn describe(operation: Operation) -> Description {
                 .response("200", ok::<ApprovalView>("The approval after the decision"))
         }
         Operation::ListRecords => {
-            paged(start("listRecords", "ledger", "Lists effect records; for operators"))
-                .parameter(query("state", "Only those in this state", json!({ "type": "string" })))
+            paged::<RecordId>(start("listRecords", "ledger", "Lists effect records; for operators"))
+                .parameter(query(
+                    "state",
+                    "Only those in this state",
+                    json!({ "type": "string", "enum": RECORD_STATES }),
+                ))
                 .response("200", ok::<RecordList>("A page of records"))
         }
         Operation::GetRecord => identified(start("getRecord", "ledger", "Shows an effect record"))
@@ -222,8 +231,13 @@ fn get_decision() -> OperationBuilder {
 }
 
 fn show_error() -> OperationBuilder {
+    let unknown = ResponseBuilder::new()
+        .description("There is no such code")
+        .content(PROBLEM_JSON, content::<ProblemDocument>())
+        .build();
     identified(start("showError", "about", "What an error code means; a page for browsers"))
         .response("200", ok::<ErrorDocument>("The code"))
+        .response("404", unknown)
 }
 
 fn list_decisions() -> OperationBuilder {
@@ -239,7 +253,7 @@ fn list_decisions() -> OperationBuilder {
              One answer reads a bounded number of entries of the audit chain; `incomplete` says that it ended for that reason, and \
              `next_to` goes on.",
         ))
-        .parameter(query("agent", "Only about calls of this agent", text()))
+        .parameter(query("agent", "Only about calls of this agent", identifier::<PrincipalId>()))
         .parameter(query("tool", "Only about this tool", text()))
         .parameter(query("verdict", "Only with this verdict", verdict))
         .parameter(query("policy", "Only those in which this policy made the difference", text()))
@@ -341,7 +355,12 @@ fn verified(operation: OperationBuilder) -> Description {
         .description("Who calls could not be verified")
         .header(
             "WWW-Authenticate",
-            HeaderBuilder::new().schema(Some(carried(json!({ "const": "Bearer" })))).build(),
+            HeaderBuilder::new()
+                .description(Some(
+                    "A challenge (RFC 6750, section 3) that says where to get a token (RFC 9728, section 5.1)",
+                ))
+                .schema(Some(carried(json!({ "type": "string", "pattern": "^Bearer( .*)?$" }))))
+                .build(),
         )
         .content(PROBLEM_JSON, content::<ProblemDocument>())
         .build();
@@ -371,15 +390,12 @@ fn identified(operation: OperationBuilder) -> OperationBuilder {
     operation.parameter(id)
 }
 
-fn paged(operation: OperationBuilder) -> OperationBuilder {
+/// A list with pages, whose entries have identifiers of type `T`.
+fn paged<T: JsonSchema>(operation: OperationBuilder) -> OperationBuilder {
     let limit =
         json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
     operation
-        .parameter(query(
-            "after",
-            "The `next_after` of the page before",
-            json!({ "type": "string" }),
-        ))
+        .parameter(query("after", "The `next_after` of the page before", identifier::<T>()))
         .parameter(query("limit", "How many at most", limit))
 }
 

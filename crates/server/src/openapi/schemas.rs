@@ -3,7 +3,11 @@
 //! Owns the list of types that are named in it. OpenAPI 3.1 takes JSON Schema 2020-12 as it is, so that nothing is annotated
 //! twice; every keyword is carried over, also those that the builder's own types do not know.
 
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{
+    JsonSchema, Schema as Generated, SchemaGenerator,
+    generate::SchemaSettings,
+    transform::{RecursiveTransform, ReplaceBoolSchemas},
+};
 use serde_json::{Map, Value};
 use utoipa::openapi::{
     Components, ComponentsBuilder, RefOr, Schema,
@@ -95,9 +99,61 @@ fn name_of_the_desk(generator: &mut SchemaGenerator) {
 }
 
 fn generator() -> SchemaGenerator {
+    let mut objects = ReplaceBoolSchemas::default();
+    objects.skip_additional_properties = true;
     SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
+        // JSON Schema 2020-12 knows `true` as a schema; client generators do not.
+        .with_transform(objects)
+        .with_transform(RecursiveTransform(plain))
         .into_generator()
+}
+
+/// What client generators misread, in a plainer form: an enumeration whose names have descriptions becomes one with a list of names, which
+/// its description explains. What a list has twice counts once and is not refused, so that nothing is said to be unique.
+fn plain(schema: &mut Generated) {
+    let Some(members) = schema.as_object_mut() else { return };
+    members.remove("uniqueItems");
+    let Some(names) = members.get("oneOf").and_then(Value::as_array).and_then(|all| names(all))
+    else {
+        return;
+    };
+    let about = members.get("description").and_then(Value::as_str).unwrap_or_default();
+    let described = names
+        .iter()
+        .filter_map(|(name, about)| about.as_ref().map(|about| format!("- `{name}`: {about}")));
+    let described = described.collect::<Vec<String>>().join("\n");
+    let about = format!("{about}\n\n{described}").trim().to_owned();
+    let list = names.into_iter().map(|(name, _)| Value::from(name)).collect::<Vec<Value>>();
+    members.remove("oneOf");
+    members.insert("type".to_owned(), "string".into());
+    members.insert("enum".to_owned(), list.into());
+    members.insert("description".to_owned(), about.into());
+}
+
+/// The names of an enumeration, each with its description.
+fn names(alternatives: &[Value]) -> Option<Vec<(String, Option<String>)>> {
+    let mut names = Vec::new();
+    for one in alternatives {
+        let about = one.get("description").and_then(Value::as_str);
+        match (one.get("const"), one.get("enum")) {
+            (Some(Value::String(name)), None) => {
+                names.push((name.clone(), about.map(str::to_owned)))
+            }
+            (None, Some(Value::Array(list))) => {
+                for name in list {
+                    names.push((name.as_str()?.to_owned(), None));
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(names)
+}
+
+/// The schema of an identifier, for a parameter.
+pub(super) fn identifier<T: JsonSchema>() -> Value {
+    generator().subschema_for::<T>().to_value()
 }
 
 fn name<T: JsonSchema>(generator: &mut SchemaGenerator) {

@@ -16,11 +16,15 @@ use placet_pipeline::views::{
         DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxView, TogetherRequest, TogetherView,
     },
 };
-use placet_types::{desk::DeskKind, mode::ApprovalMode};
+use placet_types::{
+    desk::DeskKind,
+    ids::{ApprovalId, DeskId},
+    mode::ApprovalMode,
+};
 use schemars::JsonSchema;
 use utoipa::openapi::Required;
 
-use super::{carried, identified, ok, paged, query, reference, start};
+use super::{carried, identified, identifier, ok, paged, query, reference, start};
 use crate::{
     answer::JSON,
     documents::{DeskList, Trail},
@@ -53,6 +57,8 @@ pub(super) fn read_inbox() -> OperationBuilder {
     let state = json!({ "type": "string", "enum": states(), "default": "pending" });
     let mode = json!({ "type": "string", "enum": ApprovalMode::ALL.map(ApprovalMode::as_str) });
     let search = json!({ "type": "string", "maxLength": SEARCH_BYTES_MAX });
+    // `group`, or `tenant/group`.
+    let group = json!({ "type": "string", "minLength": 1, "maxLength": 129, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$" });
     let offset = json!({ "type": "integer", "minimum": 0, "maximum": OFFSET_MAX, "default": 0 });
     let limit =
         json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
@@ -66,11 +72,11 @@ pub(super) fn read_inbox() -> OperationBuilder {
         .parameter(query("whose", "All that the caller may see, those the caller can decide, or those the caller is asked about", whose))
         .parameter(query("state", "Only those in this state", state))
         .parameter(query("mode", "Only those of this mode", mode))
-        .parameter(query("group", "Only those that ask this group", json!({ "type": "string" })))
+        .parameter(query("group", "Only those that ask this group", group))
         .parameter(query("search", "Only those whose id, operation, agent or user contains this text", search))
         .parameter(query("order", "In which order; within it the oldest come first. What has ended: newest (also by default) or oldest", order))
         .parameter(query("offset", "Of what waits or is approved: from this place on", offset))
-        .parameter(query("after", "Of what has ended: the `next_after` of the page before", json!({ "type": "string" })))
+        .parameter(query("after", "Of what has ended: the `next_after` of the page before", identifier::<ApprovalId>()))
         .parameter(query("limit", "How many at most", limit))
         .response("200", ok::<InboxView>("A page of the inbox"))
 }
@@ -124,7 +130,7 @@ pub(super) fn list() -> OperationBuilder {
     let state = json!({ "type": "string", "enum": DESK_STATES, "default": "all" });
     let order =
         json!({ "type": "string", "enum": DESK_ORDERS.map(|(name, _)| name), "default": "oldest" });
-    paged(start(
+    paged::<DeskId>(start(
         "listDesk",
         "desk",
         "Lists grants, break-glass records, freezes, handovers and revocations",
