@@ -56,7 +56,10 @@ fn plain(path: &Path) -> PathBuf {
         match component {
             Component::CurDir => {}
             Component::ParentDir if plain.pop() => {}
-            other => plain.push(other),
+            Component::Prefix(_)
+            | Component::RootDir
+            | Component::ParentDir
+            | Component::Normal(_) => plain.push(component),
         }
     }
     plain
