@@ -135,6 +135,31 @@ await check("a freeze is shown where it holds calls, promises nothing, and goes 
   }
 });
 
+await check("a lockdown is shown on every page until it is lifted", async () => {
+  const pages = ["/", "/decisions", "/report", "/load", "/grants", "/calendar", "/help"];
+  const shown = async (path) => {
+    await ben.goto(base + path);
+    return /Lockdown: no call runs\. a runaway agent/.test(await ben.locator("main").innerText());
+  };
+  await ben.goto(`${base}/calendar`);
+  await ben.locator("#name").fill("a runaway agent");
+  await ben.locator("input[name=lasts]").first().fill("1");
+  await ben.getByLabel("Lockdown: no call runs, reads neither, and no approval helps").check();
+  await ben.locator("textarea[name=reason]").first().fill("it writes to everybody");
+  await ben.locator("form[action='/calendar'] button[type=submit]").click();
+  await ben.waitForURL(/\/entries\//);
+  const entry = new URL(ben.url()).pathname;
+  for (const path of pages) assert.ok(await shown(path), path);
+  await shot("lockdown", "/");
+  await shot("lockdown-entry", entry);
+  await accessible(ben, "a page in a lockdown");
+  await ben.goto(base + entry);
+  await ben.locator("#reason-end").fill("it is stopped");
+  await ben.getByRole("button", { name: "End it" }).click();
+  await ben.waitForURL(/done=1/);
+  for (const path of pages) assert.ok(!(await shown(path)), path);
+});
+
 await check("a refused form keeps the navigation and what was typed, and a path that does not exist is a page", async () => {
   await cleo.goto(`${base}/break-glass`);
   await cleo.locator("#ticket").fill("INC-4711");

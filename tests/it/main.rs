@@ -63,6 +63,8 @@ mod late;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod lockdown;
+#[cfg(test)]
 mod loopback;
 #[cfg(test)]
 mod mcp;
@@ -94,6 +96,7 @@ mod shared;
 mod signed_in;
 #[cfg(test)]
 mod spiffe;
+#[cfg(test)]
 mod strangers;
 #[cfg(test)]
 mod taint;

@@ -25,13 +25,15 @@ use crate::{
 };
 
 /// The actions at the desk, as policies name them.
-pub(crate) const ACTIONS: [&str; 12] = [
+pub(crate) const ACTIONS: [&str; 14] = [
     "declare_break_glass",
     "confirm_break_glass",
     "end_break_glass",
     "review_break_glass",
     "set_freeze",
     "lift_freeze",
+    "set_lockdown",
+    "lift_lockdown",
     "revoke_grant",
     "hand_over",
     "take_back",
@@ -56,6 +58,10 @@ pub enum DeskActKind {
     SetFreeze,
     /// End a freeze before its time.
     LiftFreeze,
+    /// Begin a lockdown.
+    SetLockdown,
+    /// End a lockdown before its time.
+    LiftLockdown,
     /// End a standing grant before its time.
     RevokeGrant,
     /// Hand one's own duty over to a colleague.
@@ -82,6 +88,8 @@ impl DeskActKind {
             Self::ReviewBreakGlass => "review_break_glass",
             Self::SetFreeze => "set_freeze",
             Self::LiftFreeze => "lift_freeze",
+            Self::SetLockdown => "set_lockdown",
+            Self::LiftLockdown => "lift_lockdown",
             Self::RevokeGrant => "revoke_grant",
             Self::HandOver => "hand_over",
             Self::TakeBack => "take_back",

@@ -17,7 +17,7 @@ use placet_pipeline::{
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            FreezeView, InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -86,6 +86,9 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Ticket, Refusal>> + Send;
 
     fn tools(&self, caller: &Self::Caller) -> Vec<ToolView>;
+
+    /// The freezes and lockdowns of the caller's tenant that are in force.
+    fn freezes(&self, caller: &Self::Caller) -> Vec<FreezeView>;
 
     fn approvals(
         &self,

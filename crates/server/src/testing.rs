@@ -224,6 +224,10 @@ impl Backend for Fake {
         }
     }
 
+    fn freezes(&self, _: &String) -> Vec<placet_pipeline::views::desk::FreezeView> {
+        Vec::new()
+    }
+
     fn tools(&self, caller: &String) -> Vec<ToolView> {
         let tool = json!({
             "tool": "files__read", "capability_id": "files/read", "description": "Reads a file.",

@@ -158,7 +158,7 @@ pub struct BreakGlass {
     pub capability: Option<CapabilityId>,
 }
 
-/// A freeze window of the calendar.
+/// A freeze window of the calendar, or a lockdown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freeze {
@@ -167,6 +167,17 @@ pub struct Freeze {
     /// Only for calls of these adapters; empty: for all.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub adapters: BTreeSet<AdapterName>,
+    /// Whether it is a lockdown: no call runs, reads neither, and no approval helps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lockdown: bool,
+}
+
+impl Freeze {
+    /// Whether it is for calls of this adapter.
+    #[must_use]
+    pub fn holds(&self, adapter: &AdapterName) -> bool {
+        self.adapters.is_empty() || self.adapters.contains(adapter)
+    }
 }
 
 /// A handover of an approver's duty. The one who hands over is the entry's author.

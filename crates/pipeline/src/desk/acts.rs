@@ -136,6 +136,7 @@ pub(crate) const fn ending_of(body: &DeskBody) -> DeskActKind {
     match body {
         DeskBody::Grant(_) => DeskActKind::RevokeGrant,
         DeskBody::BreakGlass(_) => DeskActKind::EndBreakGlass,
+        DeskBody::Freeze(freeze) if freeze.lockdown => DeskActKind::LiftLockdown,
         DeskBody::Freeze(_) => DeskActKind::LiftFreeze,
         DeskBody::Handover(_) => DeskActKind::TakeBack,
         DeskBody::Revocation(_) => DeskActKind::LiftRevocation,

@@ -84,8 +84,10 @@ pub(crate) async fn arrange(
             enter(context, caller, (DeskActKind::DeclareBreakGlass, &request), terms).await
         }
         Arrangement::Freeze(freeze) => {
+            let act =
+                if freeze.lockdown { DeskActKind::SetLockdown } else { DeskActKind::SetFreeze };
             let terms = self::freeze(context, freeze)?;
-            enter(context, caller, (DeskActKind::SetFreeze, &request), terms).await
+            enter(context, caller, (act, &request), terms).await
         }
         Arrangement::Handover(handover) => {
             let terms = self::handover(context, caller, handover)?;

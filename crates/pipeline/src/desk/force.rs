@@ -25,7 +25,7 @@ use placet_ledger::{
 };
 use placet_types::{
     clock::Timestamp,
-    desk::{BreakGlass, DeskBody, DeskKind, Grant, Handover},
+    desk::{BreakGlass, DeskBody, DeskKind, Freeze, Grant, Handover},
     digest::Digest,
     directory::UserEntry,
     ids::{AdapterName, CapabilityId, DeskId, GroupId, PrincipalId, TenantId},
@@ -202,22 +202,20 @@ impl Open {
         self.by_tenant.values().flatten()
     }
 
-    /// Whether calls of this adapter are frozen.
-    pub(crate) fn is_frozen(
+    /// The freezes that hold calls of this adapter.
+    pub(crate) fn freezes(
         &self,
-        tenant: &TenantId,
-        adapter: &AdapterName,
+        (tenant, adapter): (&TenantId, &AdapterName),
         now: Timestamp,
-    ) -> bool {
-        self.of(tenant).any(|entry| match &entry.body {
-            DeskBody::Freeze(freeze) => {
-                entry.is_in_force(now)
-                    && (freeze.adapters.is_empty() || freeze.adapters.contains(adapter))
+    ) -> impl Iterator<Item = &Freeze> {
+        self.of(tenant).filter(move |entry| entry.is_in_force(now)).filter_map(move |entry| {
+            match &entry.body {
+                DeskBody::Freeze(freeze) => freeze.holds(adapter).then_some(freeze),
+                DeskBody::Grant(_)
+                | DeskBody::BreakGlass(_)
+                | DeskBody::Handover(_)
+                | DeskBody::Revocation(_) => None,
             }
-            DeskBody::Grant(_)
-            | DeskBody::BreakGlass(_)
-            | DeskBody::Handover(_)
-            | DeskBody::Revocation(_) => false,
         })
     }
 
@@ -229,9 +227,7 @@ impl Open {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let coming = self.of(tenant).filter(|entry| match &entry.body {
-            DeskBody::Freeze(freeze) => {
-                freeze.adapters.is_empty() || freeze.adapters.contains(adapter)
-            }
+            DeskBody::Freeze(freeze) => freeze.holds(adapter),
             DeskBody::Revocation(_) => true,
             DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Handover(_) => false,
         });

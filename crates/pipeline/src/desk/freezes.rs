@@ -10,11 +10,12 @@ use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
 use placet_types::{
     clock::Timestamp,
     desk::{DeskBody, DeskKind},
-    ids::{AdapterName, DeskId},
+    ids::{AdapterName, DeskId, TenantId},
+    mode::EngineMode,
 };
 
 use super::{entries, force::Open, guest};
-use crate::{context::Context, views::desk::FreezeView};
+use crate::{call::Brokered, context::Context, views::desk::FreezeView};
 
 /// Those of the caller's tenant.
 pub(crate) fn all(context: &Context, caller: &VerifiedCaller) -> Vec<FreezeView> {
@@ -31,6 +32,23 @@ pub(crate) fn ids_in_force(open: &Open, now: Timestamp) -> BTreeSet<DeskId> {
 /// Whether an entry is a freeze that is not in force any more.
 pub(crate) fn is_over(entry: &DeskEntry, now: Timestamp) -> bool {
     entry.kind() == DeskKind::Freeze && entry.starts_at <= now && !entry.is_in_force(now)
+}
+
+/// The mode that calls of an adapter are decided in: its own, or lockdown while one is in force for them.
+pub(crate) fn mode_for(
+    context: &Context,
+    open: &Open,
+    place: (&TenantId, &AdapterName),
+) -> EngineMode {
+    let mut freezes = open.freezes(place, context.ledger.store().now());
+    if freezes.any(|freeze| freeze.lockdown) { EngineMode::Lockdown } else { context.engine_mode() }
+}
+
+/// Whether a lockdown is in force for a call.
+pub(crate) fn is_locked_down(context: &Context, brokered: &Brokered) -> bool {
+    let tenant = brokered.identity.chain.tenant();
+    let place = (tenant, brokered.binding.capability.adapter());
+    mode_for(context, &context.desk.force.open(), place) == EngineMode::Lockdown
 }
 
 /// Those that hold the call of an approval. None for guests: what a tenant arranges is its own.
@@ -54,8 +72,8 @@ fn in_force(
     let open = context.desk.force.open();
     let freezes = open.of(caller.tenant()).filter_map(|entry| {
         let DeskBody::Freeze(freeze) = &entry.body else { return None };
-        let (adapters, since) = (&freeze.adapters, entry.starts_at.max(entry.created_at));
-        let holds = of.is_none_or(|(of, _)| adapters.is_empty() || adapters.contains(of));
+        let since = entry.starts_at.max(entry.created_at);
+        let holds = of.is_none_or(|(of, _)| freeze.holds(of));
         if !holds || !entry.is_in_force(now) {
             return None;
         }
@@ -64,6 +82,7 @@ fn in_force(
             desk_id: seen.then(|| entry.desk_id.clone()),
             name: seen.then(|| freeze.name.clone()),
             until: entry.expires_at,
+            lockdown: freeze.lockdown,
             after_asking: of.is_some_and(|(_, asked)| since > asked),
         })
     });

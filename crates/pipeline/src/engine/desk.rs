@@ -13,13 +13,15 @@ use placet_types::{
 use super::Engine;
 use crate::{
     decisions,
-    desk::{acts, arrange, decide, edit, entries, events::DeskFeed, inbox, trail, withdraw},
+    desk::{
+        acts, arrange, decide, edit, entries, events::DeskFeed, freezes, inbox, trail, withdraw,
+    },
     views::{
         ApprovalView, WithdrawalRequest,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            FreezeView, InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -35,6 +37,12 @@ impl Engine {
         query: InboxQuery,
     ) -> Result<InboxView, Refusal> {
         inbox::page(&self.context, caller, query).await
+    }
+
+    /// The freezes and lockdowns of the caller's tenant that are in force.
+    #[must_use]
+    pub fn freezes(&self, caller: &VerifiedCaller) -> Vec<FreezeView> {
+        freezes::all(&self.context, caller)
     }
 
     /// Puts other arguments in the place of a held call's. Whoever narrows them agrees by that; whoever writes others does not decide on them.

@@ -26,7 +26,6 @@ use placet_types::{
     envelope::result::ResultStatus,
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, ToolCallId},
-    mode::EngineMode,
     taint::Taint,
 };
 
@@ -35,7 +34,7 @@ use crate::{
     call::{Brokered, Call, Gated, Invoked, Passage},
     context::{Context, ending_refusal, ledger_refusal},
     credential_faults,
-    desk::{drift, watch},
+    desk::{drift, freezes, watch},
     stages::{
         again,
         credential::{self, Proof},
@@ -72,7 +71,7 @@ struct Executing {
 /// Dispatches, executes and settles one permitted call.
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
     let Call { mut passage, stage: Gated { brokered, permit, record, broken } } = call;
-    if context.engine_mode() == EngineMode::Lockdown {
+    if freezes::is_locked_down(context, &brokered) {
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
         return decide_again(context, passage, brokered, record);

@@ -27,7 +27,7 @@ use placet_types::{
 use crate::{
     call::Brokered,
     context::{Context, lookup_refusal},
-    desk::force::Broken,
+    desk::{force::Broken, freezes},
     stages::{
         again,
         gate::{authority_holds, authority_until, budget_of},
@@ -105,6 +105,7 @@ pub(crate) fn decide(
     let capability = &stage.built.target.capability;
     let chain = &stage.identity.chain;
     let (open, rev) = context.desk.force.basis();
+    let place = (chain.tenant(), capability.id.adapter());
     authority_holds(context, stage, now)?;
     let broken = open.broken(chain, &capability.id, now);
     let stricter_at = [
@@ -123,13 +124,13 @@ pub(crate) fn decide(
         binding: &stage.binding,
         mode_requested: stage.built.mode_requested,
         safety_mode: circumstances.run.safety_mode,
-        engine_mode: context.engine_mode(),
+        engine_mode: freezes::mode_for(context, &open, place),
         budget: budget_for(stage, circumstances.run),
         taint: &circumstances.run.taint,
         evidence: &stage.evidence,
         now,
         approval: circumstances.approval,
-        frozen: open.is_frozen(chain.tenant(), capability.id.adapter(), now),
+        frozen: open.freezes(place, now).next().is_some(),
         break_glass: glass.as_ref(),
         desk,
         proof: &stage.identity.proof,

@@ -423,7 +423,8 @@ fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String 
         }
         DenialKind::Budget => "the run has used up its budget",
         DenialKind::Error => "a policy could not be evaluated for this call, so it is refused",
-        DenialKind::Lockdown | DenialKind::Policy => "policy does not allow this call",
+        DenialKind::Lockdown => "Placet is in lockdown: no call runs until it is lifted",
+        DenialKind::Policy => "policy does not allow this call",
         DenialKind::NobodyToAsk => "there is nobody who could agree to this call",
         DenialKind::ApprovalRefused => "people denied this call",
         DenialKind::ApprovalExpired => "the approval of this call has run out of time",

@@ -21,14 +21,13 @@ use placet_ledger::{
     sabotage::{Guard, removed},
 };
 use placet_telemetry::trace::AdapterFields;
-use placet_types::{
-    binding::CredentialUse, contract::file::TransportFile, ids::DecisionId, mode::EngineMode,
-};
+use placet_types::{binding::CredentialUse, contract::file::TransportFile, ids::DecisionId};
 
 use crate::{
     adapters::ports::Lease,
     call::Brokered,
     context::Context,
+    desk::freezes,
     stages::{
         credential::{self, Proof},
         execute::Ready,
@@ -86,7 +85,7 @@ pub(crate) async fn call(
     if was_refused(&tried.outcome) {
         forget(context, &proof);
         if let Some(leave) = leave
-            && context.engine_mode() != EngineMode::Lockdown
+            && !freezes::is_locked_down(context, brokered)
             && let Some(mut other) =
                 credential::another(context, brokered, (&proof, decision_id), deadline).await
             && let Ok(seat) = lease.make_ready(&other, deadline).await

@@ -22,7 +22,7 @@ use placet_pipeline::{
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            FreezeView, InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -81,6 +81,10 @@ impl Backend for Engine {
 
     async fn follow(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Ticket, Refusal> {
         Self::follow(self, caller, id).await
+    }
+
+    fn freezes(&self, caller: &VerifiedCaller) -> Vec<FreezeView> {
+        Self::freezes(self, caller)
     }
 
     fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {

@@ -55,7 +55,8 @@ pub(super) async fn freeze<B: Backend>(
     let fields = &form.fields;
     let name = fields.needed("name", "the name")?;
     let adapters = names(fields.get("adapters"), "an adapter")?;
-    made(&desk, form, Arrangement::Freeze(Freeze { name, adapters })).await
+    let lockdown = fields.get("lockdown").is_some();
+    made(&desk, form, Arrangement::Freeze(Freeze { name, adapters, lockdown })).await
 }
 
 async fn made<B: Backend>(

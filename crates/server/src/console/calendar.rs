@@ -142,7 +142,7 @@ pub(super) async fn show<B: Backend>(
     let title = "Calendar of freezes";
     let content = html! {
         h1 { (title) }
-        p.lede { "In a freeze no standing grant counts and no rule lets a write pass by itself: people decide on each one. All times are UTC." }
+        p.lede { "In a freeze no standing grant counts and no rule lets a write pass by itself: people decide on each one. In a lockdown no call runs. All times are UTC." }
         div #month data-live {
             (table(month, &freezes, now))
             @if !is_whole {
@@ -163,6 +163,7 @@ pub(super) async fn show<B: Backend>(
                     div.field { label for="adapters" { "Only these adapters (may be empty)" } input #adapters name="adapters" maxlength="1000"; }
                 }
                 (lasts("2", "days"))
+                label.choice { input type="checkbox" name="lockdown" value="1"; " Lockdown: no call runs, reads neither, and no approval helps" }
                 (reason_field())
                 button.yes type="submit" { "Set the freeze" }
             }

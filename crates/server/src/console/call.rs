@@ -130,7 +130,7 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 /// The freezes that are in force, above what they hold.
 pub(super) fn frozen(freezes: &[FreezeView], now: Timestamp) -> Markup {
     html! {
-        @for freeze in freezes {
+        @for freeze in freezes.iter().filter(|freeze| !freeze.lockdown) {
             p.notice.warn {
                 strong { "A freeze is in force" }
                 @if let Some(name) = &freeze.name { ": " (visible(name)) }

@@ -239,6 +239,7 @@ pub(super) fn name(body: &DeskBody) -> String {
     match body {
         DeskBody::Grant(grant) => format!("{} by {}", grant.capability, grant.chain.actor.id),
         DeskBody::BreakGlass(glass) => format!("Break-glass {}", glass.ticket),
+        DeskBody::Freeze(freeze) if freeze.lockdown => format!("Lockdown: {}", freeze.name),
         DeskBody::Freeze(freeze) => freeze.name.clone(),
         DeskBody::Handover(handover) => {
             let groups: Vec<&str> = handover.groups.iter().map(|group| group.as_str()).collect();

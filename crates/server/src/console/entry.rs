@@ -115,6 +115,7 @@ fn facts(entry: &DeskEntryView) -> Markup {
                 }
             }
             DeskBody::Freeze(freeze) => {
+                @if freeze.lockdown { dt { "What" } dd { "A lockdown: no call runs" } }
                 dt { "For" }
                 dd { @if freeze.adapters.is_empty() { "every adapter" } @for (at, adapter) in freeze.adapters.iter().enumerate() { @if at > 0 { ", " } (adapter) } }
             }

@@ -5,7 +5,8 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
-use placet_types::{clock::Timestamp, error::ErrorCode};
+use placet_pipeline::views::desk::FreezeView;
+use placet_types::{clock::Timestamp, error::ErrorCode, text::visible};
 
 use super::{assets, form::CSRF_FIELD, visitor::Visitor, words};
 use crate::problem::Failure;
@@ -81,7 +82,8 @@ impl Frame<'_> {
                 }
             }
         };
-        respond(status, &self.document(&top, content))
+        let content = html! { (locked_down(&visitor.freezes, self.now)) (content) };
+        respond(status, &self.document(&top, &content))
     }
 
     /// A page of nobody.
@@ -107,6 +109,20 @@ impl Frame<'_> {
                     main #content tabindex="-1" { (content) }
                     div #live.live role="status" aria-live="polite" {}
                 }
+            }
+        }
+    }
+}
+
+/// The lockdowns that are in force, on every page.
+fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
+    html! {
+        @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) {
+            p.notice.warn role="alert" {
+                strong { "Lockdown: no call runs" }
+                @if let Some(name) = &lockdown.name { ". " (visible(name)) }
+                ". It ends " (words::relative(lockdown.until, now)) " unless it is lifted before."
+                @if let Some(id) = &lockdown.desk_id { " " a href={ "/entries/" (id) } { "Look at it" } }
             }
         }
     }

@@ -11,6 +11,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderName, Method, Uri, header, request::Parts};
 use placet_identity::SignInProof;
+use placet_pipeline::views::desk::FreezeView;
 use placet_types::{
     digest::Digest,
     error::{ErrorCode, Refusal},
@@ -43,6 +44,8 @@ pub(super) struct Visitor<C> {
     pub(super) csrf: String,
     pub(super) ends_at: Instant,
     pub(super) alive: watch::Receiver<()>,
+    /// The freezes and lockdowns of the person's tenant that are in force.
+    pub(super) freezes: Vec<FreezeView>,
 }
 
 /// A refusal, as a page.
@@ -104,6 +107,7 @@ pub(super) async fn visit<B: Backend>(
     let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
     let now = Instant::now();
     Ok(Visitor {
+        freezes: desk.door.backend.freezes(&seen.caller),
         session: seen.key,
         caller: seen.caller,
         principal: seen.principal,

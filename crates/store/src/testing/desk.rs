@@ -68,7 +68,11 @@ pub(crate) fn glass_body() -> DeskBody {
 }
 
 pub(crate) fn freeze_body() -> DeskBody {
-    DeskBody::Freeze(Freeze { name: "year end".to_owned(), adapters: BTreeSet::new() })
+    DeskBody::Freeze(Freeze {
+        name: "year end".to_owned(),
+        adapters: BTreeSet::new(),
+        lockdown: false,
+    })
 }
 
 pub(crate) fn handover_body() -> DeskBody {

@@ -24,6 +24,9 @@ pub struct FreezeView {
     pub name: Option<String>,
     /// When it ends, unless it is lifted before.
     pub until: Timestamp,
+    /// Whether it is a lockdown: no call runs until it is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lockdown: bool,
     /// Whether it came into force after people were asked about the call: what they were asked for does not take it into account.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_asking: bool,

@@ -267,7 +267,8 @@ fn what(entry: &DeskEntryView) -> String {
             let adapters: Vec<String> = freeze.adapters.iter().map(ToString::to_string).collect();
             let of =
                 if adapters.is_empty() { "everything".to_owned() } else { adapters.join(", ") };
-            format!("{}: writes of {of}", freeze.name)
+            let what = if freeze.lockdown { "lockdown" } else { "writes" };
+            format!("{}: {what} of {of}", freeze.name)
         }
         DeskBody::Handover(handover) => {
             let groups: Vec<String> = handover.groups.iter().map(ToString::to_string).collect();

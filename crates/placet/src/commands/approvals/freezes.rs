@@ -1,4 +1,4 @@
-//! `placet approvals freezes`: times in which every write waits for people.
+//! `placet approvals freezes`: times in which every write waits for people, or in which nothing runs.
 //!
 //! Owns the options.
 
@@ -16,12 +16,13 @@ use super::{
 };
 use crate::{client::Client, failure::Outcome};
 
-/// The calendar of freezes, in which every write waits for people.
+/// The calendar of freezes, in which every write waits for people, and of lockdowns, in which no call runs.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet approvals freezes list\n  \
     placet approvals freezes set --name \"Year's end\" --from 2026-12-31T00:00+01:00 --for 2d --reason \"the books are closed\"\n  \
     placet approvals freezes set --name Incident --for 2h --adapters files --reason \"we look into it\"\n  \
+    placet approvals freezes set --name Incident --for 1h --lockdown --reason \"an agent misbehaves\"\n  \
     placet approvals freezes lift desk_01J… --reason \"all is well\"")]
 pub(super) struct Args {
     /// What to do.
@@ -60,6 +61,9 @@ struct Set {
     /// Only for writes of these adapters [default: all].
     #[arg(long, value_name = "ADAPTER", value_delimiter = ',')]
     adapters: Vec<AdapterName>,
+    /// A lockdown: no call runs, reads neither, and no approval helps.
+    #[arg(long)]
+    lockdown: bool,
     /// Why; kept for the auditor.
     #[arg(long)]
     reason: String,
@@ -79,7 +83,11 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
 async fn set(client: &Client, args: &Set, json: bool) -> Outcome {
     let adapters = args.adapters.iter().cloned().collect();
     let new = New {
-        arrange: Arrangement::Freeze(Freeze { name: args.name.clone(), adapters }),
+        arrange: Arrangement::Freeze(Freeze {
+            name: args.name.clone(),
+            adapters,
+            lockdown: args.lockdown,
+        }),
         reason: args.reason.clone(),
         starts_at: args.from,
         lasts_ms: args.lasts_ms,
