@@ -147,7 +147,7 @@ mod tests {
             contract.adapter = AdapterName::new(format!("many-{number}")).unwrap();
             contract.capabilities.clear();
             for tool in 0..tools / 2 {
-                let mut capability = templates[tool % templates.len()].clone();
+                let mut capability = templates[tool.checked_rem(templates.len()).unwrap()].clone();
                 let name = CapabilityName::new(format!("tool{tool}")).unwrap();
                 capability.id = CapabilityId::new(contract.adapter.clone(), name.clone()).unwrap();
                 capability.input_schema = json!({
