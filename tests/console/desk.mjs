@@ -402,7 +402,7 @@ await check("when the tool is no longer what was reviewed, what waits for it is 
   writeFileSync(`${task.witness}.drift`, "");
   // The page says so by itself, and why.
   await ben.locator("h1 .mark", { hasText: "void" }).waitFor();
-  assert.match(await ben.locator("#head").innerText(), /the tool is no longer what its contract says/);
+  assert.match(await ben.locator("#head").innerText(), /the tool changed upstream since it was reviewed/);
   assert.equal(await ben.locator("#decide").getByRole("button", { name: "Approve", exact: true }).count(), 0);
   await accessible(ben, "a void call");
   await ben.goto(`${base}/?state=void`);

@@ -59,6 +59,8 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
         "break-glass-review-apart",
         "freeze-set",
         "freeze-lift",
+        "lockdown-set",
+        "lockdown-lift",
         "grant-revoke",
         "hand-over",
         "take-back",

@@ -15,13 +15,15 @@ use crate::{
     testing::{NOW, bundle, compile, principal, shipped, world},
 };
 
-const ALL: [DeskActKind; 12] = [
+const ALL: [DeskActKind; 14] = [
     DeskActKind::DeclareBreakGlass,
     DeskActKind::ConfirmBreakGlass,
     DeskActKind::EndBreakGlass,
     DeskActKind::ReviewBreakGlass,
     DeskActKind::SetFreeze,
     DeskActKind::LiftFreeze,
+    DeskActKind::SetLockdown,
+    DeskActKind::LiftLockdown,
     DeskActKind::RevokeGrant,
     DeskActKind::HandOver,
     DeskActKind::TakeBack,
