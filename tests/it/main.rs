@@ -55,6 +55,8 @@ mod exchange;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod first_hour;
+#[cfg(test)]
 mod gates;
 #[cfg(test)]
 mod ingress;
