@@ -406,7 +406,7 @@ await check("when the tool is no longer what was reviewed, what waits for it is 
   assert.equal(await ben.locator("#decide").getByRole("button", { name: "Approve", exact: true }).count(), 0);
   await accessible(ben, "a void call");
   await ben.goto(`${base}/?state=void`);
-  assert.match(await ben.locator(`tr[data-href="/approvals/${held.id}"]`).innerText(), /no longer what its contract says/);
+  assert.match(await ben.locator(`tr[data-href="/approvals/${held.id}"]`).innerText(), /the tool changed upstream since it was reviewed/);
   const plan = await held.again();
   assert.notEqual(plan.status, "succeeded", JSON.stringify(plan));
   assert.equal(effects().length, before, "it did not run");
