@@ -4,14 +4,11 @@
 //! even the same process, over stdio a child of each caller.
 
 use std::{
-    collections::VecDeque,
-    fmt,
-    net::Ipv4Addr,
-    path::Path,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    collections::VecDeque, fmt, net::Ipv4Addr, path::Path, process::Stdio, sync::Arc,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result};
 use axum::serve::ListenerExt as _;
@@ -132,7 +129,7 @@ impl Notes {
         let text = |name: &str| {
             request.arguments.as_ref().and_then(|args| args.get(name)).and_then(Value::as_str)
         };
-        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.0.lock();
         let said = match request.name.as_ref() {
             LOOK => format!(
                 "{}: {}",
@@ -291,7 +288,7 @@ mod tests {
             assert!(call(&notes, NOTE, arguments(NOTE)));
         }
         assert!(call(&notes, LOOK, arguments(LOOK)));
-        assert_eq!(notes.0.lock().unwrap().len(), NOTES_MAX);
+        assert_eq!(notes.0.lock().len(), NOTES_MAX);
     }
 
     #[test]
@@ -300,7 +297,7 @@ mod tests {
         assert!(!call(&notes, "burn", arguments(NOTE)));
         assert!(!call(&notes, NOTE, arguments(LOOK)));
         assert!(!call(&notes, LOOK, Map::from_iter([("path".to_owned(), json!(1))])));
-        assert!(notes.0.lock().unwrap().is_empty());
+        assert!(notes.0.lock().is_empty());
     }
 
     #[test]

@@ -9,11 +9,13 @@ use std::{
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Result, bail};
 use placet_chaos::history::{file::Recorder, node::NodeChange};
@@ -134,19 +136,19 @@ impl Cluster {
         for node in &cluster.nodes {
             let (keeping, node) = (Arc::clone(&cluster), Arc::clone(node));
             let keeper = tokio::spawn(async move { keeping.keep(&node).await });
-            cluster.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
+            cluster.keepers.lock().push(keeper);
         }
         Ok(cluster)
     }
 
     /// Ends of a node's processes within the next while have a cause that was injected; no node: those of all of them.
     pub(crate) fn excuse(&self, node: Option<usize>, span: Duration) {
-        let mut excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut excused = self.excused.lock();
         excused.push((node, Instant::now() + span));
     }
 
     fn is_excused(&self, node: usize) -> bool {
-        let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner);
+        let excused = self.excused.lock();
         let now = Instant::now();
         excused.iter().any(|(whose, until)| now < *until && whose.is_none_or(|whose| whose == node))
     }
@@ -247,8 +249,7 @@ impl Cluster {
     /// Nodes that end are not started again from now on.
     pub(crate) fn release(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        let keepers =
-            std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
+        let keepers = std::mem::take(&mut *self.keepers.lock());
         for keeper in keepers {
             keeper.abort();
         }

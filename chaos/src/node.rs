@@ -9,12 +9,11 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,12 +134,12 @@ impl Node {
 
     /// Changes how its next starts are made.
     pub(crate) fn launched_with(&self, change: impl FnOnce(&mut Launch)) {
-        change(&mut self.launch.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.launch.lock());
     }
 
     /// How its next starts are made.
     pub(crate) fn launch(&self) -> Launch {
-        self.launch.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.launch.lock().clone()
     }
 
     /// The file that says how far off its clock is, where it has one.

@@ -5,11 +5,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use placet_chaos::history::{
     What,
@@ -97,24 +96,24 @@ impl Scene {
     pub(crate) fn injected(&self, kind: FaultKind, node: Option<usize>, detail: impl Into<String>) {
         let node = node.and_then(|node| u32::try_from(node).ok());
         self.recorder.record(What::Fault(FaultEvent { kind, node, detail: detail.into() }));
-        let mut counts = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.injected.lock();
         let count = counts.entry(kind).or_default();
         *count = count.saturating_add(1);
     }
 
     /// The faults that really happened so far.
     pub(crate) fn injections(&self) -> BTreeMap<FaultKind, u64> {
-        self.injected.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.injected.lock().clone()
     }
 
     /// What only the harness can see to be wrong.
     pub(crate) fn findings(&self) -> Vec<String> {
-        self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.findings.lock().clone()
     }
 
     /// Notes something that must not be.
     pub(crate) fn find(&self, what: String) {
-        self.findings.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.findings.lock().push(what);
     }
 
     /// Notes what became of a node.

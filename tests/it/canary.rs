@@ -12,11 +12,9 @@ mod everywhere;
 mod failing;
 mod sign_in;
 
-use std::{
-    fs,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fs, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use base64::Engine as _;
 use bytes::Bytes;
@@ -50,11 +48,11 @@ struct Heard(Arc<Mutex<Vec<u8>>>);
 
 impl Heard {
     fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     fn take(&self, bytes: &[u8]) {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
     }
 }
 

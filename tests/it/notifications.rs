@@ -8,10 +8,12 @@ use std::{
     path::Path,
     process::Stdio,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::StatusCode};
 use rcgen::{CertificateParams, KeyPair, SanType};
@@ -83,7 +85,7 @@ impl Receiver {
     }
 
     pub(crate) fn taken(&self) -> Vec<Taken> {
-        self.taken.lock().unwrap().clone()
+        self.taken.lock().clone()
     }
 
     fn kinds(&self) -> Vec<String> {
@@ -118,10 +120,10 @@ async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes)
     let taken = Taken { headers: headers.into(), body: String::from_utf8(body.to_vec()).unwrap() };
     let less = |left: usize| left.checked_sub(1);
     if receiver.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
-        receiver.refused.lock().unwrap().push(taken.id());
+        receiver.refused.lock().push(taken.id());
         return StatusCode::INTERNAL_SERVER_ERROR;
     }
-    receiver.taken.lock().unwrap().push(taken);
+    receiver.taken.lock().push(taken);
     StatusCode::NO_CONTENT
 }
 
@@ -202,7 +204,7 @@ async fn people_are_told_of_a_held_call_in_order_once_and_over_a_restart() {
     );
     // It was refused twice, under the same name.
     let id = receiver.taken()[0].id();
-    assert_eq!(*receiver.refused.lock().unwrap(), vec![id.clone(); 2]);
+    assert_eq!(*receiver.refused.lock(), vec![id.clone(); 2]);
     placet.stop().await;
 
     let placet = setup.start().await;

@@ -12,9 +12,11 @@ mod places;
 mod under_way;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures::{StreamExt as _, stream};
 use placet_adapter::{adapter::SessionOwner, outcome::AdapterError};
@@ -226,10 +228,8 @@ impl Sessions {
         let closing = end_all(idle);
         let _in_time = timeout(CLOSE_WAIT, closing).await.is_ok();
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Places> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

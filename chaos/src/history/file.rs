@@ -8,8 +8,10 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Write as _},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::{Event, What, moment::Moment};
 
@@ -66,7 +68,7 @@ impl Recorder {
 
     /// Records an event that happens now, and says when that was.
     pub fn record(&self, what: What) -> Moment {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         // Within the lock, so that the file is in order.
         let at = Moment::now();
         inner.write(&Event { at, what });
@@ -76,7 +78,7 @@ impl Recorder {
     /// How many events there are.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).events
+        self.inner.lock().events
     }
 
     /// Ends it: everything is on the disk.
@@ -84,7 +86,7 @@ impl Recorder {
     /// # Errors
     /// The first error that an event could not be written with.
     pub fn finish(&self) -> io::Result<()> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         match inner.failed.take() {
             Some(error) => Err(error),
             None => inner.file.sync_data(),

@@ -2,10 +2,9 @@
 //!
 //! Owns what is known about the call so far. Invariant: whatever happens to the task, a request that was sent gets its `Lost`.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -128,22 +127,22 @@ impl Call {
 
     /// The last answer to it.
     pub(crate) fn last(&self) -> Option<Answer> {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.last.lock()
     }
 
     /// The approval it waits for.
     pub(crate) fn approval(&self) -> Option<String> {
-        self.approval.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.approval.lock().clone()
     }
 
     /// The name that Placet gave it.
     pub(crate) fn call_id(&self) -> Option<String> {
-        self.call_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.call_id.lock().clone()
     }
 
     /// The digest of the result that its caller has.
     pub(crate) fn digest(&self) -> Option<String> {
-        self.digest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.digest.lock().clone()
     }
 
     /// Sends it to somebody who is no part of the deployment, outside the history.
@@ -245,19 +244,18 @@ impl Call {
     }
 
     fn learn(&self, reply: &Reply) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply.answer);
+        *self.last.lock() = Some(reply.answer);
         if is_definite(reply) {
             self.settled.store(true, Ordering::SeqCst);
         }
         if let (Answer::Succeeded, Some(result)) = (reply.answer, &reply.result) {
-            *self.digest.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(result.digest.clone());
+            *self.digest.lock() = Some(result.digest.clone());
         }
         if let Some(approval) = &reply.approval_id {
-            *self.approval.lock().unwrap_or_else(PoisonError::into_inner) = Some(approval.clone());
+            *self.approval.lock() = Some(approval.clone());
         }
         if let Some(call_id) = &reply.call_id {
-            *self.call_id.lock().unwrap_or_else(PoisonError::into_inner) = Some(call_id.clone());
+            *self.call_id.lock() = Some(call_id.clone());
         }
     }
 }

@@ -15,10 +15,12 @@ pub(crate) mod votes;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 use placet_chaos::history::{
     fault::FaultKind,
@@ -149,7 +151,7 @@ impl Load {
 
     /// Every call so far.
     pub(crate) fn calls(&self) -> Vec<Arc<Call>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.calls.lock().clone()
     }
 
     fn is_over(&self) -> bool {
@@ -217,7 +219,7 @@ impl Load {
         let who = if known { (tenant, agent, delegated) } else { (home, "courier", delegated) };
         let run = format!("run-{}-{}", self.name, client % 3);
         let call = Arc::new(Call::new(who, tool, Args::new(item, chance), (run, client)));
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
+        self.calls.lock().push(Arc::clone(&call));
         call
     }
 
@@ -232,12 +234,12 @@ impl Load {
     fn add(&self, call: Call) -> Arc<Call> {
         let call = Arc::new(call);
         self.made.fetch_add(1, Ordering::SeqCst);
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
+        self.calls.lock().push(Arc::clone(&call));
         call
     }
 
     fn earlier(&self, chance: &mut Chance) -> Option<Arc<Call>> {
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = self.calls.lock();
         chance.pick(&calls).filter(|call| call.key.is_some()).map(Arc::clone)
     }
 
@@ -336,7 +338,7 @@ impl Load {
         let Some((tenant, agent)) = chance.pick(&others).cloned() else { return };
         // A key of its own, which is asked about in the end like every other.
         let other = Arc::new(call.of_somebody(&tenant, &agent));
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&other));
+        self.calls.lock().push(Arc::clone(&other));
         if other.send(&self.scene, &Sending::new(Why::OtherPrincipal, node)).await.is_ok() {
             self.scene.injected(FaultKind::F3, Some(node), format!("the key as {tenant}/{agent}"));
         }

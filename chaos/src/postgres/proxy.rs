@@ -6,11 +6,13 @@
 use std::{
     net::Ipv4Addr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU16, AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -98,13 +100,13 @@ impl Proxy {
 
     /// Loses the next connections that say COMMIT.
     pub fn arm(&self, cut: Cut, times: usize) {
-        let mut armed = self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut armed = self.shared.armed.lock();
         armed.extend(std::iter::repeat_n(cut, times));
     }
 
     /// Takes back what has not happened yet.
     pub fn disarm(&self) {
-        self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.armed.lock().clear();
     }
 
     /// How many connections were lost at a COMMIT.
@@ -183,7 +185,7 @@ impl Shared {
     }
 
     fn take(&self) -> Option<Cut> {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.armed.lock().pop()
     }
 }
 

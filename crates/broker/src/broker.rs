@@ -7,10 +7,12 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
 use placet_identity::Secrets;
@@ -308,9 +310,8 @@ fn gone() -> BrokerError {
 }
 
 impl Inner {
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flights.lock()
     }
 }
 

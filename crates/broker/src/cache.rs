@@ -3,10 +3,9 @@
 //! Owns the key, the bounds and the purges. In memory only; a value is overwritten when it goes. Invariants: the key holds everything that
 //! a credential depends on, so that two calls that differ in any of it never share one; a tenant can only push out its own.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_types::{
     clock::Timestamp,
@@ -285,10 +284,8 @@ impl Cache {
     pub(crate) fn count(&self) -> usize {
         self.lock().entries.len()
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -4,10 +4,9 @@
 //! does not say when it was issued is older than every revocation, and hit by one that is over for all others; one that was issued in the very moment of a
 //! revocation is hit by it, and so is one that may have been, by an issuer whose clock is ahead of ours.
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
+use std::collections::HashMap;
+
+use parking_lot::RwLock;
 
 use placet_types::{clock::Timestamp, ids::TenantId};
 
@@ -82,7 +81,7 @@ impl Revocations {
     pub(crate) fn replace(&self, revoked: Vec<Revoked>) -> Vec<Revoked> {
         let mut next: HashMap<TenantId, HashMap<String, Vec<Cut>>> = HashMap::new();
         let mut fresh = Vec::new();
-        let mut current = self.of.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.of.write();
         for one in revoked {
             let SubjectName { tenant, issuer, subject } = one.name.clone();
             let cut = Cut { issuer, before: one.before, only_undated: one.only_undated };
@@ -107,14 +106,14 @@ impl Revocations {
     }
 
     fn hit_by(&self, tenant: &TenantId, bearer: Bearer<'_>, ahead_ms: i64) -> bool {
-        let of = self.of.read().unwrap_or_else(PoisonError::into_inner);
+        let of = self.of.read();
         let cuts = of.get(tenant).and_then(|of| of.get(bearer.subject));
         cuts.is_some_and(|cuts| cuts.iter().any(|cut| cut.hits(bearer, ahead_ms)))
     }
 
     /// How many subjects they are about.
     pub(crate) fn count(&self) -> usize {
-        let of = self.of.read().unwrap_or_else(PoisonError::into_inner);
+        let of = self.of.read();
         of.values().map(HashMap::len).sum()
     }
 }

@@ -3,10 +3,9 @@
 //! Owns the tries: which version of the client's secret, when again, when not at all. Invariant: a second request is made only where the
 //! first had no answer, or another version of the secret is live; nothing else stands in for an answer.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use http::StatusCode;
 use placet_egress::{EgressClient, EgressError};
@@ -153,7 +152,7 @@ impl Service {
     }
 
     fn check_known(&self, secret: &SecretString, now: Timestamp) -> Result<(), BrokerError> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let Some(known) = *refused else { return Ok(()) };
         if known.until > now && known.secret == Digest::of(secret.expose_secret().as_bytes()) {
             return Err(BrokerError::ClientRefused { code: "refused a moment ago" });
@@ -170,8 +169,7 @@ impl Service {
     fn note_refused(&self, secret: &SecretString, now: Timestamp) {
         let secret = Digest::of(secret.expose_secret().as_bytes());
         let until = now.plus_ms(self.closed_ms());
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Refused { secret, until });
+        *self.refused.lock() = Some(Refused { secret, until });
     }
 }
 

@@ -6,8 +6,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
@@ -94,7 +96,7 @@ impl ClientIdentity {
 impl Inner {
     // Nothing is read while the lock is held, and nothing can panic.
     fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 }
 

@@ -11,11 +11,13 @@ use std::{
     io::Read as _,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -257,10 +259,8 @@ impl ClientAuthorities {
         let seen = self.files().get(authority).copied();
         seen.is_none_or(|seen| seen.is_failing && seen.at.elapsed() > self.inner.stale_age)
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn files(&self) -> MutexGuard<'_, Vec<Seen>> {
-        self.inner.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.files.lock()
     }
 
     /// How often a chain was checked since the files were last read.
@@ -276,7 +276,7 @@ impl ClientAuthorities {
         now: Timestamp,
     ) -> Result<VerifiedToken, IdentityError> {
         let loaded = self.inner.loaded.load_full();
-        let mut kept = certificate.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = certificate.owner.lock();
         let known = kept.take().filter(|owner| owner.holds(&loaded, now));
         let owner = match known {
             Some(owner) => owner,

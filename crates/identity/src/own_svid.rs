@@ -5,9 +5,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_types::clock::Clock;
 use secrecy::SecretString;
@@ -87,8 +89,7 @@ impl OwnSvid {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -16,9 +16,11 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -335,9 +337,8 @@ impl Secrets {
 }
 
 impl Entry {
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 }
 

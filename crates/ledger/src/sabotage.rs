@@ -115,10 +115,7 @@ pub const fn removed(_guard: Guard) -> bool {
 mod switched {
     use std::{
         collections::BTreeMap,
-        sync::{
-            Mutex, PoisonError,
-            atomic::{AtomicU32, Ordering},
-        },
+        sync::atomic::{AtomicU32, Ordering},
     };
 
     use placet_types::ids::RecordId;
@@ -163,12 +160,12 @@ mod switched {
     pub(crate) fn hold_back(changes: Changes) {
         let Some(EffectChange::Put(record)) = changes.effects.first() else { return };
         let record_id = record.record_id;
-        HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).insert(record_id, changes);
+        HELD_BACK.lock().insert(record_id, changes);
     }
 
     /// The intent of a record that was kept in memory only.
     pub(crate) fn held_back(record_id: RecordId) -> Option<Changes> {
-        HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).remove(&record_id)
+        HELD_BACK.lock().remove(&record_id)
     }
 }
 

@@ -3,10 +3,9 @@
 //! Owns what reloads together. A call takes one such value when it is built and keeps it. Invariant: what decides about a call, what it is
 //! checked against and where it is sent are of the same value; dispatch refuses a permit of another epoch (decision 26).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_policy::snapshot::Snapshot;
 use placet_types::{
@@ -169,9 +168,7 @@ impl Disk {
         let known = self.lock();
         (known.state, known.needs_restart.clone())
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }

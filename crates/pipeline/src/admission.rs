@@ -2,10 +2,9 @@
 //!
 //! Owns the bound that stands before the first mailbox, since mailboxes are unbounded. Does not queue: full is `OVERLOADED`.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -65,7 +64,7 @@ impl Admission {
     }
 
     fn of(&self, tenant: &TenantId) -> Bounds {
-        let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_tenant = self.by_tenant.lock();
         let bounds = by_tenant.entry(tenant.clone()).or_insert_with(|| {
             let bound = || Arc::new(Semaphore::new(self.per_tenant_max));
             Bounds { calls: bound(), attached: bound() }

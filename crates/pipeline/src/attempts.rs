@@ -4,12 +4,9 @@
 //! Owns their counts, and the entries of the chain that tell them. Invariants: a minute adds at most one entry for each caller or address, and for
 //! no more of them than there is room; what was sent is in no entry.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::audit::{AuditEvent, AuditKind};
@@ -146,7 +143,7 @@ fn count(
 
 impl Attempts {
     fn with<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock())
     }
 
     /// The entries that tell what was counted; counting begins again.

@@ -5,8 +5,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};
@@ -126,7 +128,7 @@ impl Context {
 
     /// The engine's mode.
     pub(crate) fn engine_mode(&self) -> EngineMode {
-        *self.engine_mode.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.engine_mode.lock()
     }
 
     /// Whether nothing is sent any more, since somebody asked the process to stop. What is under way goes on to its end.
@@ -329,7 +331,7 @@ impl Surfaces {
         snapshot: &Snapshot,
     ) -> Arc<BTreeSet<CapabilityId>> {
         let key = (chain, groups);
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.known.lock();
         if let Some((epoch, surface)) = lock().get(&key)
             && *epoch == snapshot.epoch()
         {
@@ -345,7 +347,7 @@ impl Surfaces {
     }
 
     pub(crate) fn clear(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.known.lock().clear();
     }
 }
 

@@ -3,10 +3,9 @@
 //! Owns how often: an outage is one note, and one more for each day that it lasts. Invariants: what is noted names a secret or a token
 //! service and says in our own words what is wrong; no word of a token service or a target is in it, and no secret.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::{
@@ -70,10 +69,8 @@ impl CredentialFaults {
             }
         }
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, HashMap<Fault, Noted>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -377,7 +377,7 @@ impl Engine {
 
     /// Says what the engine as a whole does from now on.
     pub fn set_engine_mode(&self, mode: EngineMode) {
-        *self.context.engine_mode.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mode;
+        *self.context.engine_mode.lock() = mode;
         let mut event = AuditEvent::new(AuditKind::Security);
         event.note = Some(format!("the engine's mode is {} from here on", mode.as_str()));
         let context = Arc::clone(&self.context);

@@ -4,10 +4,9 @@
 //! this process's and that no task holds any more is found, whatever became of its task: a commit that was kept though nobody could be
 //! told, a part of the engine that failed, a read that the ledger refused.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_ledger::{
     record::{EffectRecord, EffectState},
@@ -91,10 +90,8 @@ impl Drop for Hand {
         }
     }
 }
-
-// Nothing can panic while a lock is held, so a poisoned lock still guards sound values.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// One look for dispatches of this process that nobody is at work on; they are recovered by class.

@@ -3,7 +3,9 @@
 //! Owns who may ask, and the way from a re-armed record back to a call. Invariants: nothing is sent without a new permit, and a
 //! re-armed call that may not be sent is of unknown outcome again, never "not executed".
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -103,8 +105,7 @@ pub(crate) struct Rearming {
 
 impl Rearming {
     fn after(&self) -> MutexGuard<'_, Option<RecordId>> {
-        // Nothing can panic while the lock is held, so a poisoned one still guards a sound value.
-        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+        self.after.lock()
     }
 }
 

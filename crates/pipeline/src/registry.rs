@@ -6,9 +6,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::Future,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
@@ -295,8 +296,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        // A poisoned lock means a panic between two statements that cannot panic; the map is whole either way.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

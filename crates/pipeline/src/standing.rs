@@ -2,8 +2,7 @@
 //!
 //! Owns the reasons, for readiness and for refusals. Invariant: while there is one, nothing is dispatched here.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use placet_types::error::{ErrorCode, Refusal};
 
 /// The reasons.
@@ -85,6 +84,6 @@ impl Standing {
     }
 
     fn lock(&self) -> MutexGuard<'_, Reasons> {
-        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reasons.lock()
     }
 }

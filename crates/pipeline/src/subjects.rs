@@ -5,11 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::RwLock;
 
 use placet_identity::VerifiedCaller;
 use placet_types::{desk::Revocation, ids::TenantId};
@@ -59,13 +58,13 @@ impl Subjects {
 
     fn note(&self, tenant: &TenantId, issuer: &str, subject: &str) {
         let is_known = {
-            let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+            let seen = self.seen.read();
             seen.issuers(tenant, subject).is_some_and(|issuers| issuers.contains(issuer))
         };
         if is_known || self.is_full.load(Ordering::Relaxed) {
             return;
         }
-        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.write();
         if seen.count >= self.seen_max {
             self.is_full.store(true, Ordering::Relaxed);
             return;
@@ -78,7 +77,7 @@ impl Subjects {
 
     /// Whether the subject of a revocation has come; nothing where that is not known.
     pub(crate) fn is_seen(&self, tenant: &TenantId, revocation: &Revocation) -> Option<bool> {
-        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.read();
         let is_there = seen.issuers(tenant, &revocation.subject).is_some_and(|issuers| {
             revocation.issuer.as_ref().is_none_or(|issuer| issuers.contains(issuer))
         });

@@ -4,10 +4,9 @@
 //! In the ledger there is nothing of this: after a restart every such call waits. Invariants: no token is kept past its own time, nor past
 //! the last call that it is kept for; where there are too many, whoever has the most of them gives way.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_broker::CallTokens;
 use placet_identity::SubjectToken;
@@ -165,10 +164,8 @@ impl Tokens {
         kept.lacking.retain(|_, until| *until > now);
         kept.told.retain(|_, until| *until > now);
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

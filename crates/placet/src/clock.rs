@@ -2,10 +2,9 @@
 //!
 //! Owns reading the time. Everything else takes a [`Clock`]. Invariant: identifiers of one process are strictly increasing.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 use placet_types::clock::{Clock, IdSource, Timestamp};
 
@@ -42,7 +41,7 @@ impl<C: Clock> IdSource for UlidSource<C> {
     fn fresh(&self) -> String {
         let now_ms = u64::try_from(self.clock.now().as_ms()).unwrap_or(0);
         let at = UNIX_EPOCH.checked_add(Duration::from_millis(now_ms)).unwrap_or(UNIX_EPOCH);
-        let mut generator = self.generator.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generator = self.generator.lock();
         // 2^80 identifiers of one millisecond are never used up; were they, the next millisecond's come early.
         generator
             .generate_from_datetime(at)

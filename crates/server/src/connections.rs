@@ -5,11 +5,13 @@
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use tokio::time::Instant;
 
@@ -57,7 +59,7 @@ impl Connections {
     }
 
     fn tell(&self, address: IpAddr) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.is_none_or(|at| at.elapsed() >= TOLD_EVERY) {
             *told = Some(Instant::now());
             tracing::warn!(

@@ -6,8 +6,10 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 /// What whoever has one address of IPv6 has all of: the first 64 bits.
 const NETWORK_OF_ONE: u128 = u128::MAX << 64;
@@ -34,7 +36,7 @@ impl PerAddress {
     /// A place for one more; none where the address has as many as it may.
     pub(crate) fn begin(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let from = one(address);
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = self.under_way.lock();
         let count = under_way.get(&from).copied().unwrap_or_default();
         if count >= self.each_max {
             return None;
@@ -46,7 +48,7 @@ impl PerAddress {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut under_way = self.all.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = self.all.under_way.lock();
         match under_way.get(&self.from).and_then(|count| count.checked_sub(1)) {
             Some(left @ 1..) => under_way.insert(self.from, left),
             Some(0) | None => under_way.remove(&self.from),
@@ -77,7 +79,7 @@ mod tests {
         let third = at("192.0.2.1").unwrap();
         assert!(at("192.0.2.1").is_none());
         drop((second, third, other));
-        assert!(all.under_way.lock().unwrap().is_empty(), "nobody is remembered");
+        assert!(all.under_way.lock().is_empty(), "nobody is remembered");
     }
 
     #[test]

@@ -4,11 +4,9 @@
 //! there are connections. Invariant: one principal has a quarter of them at most, one tenant three quarters, so that nobody takes all of
 //! them from everybody else.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
+
+use parking_lot::Mutex;
 
 use placet_types::{
     ids::{PrincipalId, TenantId},
@@ -111,7 +109,7 @@ impl Streams {
 
 impl Places {
     fn take(&self, person: &Person) -> Result<(), Full> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let quarter = self.max.div_ceil(4);
         // Where there are only a few, shares of them would be none.
         let own = quarter.max(4).min(self.max);
@@ -134,7 +132,7 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut open = self.places.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.places.open.lock();
         open.all = open.all.saturating_sub(1);
         fewer(&mut open.by_tenant, &self.person.0);
         fewer(&mut open.by_person, &self.person);
@@ -208,7 +206,7 @@ mod tests {
     fn nobody_is_remembered_who_has_no_stream_open() {
         let streams = Streams::new(8, 8);
         drop(fill(&streams, About::Call, &who("acme", "a")));
-        let open = streams.calls.open.lock().unwrap();
+        let open = streams.calls.open.lock();
         assert_eq!((open.all, open.by_tenant.len(), open.by_person.len()), (0, 0, 0));
     }
 

@@ -8,10 +8,9 @@ mod door;
 mod samples;
 pub(crate) mod sessions;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use serde_json::json;
 use tokio::sync::watch;
@@ -179,12 +178,12 @@ impl Backend for Fake {
     }
 
     fn attempted(&self, caller: &String, attempt: Attempt) {
-        self.attempts.lock().unwrap().push((caller.clone(), attempt));
+        self.attempts.lock().push((caller.clone(), attempt));
     }
 
     fn signed_in(&self, token: placet_identity::VerifiedToken) -> Result<String, Refusal> {
         let tenant = token.tenant().to_string();
-        self.desk.lock().unwrap().signed_in.push(token);
+        self.desk.lock().signed_in.push(token);
         Ok(format!("tenant-{tenant}"))
     }
 
@@ -204,7 +203,7 @@ impl Backend for Fake {
         if caller != "tenant-a" {
             return Err(Refusal::new(ErrorCode::ToolNotFound, "there is no such tool"));
         }
-        self.submitted.lock().unwrap().push((submission, inbound));
+        self.submitted.lock().push((submission, inbound));
         Ok(self.ticket())
     }
 
@@ -246,7 +245,7 @@ impl Backend for Fake {
     }
 
     async fn approval(&self, caller: &String, id: &ApprovalId) -> Result<ApprovalDetail, Refusal> {
-        let shown = self.desk.lock().unwrap().detail.clone().unwrap_or_else(detail);
+        let shown = self.desk.lock().detail.clone().unwrap_or_else(detail);
         of_a(if *id == shown.approval.approval_id { caller } else { "nobody" }, shown)
     }
 
@@ -259,13 +258,13 @@ impl Backend for Fake {
         of_a(caller, ())?;
         tokio::time::sleep(self.decision_takes).await;
         a_bug_if(request.reason == "panic");
-        self.desk.lock().unwrap().refuse_if_told()?;
-        self.decided.lock().unwrap().push(request);
+        self.desk.lock().refuse_if_told()?;
+        self.decided.lock().push(request);
         Ok(approval())
     }
 
     async fn inbox(&self, caller: &String, query: InboxQuery) -> Result<InboxView, Refusal> {
-        Ok(self.desk.lock().unwrap().inbox(caller, query))
+        Ok(self.desk.lock().inbox(caller, query))
     }
 
     async fn edit(
@@ -275,7 +274,7 @@ impl Backend for Fake {
         request: EditRequest,
     ) -> Result<ApprovalView, Refusal> {
         of_a(caller, ())?;
-        let mut desk = self.desk.lock().unwrap();
+        let mut desk = self.desk.lock();
         desk.refuse_if_told()?;
         desk.edits.push(request);
         Ok(approval())
@@ -288,7 +287,7 @@ impl Backend for Fake {
         _: WithdrawalRequest,
     ) -> Result<ApprovalView, Refusal> {
         of_a(caller, ())?;
-        self.desk.lock().unwrap().refuse_if_told()?;
+        self.desk.lock().refuse_if_told()?;
         Ok(approval())
     }
 
@@ -298,7 +297,7 @@ impl Backend for Fake {
         request: TogetherRequest,
     ) -> Result<TogetherView, Refusal> {
         of_a(caller, ())?;
-        Ok(self.desk.lock().unwrap().together(request))
+        Ok(self.desk.lock().together(request))
     }
 
     async fn desk_entries(
@@ -306,11 +305,11 @@ impl Backend for Fake {
         caller: &String,
         query: &EntriesQuery,
     ) -> Result<EntriesPage, Refusal> {
-        Ok(self.desk.lock().unwrap().page(caller, query))
+        Ok(self.desk.lock().page(caller, query))
     }
 
     async fn desk_entry(&self, caller: &String, id: &DeskId) -> Result<DeskEntryView, Refusal> {
-        of_a(caller, self.desk.lock().unwrap().entry(id)?)
+        of_a(caller, self.desk.lock().entry(id)?)
     }
 
     async fn arrange(
@@ -319,7 +318,7 @@ impl Backend for Fake {
         request: DeskRequest,
     ) -> Result<DeskEntryView, Refusal> {
         of_a(caller, ())?;
-        let mut desk = self.desk.lock().unwrap();
+        let mut desk = self.desk.lock();
         desk.refuse_if_told()?;
         desk.arranged.push(request);
         Ok(desk::entry(DeskKind::Freeze))
@@ -332,7 +331,7 @@ impl Backend for Fake {
         act: DeskAct,
     ) -> Result<DeskEntryView, Refusal> {
         of_a(caller, ())?;
-        let mut desk = self.desk.lock().unwrap();
+        let mut desk = self.desk.lock();
         desk.refuse_if_told()?;
         desk.acts.push(act);
         desk.entry(id)

@@ -4,7 +4,9 @@
 //! redaction. Does not exist in the product.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -22,13 +24,13 @@ impl CapturedSpans {
     /// Everything that has been exported.
     #[must_use]
     pub fn all(&self) -> Vec<SpanData> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.spans.lock().clone()
     }
 }
 
 impl SpanExporter for CapturedSpans {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner).extend(batch);
+        self.spans.lock().extend(batch);
         Ok(())
     }
 }
@@ -43,14 +45,14 @@ impl CapturedLog {
     /// Everything that has been logged.
     #[must_use]
     pub fn text(&self) -> String {
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.lock();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
 impl io::Write for CapturedLog {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(piece);
+        self.bytes.lock().extend_from_slice(piece);
         Ok(piece.len())
     }
 

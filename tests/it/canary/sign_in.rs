@@ -3,10 +3,9 @@
 //! Owns the provider, which is as hostile in its words as it can be, and a browser that does what it is told. What a real provider makes of a
 //! sign-in is tested in `console`. Invariant: the provider itself is searched as well, since it must get the secret, the code and the verifier.
 
-use std::{
-    fs,
-    sync::{Arc, Mutex},
-};
+use std::{fs, sync::Arc};
+
+use parking_lot::Mutex;
 
 use axum::{
     Router,
@@ -94,7 +93,7 @@ impl Provider {
         );
         let signature: Signature = self.key.sign(signed.as_bytes());
         let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.to_bytes()));
-        self.given.lock().unwrap().push(token.clone());
+        self.given.lock().push(token.clone());
         token
     }
 }
@@ -122,8 +121,8 @@ async fn token(
     headers: HeaderMap,
     body: Bytes,
 ) -> (StatusCode, String) {
-    let manner = *provider.manner.lock().unwrap();
-    let nonce = provider.nonce.lock().unwrap().clone();
+    let manner = *provider.manner.lock();
+    let nonce = provider.nonce.lock().clone();
     let heard = format!("{headers:?} {}", String::from_utf8_lossy(&body));
     let with = |token: String| json!({ "access_token": "unused", "token_type": "Bearer", "id_token": token });
     match manner {
@@ -164,7 +163,7 @@ impl Visit {
                 .map(|(_, value)| value.into_owned())
                 .unwrap()
         };
-        *provider.nonce.lock().unwrap() = asked("nonce");
+        *provider.nonce.lock() = asked("nonce");
         let (state, code) = (asked("state"), canary("code"));
         let query = url::form_urlencoded::Serializer::new(String::new())
             .append_pair("code", &code)
@@ -216,7 +215,7 @@ async fn visits(placet: &Placet, provider: &Provider, places: &mut Places) -> (V
         Manner::OtherNonce,
         Manner::Good,
     ] {
-        *provider.manner.lock().unwrap() = manner;
+        *provider.manner.lock() = manner;
         let visit = Visit::make(placet, provider).await;
         assert_eq!(visit.answer.contains("placet="), manner == Manner::Good, "{}", visit.answer);
         places.add(format!("sign-in: {manner:?}"), visit.shown());
@@ -259,7 +258,7 @@ fn made_on_the_way(provider: &Provider, visits: &[Visit], heard: &Heard) -> Vec<
         secrets.push(Secret::new("the state of a sign-in", &visit.state, &[]));
         secrets.push(Secret::new("who is expected back", &visit.browser, &[]));
     }
-    for token in provider.given.lock().unwrap().iter() {
+    for token in provider.given.lock().iter() {
         for part in token.split('.').skip(1) {
             secrets.push(Secret::new("an ID token", part, &[]));
         }

@@ -2,10 +2,9 @@
 //!
 //! Owns receiving and the lookup of spans. Does not judge them: the tests of traces do.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use opentelemetry_proto::tonic::{
@@ -33,7 +32,7 @@ impl TraceService for Received {
         &self,
         request: tonic::Request<ExportTraceServiceRequest>,
     ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
-        self.0.lock().unwrap().push(request.into_inner());
+        self.0.lock().push(request.into_inner());
         Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -61,7 +60,7 @@ pub(crate) async fn http() -> (Received, Url) {
 async fn take(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
     assert_eq!(headers["content-type"], "application/x-protobuf");
     let request = ExportTraceServiceRequest::decode(body).unwrap();
-    received.0.lock().unwrap().push(request);
+    received.0.lock().push(request);
     ExportTraceServiceResponse::default().encode_to_vec()
 }
 
@@ -71,7 +70,7 @@ pub(crate) struct Trace(Vec<Span>);
 
 impl Received {
     fn spans(&self) -> Vec<Span> {
-        let requests = self.0.lock().unwrap();
+        let requests = self.0.lock();
         let resources = requests.iter().flat_map(|request| &request.resource_spans);
         resources
             .flat_map(|resource| &resource.scope_spans)
@@ -92,7 +91,7 @@ impl Received {
 
     /// Everything that was received, in a form in which a word would be found.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap().iter().flat_map(prost::Message::encode_to_vec).collect()
+        self.0.lock().iter().flat_map(prost::Message::encode_to_vec).collect()
     }
 }
 

@@ -2,10 +2,9 @@
 //!
 //! Owns start and end of the process. Invariant: it is killed when it is dropped, and a test that panics prints its log.
 
-use std::{
-    process::ExitStatus,
-    sync::{Arc, Mutex},
-};
+use std::{process::ExitStatus, sync::Arc};
+
+use parking_lot::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -53,13 +52,13 @@ struct Log(Arc<Mutex<String>>);
 
 impl Log {
     fn line(&self, line: &str) {
-        let mut text = self.0.lock().unwrap();
+        let mut text = self.0.lock();
         text.push_str(line);
         text.push('\n');
     }
 
     fn text(&self) -> String {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     fn drain(&self, reader: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {

@@ -8,8 +8,10 @@ use std::{
     io::Write as _,
     os::unix::process::CommandExt as _,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
 };
+
+use parking_lot::Mutex;
 
 /// Reads a number and a start in each line until its input ends; then asks those that are still there to end, and makes them.
 const SCRIPT: &str = r#"
@@ -63,7 +65,7 @@ impl Watcher {
     }
 
     fn name(&self, pid: u32, start: &str) {
-        writeln!(self.input.lock().unwrap(), "{pid} {start}").unwrap();
+        writeln!(self.input.lock(), "{pid} {start}").unwrap();
     }
 }
 

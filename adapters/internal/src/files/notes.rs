@@ -8,8 +8,10 @@
 use std::{
     collections::BTreeSet,
     io::{self, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions};
 use placet_adapter::outcome::{Answer, Probe};
@@ -45,8 +47,8 @@ impl UnderWay {
         self.lock().contains(token)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock()
     }
 }
 

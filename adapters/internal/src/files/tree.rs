@@ -7,8 +7,9 @@ use std::{
     cell::Cell,
     io::{self, Read},
     os::fd::AsFd,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
 use placet_types::digest::Digest;
@@ -70,7 +71,7 @@ impl Tree {
 
     pub(crate) fn changes(&self) -> MutexGuard<'_, ()> {
         // The mutex guards no data that a panic could leave half changed.
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock()
     }
 
     /// Opens a regular file for reading. Links are followed as long as they stay inside.

@@ -4,10 +4,9 @@
 //! nothing, and never what was given to a call; a session of callers carries what its calls were given, and never the contract's secret, nor
 //! what is over, nor an earlier credential once it had a later one.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use http::{HeaderMap, Response, StatusCode, header};
 use placet_egress::EgressBody;
@@ -48,8 +47,8 @@ impl Speaker {
     /// The session goes on with the credential of a later call for the same owner.
     pub(crate) fn goes_on_with(&self, later: Self) {
         if let (Self::Callers(carried), Self::Callers(later)) = (self, later) {
-            let later = later.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let mut carried = carried.lock().unwrap_or_else(PoisonError::into_inner);
+            let later = later.into_inner();
+            let mut carried = carried.lock();
             // Of two calls at the same time, that with the earlier credential may come later.
             let is_earlier = matches!((later.ends(), carried.ends()), (Some(a), Some(b)) if a < b);
             if !is_earlier {
@@ -61,7 +60,7 @@ impl Speaker {
     /// When the credential that it carries for callers is over.
     pub(crate) fn ends(&self) -> Option<Instant> {
         let Self::Callers(carried) = self else { return None };
-        carried.lock().unwrap_or_else(PoisonError::into_inner).ends()
+        carried.lock().ends()
     }
 
     pub(super) const fn is_contract(&self) -> bool {
@@ -75,7 +74,7 @@ impl EgressHttp {
         let shows_secret = match &self.own.speaker {
             Speaker::Contract { shows_secret } => shows_secret,
             Speaker::Callers(carried) => {
-                let carried = carried.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let carried = carried.lock().clone();
                 return self.ask_for_callers(request, &carried).await;
             }
         };

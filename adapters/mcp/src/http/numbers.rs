@@ -5,8 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use parking_lot::Mutex;
 
 use placet_types::digest::Digest;
 
@@ -20,7 +22,7 @@ impl Numbers {
     /// Takes a number for a session; not if another one has it that is not over.
     pub(super) fn take(&self, number: &str, own: &Arc<Own>) -> bool {
         let digest = Digest::of(number.as_bytes());
-        let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.0.lock();
         numbers.retain(|_, own| own.upgrade().is_some_and(|own| own.is_open()));
         let is_others =
             numbers.get(&digest).is_some_and(|known| known.as_ptr() != Arc::as_ptr(own));

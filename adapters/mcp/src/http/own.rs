@@ -5,11 +5,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_types::contract::{file::LimitsFile, not_executed::HttpError};
 use rmcp::transport::streamable_http_client::StreamableHttpPostResponse;
@@ -83,15 +85,15 @@ impl Own {
 
     /// The server has answered in it.
     pub(super) fn hear(&self) {
-        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.heard_at.lock() = Instant::now();
     }
 
     pub(super) fn heard_at(&self) -> Instant {
-        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.heard_at.lock()
     }
 
     pub(super) fn begun(&self) -> MutexGuard<'_, Begun> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock()
     }
 
     /// Notes what an answer says of the session. One that does not know its speaker's credential any more is over: the server may have bound

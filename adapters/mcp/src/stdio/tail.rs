@@ -4,9 +4,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,7 +38,7 @@ impl Tail {
 
     /// Adds a line.
     pub(super) fn push(&self, line: &str) {
-        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lines.lock();
         lines.push_back(line.to_owned());
         let bytes = |lines: &VecDeque<String>| lines.iter().map(String::len).sum::<usize>();
         while lines.len() > LINES_MAX || (lines.len() > 1 && bytes(&lines) > BYTES_MAX) {
@@ -49,7 +51,7 @@ impl Tail {
         if let Some(ended) = self.0.ended.get() {
             let _waited = timeout(END_WAIT, ended.cancelled()).await.is_ok();
         }
-        let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.0.lines.lock();
         let text = lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
         Some(text).filter(|text| !text.is_empty())
     }

@@ -3,12 +3,11 @@
 use std::{
     collections::BTreeMap,
     pin::pin,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     task::{Context, Poll, Waker},
 };
+
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use placet_adapter::{
@@ -72,7 +71,7 @@ impl Target {
 
     fn act(&self, token: &str) -> u64 {
         let token = if self.manner == Manner::OneTokenForAll { "all" } else { token };
-        let mut known = self.known.lock().unwrap();
+        let mut known = self.known.lock();
         if let Some(number) = known.get(token).copied() {
             if self.manner == Manner::AppliesTwice {
                 self.effects.fetch_add(1, Ordering::SeqCst);
@@ -130,7 +129,7 @@ impl Adapter for Target {
 
     async fn probe(&self, inquiry: &Inquiry) -> Probe {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
-        let mut known = self.known.lock().unwrap();
+        let mut known = self.known.lock();
         let found = known.get(&inquiry.token).copied();
         match (self.manner, found) {
             (Manner::SaysNotFound, _) => return Probe::NotFound,

@@ -1,11 +1,8 @@
 //! The client's secret: rotated under load, here first or there first.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use parking_lot::Mutex;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use placet_identity::{SecretSource, Secrets};
@@ -31,7 +28,7 @@ fn shown(seen: &Seen) -> String {
 async fn knowing(known: Arc<Mutex<Vec<&'static str>>>) -> Service {
     Service::start(move |_, seen| {
         let secret = shown(seen);
-        if known.lock().unwrap().iter().any(|known| *known == secret) {
+        if known.lock().iter().any(|known| *known == secret) {
             Act::Answer(200, good().to_string())
         } else {
             Act::Answer(401, json!({ "error": "invalid_client" }).to_string())
@@ -79,14 +76,14 @@ async fn rotated_secret_needs_no_restart() {
         if number == 0 {
             replace(&path, value);
             tokio::time::sleep(pause).await;
-            known.lock().unwrap().push(value);
+            known.lock().push(value);
         } else {
-            known.lock().unwrap().push(value);
+            known.lock().push(value);
             tokio::time::sleep(pause).await;
             replace(&path, value);
         }
         tokio::time::sleep(pause).await;
-        *known.lock().unwrap() = vec![value];
+        *known.lock() = vec![value];
     }
     calls.await.unwrap();
     let seen = service.seen();

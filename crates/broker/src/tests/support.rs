@@ -6,11 +6,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_egress::{EgressClient, EgressPolicy};
@@ -114,7 +116,7 @@ impl Service {
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+        self.seen.lock().clone()
     }
 
     pub(crate) fn config(&self) -> StsConfig {
@@ -159,7 +161,7 @@ async fn serve(
     loop {
         let Some(seen) = read(&mut stream, &mut bytes).await else { return };
         let number = count.fetch_add(1, Ordering::SeqCst);
-        kept.lock().unwrap().push(seen.clone());
+        kept.lock().push(seen.clone());
         let (status, header, body) = match script(number, &seen) {
             Act::Answer(status, body) => (status, String::new(), body),
             Act::With(status, name, value) => {

@@ -112,9 +112,9 @@ async fn an_announced_body_above_the_limit_is_not_read() {
 #[tokio::test]
 async fn an_endless_body_is_cut_off_and_its_connection_closed() {
     let (closed, was_closed) = tokio::sync::oneshot::channel();
-    let closed = std::sync::Mutex::new(Some(closed));
+    let closed = parking_lot::Mutex::new(Some(closed));
     let server = Server::start(move |mut stream| {
-        let closed = closed.lock().unwrap().take();
+        let closed = closed.lock().take();
         async move {
             read_head(&mut stream).await;
             stream

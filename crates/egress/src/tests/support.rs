@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use bytes::Bytes;
 use http::Request;
@@ -125,7 +126,7 @@ impl Answers {
 impl Resolve for Answers {
     fn resolve(&self, _host: &str) -> Resolving {
         self.questions.fetch_add(1, Ordering::SeqCst);
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.lists.lock();
         let list = if lists.len() > 1 { lists.pop_front() } else { lists.front().cloned() };
         Box::pin(async move { Ok(list.unwrap_or_default()) })
     }
@@ -154,7 +155,7 @@ impl Detour {
     }
 
     pub(crate) fn dialled(&self) -> Vec<SocketAddr> {
-        self.dialled.lock().unwrap().clone()
+        self.dialled.lock().clone()
     }
 }
 
@@ -163,7 +164,7 @@ impl Dial for Detour {
         &self,
         address: SocketAddr,
     ) -> Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>> {
-        self.dialled.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+        self.dialled.lock().push(address);
         Box::pin(TcpStream::connect(self.to))
     }
 }

@@ -3,10 +3,7 @@
 //! Owns the wait and how old a value may be that is used because its file does not answer. A mount that hangs keeps one thread for each of
 //! its secrets, however many calls there are. Invariant: what is given in the place of an answer was the file's value a bounded time ago.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -56,7 +53,7 @@ impl Secrets {
 
     /// The reading that is under way, or a new one.
     fn look(&self, entry: &Arc<Entry>, name: &str) -> Look {
-        let mut under_way = entry.look.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = entry.look.lock();
         // One that was interrupted has no sender any more.
         if let Some(look) = &*under_way
             && look.answer.has_changed().is_ok()
@@ -94,7 +91,7 @@ mod tests {
     fn hang(secrets: &Secrets) -> watch::Sender<Answer> {
         let (stuck, answer) = watch::channel(None);
         let look = Look { began_at: Instant::now(), answer };
-        *secrets.entries["api"].look.lock().unwrap() = Some(look);
+        *secrets.entries["api"].look.lock() = Some(look);
         stuck
     }
 

@@ -4,11 +4,13 @@ use std::{
     collections::BTreeSet,
     fs,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use placet_egress::{EgressClient, EgressPolicy, Limits};
 use serde_json::{Value, json};
@@ -267,7 +269,7 @@ impl KeyServer {
                     let mut head = vec![0; 4_096];
                     let _read = socket.read(&mut head).await.unwrap();
                     counter.fetch_add(1, Ordering::SeqCst);
-                    let answer = current.lock().unwrap().clone();
+                    let answer = current.lock().clone();
                     if let Some(slow) = answer.strip_prefix(SLOW) {
                         tokio::time::sleep(Duration::from_millis(1_200)).await;
                         return socket.write_all(slow.as_bytes()).await.unwrap();
@@ -283,7 +285,7 @@ impl KeyServer {
     }
 
     fn say(&self, answer: String) {
-        *self.answer.lock().unwrap() = answer;
+        *self.answer.lock() = answer;
     }
 
     fn requests(&self) -> usize {

@@ -4,10 +4,9 @@ mod again;
 mod judged;
 mod rotated;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_egress::{EgressClient, EgressPolicy, Limits};
@@ -114,7 +113,7 @@ impl World {
     fn give(&self, id_token: &str) {
         let answer =
             json!({ "access_token": "opaque", "token_type": "Bearer", "id_token": id_token });
-        self.says.lock().unwrap().token = (200, answer.to_string());
+        self.says.lock().token = (200, answer.to_string());
     }
 
     /// A whole round trip, with the ID token's claims changed on the way.
@@ -149,7 +148,7 @@ impl World {
     }
 
     fn asked(&self) -> Vec<(String, String)> {
-        self.says.lock().unwrap().asked.clone()
+        self.says.lock().asked.clone()
     }
 }
 
@@ -190,7 +189,7 @@ async fn answer(mut stream: TcpStream, says: &Arc<Mutex<Says>>) {
     let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let (status, document) = {
-        let mut says = says.lock().unwrap();
+        let mut says = says.lock();
         says.asked.push((head.to_owned(), body.to_owned()));
         let turned_away = says.turns_away.clone().filter(|(secret, _)| body.contains(secret));
         match turned_away {
@@ -283,7 +282,7 @@ async fn a_client_secret_goes_in_the_header_form_encoded_or_in_the_body_where_on
     assert!(head.contains(&expected) && !body.contains("secret"), "{head}\n{body}");
 
     let world = World::new(|config, _| config.client_secret = Some("console".to_owned())).await;
-    world.says.lock().unwrap().metadata["token_endpoint_auth_methods_supported"] =
+    world.says.lock().metadata["token_endpoint_auth_methods_supported"] =
         json!(["client_secret_post"]);
     world.sign_in(false, |_| {}).await.unwrap();
     let (head, body) = world.asked().pop().unwrap();
@@ -410,7 +409,7 @@ async fn a_provider_that_says_the_wrong_things_about_itself_is_not_used() {
     ];
     for (index, change) in changes.into_iter().enumerate() {
         let world = World::new(|_, _| {}).await;
-        change(&mut world.says.lock().unwrap().metadata);
+        change(&mut world.says.lock().metadata);
         let refused = world.begin(false).await;
         assert!(matches!(refused, Err(SignInError::Unavailable { .. })), "{index}");
     }
@@ -419,7 +418,7 @@ async fn a_provider_that_says_the_wrong_things_about_itself_is_not_used() {
 #[tokio::test]
 async fn a_token_endpoint_at_a_host_that_nobody_named_is_not_asked() {
     let world = World::new(|_, _| {}).await;
-    world.says.lock().unwrap().metadata["token_endpoint"] = json!("http://127.0.0.2:9/token");
+    world.says.lock().metadata["token_endpoint"] = json!("http://127.0.0.2:9/token");
     let refused = world.sign_in(false, |_| {}).await;
     let Err(SignInError::Unavailable { problem, .. }) = refused else { panic!("{refused:?}") };
     assert!(!problem.contains("the-code"), "{problem}");
@@ -435,7 +434,7 @@ async fn what_the_provider_answers_to_the_code_never_reaches_a_message() {
         (200, "{\"x\":\"PRIVATE\"}"),
         (302, "PRIVATE"),
     ] {
-        world.says.lock().unwrap().token = (answer.0, answer.1.to_owned());
+        world.says.lock().token = (answer.0, answer.1.to_owned());
         let refused = world.finish(world.back(&url)).await.unwrap_err();
         assert!(!format!("{refused} {refused:?}").contains("PRIVATE"), "{refused:?}");
     }

@@ -4,11 +4,9 @@
 //! that cannot be renewed, or only for less and less, is replaced while the old one still holds; a failure is tried again ever more slowly,
 //! and is in the log once, not each time.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use placet_egress::EgressClient;
 use secrecy::SecretString;
@@ -145,9 +143,8 @@ impl Drop for VaultKeeper {
 }
 
 impl Entry {
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> parking_lot::MutexGuard<'_, Option<Held>> {
+        self.held.lock()
     }
 }
 

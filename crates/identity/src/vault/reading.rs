@@ -5,9 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
@@ -144,8 +145,7 @@ impl Reading {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -4,12 +4,11 @@
 
 use std::{
     future::poll_fn,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     task::{Poll, Waker},
 };
+
+use parking_lot::Mutex;
 
 use super::MemoryStore;
 use crate::{run::RunKey, store::StoreError};
@@ -32,7 +31,7 @@ pub(super) struct Reads {
 
 impl Reads {
     pub(super) fn list(&self) -> Result<(), StoreError> {
-        let mut left = self.lists_left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.lists_left.lock();
         match *left {
             Some(0) => Err(StoreError::Unreachable("no lists".to_owned())),
             Some(lists) => {
@@ -60,7 +59,7 @@ impl Reads {
     }
 
     pub(super) fn run(&self, key: &RunKey) -> Result<(), StoreError> {
-        let damaged = self.damaged_run.lock().unwrap_or_else(PoisonError::into_inner);
+        let damaged = self.damaged_run.lock();
         if damaged.as_ref() == Some(key) {
             return Err(StoreError::Damaged("a run has an unknown form".to_owned()));
         }
@@ -78,7 +77,7 @@ impl Reads {
 
     async fn until_free(&self, held: &AtomicBool) {
         poll_fn(|task| {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             if !held.load(Ordering::SeqCst) {
                 return Poll::Ready(());
             }
@@ -89,7 +88,7 @@ impl Reads {
     }
 
     fn hold(&self, what: &AtomicBool, held: bool) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         what.store(held, Ordering::SeqCst);
         waiting.drain(..).for_each(Waker::wake);
     }
@@ -98,7 +97,7 @@ impl Reads {
 impl MemoryStore {
     /// So many lists of approvals are answered from now on, and then none; nothing: all.
     pub fn answer_lists(&self, lists: Option<u64>) {
-        *self.reads.lists_left.lock().unwrap_or_else(PoisonError::into_inner) = lists;
+        *self.reads.lists_left.lock() = lists;
     }
 
     /// Lists of the desk's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
@@ -113,7 +112,7 @@ impl MemoryStore {
 
     /// This run cannot be read by this node from now on, as where its row is damaged; nothing: each can.
     pub fn damage_run(&self, run: Option<RunKey>) {
-        *self.reads.damaged_run.lock().unwrap_or_else(PoisonError::into_inner) = run;
+        *self.reads.damaged_run.lock() = run;
     }
 
     /// Content cannot be read by this node from now on, or can again.

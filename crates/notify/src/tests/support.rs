@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use placet_ledger::{
@@ -66,7 +68,7 @@ impl Chain {
     }
 
     fn inner<T>(&self, with: impl FnOnce(&mut Inner) -> T) -> T {
-        with(&mut self.0.lock().unwrap())
+        with(&mut self.0.lock())
     }
 
     pub(crate) fn pass_ms(&self, ms: i64) {
@@ -265,7 +267,7 @@ pub(crate) struct Boy {
 impl Boy {
     /// Everything about a subject fails so, or not any more.
     pub(crate) fn refuse(&self, subject: &str, failure: Option<Failure>) {
-        let mut refused = self.refused.lock().unwrap();
+        let mut refused = self.refused.lock();
         match failure {
             Some(failure) => refused.insert(subject.to_owned(), failure),
             None => refused.remove(subject),
@@ -273,7 +275,7 @@ impl Boy {
     }
 
     pub(crate) fn arrived(&self) -> Vec<Arrived> {
-        self.arrived.lock().unwrap().clone()
+        self.arrived.lock().clone()
     }
 
     /// What arrived, as words.
@@ -282,7 +284,7 @@ impl Boy {
     }
 
     pub(crate) fn tries(&self) -> usize {
-        self.tried.lock().unwrap().len()
+        self.tried.lock().len()
     }
 }
 
@@ -295,13 +297,13 @@ impl Courier for Boy {
         _: Timestamp,
     ) -> Result<String, Failure> {
         let one = Arrived { channel: channel.to_string(), letter: letter.clone() };
-        self.tried.lock().unwrap().push(one.says());
-        let refused = self.refused.lock().unwrap().clone();
+        self.tried.lock().push(one.says());
+        let refused = self.refused.lock().clone();
         let told = letter.message.told().iter();
         if let Some(failure) = told.filter_map(|told| refused.get(told.notice.subject())).next() {
             return Err(failure.clone());
         }
-        self.arrived.lock().unwrap().push(one);
+        self.arrived.lock().push(one);
         Ok("taken".to_owned())
     }
 }

@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use placet_egress::Trust;
 use placet_identity::{SecretSource, Secrets};
@@ -49,7 +51,7 @@ async fn server(answer: &'static str) -> (u16, Arc<Mutex<Vec<Asked>>>) {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let one = request(stream, answer).await;
-            asked.lock().unwrap().push(one);
+            asked.lock().push(one);
         }
     });
     (port, seen)
@@ -106,7 +108,7 @@ async fn a_webhook_is_signed_over_what_is_sent_with_both_keys() {
     let post = post(to, &[("new", KEY), ("old", OLD_KEY)]);
     assert_eq!(deliver(&post).await.unwrap(), "HTTP 204");
     assert_eq!(deliver(&post).await.unwrap(), "HTTP 204");
-    let seen = seen.lock().unwrap().clone();
+    let seen = seen.lock().clone();
     let asked = &seen[0];
     assert!(asked.head.starts_with("POST /hook?x=1 "), "{}", asked.head);
     let (id, time) = (asked.header("webhook-id"), asked.header("webhook-timestamp"));
@@ -154,7 +156,7 @@ async fn what_a_receiver_answers_is_not_repeated_and_a_redirect_is_not_followed(
             deliver(&post(json!({ "type": "slack", "url": url }), &[])).await.unwrap_err();
         assert!(failure.why.contains(why) && !failure.why.contains("CANARY"), "{failure:?}");
         assert_eq!((failure.gone, failure.retry_after_ms), (gone, after));
-        assert_eq!(seen.lock().unwrap().len(), 1);
+        assert_eq!(seen.lock().len(), 1);
     }
 }
 
@@ -176,12 +178,12 @@ async fn an_address_in_a_secret_leads_to_its_origin_or_nowhere_and_is_in_no_erro
     let to = json!({ "type": "slack", "url": { "secret": "hook", "origin": origin } });
     let secret = format!("{origin}/services/CANARY");
     assert_eq!(deliver(&post(to.clone(), &[("hook", &secret)])).await.unwrap(), "HTTP 200");
-    assert!(seen.lock().unwrap()[0].head.starts_with("POST /services/CANARY "));
+    assert!(seen.lock()[0].head.starts_with("POST /services/CANARY "));
     for wrong in ["https://elsewhere.example/CANARY", "CANARY", "http://127.0.0.1:1/CANARY"] {
         let failure = deliver(&post(to.clone(), &[("hook", wrong)])).await.unwrap_err();
         assert!(!failure.why.contains("CANARY") && failure.why.contains("hook"), "{failure:?}");
     }
-    assert_eq!(seen.lock().unwrap().len(), 1);
+    assert_eq!(seen.lock().len(), 1);
 }
 
 #[tokio::test]
@@ -191,7 +193,7 @@ async fn a_key_that_is_none_signs_nothing() {
     let to = json!({ "type": "webhook", "url": url, "key": "new" });
     let failure = deliver(&post(to, &[("new", "CANARY")])).await.unwrap_err();
     assert!(failure.why.contains("`new`") && !failure.why.contains("CANARY"), "{failure:?}");
-    assert!(seen.lock().unwrap().is_empty());
+    assert!(seen.lock().is_empty());
 }
 
 /// A mail server in the open that says these lines, one after each line it hears, and keeps what it heard.

@@ -2,11 +2,9 @@
 //!
 //! Owns the list that fault tests enumerate, so that a new actor is killed too. The kill is a panic in the actor's own handler.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fmt};
+
+use parking_lot::Mutex;
 
 use ractor::{ActorCell, ActorRef, ActorStatus, Message};
 
@@ -33,12 +31,12 @@ impl Tree {
         let target = actor.clone();
         let node =
             Node { cell: actor.get_cell(), fail: Box::new(move || target.cast(fault()).is_ok()) };
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), node);
+        self.nodes.lock().insert(path.to_owned(), node);
     }
 
     /// The paths of all actors that are up.
     pub(crate) fn names(&self) -> Vec<String> {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.lock();
         let up = nodes.iter().filter(|(_, node)| is_up(&node.cell));
         up.map(|(path, _)| path.clone()).collect()
     }
@@ -46,7 +44,7 @@ impl Tree {
     /// How many actors the runtime knows below the root, and itself: must equal the number of names.
     pub(crate) fn runtime_count(&self) -> usize {
         let root = {
-            let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            let nodes = self.nodes.lock();
             nodes.get("root").map(|node| node.cell.clone())
         };
         root.map_or(0, |cell| count(&cell))
@@ -54,13 +52,13 @@ impl Tree {
 
     /// Makes an actor panic; `false` when there is none of that name that takes messages.
     pub(crate) fn fail(&self, path: &str) -> bool {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.lock();
         nodes.get(path).is_some_and(|node| (node.fail)())
     }
 
     /// Stops the root, and with it everything below: only after nothing is under way any more.
     pub(crate) fn stop(&self) {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.lock();
         if let Some(root) = nodes.get("root") {
             root.cell.stop(Some("the engine stops".to_owned()));
         }
@@ -68,7 +66,7 @@ impl Tree {
 
     /// Whether the actor under `path` is another one than `before`, and up.
     pub(crate) fn id(&self, path: &str) -> Option<String> {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.lock();
         let node = nodes.get(path)?;
         (is_up(&node.cell)).then(|| node.cell.get_id().to_string())
     }

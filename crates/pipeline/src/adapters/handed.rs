@@ -9,9 +9,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_adapter::scrub::Scrub;
 use placet_broker::origin_of;
@@ -73,10 +75,8 @@ impl Handed {
     pub(crate) fn sweep(&self) {
         self.lock().values().for_each(|given| given.sweep());
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Given>>> {
-        self.by_place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_place.lock()
     }
 }
 
@@ -147,11 +147,11 @@ impl Given {
     }
 
     fn may_be_given(&self, names: impl Iterator<Item = String>) {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+        self.names.lock().extend(names);
     }
 
     fn names(&self) -> BTreeSet<String> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.names.lock().clone()
     }
 
     /// Notes which static secrets may have been handed out so far. Nothing is read: what nobody has read was not given to anybody either.
@@ -195,10 +195,8 @@ impl Given {
     fn sweep(&self) {
         self.lock().drop_expired(Instant::now());
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

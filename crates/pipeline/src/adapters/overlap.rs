@@ -3,10 +3,9 @@
 //! Owns what was learned of it, so that in an overlap not every call begins with the version that was just refused, and a call that meets
 //! the target's change-over has the other one left for its second try. Invariant: the newest version is looked at again and again.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -47,10 +46,8 @@ impl Overlap {
         let again_at = Instant::now() + AGAIN_AFTER;
         *self.lock() = is_newest.then(|| Refused { newest: digest(newest), again_at });
     }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Option<Refused>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

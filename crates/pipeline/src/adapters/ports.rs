@@ -6,11 +6,13 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use arc_swap::ArcSwapOption;
 use ractor::ActorRef;
@@ -280,8 +282,8 @@ impl Port {
         said
     }
 
-    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    fn breaker(&self) -> parking_lot::MutexGuard<'_, Breaker> {
+        self.breaker.lock()
     }
 }
 

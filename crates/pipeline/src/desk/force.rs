@@ -8,11 +8,13 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
@@ -81,7 +83,7 @@ impl Force {
 
     /// When a reading began whose entries these are, or older ones than these; nothing: none did, or the last one failed.
     pub(crate) fn read_at(&self) -> Option<Instant> {
-        *self.read_at.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.read_at.lock()
     }
 
     /// The entries to decide a call by, and how often they had become stricter, at least.
@@ -143,7 +145,7 @@ impl Force {
         let read = self.read(context).await;
         self.turns.ended(read.as_ref().err());
         let is_shared = context.ledger.store().is_shared();
-        let mut read_at = self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read_at = self.read_at.lock();
         match &read {
             Ok(_) => *read_at = Some(began),
             // Where others change it too, it is read again in a moment anyway, and its age tells.

@@ -4,10 +4,12 @@
 //! approval. Who may decide is Cedar's answer, never ours; what is kept is the ledger's.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
@@ -227,7 +229,7 @@ impl Desk {
     /// Has the revocations that are in force, and `another` if it is, observed from now on.
     fn enforce(&self, context: &Context, another: Option<&DeskEntry>) {
         // One at a time, so that what was read before never replaces what was read after it.
-        let _one_at_a_time = self.enforcing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.enforcing.lock();
         let now = context.ledger.store().now();
         let mut revoked = self.force.open().revocations(now);
         revoked.extend(another.and_then(|entry| force::revoked(entry, now)));

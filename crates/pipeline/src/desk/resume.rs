@@ -359,13 +359,13 @@ enum TakenUp {
 /// Calls that are being taken up.
 #[derive(Debug, Default)]
 pub(crate) struct Resuming {
-    held: Arc<std::sync::Mutex<std::collections::HashSet<TakenUp>>>,
+    held: Arc<parking_lot::Mutex<std::collections::HashSet<TakenUp>>>,
 }
 
 /// The right to take up a call, given back on drop.
 #[derive(Debug)]
 pub(crate) struct ResumeGuard {
-    held: Arc<std::sync::Mutex<std::collections::HashSet<TakenUp>>>,
+    held: Arc<parking_lot::Mutex<std::collections::HashSet<TakenUp>>>,
     taken: TakenUp,
 }
 
@@ -380,13 +380,13 @@ impl Resuming {
     }
 
     fn take(&self, taken: TakenUp) -> Option<ResumeGuard> {
-        let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.insert(taken.clone()).then(|| ResumeGuard { held: Arc::clone(&self.held), taken })
     }
 }
 
 impl Drop for ResumeGuard {
     fn drop(&mut self) {
-        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&self.taken);
+        self.held.lock().remove(&self.taken);
     }
 }

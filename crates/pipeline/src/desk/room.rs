@@ -4,7 +4,9 @@
 //! limits. What other nodes enter is known here after their next reading of the desk, which is a second by default: until then each node
 //! may enter what it believes to be left, and so a limit is overshot by what the others enter within that time, and by no more.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
@@ -132,10 +134,8 @@ impl Rooms {
         Ok(Room { taken: Arc::clone(&self.0), desk_id: entry.desk_id.clone() })
     }
 }
-
-// Nothing can panic while a lock is held, so a poisoned lock still guards sound values.
 fn lock(taken: &Mutex<Vec<Entering>>) -> MutexGuard<'_, Vec<Entering>> {
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
+    taken.lock()
 }
 
 /// Whether there is room for one more beside those of the tenant, of which so many are one's own.

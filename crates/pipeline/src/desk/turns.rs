@@ -3,8 +3,7 @@
 //! Owns who reads, and what the others are told. Invariant: a reading that fails is the answer of everybody who waited for it, so that
 //! nobody waits for more than the one under way and one of their own, however many there are.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::{sync::MutexGuard, time::Instant};
 
 use placet_ledger::store::StoreError;
@@ -30,7 +29,7 @@ impl Turns {
     pub(crate) async fn shared(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
         let asked = Instant::now();
         let turn = self.reading.lock().await;
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         match &*failed {
             // A later one that went well has taken this away.
             Some((at, error)) if *at >= asked => Err(error.clone()),
@@ -41,7 +40,7 @@ impl Turns {
     /// What came of a reading, said before the turn is over.
     pub(crate) fn ended(&self, error: Option<&StoreError>) {
         let failed = error.map(|error| (Instant::now(), error.clone()));
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        *self.failed.lock() = failed;
     }
 }
 

@@ -3,11 +3,9 @@
 //! Owns a short list of them, and the rounds through it. Invariants: no more than [`KEPT_MAX`] are kept, none longer than [`KEPT`], and
 //! none of them outlives the process: a list that is lost costs news and nothing else.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
@@ -98,7 +96,7 @@ impl Watch {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ApprovalId, Watched>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Owns which part goes where. Starts nothing.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};

@@ -6,10 +6,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 use futures::{StreamExt as _, stream};
 
@@ -72,7 +74,7 @@ struct AskedState {
 impl Asked {
     /// Whether the record's time has come; if so its next time is later.
     fn is_due(&self, record_id: RecordId) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.due.len() >= ASKED_KEPT {
             state.due.clear();
         }
@@ -91,7 +93,7 @@ impl Asked {
 
     /// For how long this process has known the attempt, by a clock that nobody sets.
     fn known_for(&self, record_id: RecordId, attempt: &Attempt) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.known.len() >= KNOWN_KEPT {
             state.known.clear();
         }
@@ -103,7 +105,7 @@ impl Asked {
     }
 
     fn turn(&self, next: Option<Option<RecordId>>) -> Option<RecordId> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let Some(next) = next {
             state.after = next;
         }

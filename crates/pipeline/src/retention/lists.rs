@@ -4,11 +4,9 @@
 //! not at the next round; each goes on where it stopped, so that what is not due yet keeps nothing behind it waiting; and one that cannot
 //! be read leaves the others theirs.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
@@ -63,8 +61,7 @@ pub(crate) struct Swept {
 
 impl Swept {
     fn lists(&self) -> MutexGuard<'_, HashMap<List, Stand>> {
-        // Nothing can panic while the lock is held, so a poisoned one still guards a sound value.
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lists.lock()
     }
 
     fn place<T>(&self, list: &List, as_own: impl FnOnce(&Place) -> Option<T>) -> Option<T> {

@@ -99,7 +99,7 @@ async fn an_opaque_call_without_an_answer_is_not_sent_again() {
 #[tokio::test]
 async fn what_a_probe_finds_out_later_ends_the_unknown() {
     let world = World::new().await;
-    *world.witness.probing.lock().unwrap() = Probing::Committed;
+    *world.witness.probing.lock() = Probing::Committed;
     world.witness.behave("book", Behaviour::Unknown);
     refused(world.call(plan("book", "s1", "a")).await);
     let record = world.reaches("succeeded").await;
@@ -113,7 +113,7 @@ async fn what_a_probe_finds_out_later_ends_the_unknown() {
 #[tokio::test(start_paused = true)]
 async fn not_found_counts_only_once_the_attempts_time_is_over() {
     let world = World::new().await;
-    *world.witness.probing.lock().unwrap() = Probing::NotFound;
+    *world.witness.probing.lock() = Probing::NotFound;
     world.witness.behave("book", Behaviour::Unknown);
     refused(world.call(plan("book", "s1", "a")).await);
     tokio::time::sleep(Duration::from_secs(3_600)).await;
@@ -131,8 +131,8 @@ async fn a_target_that_hangs_keeps_only_its_own_calls_waiting() {
     const CALLS: usize = 30;
     let ledger = LedgerSettings { ask_every_ms: 60_000, ..quick() };
     let world = World::with(Make { also: Some("slow"), ledger, ..Make::default() }).await;
-    *world.witness.probing.lock().unwrap() = Probing::Committed;
-    *world.witness.mute.lock().unwrap() = Some("slow");
+    *world.witness.probing.lock() = Probing::Committed;
+    *world.witness.mute.lock() = Some("slow");
     world.witness.behave("book", Behaviour::Unknown);
     for step in 0..CALLS {
         for adapter in ["slow", "fake"] {

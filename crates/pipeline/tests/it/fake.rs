@@ -3,11 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -81,24 +83,24 @@ pub(crate) enum Behaviour {
 impl Witness {
     /// The tokens of the effects of a tool.
     pub(crate) fn effects(&self, tool: &str) -> Vec<String> {
-        let effects = self.effects.lock().unwrap();
+        let effects = self.effects.lock();
         effects.iter().filter(|(name, _)| name == tool).map(|(_, token)| token.clone()).collect()
     }
 
     pub(crate) fn behave(&self, tool: &str, behaviour: Behaviour) {
-        self.behaviour.lock().unwrap().insert(tool.to_owned(), behaviour);
+        self.behaviour.lock().insert(tool.to_owned(), behaviour);
     }
 
     pub(crate) fn list_slowly(&self, pause: Duration) {
-        *self.listing.lock().unwrap() = pause;
+        *self.listing.lock() = pause;
     }
 
     pub(crate) fn begin_slowly(&self, pause: Duration) {
-        *self.seating.lock().unwrap() = pause;
+        *self.seating.lock() = pause;
     }
 
     pub(crate) fn behave_well(&self) {
-        self.behaviour.lock().unwrap().clear();
+        self.behaviour.lock().clear();
     }
 }
 
@@ -155,7 +157,7 @@ struct FakeAdapter(Arc<Witness>, String);
 #[async_trait]
 impl Adapter for FakeAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
-        let pause = *self.0.listing.lock().unwrap();
+        let pause = *self.0.listing.lock();
         tokio::time::sleep(pause).await;
         Ok(live_tools(self.0.drifted.load(Ordering::SeqCst)))
     }
@@ -165,7 +167,7 @@ impl Adapter for FakeAdapter {
     }
 
     async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
-        let pause = *self.0.seating.lock().unwrap();
+        let pause = *self.0.seating.lock();
         tokio::time::sleep(pause).await;
         self.0.seated.fetch_add(1, Ordering::SeqCst);
         Ok(Seat::holding(Arc::clone(&self.0)))
@@ -175,7 +177,7 @@ impl Adapter for FakeAdapter {
         // Nothing may be left to wait for once a call is dispatched.
         conditions.seat.into_held::<Arc<Witness>>().expect("a call without its seat");
         let tool = dispatch.capability().capability().to_string();
-        let behaviour = self.0.behaviour.lock().unwrap().get(&tool).cloned();
+        let behaviour = self.0.behaviour.lock().get(&tool).cloned();
         if let Some(Behaviour::NothingAfter(pause)) = &behaviour {
             tokio::time::sleep(*pause).await;
         }
@@ -200,7 +202,7 @@ impl Adapter for FakeAdapter {
             Some(Behaviour::OnLeave(leave)) => drop(leave.acquire().await),
             _ => {}
         }
-        self.0.effects.lock().unwrap().push((tool.clone(), dispatch.token().to_owned()));
+        self.0.effects.lock().push((tool.clone(), dispatch.token().to_owned()));
         let answer = AdapterAnswer {
             output: json!({"did": tool, "args": dispatch.args()}),
             citations: vec![Citation { uri: "memo://1".to_owned(), title: None }],
@@ -224,8 +226,8 @@ impl Adapter for FakeAdapter {
     }
 
     async fn probe(&self, inquiry: &Inquiry) -> Probe {
-        let probing = *self.0.probing.lock().unwrap();
-        if *self.0.mute.lock().unwrap() == Some(self.1.as_str()) {
+        let probing = *self.0.probing.lock();
+        if *self.0.mute.lock() == Some(self.1.as_str()) {
             self.0.asked_in_vain.fetch_add(1, Ordering::SeqCst);
             // As real ones do: it waits for as long as it may, and says then that it does not know.
             tokio::time::sleep(Duration::from_millis(inquiry.timeout_ms)).await;

@@ -216,7 +216,7 @@ async fn what_a_take_over_finds_out_is_recorded_though_the_ledger_is_away_for_a_
     {
         let one = World::new().await;
         let two = one.node().await;
-        *one.witness.probing.lock().unwrap() = probing;
+        *one.witness.probing.lock() = probing;
         two.witness.behave(tool, Behaviour::Slow(Duration::from_secs(3_600)));
         drop(two.send(long(tool)).await);
         one.reaches("dispatched").await;

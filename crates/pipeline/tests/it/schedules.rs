@@ -314,7 +314,7 @@ async fn a_clock_that_jumped_forward_does_not_make_not_found_count() {
     let before = dispatched(&world, "book").await;
     world.store.advance_ms(24 * 3_600_000);
     let witness = Arc::new(crate::fake::Witness::default());
-    *witness.probing.lock().unwrap() = Probing::NotFound;
+    *witness.probing.lock() = Probing::NotFound;
     let next = World::over(Arc::clone(&world.store), witness).await;
     tokio::time::sleep(Duration::from_secs(590)).await;
     let state = async || next.store.effect(before.record_id).await.unwrap().unwrap().state;
@@ -356,7 +356,7 @@ async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
         world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
         let before = dispatched(&world, "book").await;
         let witness = Arc::new(crate::fake::Witness::default());
-        *witness.probing.lock().unwrap() = probing;
+        *witness.probing.lock() = probing;
         world.store.advance_ms(3_600_000);
         let next = World::over(Arc::clone(&world.store), witness).await;
         // "Not found" counts once as much time has passed as the call had.

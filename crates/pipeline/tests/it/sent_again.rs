@@ -116,7 +116,7 @@ async fn a_repeat_neither_counts_as_a_call_nor_takes_from_the_rate() {
 async fn a_window_that_closes_while_the_target_is_away_ends_the_tries() {
     let (world, before) = interrupted().await;
     let witness = Arc::new(Witness::default());
-    *witness.probing.lock().unwrap() = Probing::Unknown;
+    *witness.probing.lock() = Probing::Unknown;
     witness.refuses_connections.store(true, Ordering::SeqCst);
     let next = next(&world, &witness).await;
     tokio::time::sleep(A_WHILE).await;

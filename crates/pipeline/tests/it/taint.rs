@@ -161,7 +161,7 @@ async fn a_call_whose_end_a_later_process_finds_out_brings_what_it_would_have_br
     world.reaches("dispatched").await;
     assert!(taint_of(&*world.store, "r1").await.is_empty(), "nobody has seen anything yet");
     let witness = Arc::new(Witness::default());
-    *witness.probing.lock().unwrap() = Probing::Committed;
+    *witness.probing.lock() = Probing::Committed;
     let next = over(Make { witness, ..world.after() }).await;
     next.reaches("succeeded").await;
     assert_eq!(taint_of(&*next.store, "r1").await, [Taint::Secret]);

@@ -3,11 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use serde_json::{Value, json};
 
@@ -53,7 +55,7 @@ pub(crate) struct StandingClock(Mutex<Timestamp>);
 
 impl Clock for StandingClock {
     fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap()
+        *self.0.lock()
     }
 }
 
@@ -425,7 +427,7 @@ impl World {
 
     /// Moves the clock that tokens are made by to the time of the store: whoever signs in from now on is fresh.
     pub(crate) fn tell_time(&self) {
-        *self.clock.0.lock().unwrap() = self.store.now();
+        *self.clock.0.lock() = self.store.now();
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -23,7 +23,7 @@ pub(crate) fn violations(
     witness: &Witness,
     disk: &Disk,
 ) -> Vec<String> {
-    let mut found = witness.violations.lock().unwrap().clone();
+    let mut found = witness.violations.lock().clone();
     let effects = witness.effects();
     let records = disk::records(disk);
     tokens(&effects, &records, &mut found);

@@ -3,10 +3,9 @@
 //! Owns what is asked and the history of replies. Retries of one operation use the same key; some send it twice at once, some
 //! change an argument, some come from another agent. What they were told is judged by `checker`.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
@@ -98,11 +97,11 @@ pub(crate) struct History(Mutex<Vec<Reply>>);
 
 impl History {
     pub(crate) fn replies(&self) -> Vec<Reply> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn ended(&self, operation: usize) -> bool {
-        self.0.lock().unwrap().iter().any(|reply| {
+        self.0.lock().iter().any(|reply| {
             reply.operation == operation
                 && reply.genuine
                 && matches!(
@@ -222,7 +221,7 @@ impl Shared {
                     && record.key.as_str() == operation.key()
             })
             .map_or("absent", |record| record.state.name());
-        self.history.0.lock().unwrap().push(Reply {
+        self.history.0.lock().push(Reply {
             operation: operation.number,
             genuine: asker == Asker::Genuine,
             told,
@@ -273,7 +272,7 @@ pub(crate) async fn look_into_the_ledger(shared: Arc<Shared>, seed: u64) {
             if state != "succeeded" {
                 let said =
                     format!("I6: an operator was shown a success while the disk said {state}");
-                shared.witness.violations.lock().unwrap().push(said);
+                shared.witness.violations.lock().push(said);
             }
         }
     }

@@ -4,11 +4,9 @@
 //! crash can come before it, or after it and before anybody is told. [`Missing`] takes one guard out of the store, so that the checker
 //! can show that it would notice.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -61,7 +59,7 @@ impl Disk {
 
     /// What would be found after a power cut at this moment.
     pub(crate) fn survived(&self) -> MemoryStore {
-        MemoryStore::reopened(&self.synced.lock().unwrap())
+        MemoryStore::reopened(&self.synced.lock())
     }
 }
 
@@ -94,13 +92,13 @@ impl SimStore {
     }
 
     async fn moment(&self, most_ms: u64) {
-        let ms = self.dice.lock().unwrap().random_range(0..=most_ms);
+        let ms = self.dice.lock().random_range(0..=most_ms);
         tokio::time::sleep(Duration::from_millis(ms)).await;
         self.memory.set_now(self.clock.now());
     }
 
     fn sync(&self) {
-        *self.disk.synced.lock().unwrap() = self.memory.kept();
+        *self.disk.synced.lock() = self.memory.kept();
     }
 
     /// Whether this commit reaches the disk before it is acknowledged.

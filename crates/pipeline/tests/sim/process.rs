@@ -5,10 +5,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, LazyLock, Mutex,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use parking_lot::Mutex;
 
 use serde_json::{Value, json};
 
@@ -188,7 +190,7 @@ impl Process {
 
     pub(crate) async fn caller(&self, kind: PrincipalKind, id: &str) -> VerifiedCaller {
         let now = self.time.now_ms();
-        if let Some((at, caller)) = self.callers.lock().unwrap().get(id)
+        if let Some((at, caller)) = self.callers.lock().get(id)
             && now - at < TOKEN_MS
         {
             return caller.clone();
@@ -202,7 +204,7 @@ impl Process {
         let token = FIXED.key.mint(&request, self.time.as_ref()).unwrap();
         let token = self.verifier.verify(&token, TokenRole::Actor).await.unwrap();
         let caller = VerifiedCaller::bind(token, None).unwrap();
-        self.callers.lock().unwrap().insert(id.to_owned(), (now, caller.clone()));
+        self.callers.lock().insert(id.to_owned(), (now, caller.clone()));
         caller
     }
 }

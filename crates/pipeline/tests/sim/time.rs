@@ -2,7 +2,7 @@
 //!
 //! Owns the mapping from the paused clock of each runtime to one line of time.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use tokio::time::Instant;
 
@@ -27,18 +27,18 @@ impl SimTime {
     }
 
     pub(crate) fn now_ms(&self) -> i64 {
-        let line = self.0.lock().unwrap();
+        let line = self.0.lock();
         line.base_ms + line.started.map_or(0, passed)
     }
 
     /// A process begins: within its runtime.
     pub(crate) fn begin(&self) {
-        self.0.lock().unwrap().started = Some(Instant::now());
+        self.0.lock().started = Some(Instant::now());
     }
 
     /// It ends: within its runtime.
     pub(crate) fn end(&self) {
-        let mut line = self.0.lock().unwrap();
+        let mut line = self.0.lock();
         line.base_ms += line.started.take().map_or(0, passed) + 1;
     }
 }

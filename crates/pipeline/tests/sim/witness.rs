@@ -2,11 +2,9 @@
 //!
 //! Owns the effects. At the moment of each effect it looks at the disk: an effect without a durable intent is a violation (I2).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -84,18 +82,18 @@ impl Witness {
     }
 
     pub(crate) fn trouble(&self, percent: u32) {
-        *self.trouble.lock().unwrap() = percent;
+        *self.trouble.lock() = percent;
     }
 
     /// Everything that has happened by now.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         self.let_late_effects_happen();
-        self.effects.lock().unwrap().clone()
+        self.effects.lock().clone()
     }
 
     fn let_late_effects_happen(&self) {
         let now = self.time.now_ms();
-        let mut later = self.later.lock().unwrap();
+        let mut later = self.later.lock();
         let due: Vec<Effect> =
             later.iter().filter(|(at, _)| *at <= now).map(|(_, effect)| effect.clone()).collect();
         later.retain(|(at, _)| *at > now);
@@ -107,18 +105,18 @@ impl Witness {
 
     /// A keyed tool applies a token once.
     fn apply(&self, effect: Effect) {
-        let mut effects = self.effects.lock().unwrap();
+        let mut effects = self.effects.lock();
         if effect.tool != "send" || effects.iter().all(|known| known.token != effect.token) {
             effects.push(effect);
         }
     }
 
     fn roll(&self, below: u64) -> u64 {
-        self.dice.lock().unwrap().random_range(0..below)
+        self.dice.lock().random_range(0..below)
     }
 
     fn next_trouble(&self) -> Trouble {
-        if self.roll(100) >= u64::from(*self.trouble.lock().unwrap()) {
+        if self.roll(100) >= u64::from(*self.trouble.lock()) {
             return Trouble::None;
         }
         match self.roll(6) {
@@ -141,7 +139,7 @@ impl Witness {
         });
         if !durable {
             let said = format!("I2: effect of {tool} under {token} without a durable intent");
-            self.violations.lock().unwrap().push(said);
+            self.violations.lock().push(said);
         }
         self.let_late_effects_happen();
         self.apply(Effect {
@@ -237,7 +235,7 @@ impl Adapter for Connection {
                 let late_ms = conditions.timeout_ms.saturating_add(witness.roll(SETTLE_MS / 2));
                 let at = witness.time.now_ms().saturating_add(i64::try_from(late_ms).unwrap());
                 if tool != "look" {
-                    witness.later.lock().unwrap().push((at, Effect { tool, token, what }));
+                    witness.later.lock().push((at, Effect { tool, token, what }));
                 }
                 return Outcome::Unknown("connection reset".to_owned());
             }

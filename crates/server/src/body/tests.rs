@@ -46,8 +46,8 @@ async fn a_body_that_is_not_strict_json_of_the_right_form_names_the_place() {
         );
         assert_eq!(reply.json()["problems"][0]["pointer"], pointer, "{text}: {}", reply.text());
     }
-    assert!(door.fake.submitted.lock().unwrap().is_empty());
-    let attempts = door.fake.attempts.lock().unwrap().clone();
+    assert!(door.fake.submitted.lock().is_empty());
+    let attempts = door.fake.attempts.lock().clone();
     let tried: Vec<Attempt> = attempts.into_iter().map(|(_, attempt)| attempt).collect();
     assert_eq!(tried, [Attempt::Encoding, Attempt::Batch, Attempt::Batch, Attempt::DuplicateKey]);
 }
@@ -152,5 +152,5 @@ async fn an_unknown_member_of_a_decision_is_refused() {
     });
     let reply = door.post("/v1/approvals/approval-1/decisions", decision.to_string()).await;
     assert_eq!(reply.code(), "VALIDATION_ERROR");
-    assert!(door.fake.decided.lock().unwrap().is_empty());
+    assert!(door.fake.decided.lock().is_empty());
 }

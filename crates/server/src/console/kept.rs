@@ -3,7 +3,9 @@
 //! Owns the page of a refusal for somebody with a session, and the page of a path that does not exist. Invariant: the typed text goes back
 //! to the browser that sent it, in a form of the session's own, and nowhere else.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use axum::{
     extract::{Request, State},
@@ -39,11 +41,11 @@ pub(super) struct Typed(Arc<Mutex<Option<Fields>>>);
 impl Typed {
     /// Keeps them until the request is answered.
     pub(super) fn keep(&self, fields: &Fields) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fields.clone());
+        *self.0.lock() = Some(fields.clone());
     }
 
     fn take(&self) -> Option<Fields> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

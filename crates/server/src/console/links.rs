@@ -3,10 +3,9 @@
 //! Owns both lists, in the memory of this process. Invariants: a link counts once, and lets one browser choose once; both within the
 //! link's own time.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use placet_identity::SignInCode;
 use placet_types::{clock::Timestamp, digest::Digest};
@@ -53,7 +52,7 @@ impl Links {
 
     /// Those whose time is not over: the others are no codes any more.
     fn used(&self, now: Timestamp) -> MutexGuard<'_, BTreeMap<[u8; 16], Used>> {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.0.lock();
         used.retain(|_, used| used.until > now);
         used
     }
@@ -94,7 +93,7 @@ mod tests {
         let links = Links::default();
         assert!(links.follow(code(1), "a", at(0)));
         assert!(links.may_choose("a", at(999)) && !links.may_choose("a", at(1_000)));
-        assert!(links.0.lock().unwrap().is_empty());
+        assert!(links.0.lock().is_empty());
     }
 
     #[test]

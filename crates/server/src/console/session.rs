@@ -5,12 +5,9 @@
 //! long, is too old, or was ended on any node, is nobody's; signing in always makes a new one; what a kept session proves is verified anew by
 //! each process that takes it up.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use http::{HeaderMap, HeaderValue, header};
 use placet_identity::{SignInProof, fresh_text};
@@ -305,7 +302,7 @@ fn crowded() -> Refusal {
 
 /// A lock is never held over anything that could panic half-way.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// The two cookies there are.

@@ -2,11 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use placet_types::{
     clock::Timestamp,
@@ -43,7 +42,7 @@ impl MemorySessions {
         let answer = if self.is_away.load(Ordering::SeqCst) {
             Err(SessionsUnavailable("the test says so".to_owned()))
         } else {
-            Ok(change(&mut self.all.lock().unwrap()))
+            Ok(change(&mut self.all.lock()))
         };
         Box::pin(std::future::ready(answer))
     }
@@ -74,7 +73,7 @@ impl SessionStore for MemorySessions {
 
     fn find(&self, key: Digest) -> SessionAnswer<'_, Option<KeptSession>> {
         self.finds.fetch_add(1, Ordering::SeqCst);
-        if self.hangs.load(Ordering::SeqCst) && !self.all.lock().unwrap().contains_key(&key) {
+        if self.hangs.load(Ordering::SeqCst) && !self.all.lock().contains_key(&key) {
             return Box::pin(std::future::pending());
         }
         self.answer(|all| all.get(&key).cloned())

@@ -135,14 +135,12 @@ fn door() -> TestDoor {
 
 /// Whether nobody changed anything behind the door.
 fn is_untouched(door: &TestDoor) -> bool {
-    let desk = door.fake.desk.lock().unwrap();
+    let desk = door.fake.desk.lock();
     let quiet = desk.edits.is_empty()
         && desk.togethers.is_empty()
         && desk.arranged.is_empty()
         && desk.acts.is_empty();
-    quiet
-        && door.fake.submitted.lock().unwrap().is_empty()
-        && door.fake.decided.lock().unwrap().is_empty()
+    quiet && door.fake.submitted.lock().is_empty() && door.fake.decided.lock().is_empty()
 }
 
 async fn ask(door: &TestDoor, operation: Operation, token: Option<&str>) -> Reply {

@@ -28,7 +28,7 @@ async fn the_inbox_is_asked_for_exactly_what_the_query_says() {
     assert_eq!(door.get("/v1/inbox").await.json()["total"], 1);
     let query = "whose=mine&state=denied&mode=network&group=owners&search=ana%20b&order=risk&offset=7&after=apr_1&limit=9";
     assert_eq!(door.get(&format!("/v1/inbox?{query}")).await.status, 200);
-    let asked = door.fake.desk.lock().unwrap().asked.clone();
+    let asked = door.fake.desk.lock().asked.clone();
     let plain = InboxQuery { limit: 50, ..InboxQuery::default() };
     let full = InboxQuery {
         whose: Whose::Mine,
@@ -76,7 +76,7 @@ async fn a_query_of_the_desk_that_means_nothing_is_refused_and_asks_nobody() {
             "{path}"
         );
     }
-    assert!(door.fake.desk.lock().unwrap().asked.is_empty());
+    assert!(door.fake.desk.lock().asked.is_empty());
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_list_of_entries_is_of_one_kind_and_names_the_next_page() {
     assert!(freezes.get("next_after").is_none(), "{freezes}");
     let full = door.get("/v1/desk?limit=5").await.json();
     assert_eq!(full["next_after"], full["entries"][4]["desk_id"]);
-    door.fake.desk.lock().unwrap().over = 3;
+    door.fake.desk.lock().over = 3;
     let newest = door.get("/v1/desk?kind=freeze&order=newest&limit=2").await.json();
     assert_eq!(newest["next_after"], "over-1");
     let rest = door.get("/v1/desk?kind=freeze&order=newest&limit=2&after=over-1").await.json();
@@ -107,10 +107,10 @@ async fn an_edit_is_handed_on_whole_and_its_refusal_comes_back() {
     let path = format!("/v1/approvals/{APPROVAL}/edits");
     let edit = json!({ "args": { "path": "b", "deep": { "n": 1 } }, "reason": "less", "digest": Digest::of(b"shown") });
     assert_eq!(door.post(&path, edit.to_string()).await.json()["approval_id"], APPROVAL);
-    let edits = door.fake.desk.lock().unwrap().edits.clone();
+    let edits = door.fake.desk.lock().edits.clone();
     assert_eq!(serde_json::to_value(&edits[0]).unwrap(), edit);
     let stale = Refusal::new(ErrorCode::ValidationError, "that is not what is shown now");
-    door.fake.desk.lock().unwrap().refuses = Some(stale);
+    door.fake.desk.lock().refuses = Some(stale);
     assert_eq!(door.post(&path, edit.to_string()).await.code(), "VALIDATION_ERROR");
 }
 
@@ -147,7 +147,7 @@ async fn what_is_not_the_form_of_a_deed_is_refused_and_nothing_is_done() {
     }
     let doubled = r#"{"act":"end","reason":"a","reason":"b"}"#;
     assert_eq!(door.post("/v1/desk/grant/acts", doubled).await.code(), "VALIDATION_ERROR");
-    let desk = door.fake.desk.lock().unwrap();
+    let desk = door.fake.desk.lock();
     assert!(desk.edits.is_empty() && desk.togethers.is_empty());
     assert!(desk.arranged.is_empty() && desk.acts.is_empty());
 }

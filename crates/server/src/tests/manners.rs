@@ -151,7 +151,7 @@ async fn queries_are_as_strict_as_bodies() {
     }
     let reply = door.post("/v1/calls?dry_run=true", submission().to_string()).await;
     assert_eq!(reply.code(), "VALIDATION_ERROR");
-    assert!(door.fake.submitted.lock().unwrap().is_empty());
+    assert!(door.fake.submitted.lock().is_empty());
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn a_key_in_the_header_reaches_the_engine_with_the_trace() {
     request.headers_mut().insert("idempotency-key", "key-1".parse().unwrap());
     request.headers_mut().insert("traceparent", parent.parse().unwrap());
     assert_eq!(door.send(request).await.status, 200);
-    let submitted = door.fake.submitted.lock().unwrap();
+    let submitted = door.fake.submitted.lock();
     let (call, inbound) = submitted.first().unwrap();
     assert_eq!(call.idempotency_key.as_ref().unwrap().as_str(), "key-1");
     assert_eq!(inbound.traceparent.as_deref(), Some(parent));

@@ -1,8 +1,10 @@
 //! Collectors on loopback that keep what they are sent, as bytes and as spans.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -31,29 +33,29 @@ pub(super) struct Received {
 
 impl Received {
     pub(super) fn spans(&self) -> Vec<Span> {
-        let requests = self.requests.lock().unwrap();
+        let requests = self.requests.lock();
         let resources = requests.iter().flat_map(|request| &request.resource_spans);
         let scopes = resources.flat_map(|resource| &resource.scope_spans);
         scopes.flat_map(|scope| scope.spans.clone()).collect()
     }
 
     pub(super) fn resource(&self) -> String {
-        let requests = self.requests.lock().unwrap();
+        let requests = self.requests.lock();
         format!("{:?}", requests[0].resource_spans[0].resource)
     }
 
     /// Everything, in a form in which a canary would be found.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.requests.lock().unwrap().iter().flat_map(Message::encode_to_vec).collect()
+        self.requests.lock().iter().flat_map(Message::encode_to_vec).collect()
     }
 
     pub(super) fn api_keys(&self) -> Vec<String> {
-        self.api_keys.lock().unwrap().clone()
+        self.api_keys.lock().clone()
     }
 
     fn keep(&self, request: ExportTraceServiceRequest, api_key: Option<&str>) {
-        self.requests.lock().unwrap().push(request);
-        self.api_keys.lock().unwrap().extend(api_key.map(str::to_owned));
+        self.requests.lock().push(request);
+        self.api_keys.lock().extend(api_key.map(str::to_owned));
     }
 }
 

@@ -4,11 +4,13 @@ use std::{
     collections::{HashMap, HashSet},
     convert::Infallible,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use axum::{
     Router,
@@ -128,7 +130,7 @@ impl Peer {
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {
-        self.shared.seen.lock().unwrap().clone()
+        self.shared.seen.lock().clone()
     }
 
     pub(super) fn calls(&self) -> Vec<Seen> {
@@ -142,15 +144,15 @@ impl Peer {
     /// Forgets the sessions that belong to a credential.
     pub(super) fn forget_those_of(&self, credential: &str) {
         let of = Some(format!("Bearer {credential}"));
-        self.shared.sessions.lock().unwrap().retain(|_, owner| *owner != of);
+        self.shared.sessions.lock().retain(|_, owner| *owner != of);
     }
 
     /// Answers no message any more in the sessions that belong to a credential.
     pub(super) fn deafen_those_of(&self, credential: &str) {
         let of = Some(format!("Bearer {credential}"));
-        let sessions = self.shared.sessions.lock().unwrap();
+        let sessions = self.shared.sessions.lock();
         let theirs = sessions.iter().filter(|(_, owner)| **owner == of);
-        self.shared.deaf.lock().unwrap().extend(theirs.map(|(number, _)| number.clone()));
+        self.shared.deaf.lock().extend(theirs.map(|(number, _)| number.clone()));
     }
 
     /// How many requests wait for an answer that never comes.
@@ -187,7 +189,7 @@ async fn serve(
     let message: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let seen =
         Seen { http_method: method.clone(), headers: headers.clone(), message: message.clone() };
-    shared.seen.lock().unwrap().push(seen);
+    shared.seen.lock().push(seen);
     if shared.manner.wants_credential && !headers.contains_key(header::AUTHORIZATION) {
         return StatusCode::UNAUTHORIZED.into_response();
     }
@@ -208,7 +210,7 @@ async fn serve(
     if method == Method::GET {
         return listen(&shared, None);
     }
-    if number_of(&headers).is_some_and(|number| shared.deaf.lock().unwrap().contains(number)) {
+    if number_of(&headers).is_some_and(|number| shared.deaf.lock().contains(number)) {
         return never(&shared).await;
     }
     let id = message["id"].clone();
@@ -257,7 +259,7 @@ fn number_of(headers: &HeaderMap) -> Option<&str> {
 /// Whether a session, if there is one, exists for whoever asks.
 fn knows(shared: &Shared, headers: &HeaderMap) -> bool {
     let Some(number) = number_of(headers) else { return true };
-    let sessions = shared.sessions.lock().unwrap();
+    let sessions = shared.sessions.lock();
     let Some(owner) = sessions.get(number) else { return false };
     shared.manner.binding != Binding::Beginner || *owner == Some(credential_of(headers))
 }
@@ -267,7 +269,7 @@ fn doer(shared: &Shared, headers: &HeaderMap) -> String {
     let shown = credential_of(headers);
     match number_of(headers) {
         Some(number) if shared.manner.binding == Binding::FirstCall => {
-            let mut sessions = shared.sessions.lock().unwrap();
+            let mut sessions = shared.sessions.lock();
             sessions.get_mut(number).unwrap().get_or_insert(shown).clone()
         }
         Some(_) | None => shown,
@@ -292,7 +294,7 @@ async fn begin(
         Beginning::Deafness => {
             let answer = initialize(shared, message, headers);
             let number = number_of(answer.headers()).unwrap().to_owned();
-            shared.deaf.lock().unwrap().insert(number);
+            shared.deaf.lock().insert(number);
             answer
         }
     }
@@ -322,7 +324,7 @@ fn initialize(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response
     if shared.manner.stateless {
         answer
     } else {
-        let mut sessions = shared.sessions.lock().unwrap();
+        let mut sessions = shared.sessions.lock();
         let mut number = format!("session-{}", shared.begun.fetch_add(1, Ordering::SeqCst));
         if shared.manner.one_number && headers.contains_key(header::AUTHORIZATION) {
             "the-one".clone_into(&mut number);

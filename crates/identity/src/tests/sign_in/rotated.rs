@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_client_whose_newest_secret_is_not_known_yet_shows_the_one_before_once() {
     let world = World::new(|config, _| config.client_secret = Some("console".to_owned())).await;
-    world.says.lock().unwrap().metadata["token_endpoint_auth_methods_supported"] =
+    world.says.lock().metadata["token_endpoint_auth_methods_supported"] =
         json!(["client_secret_post"]);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "older-secret").unwrap();
@@ -34,7 +34,7 @@ async fn a_client_whose_newest_secret_is_not_known_yet_shows_the_one_before_once
         ("another", (401, "{}"), 1, true),
     ] {
         let answer = (answer.0, answer.1.to_owned());
-        world.says.lock().unwrap().turns_away = Some((turned_away.to_owned(), answer.clone()));
+        world.says.lock().turns_away = Some((turned_away.to_owned(), answer.clone()));
         let back = provider.finish(BROWSER, world.back(&url)).await;
         assert_eq!(back.is_ok(), passes, "{turned_away} {answer:?}");
         let posts = posts();

@@ -1,6 +1,6 @@
 //! Connections to a server that says again whatever it was ever shown.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use placet_adapter::adapter::{Approach, Credential, SessionOwner, TraceHeaders};
 use placet_identity::{SecretSource, Secrets};
@@ -28,7 +28,7 @@ struct Line(Arc<Parrot>);
 
 impl Parrot {
     fn all(&self) -> String {
-        self.shown.lock().unwrap().join(" ")
+        self.shown.lock().join(" ")
     }
 }
 
@@ -54,7 +54,7 @@ impl Adapter for Line {
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
         if let Some(one) = conditions.credential {
-            self.0.shown.lock().unwrap().push(one.value.expose_secret().to_owned());
+            self.0.shown.lock().push(one.value.expose_secret().to_owned());
         }
         let all = self.0.all();
         let before =
@@ -214,7 +214,7 @@ async fn a_secret_that_a_long_reason_is_cut_at_leaves_nothing() {
             };
             assert!(answer.citations[0].title.as_ref().unwrap().len() < 600, "a title is cut");
         }
-        place.parrot.shown.lock().unwrap().clear();
+        place.parrot.shown.lock().clear();
     }
 }
 

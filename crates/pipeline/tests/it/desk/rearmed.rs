@@ -256,7 +256,7 @@ async fn taken_over_unread(tool: &'static str, probing: Probing) -> (String, Val
     let world = world(large_calls_of(tool)).await;
     let bundle = large_calls_of(tool);
     let next = World::with(Make { bundle, breaker_failures: 1, ..world.beside() }).await;
-    *world.witness.probing.lock().unwrap() = probing;
+    *world.witness.probing.lock() = probing;
     world.witness.behave(tool, Behaviour::Slow(Duration::from_secs(3_600)));
     let asked = held(world.call(much_of(tool)).await);
     world.edit("ben", &asked, json!({ "what": "a", "most": 2 })).await.unwrap();

@@ -153,7 +153,7 @@ async fn the_end_of_a_call_that_was_under_way_is_told_by_the_next_process() {
     };
     let first = world(asks_one()).await;
     // For as long as its deadline is not over by the store's clock, which stands still, this says nothing.
-    *first.witness.probing.lock().unwrap() = Probing::NotFound;
+    *first.witness.probing.lock() = Probing::NotFound;
     first.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
     let asked = held(first.call(plan("book", "s1", "a")).await);
     first.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
@@ -161,7 +161,7 @@ async fn the_end_of_a_call_that_was_under_way_is_told_by_the_next_process() {
 
     let second = next(&first, asks_one()).await;
     let mut news = second.engine.desk_events(&second.person("ben").await);
-    *second.witness.probing.lock().unwrap() = Probing::Committed;
+    *second.witness.probing.lock() = Probing::Committed;
     second.reaches("succeeded").await;
     let settled = async {
         loop {

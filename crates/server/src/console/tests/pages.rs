@@ -110,7 +110,7 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
         let text = checked(&browser.get(path).await);
         assert!(text.contains(offer) && !text.contains(instead), "{path}: {text}");
     }
-    browser.door.fake.desk.lock().unwrap().may_nothing = true;
+    browser.door.fake.desk.lock().may_nothing = true;
     for (path, offer, instead) in offers {
         let text = checked(&browser.get(path).await);
         assert!(!text.contains(offer) && text.contains(instead), "{path}: {text}");
@@ -120,7 +120,7 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
 #[tokio::test]
 async fn what_is_in_force_is_shown_however_much_is_over() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().unwrap().over = 2_020;
+    browser.door.fake.desk.lock().over = 2_020;
     let calendar = checked(&browser.get("/calendar?month=1970-01").await);
     assert!(calendar.contains("/entries/freeze"), "{calendar}");
     assert!(calendar.contains("only the 600 that were entered last"), "{calendar}");
@@ -137,7 +137,7 @@ async fn what_is_in_force_is_shown_however_much_is_over() {
 #[tokio::test]
 async fn finished_calls_are_paged_by_place_and_no_total_is_told() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().unwrap().waiting = Some(60);
+    browser.door.fake.desk.lock().waiting = Some(60);
     let full = checked(&browser.get("/?state=denied&order=risk&from=50&after=apr_9").await);
     let next = "/?state=denied&amp;whose=all&amp;order=newest&amp;after=approval-1";
     assert!(full.contains("Further in the list") && full.contains(next), "{full}");
@@ -146,7 +146,7 @@ async fn finished_calls_are_paged_by_place_and_no_total_is_told() {
     assert!(!full.contains("value=\"risk\""), "{full}");
     let rare = checked(&browser.get("/?state=denied&q=rare").await);
     assert!(rare.contains("Search on") && rare.contains("There may be further ones"), "{rare}");
-    let asked = browser.door.fake.desk.lock().unwrap().asked.clone();
+    let asked = browser.door.fake.desk.lock().asked.clone();
     let asked = asked.iter().find(|query| query.state.as_deref() == Some("denied")).unwrap();
     let after = asked.after.as_ref().map(|id| id.as_str());
     assert_eq!((asked.order, asked.offset, after), (InboxOrder::Newest, 0, Some("apr_9")));
@@ -206,7 +206,7 @@ async fn what_the_agent_refers_to_is_shown_as_text_and_never_as_a_link() {
         "ticket <b>12</b>\u{202e}".to_owned(),
     ];
     detail.proposal.as_mut().unwrap().evidence.description = "Reads\u{200b} only.".to_owned();
-    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    browser.door.fake.desk.lock().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
     assert!(page.contains("What the agent refers to"), "{page}");
     assert!(
@@ -231,7 +231,7 @@ async fn no_text_on_a_call_s_page_hides_a_character_or_reads_as_masked() {
     edited.reason = format!("first{unseen}\nsecond");
     detail.approval.votes[0].reason = format!("first{unseen}\nsecond");
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    browser.door.fake.desk.lock().detail = Some(detail);
     for path in ["/approvals/approval-1", "/approvals/approval-1/edit"] {
         let text = checked(&browser.get(path).await);
         let places = text.find(|c: char| unseen.contains(c));
@@ -269,7 +269,7 @@ fn as_guest(what: &str) -> ApprovalDetail {
 #[tokio::test]
 async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().unwrap().detail = Some(as_guest("<img src=x> returned goods"));
+    browser.door.fake.desk.lock().detail = Some(as_guest("<img src=x> returned goods"));
     let text = checked(&browser.get("/approvals/approval-1").await);
     for shown in [
         "returned goods",
@@ -315,7 +315,7 @@ async fn a_trail_that_may_lack_steps_says_so_on_its_page() {
 #[tokio::test]
 async fn hostile_arguments_reasons_and_names_are_text_on_every_page_of_a_call() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().unwrap().detail = Some(hostile());
+    browser.door.fake.desk.lock().detail = Some(hostile());
     for path in
         ["/", "/approvals/approval-1", "/approvals/approval-1/edit", "/approvals/approval-1/grant"]
     {
@@ -342,7 +342,7 @@ async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
     detail.proposal.as_mut().unwrap().evidence.preview =
         json!({ "path": "a.txt", "iban": "[sensitive]" });
     detail.proposal.as_mut().unwrap().evidence.preview_masked = ["/iban".to_owned()].into();
-    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    browser.door.fake.desk.lock().detail = Some(detail);
     let text = checked(&browser.get("/approvals/approval-1").await);
     for words in [
         "files/delete",
@@ -372,7 +372,7 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
         "request_digest": evidence.request_digest, "authors": ["ben"], "masked": ["/iban", "/<img src=x>"]
     });
     evidence.edited = Some(serde_json::from_value(edited).unwrap());
-    browser.door.fake.desk.lock().unwrap().detail = Some(detail.clone());
+    browser.door.fake.desk.lock().detail = Some(detail.clone());
     let text = checked(&browser.get("/approvals/approval-1").await);
     for words in [
         "somebody else has to agree",
@@ -387,7 +387,7 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
     let edited = detail.proposal.as_mut().unwrap().evidence.edited.as_mut().unwrap();
     edited.authors.clear();
     edited.masked.clear();
-    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    browser.door.fake.desk.lock().detail = Some(detail);
     let text = checked(&browser.get("/approvals/approval-1").await);
     assert!(text.contains("changed the arguments"), "{text}");
     assert!(
@@ -396,7 +396,7 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
     );
     let mut guest = as_guest("x");
     guest.part.as_mut().unwrap().edited_masked = ["/iban".to_owned()].into();
-    browser.door.fake.desk.lock().unwrap().detail = Some(guest);
+    browser.door.fake.desk.lock().detail = Some(guest);
     let text = checked(&browser.get("/approvals/approval-1").await);
     assert!(
         text.contains("Masked values were changed too.") && text.contains("<code>/iban</code>")
@@ -426,7 +426,7 @@ async fn what_another_tenant_has_is_answered_like_what_nobody_has() {
 #[tokio::test]
 async fn thousands_of_calls_are_paged() {
     let fake = Fake::new();
-    fake.desk.lock().unwrap().waiting = Some(5_000);
+    fake.desk.lock().waiting = Some(5_000);
     let settings = settings();
     let key = key(&settings);
     let door = TestDoor::with_console(fake, crate::config::ServerConfig::default(), Some(settings));
@@ -438,7 +438,7 @@ async fn thousands_of_calls_are_paged() {
     );
     assert!(text.contains("from=4900") && !text.contains("Further in the list"), "{text}");
     assert!(text.len() < 400_000, "{}", text.len());
-    let asked = browser.door.fake.desk.lock().unwrap().asked.last().unwrap().clone();
+    let asked = browser.door.fake.desk.lock().asked.last().unwrap().clone();
     assert_eq!((asked.offset, asked.limit, asked.search.as_deref()), (4_950, 50, Some("<x>")));
 }
 

@@ -38,7 +38,7 @@ fn edited() -> ApprovalDetail {
 
 /// Which is looked at by who chose it in the inbox.
 async fn look(browser: &Browser, detail: ApprovalDetail) -> String {
-    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    browser.door.fake.desk.lock().detail = Some(detail);
     checked(&browser.post("/together", &format!("pick={APPROVAL}")).await)
 }
 
@@ -111,7 +111,7 @@ async fn a_decision_on_several_names_the_digest_that_was_shown_of_each() {
     let item = text.split("name=\"item\" value=\"").nth(1).unwrap().split('"').next().unwrap();
     let form = format!("decision=approve&reason=seen&item={}", item.replace(' ', "+"));
     assert_eq!(browser.post("/together/decision", &form).await.status, 200);
-    let desk = browser.door.fake.desk.lock().unwrap();
+    let desk = browser.door.fake.desk.lock();
     let shown =
         TogetherItem { approval_id: APPROVAL.parse().unwrap(), digest: Digest::of(b"edited") };
     assert_eq!(desk.togethers[0].approvals, [shown]);
