@@ -96,6 +96,7 @@ const PURE_MAY_USE: &[&str] = &[
     "icu_properties",
     "jsonschema",
     "miette",
+    "parking_lot",
     "regex",
     "ryu-js",
     "schemars",
