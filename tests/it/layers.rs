@@ -119,7 +119,7 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("hyper", &["placet-egress", "placet-server"], &["placet-egress"]),
     ("hyper-util", &["placet-egress", "placet-server"], &[]),
     ("jsonschema", &["placet-types"], &["placet-server", "placet-e2e"]),
-    ("jsonwebtoken", &["placet-identity"], &[]),
+    ("jsonwebtoken", &[], &["placet-identity"]),
     ("landlock", &["placet-adapter-mcp"], &[]),
     ("lettre", &["placet-notify"], &[]),
     ("opentelemetry", &["placet-telemetry"], &[]),

@@ -1,14 +1,26 @@
 //! Checking one signature with one key.
 //!
-//! Owns the only use of the JWT library: its raw signature check. The library's own reading of headers and claims accepts
-//! too much (trap T2) and reads the system's clock, so it is not used. Invariant: a key is only ever used with algorithms
-//! of its own type.
+//! Owns the use of `ring` for the signatures of tokens (RFC 7518, section 3, and RFC 8037), and what each key has verified before.
+//! Invariants: a key is only ever used with algorithms of its own type; what is remembered is remembered by the key, so it is
+//! forgotten with the key set, and only of the signature: claims, expiry and revocation are judged for each token each time.
 
 use std::fmt;
 
-use jsonwebtoken::{Algorithm as LibraryAlgorithm, DecodingKey, crypto};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use moka::sync::Cache;
+use ring::{
+    agreement::{self, ECDH_P256, ECDH_P384, EphemeralPrivateKey},
+    digest,
+    rand::SystemRandom,
+    signature::{
+        self, EcdsaVerificationAlgorithm, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
+    },
+};
 
 use crate::config::Algorithm;
+
+/// How many verified signatures a key remembers; those not seen for longest are verified again.
+const VERIFIED_MAX: u64 = 10_000;
 
 /// What a key can be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,29 +42,26 @@ impl Algorithm {
             Self::EdDsa => KeyType::Ed25519,
         }
     }
-
-    const fn library(self) -> LibraryAlgorithm {
-        match self {
-            Self::Es256 => LibraryAlgorithm::ES256,
-            Self::Es384 => LibraryAlgorithm::ES384,
-            Self::Rs256 => LibraryAlgorithm::RS256,
-            Self::Rs384 => LibraryAlgorithm::RS384,
-            Self::Rs512 => LibraryAlgorithm::RS512,
-            Self::Ps256 => LibraryAlgorithm::PS256,
-            Self::Ps384 => LibraryAlgorithm::PS384,
-            Self::Ps512 => LibraryAlgorithm::PS512,
-            Self::EdDsa => LibraryAlgorithm::EdDSA,
-        }
-    }
 }
 
-/// A public key.
+/// A public key. Clones share what was verified.
 #[derive(Clone)]
 pub(crate) struct PublicKey {
     key_type: KeyType,
     /// The only algorithm it is for, where its publisher says so.
     algorithm: Option<Algorithm>,
-    key: DecodingKey,
+    key: Material,
+    /// Digests of the messages with their signatures that it was found to have signed.
+    verified: Cache<[u8; digest::SHA256_OUTPUT_LEN], ()>,
+}
+
+/// The bytes of a key, as `ring` takes them.
+#[derive(Clone)]
+enum Material {
+    /// An uncompressed point, or the 32 bytes of an Edwards key.
+    Bytes(Vec<u8>),
+    /// Big-endian, without leading zeros.
+    Rsa { n: Vec<u8>, e: Vec<u8> },
 }
 
 impl fmt::Debug for PublicKey {
@@ -73,16 +82,14 @@ impl PublicKey {
     /// The key, or nothing when its components are no key.
     pub(crate) fn new(components: &Components<'_>, algorithm: Option<Algorithm>) -> Option<Self> {
         let (key_type, key) = match *components {
-            Components::P256 { x, y } => (KeyType::P256, DecodingKey::from_ec_components(x, y)),
-            Components::P384 { x, y } => (KeyType::P384, DecodingKey::from_ec_components(x, y)),
-            Components::Rsa { n, e } => (KeyType::Rsa, DecodingKey::from_rsa_components(n, e)),
-            Components::Ed25519 { x } => (KeyType::Ed25519, DecodingKey::from_ed_components(x)),
+            Components::P256 { x, y } => (KeyType::P256, point(&ECDH_P256, x, y)?),
+            Components::P384 { x, y } => (KeyType::P384, point(&ECDH_P384, x, y)?),
+            Components::Rsa { n, e } => {
+                (KeyType::Rsa, Material::Rsa { n: number(n)?, e: number(e)? })
+            }
+            Components::Ed25519 { x } => (KeyType::Ed25519, Material::Bytes(bytes(x)?)),
         };
-        let usable = Self { key_type, algorithm, key: key.ok()? };
-        // A point that is not on its curve makes the check fail instead of answering "not signed by this key".
-        let probe = Algorithm::ALL.iter().find(|algorithm| algorithm.key_type() == key_type)?;
-        crypto::verify("", b"", &usable.key, probe.library()).ok()?;
-        Some(usable)
+        Some(Self { key_type, algorithm, key, verified: Cache::new(VERIFIED_MAX) })
     }
 
     pub(crate) fn key_type(&self) -> KeyType {
@@ -96,7 +103,118 @@ impl PublicKey {
 
     /// Whether `signature`, in base64url, is by this key over `message`.
     pub(crate) fn has_signed(&self, message: &[u8], signature: &str, algorithm: Algorithm) -> bool {
-        self.fits(algorithm)
-            && crypto::verify(signature, message, &self.key, algorithm.library()).unwrap_or(false)
+        if !self.fits(algorithm) {
+            return false;
+        }
+        // The message is a token's header and claims, and the header names the algorithm: neither part holds a dot of the other.
+        let mut both = digest::Context::new(&digest::SHA256);
+        both.update(message);
+        both.update(b".");
+        both.update(signature.as_bytes());
+        let Ok(name) = both.finish().as_ref().try_into() else { return false };
+        if self.verified.contains_key(&name) {
+            return true;
+        }
+        let is_signed = bytes(signature).is_some_and(|raw| self.verify(message, &raw, algorithm));
+        if is_signed {
+            self.verified.insert(name, ());
+        }
+        is_signed
+    }
+
+    fn verify(&self, message: &[u8], signature: &[u8], algorithm: Algorithm) -> bool {
+        let point = |with: &'static EcdsaVerificationAlgorithm, key: &[u8]| {
+            UnparsedPublicKey::new(with, key).verify(message, signature)
+        };
+        let rsa = |with: &'static RsaParameters, n: &[u8], e: &[u8]| {
+            RsaPublicKeyComponents { n, e }.verify(with, message, signature)
+        };
+        let outcome = match (&self.key, algorithm) {
+            (Material::Bytes(key), Algorithm::Es256) => {
+                point(&signature::ECDSA_P256_SHA256_FIXED, key)
+            }
+            (Material::Bytes(key), Algorithm::Es384) => {
+                point(&signature::ECDSA_P384_SHA384_FIXED, key)
+            }
+            (Material::Bytes(key), Algorithm::EdDsa) => {
+                UnparsedPublicKey::new(&signature::ED25519, key).verify(message, signature)
+            }
+            (Material::Rsa { n, e }, Algorithm::Rs256) => {
+                rsa(&signature::RSA_PKCS1_2048_8192_SHA256, n, e)
+            }
+            (Material::Rsa { n, e }, Algorithm::Rs384) => {
+                rsa(&signature::RSA_PKCS1_2048_8192_SHA384, n, e)
+            }
+            (Material::Rsa { n, e }, Algorithm::Rs512) => {
+                rsa(&signature::RSA_PKCS1_2048_8192_SHA512, n, e)
+            }
+            (Material::Rsa { n, e }, Algorithm::Ps256) => {
+                rsa(&signature::RSA_PSS_2048_8192_SHA256, n, e)
+            }
+            (Material::Rsa { n, e }, Algorithm::Ps384) => {
+                rsa(&signature::RSA_PSS_2048_8192_SHA384, n, e)
+            }
+            (Material::Rsa { n, e }, Algorithm::Ps512) => {
+                rsa(&signature::RSA_PSS_2048_8192_SHA512, n, e)
+            }
+            (Material::Bytes(_) | Material::Rsa { .. }, _) => return false,
+        };
+        outcome.is_ok()
+    }
+}
+
+fn bytes(encoded: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(encoded).ok()
+}
+
+/// An uncompressed point (SEC 1, section 2.3.3) that is on its curve: `ring` agrees on a secret with no other.
+fn point(curve: &'static agreement::Algorithm, x: &str, y: &str) -> Option<Material> {
+    let point = [vec![4], bytes(x)?, bytes(y)?].concat();
+    let other = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).ok()?;
+    let theirs = agreement::UnparsedPublicKey::new(curve, &point);
+    agreement::agree_ephemeral(other, &theirs, |_secret| ()).ok()?;
+    Some(Material::Bytes(point))
+}
+
+/// A number without the zeros before it, which some publishers write and `ring` refuses.
+fn number(encoded: &str) -> Option<Vec<u8>> {
+    Some(bytes(encoded)?.into_iter().skip_while(|byte| *byte == 0).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::signature::{Ed25519KeyPair, KeyPair as _};
+
+    use super::*;
+
+    fn ed25519() -> (Ed25519KeyPair, PublicKey) {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
+        let x = URL_SAFE_NO_PAD.encode(pair.public_key());
+        let key = PublicKey::new(&Components::Ed25519 { x: &x }, None).unwrap();
+        (pair, key)
+    }
+
+    #[test]
+    fn only_what_was_signed_is_remembered() {
+        let (pair, key) = ed25519();
+        let signature = URL_SAFE_NO_PAD.encode(pair.sign(b"header.claims"));
+        for _ in 0..2 {
+            assert!(key.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
+            assert!(!key.has_signed(b"header.other", &signature, Algorithm::EdDsa));
+            assert!(!key.has_signed(b"header.claims", "AAAA", Algorithm::EdDsa));
+        }
+        key.verified.run_pending_tasks();
+        assert_eq!(key.verified.entry_count(), 1);
+    }
+
+    #[test]
+    fn another_key_knows_nothing_of_it() {
+        let ((pair, key), (_, other)) = (ed25519(), ed25519());
+        let signature = URL_SAFE_NO_PAD.encode(pair.sign(b"header.claims"));
+        assert!(key.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
+        assert!(!other.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
+        // A remembered signature does not open the key to another algorithm.
+        assert!(!key.has_signed(b"header.claims", &signature, Algorithm::Es256));
     }
 }
