@@ -163,7 +163,8 @@ impl fmt::Debug for McpAdapter {
 
 impl McpAdapter {
     pub(crate) fn under_contract(
-        (link, sessions): (Link, Option<Arc<Sessions>>),
+        link: Link,
+        sessions: Option<Arc<Sessions>>,
         contract: Arc<Contract>,
     ) -> Self {
         let output_schemas = contract
@@ -213,7 +214,8 @@ impl McpAdapter {
     async fn send(
         &self,
         prepared: Prepared,
-        (capability, turn): (&Capability, Option<Turn>),
+        capability: &Capability,
+        turn: Option<Turn>,
     ) -> Outcome {
         let timeout_ms = prepared.timeout_ms;
         let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
@@ -387,7 +389,7 @@ impl Adapter for McpAdapter {
         }
         let headers = CallHeaders::of(&TraceHeaders::default(), approach.credential)?;
         let given = Duration::from_millis(approach.timeout_ms);
-        let turn = sessions.for_call((approach.owner, &headers), given).await?;
+        let turn = sessions.for_call(approach.owner, &headers, given).await?;
         Ok(Seat::holding(turn))
     }
 
@@ -398,7 +400,7 @@ impl Adapter for McpAdapter {
             Ok((prepared, capability, self.seated(seat)?))
         });
         match prepared {
-            Ok((prepared, capability, turn)) => self.send(prepared, (capability, turn)).await,
+            Ok((prepared, capability, turn)) => self.send(prepared, capability, turn).await,
             Err(error) => Outcome::NothingHappened(error),
         }
     }

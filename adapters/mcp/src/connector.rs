@@ -170,7 +170,7 @@ impl McpConnector {
         tail: &Tail,
     ) -> Result<Connected, AdapterError> {
         let newest = &ProtocolVersion::LATEST_WITH_INITIALIZE;
-        let handshake = self.open(endpoint, (newest, Agreement::AnySupported), tail).await;
+        let handshake = self.open(endpoint, newest, Agreement::AnySupported, tail).await;
         let link = match handshake {
             Ok(opened) => opened.link,
             // A server of the newest revision has no `initialize`.
@@ -179,8 +179,14 @@ impl McpConnector {
                 | AdapterError::Garbled(_)
                 | AdapterError::Refused(_)),
             ) => {
-                let wanted = (&ProtocolVersion::V_2026_07_28, Agreement::Exact);
-                let second = self.open(endpoint, wanted, &Tail::default()).await;
+                let second = self
+                    .open(
+                        endpoint,
+                        &ProtocolVersion::V_2026_07_28,
+                        Agreement::Exact,
+                        &Tail::default(),
+                    )
+                    .await;
                 second.map(|opened| opened.link).map_err(|_second| first)?
             }
             Err(error) => return Err(error),
@@ -199,7 +205,8 @@ impl McpConnector {
     async fn open(
         &self,
         endpoint: &Endpoint,
-        (version, agreement): (&ProtocolVersion, Agreement),
+        version: &ProtocolVersion,
+        agreement: Agreement,
         tail: &Tail,
     ) -> Result<Opened, AdapterError> {
         let ms_max = endpoint.limits.connect_ms_max;
@@ -236,7 +243,7 @@ impl McpConnector {
                 let cwd = cwd.as_deref();
                 let launch = stdio::child::Launch { command, args, env, cwd, process };
                 let (transport, child) =
-                    stdio::start(&endpoint.adapter, &launch, &self.settings, (bytes_max, tail))
+                    stdio::start(&endpoint.adapter, &launch, &self.settings, bytes_max, tail)
                         .await?;
                 let health = child.health();
                 let service = handshake::shake(transport, listener.clone(), version)
@@ -282,7 +289,7 @@ impl Connector for McpConnector {
             limits: contract.limits.clone(),
         };
         let tail = Tail::default();
-        let opened = self.open(&endpoint, (version, Agreement::Exact), &tail).await;
+        let opened = self.open(&endpoint, version, Agreement::Exact, &tail).await;
         if opened.is_err()
             && let Some(stderr) = tail.lines().await
         {
@@ -296,7 +303,7 @@ impl Connector for McpConnector {
             let opener = Opener { endpoint, settings, version, listener, http };
             Sessions::new(opener, self.settings.sessions)
         });
-        Ok(Box::new(McpAdapter::under_contract((link, sessions), contract)))
+        Ok(Box::new(McpAdapter::under_contract(link, sessions, contract)))
     }
 }
 

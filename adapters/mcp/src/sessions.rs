@@ -83,7 +83,8 @@ impl Sessions {
     /// Why there is none in the time that was given for it.
     pub(crate) async fn for_call(
         self: &Arc<Self>,
-        (owner, headers): (SessionOwner, &CallHeaders),
+        owner: SessionOwner,
+        headers: &CallHeaders,
         given: Duration,
     ) -> Result<Turn, AdapterError> {
         let entering = self.enter(Key::Owner(owner), || Speaker::callers(headers));
@@ -112,11 +113,8 @@ impl Sessions {
                 Found::UnderWay(progress) => (progress.ended().await, false),
                 Found::ToDo(to_do) => {
                     let progress = to_do.progress.clone();
-                    let working = Arc::clone(self).work(
-                        (self.turn(turn.place), speaker()),
-                        to_do,
-                        pushed_out,
-                    );
+                    let working =
+                        Arc::clone(self).work(self.turn(turn.place), speaker(), to_do, pushed_out);
                     // In a task of its own: it goes on for the owner's next call where this one gives up.
                     drop(tokio::spawn(working));
                     (progress.ended().await, true)
@@ -152,7 +150,8 @@ impl Sessions {
     /// Does what has to be done before calls go through a place, whoever still waits for it, and tells those who do.
     async fn work(
         self: Arc<Self>,
-        (turn, speaker): (Turn, Speaker),
+        turn: Turn,
+        speaker: Speaker,
         to_do: ToDo,
         pushed_out: Option<Arc<Session>>,
     ) {

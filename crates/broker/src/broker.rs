@@ -165,7 +165,7 @@ impl Broker {
         let now = self.inner.clock.now();
         let wanted = wanted(&service.config, &request, now)?;
         let owner = owner_of(&service.config, &request);
-        let mut rides_on = RidesOn::of(&service.config, (&request.tenant, &wanted), now);
+        let mut rides_on = RidesOn::of(&service.config, &request.tenant, &wanted, now);
         rides_on.check(&self.inner.revocations)?;
         let key = key_of(&service, &request, &wanted);
         let (key, holder) = (key.digest(), key.holder());
@@ -270,7 +270,7 @@ impl Broker {
         let service = self.inner.services.get(name).ok_or_else(unknown)?;
         if plan.kind == CredentialKind::TokenExchange {
             let source = plan.actor.unwrap_or_default();
-            actor_of(&service.config, source, (tokens.actor.as_ref(), &tokens.subject))?;
+            actor_of(&service.config, source, tokens.actor.as_ref(), &tokens.subject)?;
         }
         Ok(())
     }
@@ -347,7 +347,7 @@ impl Errand {
         let now = self.inner.clock.now();
         match &outcome {
             Ok(minted) => {
-                self.inner.cache.keep(self.key, self.owner.clone(), minted, (begun, now));
+                self.inner.cache.keep(self.key, self.owner.clone(), minted, begun, now);
             }
             Err(error) => self.inner.cache.keep_refusal(self.key, error, now),
         }

@@ -191,7 +191,8 @@ impl Cache {
         key: Digest,
         owner: Owner,
         minted: &Arc<Minted>,
-        (begun, now): (u64, Timestamp),
+        begun: u64,
+        now: Timestamp,
     ) {
         let mut kept = self.lock();
         if kept.turn != begun {

@@ -78,7 +78,7 @@ pub(crate) fn request(
     // Room enough from the start: what a text leaves behind where it grows is not overwritten.
     let mut form = Serializer::new(String::with_capacity(FORM_BYTES));
     match wanted.kind {
-        CredentialKind::TokenExchange => exchange(&mut form, service, wanted, (secret, moment))?,
+        CredentialKind::TokenExchange => exchange(&mut form, service, wanted, secret, moment)?,
         CredentialKind::ClientCredentials => {
             form.append_pair("grant_type", "client_credentials");
         }
@@ -148,7 +148,8 @@ fn exchange(
     form: &mut Serializer<'_, String>,
     service: &StsConfig,
     wanted: &Wanted,
-    (secret, moment): (&SecretString, Moment),
+    secret: &SecretString,
+    moment: Moment,
 ) -> Result<(), BrokerError> {
     let tokens = wanted.tokens.as_ref().ok_or(BrokerError::SubjectMissing)?;
     form.append_pair("grant_type", TOKEN_EXCHANGE)

@@ -34,7 +34,7 @@ pub(crate) fn wanted(
             if tokens.subject.expires_at() <= soon {
                 return Err(BrokerError::SubjectExpired);
             }
-            let actor = actor_of(service, request.actor, (tokens.actor.as_ref(), &tokens.subject))?;
+            let actor = actor_of(service, request.actor, tokens.actor.as_ref(), &tokens.subject)?;
             (Some(tokens), actor)
         }
         CredentialKind::ClientCredentials => (None, Actor::Nobody),
@@ -63,7 +63,8 @@ pub(crate) fn wanted(
 pub(crate) fn actor_of(
     service: &StsConfig,
     source: ActorSource,
-    (actor, subject): (Option<&SubjectToken>, &SubjectToken),
+    actor: Option<&SubjectToken>,
+    subject: &SubjectToken,
 ) -> Result<Actor, BrokerError> {
     let no_actor = |problem| Err(BrokerError::NoActor { problem });
     let may = |acting| subject.may_act().is_none_or(|claim| claim.names(subject.issuer(), acting));
@@ -116,7 +117,8 @@ pub(crate) struct RidesOn {
 impl RidesOn {
     pub(crate) fn of(
         service: &StsConfig,
-        (tenant, wanted): (&TenantId, &Wanted),
+        tenant: &TenantId,
+        wanted: &Wanted,
         now: Timestamp,
     ) -> Self {
         let tokens = wanted.tokens.clone().map(|tokens| CallTokens {

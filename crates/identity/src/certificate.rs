@@ -288,8 +288,7 @@ impl ClientAuthorities {
         if self.is_stale(owner.authority) {
             return Err(IdentityError::KeysUnavailable { issuer: authority.issuer() });
         }
-        let validity = (now, owner.expires_at);
-        Ok(verified(authority, certificate, (owner.names, owner.principal), validity))
+        Ok(verified(authority, certificate, owner.names, owner.principal, now, owner.expires_at))
     }
 
     fn owner(
@@ -333,8 +332,10 @@ impl ClientAuthorities {
 fn verified(
     authority: &ClientAuthority,
     certificate: &ClientCertificate,
-    (names, id): (Vec<String>, PrincipalId),
-    (issued_at, expires_at): (Timestamp, Timestamp),
+    names: Vec<String>,
+    id: PrincipalId,
+    issued_at: Timestamp,
+    expires_at: Timestamp,
 ) -> VerifiedToken {
     let (kind, tenant_id): (PrincipalKind, _) = (authority.kind, authority.tenant.clone());
     let mut names = names.into_iter();

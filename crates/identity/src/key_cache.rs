@@ -81,11 +81,12 @@ impl KeyCache {
     /// The cache of a trust domain whose bundle the agent has. Nothing is waited for.
     pub(crate) fn of_agent(
         issuer: &IssuerConfig,
-        (api, trust_domain): (&Arc<WorkloadApi>, &str),
+        api: &Arc<WorkloadApi>,
+        trust_domain: &str,
         config: &IdentityConfig,
     ) -> Self {
         let source = Source::Agent { api: Arc::clone(api), trust_domain: trust_domain.to_owned() };
-        Self::assemble(issuer, (source, None), KeyUse::WorkloadApi, config)
+        Self::assemble(issuer, source, None, KeyUse::WorkloadApi, config)
     }
 
     /// The cache of one issuer. Keys in files and in the configuration are loaded at once; a URL is not fetched.
@@ -116,12 +117,13 @@ impl KeyCache {
                 return Err(issuer.problem("its bundle is the agent's, and there is none"));
             }
         };
-        Ok(Self::assemble(issuer, (source, loaded), wanted, config))
+        Ok(Self::assemble(issuer, source, loaded, wanted, config))
     }
 
     fn assemble(
         issuer: &IssuerConfig,
-        (source, loaded): (Source, Option<KeySet>),
+        source: Source,
+        loaded: Option<KeySet>,
         wanted: KeyUse,
         config: &IdentityConfig,
     ) -> Self {

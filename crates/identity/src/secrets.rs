@@ -282,7 +282,7 @@ impl Secrets {
                 let look = entry.live().begin();
                 // Read without the lock: a file that hangs must not hold up those who only want to know what was read.
                 let found = file::read_value(name, path);
-                entry.live().take(look, found, (name, path))
+                entry.live().take(look, found, name, path)
             }
             SecretSource::Vault(at) => match &entry.reading {
                 Some(reading) => reading.live(name, at.field(), Instant::now()),
@@ -354,7 +354,8 @@ impl Live {
         &mut self,
         look: u64,
         found: Result<SecretString, SecretError>,
-        (name, path): (&str, &Path),
+        name: &str,
+        path: &Path,
     ) -> Result<LiveSecret, SecretError> {
         let now = Instant::now();
         if look < self.counted {

@@ -151,7 +151,7 @@ struct Attempt {
 impl Attempt {
     /// The text by which the browser's return is recognised.
     fn state(&self, browser: &str) -> Result<String, SetupError> {
-        Ok(URL_SAFE_NO_PAD.encode(sealing::seal((browser, ATTEMPT), self)?))
+        Ok(URL_SAFE_NO_PAD.encode(sealing::seal(browser, ATTEMPT, self)?))
     }
 
     /// The attempt of a browser that is back.
@@ -159,7 +159,7 @@ impl Attempt {
         if state.len() > STATE_BYTES_MAX {
             return None;
         }
-        sealing::unseal((browser, ATTEMPT), &URL_SAFE_NO_PAD.decode(state).ok()?)
+        sealing::unseal(browser, ATTEMPT, &URL_SAFE_NO_PAD.decode(state).ok()?)
     }
 }
 
@@ -187,7 +187,8 @@ impl Provider {
     #[must_use]
     pub fn new(
         config: SignInConfig,
-        (verifier, secrets): (Verifier, Secrets),
+        verifier: Verifier,
+        secrets: Secrets,
         egress: EgressClient,
         clock: Arc<dyn Clock>,
     ) -> Self {

@@ -160,7 +160,7 @@ impl Verifier {
         for domain in &config.trust_domains {
             let issuer = domain.as_issuer();
             let cache = match agent.as_ref().filter(|_| domain.bundle == KeySource::WorkloadApi) {
-                Some(agent) => KeyCache::of_agent(&issuer, (agent, &domain.trust_domain), &config),
+                Some(agent) => KeyCache::of_agent(&issuer, agent, &domain.trust_domain, &config),
                 None => KeyCache::new(&issuer, KeyUse::JwtSvids, &config, egress.as_ref())?,
             };
             let (name, issuer) = Issuer::new(issuer, Some(domain.clone()), cache);

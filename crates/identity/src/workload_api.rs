@@ -182,8 +182,12 @@ mod tests {
         });
         let domain: TrustDomainConfig = serde_json::from_value(domain).unwrap();
         let api = Arc::new(WorkloadApi { state, task });
-        let of = (&api, domain.trust_domain.as_str());
-        let cache = KeyCache::of_agent(&domain.as_issuer(), of, &IdentityConfig::default());
+        let cache = KeyCache::of_agent(
+            &domain.as_issuer(),
+            &api,
+            domain.trust_domain.as_str(),
+            &IdentityConfig::default(),
+        );
         (says, Arc::new(cache))
     }
 

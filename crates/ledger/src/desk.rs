@@ -298,7 +298,7 @@ impl DeskEntry {
         }
         let mut next = self.next();
         next.votes.push(vote);
-        let ballot = Ballot::of(&next.requirement, 0, (shown, &next.votes));
+        let ballot = Ballot::of(&next.requirement, 0, shown, &next.votes);
         next.state = match ballot.tally() {
             Tally::Open => DeskState::Proposed,
             Tally::Satisfied => DeskState::Active,

@@ -48,15 +48,15 @@ pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError
     let mut last: Option<Last> = None;
     let mut last_ms = BTreeMap::new();
     for (log, head) in &heads {
-        if let Some(at_ms) = at_ms_of(book, (log, *head)).await? {
+        if let Some(at_ms) = at_ms_of(book, log, *head).await? {
             last_ms.insert(log.clone(), at_ms);
         }
-        search(book, (log, head.saturating_sub(SEARCH_FIRST), *head), &mut last).await?;
+        search(book, log, head.saturating_sub(SEARCH_FIRST), *head, &mut last).await?;
     }
     if last.is_none() {
         // To overlook a note would be to forget all that waits.
         for (log, head) in &heads {
-            search(book, (log, 0, head.saturating_sub(SEARCH_FIRST)), &mut last).await?;
+            search(book, log, 0, head.saturating_sub(SEARCH_FIRST), &mut last).await?;
         }
     }
     let Some(last) = last else { return Ok(None) };
@@ -66,10 +66,10 @@ pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError
         let place = match last.places.get(log) {
             Some(place) => *place,
             // It was left out because it was closed, or began later.
-            None => first_since(book, (log, *head), last.at_ms.saturating_sub(CLOSED_MS)).await?,
+            None => first_since(book, log, *head, last.at_ms.saturating_sub(CLOSED_MS)).await?,
         };
-        let place = still_there(book, (log, place, *head)).await?;
-        marks(book, (log, place, *head), &mut settled).await?;
+        let place = still_there(book, log, place, *head).await?;
+        marks(book, log, place, *head, &mut settled).await?;
         if place < *head {
             last_ms.remove(log);
         }
@@ -79,7 +79,7 @@ pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError
 }
 
 /// When an entry was written; nothing when it is in an archive.
-async fn at_ms_of(book: &dyn Book, (log, seq): (&str, u64)) -> Result<Option<i64>, StoreError> {
+async fn at_ms_of(book: &dyn Book, log: &str, seq: u64) -> Result<Option<i64>, StoreError> {
     match book.entries(log, seq, 1).await {
         Ok(entries) => Ok(entries.first().map(|entry| entry.at_ms)),
         Err(StoreError::Damaged(_)) => Ok(None),
@@ -90,7 +90,9 @@ async fn at_ms_of(book: &dyn Book, (log, seq): (&str, u64)) -> Result<Option<i64
 /// Looks for the last note among the entries of a log after `lowest`, from `until` backwards.
 async fn search(
     book: &dyn Book,
-    (log, lowest, mut until): (&str, u64, u64),
+    log: &str,
+    lowest: u64,
+    mut until: u64,
     last: &mut Option<Last>,
 ) -> Result<(), StoreError> {
     while until > lowest {
@@ -119,16 +121,12 @@ async fn search(
 }
 
 /// The entry before the first one that was written at that moment or later.
-async fn first_since(
-    book: &dyn Book,
-    (log, head): (&str, u64),
-    at_ms: i64,
-) -> Result<u64, StoreError> {
+async fn first_since(book: &dyn Book, log: &str, head: u64, at_ms: i64) -> Result<u64, StoreError> {
     let (mut low, mut high) = (1_u64, head.saturating_add(1));
     while low < high {
         let middle = low.midpoint(high);
         // What is in an archive is older.
-        if at_ms_of(book, (log, middle)).await?.is_some_and(|written_ms| written_ms >= at_ms) {
+        if at_ms_of(book, log, middle).await?.is_some_and(|written_ms| written_ms >= at_ms) {
             high = middle;
         } else {
             low = middle.saturating_add(1);
@@ -141,17 +139,19 @@ async fn first_since(
 /// can still be read. Nobody is told of what is between, and the log says so.
 pub(crate) async fn still_there(
     book: &dyn Book,
-    (log, place, head): (&str, u64, u64),
+    log: &str,
+    place: u64,
+    head: u64,
 ) -> Result<u64, StoreError> {
     let next = place.saturating_add(1);
-    if next > head || is_there(book, (log, next)).await? || !is_there(book, (log, head)).await? {
+    if next > head || is_there(book, log, next).await? || !is_there(book, log, head).await? {
         return Ok(place);
     }
     // Only the oldest are ever archived: what is there begins somewhere, and goes on to the end.
     let (mut gone, mut there) = (next, head);
     while gone.saturating_add(1) < there {
         let middle = gone.midpoint(there);
-        if is_there(book, (log, middle)).await? {
+        if is_there(book, log, middle).await? {
             there = middle;
         } else {
             gone = middle;
@@ -166,7 +166,7 @@ pub(crate) async fn still_there(
     Ok(gone)
 }
 
-async fn is_there(book: &dyn Book, (log, seq): (&str, u64)) -> Result<bool, StoreError> {
+async fn is_there(book: &dyn Book, log: &str, seq: u64) -> Result<bool, StoreError> {
     match book.entries(log, seq, 1).await {
         Ok(_) => Ok(true),
         Err(StoreError::Damaged(_)) => Ok(false),
@@ -177,7 +177,9 @@ async fn is_there(book: &dyn Book, (log, seq): (&str, u64)) -> Result<bool, Stor
 /// Collects what was sent or given up.
 async fn marks(
     book: &dyn Book,
-    (log, place, head): (&str, u64, u64),
+    log: &str,
+    place: u64,
+    head: u64,
     settled: &mut Settled,
 ) -> Result<(), StoreError> {
     let mut next = place.saturating_add(1);

@@ -151,7 +151,8 @@ impl Notifier {
                 let delivery = deliver(
                     Arc::clone(&self.book),
                     Arc::clone(&self.courier),
-                    (name.clone(), taken),
+                    name.clone(),
+                    taken,
                     shows == Some(Show::Preview),
                 );
                 let task = self.sends.spawn(delivery);
@@ -210,7 +211,8 @@ impl Notifier {
 async fn deliver(
     book: Arc<dyn Book>,
     courier: Arc<dyn Courier>,
-    (channel, taken): (ChannelName, Taken),
+    channel: ChannelName,
+    taken: Taken,
     shows_arguments: bool,
 ) -> Result<(), Failure> {
     let Taken { message, served, .. } = taken;

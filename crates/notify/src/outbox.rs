@@ -157,14 +157,15 @@ impl Outbox {
 
     fn push_one(&mut self, item: Item, now: Timestamp) {
         let born = item.at();
-        self.push(Message::one(&self.channel, item.told), vec![item.from], (born, now));
+        self.push(Message::one(&self.channel, item.told), vec![item.from], born, now);
     }
 
     fn push(
         &mut self,
         message: Message,
         from: Vec<Option<Place>>,
-        (born, now): (Timestamp, Timestamp),
+        born: Timestamp,
+        now: Timestamp,
     ) {
         let key = self.next;
         self.next = self.next.saturating_add(1);
@@ -213,7 +214,7 @@ impl Outbox {
                     _ => Message::digest(&self.channel, ready.due, told),
                 };
                 let from = chunk.iter().map(|item| item.from.clone()).collect();
-                self.push(message, from, (ready.due, now));
+                self.push(message, from, ready.due, now);
             }
             ready.after.into_iter().for_each(|item| self.push_one(item, now));
         }

@@ -43,7 +43,7 @@ pub(crate) async fn on(
         if left == 0 {
             continue;
         }
-        let entries = after(book, (log, place, *head), left.min(READ)).await?;
+        let entries = after(book, log, place, *head, left.min(READ)).await?;
         let entries = entries.into_iter().filter(|entry| entry.seq <= *head);
         let before = batch.entries.len();
         batch.entries.extend(entries.map(|entry| (log.clone(), entry)));
@@ -68,13 +68,15 @@ pub(crate) async fn on(
 /// The next entries after a place; where those are in an archive that was taken away, the first that can still be read.
 async fn after(
     book: &dyn Book,
-    (log, place, head): (&str, u64, u64),
+    log: &str,
+    place: u64,
+    head: u64,
     limit: usize,
 ) -> Result<Vec<LogEntry>, StoreError> {
     let read = book.entries(log, place.saturating_add(1), limit).await;
     if !matches!(read, Err(StoreError::Damaged(_))) {
         return read;
     }
-    let there = memory::still_there(book, (log, place, head)).await?;
+    let there = memory::still_there(book, log, place, head).await?;
     if there == place { read } else { book.entries(log, there.saturating_add(1), limit).await }
 }

@@ -124,7 +124,8 @@ pub(crate) struct Built {
 impl Built {
     /// `Call::<Built>` from what was parked of a call; what it was parked under must have been verified.
     pub(crate) fn restored(
-        (active, target): (Arc<Active>, Target),
+        active: Arc<Active>,
+        target: Target,
         identity: Identity,
         resumed: Resumed,
     ) -> Self {
@@ -298,7 +299,8 @@ impl Passage {
     /// A passage for a call that the registry knows.
     pub(crate) fn new(
         context: Arc<Context>,
-        (call_id, asked): (ToolCallId, Asked),
+        call_id: ToolCallId,
+        asked: Asked,
         span: Span,
         admission: Option<OwnedSemaphorePermits>,
     ) -> Self {

@@ -179,8 +179,7 @@ impl Context {
     /// Whether the call of this record may move on another node, or nobody here tells its waiters.
     pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
         let owner = Owner::of_scope(&record.scope);
-        let standing = (record.record_id, recorded::in_progress(record));
-        self.registry.watch(&record.call_id, owner, standing)
+        self.registry.watch(&record.call_id, owner, record.record_id, recorded::in_progress(record))
     }
 
     /// The tools that some circumstance could let `caller` call.

@@ -78,7 +78,8 @@ impl CredentialFaults {
 pub(crate) async fn note(
     context: &Context,
     brokered: &Brokered,
-    (code, problem): (ErrorCode, &'static str),
+    code: ErrorCode,
+    problem: &'static str,
 ) {
     let plan = &brokered.binding.credential;
     let tenant = brokered.identity.chain.tenant().clone();

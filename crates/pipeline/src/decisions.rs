@@ -7,7 +7,7 @@
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
-    log::{AuditLog, LogEntry},
+    log::{AuditLog, LogEntry, TreeHead},
     store::StoreError,
 };
 use placet_policy::verdict::{Decision, Outcome, PolicyEffect};
@@ -60,7 +60,7 @@ pub(crate) async fn list(
             .with_problems(vec![Problem { pointer: "/to".to_owned(), problem }]));
     }
     let wants = |view: &DecisionView| wants(&query, view);
-    reader.search(log_of(context)?, (from, to), (limit, &wants)).await
+    reader.search(log_of(context)?, from, to, Wanted { limit, wants: &wants }).await
 }
 
 /// One decision.
@@ -72,9 +72,14 @@ pub(crate) async fn show(
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such decision");
     let reader = Reader::of(context, caller)?;
     let made = made_at(id).ok_or_else(unknown)?;
-    let range = (made.plus_ms(AROUND_MS.0.saturating_neg()), made.plus_ms(AROUND_MS.1));
-    let wants = |view: &DecisionView| view.decision_id == *id;
-    let found = reader.search(log_of(context)?, range, (1, &wants)).await?;
+    let found = reader
+        .search(
+            log_of(context)?,
+            made.plus_ms(AROUND_MS.0.saturating_neg()),
+            made.plus_ms(AROUND_MS.1),
+            Wanted { limit: 1, wants: &|view| view.decision_id == *id },
+        )
+        .await?;
     // A call that was held and then sent has the decision it was held by, and another it was sent by.
     found.decisions.into_iter().next().ok_or_else(unknown)
 }
@@ -126,7 +131,11 @@ struct Reader<'a> {
 }
 
 /// The wanted ones, and how many.
-type Wanted<'a> = (usize, &'a (dyn Fn(&DecisionView) -> bool + Sync));
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    limit: usize,
+    wants: &'a (dyn Fn(&DecisionView) -> bool + Sync),
+}
 
 impl<'a> Reader<'a> {
     /// People only: which policy stands against a call is nothing for the agent that is refused.
@@ -153,13 +162,13 @@ impl<'a> Reader<'a> {
     async fn search(
         &self,
         log: &dyn AuditLog,
-        (from, to): (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         wanted: Wanted<'_>,
     ) -> Result<DecisionsPage, Refusal> {
         let mut found = Found { decisions: Vec::new(), left: ENTRIES_MAX, read_to: None };
         for head in log.heads().await.map_err(|error| lookup_refusal(&error))? {
-            let name = (head.log.as_str(), head.size);
-            let read = self.read(log, (name, from, to), wanted, &mut found).await;
+            let read = self.read(log, &head, from, to, wanted, &mut found).await;
             read.map_err(|error| lookup_refusal(&error))?;
         }
         let Found { mut decisions, read_to, .. } = found;
@@ -169,9 +178,10 @@ impl<'a> Reader<'a> {
         }
         decisions.sort_by_key(|view| std::cmp::Reverse((view.at, view.seq)));
         // A page ends between two moments, so that the next one begins where it ended.
-        let last = wanted.0.checked_sub(1).and_then(|last| decisions.get(last)).map(|last| last.at);
+        let last =
+            wanted.limit.checked_sub(1).and_then(|last| decisions.get(last)).map(|last| last.at);
         let mut next_to = read_to;
-        if let Some(last) = last.filter(|_| decisions.len() > wanted.0) {
+        if let Some(last) = last.filter(|_| decisions.len() > wanted.limit) {
             let all = decisions.len();
             decisions.retain(|view| view.at >= last);
             next_to = (decisions.len() < all).then_some(last).or(next_to);
@@ -183,12 +193,15 @@ impl<'a> Reader<'a> {
     async fn read(
         &self,
         log: &dyn AuditLog,
-        ((name, size), from, to): ((&str, u64), Timestamp, Timestamp),
-        (limit, wants): Wanted<'_>,
+        head: &TreeHead,
+        from: Timestamp,
+        to: Timestamp,
+        Wanted { limit, wants }: Wanted<'_>,
         found: &mut Found,
     ) -> Result<(), StoreError> {
-        let first = first_at(log, (name, size), from).await?;
-        let mut until = first_at(log, (name, size), to).await?;
+        let (name, size) = (head.log.as_str(), head.size);
+        let first = first_at(log, name, size, from).await?;
+        let mut until = first_at(log, name, size, to).await?;
         let mut own: Vec<DecisionView> = Vec::new();
         // One more than the page has, so that it is known whether there are others.
         while until > first && own.len() <= limit {

@@ -232,14 +232,19 @@ impl Engine {
         };
         let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
         let owner = Owner::of(&caller.chain());
-        let about = (call_id.clone(), Asked::of(&submission));
-        let passage = Passage::new(Arc::clone(context), about, span, Some(places))
-            .attaches_for(submission.wait_ms);
+        let passage = Passage::new(
+            Arc::clone(context),
+            call_id.clone(),
+            Asked::of(&submission),
+            span,
+            Some(places),
+        )
+        .attaches_for(submission.wait_ms);
         let told = passage.subject().in_progress();
         let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller };
         context.routes.build(context, Call { passage, stage });
-        Ok(Ticket::new(Arc::clone(context), (call_id, owner), progress))
+        Ok(Ticket::new(Arc::clone(context), call_id, owner, progress))
     }
 
     /// How a call of the caller's stands.
@@ -261,7 +266,7 @@ impl Engine {
     ) -> Result<Ticket, Refusal> {
         let progress = queries::follow(&self.context, caller, id).await?;
         let owner = Owner::of(&caller.chain());
-        Ok(Ticket::new(Arc::clone(&self.context), (id.clone(), owner), progress))
+        Ok(Ticket::new(Arc::clone(&self.context), id.clone(), owner, progress))
     }
 
     /// The tools that some circumstance could let the caller call.
@@ -281,7 +286,7 @@ impl Engine {
         after: Option<&ApprovalId>,
         limit: usize,
     ) -> Result<Vec<ApprovalView>, Refusal> {
-        people::list(&self.context, caller, (state, after, limit)).await
+        people::list(&self.context, caller, state, after, limit).await
     }
 
     /// One approval with what its approvers are shown.
@@ -332,7 +337,7 @@ impl Engine {
         after: Option<RecordId>,
         limit: usize,
     ) -> Result<Vec<RecordView>, Refusal> {
-        operator::list(&self.context, caller, (state, after, limit)).await
+        operator::list(&self.context, caller, state, after, limit).await
     }
 
     /// Ends an unknown outcome, for operators.

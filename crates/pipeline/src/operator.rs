@@ -46,7 +46,9 @@ pub(crate) async fn show(
 pub(crate) async fn list(
     context: &Context,
     caller: &VerifiedCaller,
-    (state, after, limit): (Option<&str>, Option<RecordId>, usize),
+    state: Option<&str>,
+    after: Option<RecordId>,
+    limit: usize,
 ) -> Result<Vec<RecordView>, Refusal> {
     must_be_operator(context, caller)?;
     known_state(state, &EffectState::NAMES)?;

@@ -77,7 +77,7 @@ pub(crate) async fn follow(
         Some(progress) if !answer.is_final() || *progress.borrow() == answer => Ok(progress),
         // It ended, and only the ledger remembers: nothing will change any more.
         _ if answer.is_final() => Ok(watch::Sender::new(answer).subscribe()),
-        _ => Ok(wait_for(context, call_id, (owner, answer))),
+        _ => Ok(wait_for(context, call_id, owner, answer)),
     }
 }
 
@@ -85,7 +85,8 @@ pub(crate) async fn follow(
 pub(crate) fn wait_for(
     context: &Arc<Context>,
     call_id: &ToolCallId,
-    (owner, answer): (Owner, Answer),
+    owner: Owner,
+    answer: Answer,
 ) -> watch::Receiver<Answer> {
     let progress = context.registry.enter(call_id, owner, answer);
     let (owner, call_id) = (Arc::clone(context), call_id.clone());

@@ -232,8 +232,7 @@ pub(crate) async fn take_up(
     let traceparent = parked.traceparent.as_deref().unwrap_or_default();
     let span = continue_span(traceparent, None, Stage::Invoke, &fields);
     let asked = Asked::of_record(record, parked.envelope.session_id.clone());
-    let mut passage =
-        Passage::new(Arc::clone(context), (record.call_id.clone(), asked), span, None);
+    let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
     passage.in_trace_of(&parked.envelope.trace_id);
@@ -255,7 +254,7 @@ pub(crate) async fn take_up(
     };
     let identity = recorded_identity(&parked);
     let resumed = Resumed { record: record.clone(), approval, parked };
-    let built = Built::restored((active, target), identity, resumed);
+    let built = Built::restored(active, target, identity, resumed);
     context.routes.broker(context, Call { passage, stage: built });
     Ok(())
 }

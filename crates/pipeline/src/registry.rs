@@ -141,7 +141,8 @@ impl Registry {
         &self,
         call_id: &ToolCallId,
         owner: Owner,
-        (record_id, answer): (RecordId, Answer),
+        record_id: RecordId,
+        answer: Answer,
     ) -> watch::Receiver<Answer> {
         let progress = self.enter(call_id, owner, answer);
         if let Some(entry) = self.lock().by_call.get_mut(call_id) {

@@ -208,8 +208,8 @@ impl Reading {
         let (from, to) = self.range;
         for head in log.heads().await? {
             let name = head.log.as_str();
-            let mut next = first_at(log, (name, head.size), from).await?;
-            let until = first_at(log, (name, head.size), to).await?;
+            let mut next = first_at(log, name, head.size, from).await?;
+            let until = first_at(log, name, head.size, to).await?;
             while next < until {
                 let left = ENTRIES_MAX.saturating_sub(self.entries);
                 if left == 0 {

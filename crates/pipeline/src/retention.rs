@@ -105,7 +105,8 @@ async fn drop_proposals(context: &Context) -> Result<bool, LedgerError> {
 /// whether the end of the list was reached.
 async fn go_through(
     context: &Context,
-    (state, tenant): (&'static str, Option<&TenantId>),
+    state: &'static str,
+    tenant: Option<&TenantId>,
 ) -> Result<bool, LedgerError> {
     let list = List::Records(state, tenant.cloned());
     let retention = &context.settings.ledger.retention;

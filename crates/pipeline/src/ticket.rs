@@ -25,7 +25,8 @@ pub struct Ticket {
 impl Ticket {
     pub(crate) fn new(
         context: Arc<Context>,
-        (call_id, owner): (ToolCallId, Owner),
+        call_id: ToolCallId,
+        owner: Owner,
         progress: watch::Receiver<Answer>,
     ) -> Self {
         Self { context, call_id, owner, progress, replays: false }
@@ -88,8 +89,7 @@ impl Ticket {
         }
         let original = self.context.registry.follow_original(&held.call_id);
         let original = original.unwrap_or_else(|| {
-            let standing = (self.owner.clone(), answer.clone());
-            queries::wait_for(&self.context, &held.call_id, standing)
+            queries::wait_for(&self.context, &held.call_id, self.owner.clone(), answer.clone())
         });
         self.call_id = held.call_id.clone();
         self.progress = original;

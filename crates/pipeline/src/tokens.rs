@@ -80,7 +80,7 @@ impl Default for Tokens {
 
 impl Tokens {
     /// Keeps the tokens of a call that is held.
-    pub(crate) fn keep(&self, (tenant, record_id): (&TenantId, RecordId), tokens: &CallTokens) {
+    pub(crate) fn keep(&self, tenant: &TenantId, record_id: RecordId, tokens: &CallTokens) {
         let until = tokens.subject.expires_at();
         let (tenant, tokens) = (tenant.clone(), Some(tokens.clone()));
         let waiting = Waiting { tenant, tokens, renewed: None, until };

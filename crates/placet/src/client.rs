@@ -147,7 +147,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<Reply, Failure> {
-        self.send(self.request(Method::GET, (path, query), JSON, Bytes::new())?).await
+        self.send(self.request(Method::GET, path, query, JSON, Bytes::new())?).await
     }
 
     /// Sends a document and reads what is answered, whatever the status.
@@ -161,7 +161,7 @@ impl Client {
     ) -> Result<Reply, Failure> {
         let body = serde_json::to_vec(document)
             .map_err(|error| Failure::new("the request cannot be written").because(error))?;
-        self.send(self.request(Method::POST, (path, &[]), JSON, Bytes::from(body))?).await
+        self.send(self.request(Method::POST, path, &[], JSON, Bytes::from(body))?).await
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Reply, Failure> {
@@ -176,7 +176,7 @@ impl Client {
     /// # Errors
     /// [`NotOpened`] when nothing was answered, or something else than a stream.
     pub(crate) async fn events(&self, path: &[&str]) -> Result<Events, NotOpened> {
-        let request = self.request(Method::GET, (path, &[]), "text/event-stream", Bytes::new());
+        let request = self.request(Method::GET, path, &[], "text/event-stream", Bytes::new());
         let request = request.map_err(NotOpened::Unanswered)?;
         let response = self.http.stream(request).await;
         let response = response
@@ -187,7 +187,8 @@ impl Client {
     fn request(
         &self,
         method: Method,
-        (path, query): (&[&str], &[(&str, &str)]),
+        path: &[&str],
+        query: &[(&str, &str)],
         accept: &'static str,
         body: Bytes,
     ) -> Result<Request<Bytes>, Failure> {

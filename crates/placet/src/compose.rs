@@ -128,8 +128,15 @@ pub(crate) async fn start(
     let verifier = verifier(config, &world.directory, &own, &clock)?;
     let bound = with_tls(config, bound, &verifier)?;
     let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
-    let parts = (&verifier, &clock, own.as_slice());
-    let bound = console::with_console(bound, config, &world.directory, parts, &opened.sessions)?;
+    let bound = console::with_console(
+        bound,
+        config,
+        &world.directory,
+        &verifier,
+        &clock,
+        &own,
+        &opened.sessions,
+    )?;
     let notary = sealing::notary(config, &data, &opened).await?;
     let bound = with_backups(config, bound, &opened, &notary);
     let told = notices::sender(config, &opened, &own, telemetry.metrics())?;

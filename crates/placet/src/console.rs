@@ -26,7 +26,9 @@ pub(crate) fn with_console(
     bound: Bound,
     config: &Config,
     directory: &Directory,
-    (verifier, clock, own): (&Verifier, &Arc<dyn Clock>, &[SocketAddr]),
+    verifier: &Verifier,
+    clock: &Arc<dyn Clock>,
+    own: &[SocketAddr],
     sessions: &Arc<dyn SessionStore>,
 ) -> Result<Bound, Failure> {
     let file = &config.console;
@@ -44,9 +46,13 @@ pub(crate) fn with_console(
         let policy = EgressPolicy::new(destinations).refusing_listeners(own.to_vec());
         let egress =
             EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?;
-        let trusted = (verifier.clone(), config.secrets.clone());
-        settings.provider =
-            Some(Provider::new(sign_in.clone(), trusted, egress, Arc::clone(clock)));
+        settings.provider = Some(Provider::new(
+            sign_in.clone(),
+            verifier.clone(),
+            config.secrets.clone(),
+            egress,
+            Arc::clone(clock),
+        ));
     }
     if config.development_tokens {
         settings.development = Some(development(config, directory, verifier)?);

@@ -29,7 +29,7 @@ const GROUPS_MAX: usize = 20;
 const ID_LENGTH_MAX: usize = 128;
 const REASON_BYTES_MAX: usize = 1_024;
 
-const FRESH_AUTH_MS: (u64, u64) = (60_000, EXPIRES_IN_MS_DEFAULT);
+const FRESH_AUTH_MS_MIN: u64 = 60_000;
 const ESCALATIONS_MAX: usize = 8;
 
 /// `@approval`: the condition is generated from the annotations.
@@ -336,8 +336,8 @@ impl Reader<'_> {
         let groups = self.groups();
         let quorum = self.number("quorum");
         let deny_threshold = self.number("deny_threshold");
-        let expires = self.length("expires", (EXPIRES_IN_MS_MIN, EXPIRES_IN_MS_MAX));
-        let fresh_auth = self.length("fresh_auth", FRESH_AUTH_MS);
+        let expires = self.length("expires", EXPIRES_IN_MS_MIN, EXPIRES_IN_MS_MAX);
+        let fresh_auth = self.length("fresh_auth", FRESH_AUTH_MS_MIN, EXPIRES_IN_MS_DEFAULT);
         let once_only = self.flag("once_only", "leave it out where a standing grant may count");
         self.flag(
             "four_eyes",
@@ -390,7 +390,7 @@ impl Reader<'_> {
     }
 
     /// A length of time; `None` when it cannot be read, `Some(None)` when it is not said.
-    fn length(&mut self, name: &str, (least, most): (u64, u64)) -> Option<Option<u64>> {
+    fn length(&mut self, name: &str, least: u64, most: u64) -> Option<Option<u64>> {
         let Some(text) = self.get(name).map(str::to_owned) else { return Some(None) };
         let length = duration_ms(&text).filter(|ms| (least..=most).contains(ms));
         if length.is_none() {

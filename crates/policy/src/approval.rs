@@ -214,7 +214,8 @@ impl Electorate<'_> {
 /// The places of the agreements that count no more as what they were given, under what is asked now.
 pub(crate) fn lapsed(
     directory: &Directory,
-    (chain, requirement): (&PrincipalChain, &Requirement),
+    chain: &PrincipalChain,
+    requirement: &Requirement,
     votes: &[Vote],
     now: Timestamp,
 ) -> BTreeSet<usize> {
@@ -305,7 +306,8 @@ impl Asked {
 /// In words for the audit, when a policy asks a group that there is not.
 pub(crate) fn requirement<'a>(
     forbids: impl IntoIterator<Item = &'a PolicyMeta>,
-    (facts, directory): (&Facts<'_>, &Directory),
+    facts: &Facts<'_>,
+    directory: &Directory,
 ) -> Result<Option<Requirement>, String> {
     let mut merged = Requirement::new(BTreeMap::new(), 1, EXPIRES_IN_MS_MAX);
     merged.deny_threshold = u32::MAX;
@@ -330,7 +332,7 @@ pub(crate) fn requirement<'a>(
     merged.escalations = escalations(&routes, merged.expires_in_ms);
     // Another tenant agrees to single calls and to nothing that stands.
     merged.once_only |= !merged.guests().is_empty();
-    merged.quorum = distinct::people_needed(&merged, (facts.chain, directory));
+    merged.quorum = distinct::people_needed(&merged, facts.chain, directory);
     Ok((!merged.reasons.is_empty()).then_some(merged))
 }
 

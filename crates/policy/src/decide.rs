@@ -408,8 +408,7 @@ impl<'a> Call<'a> {
 
     /// Whom the policies that stand against the call ask.
     fn requirement(&self, answers: &[Evaluation]) -> Result<Option<Requirement>, String> {
-        let asking = (self.facts, &self.snapshot.directory);
-        approval::requirement(self.forbids(answers), asking)
+        approval::requirement(self.forbids(answers), self.facts, &self.snapshot.directory)
     }
 
     fn forbids(&self, answers: &[Evaluation]) -> Vec<&'a PolicyMeta> {

@@ -204,11 +204,12 @@ impl Snapshot {
     #[must_use]
     pub fn lapsed(
         &self,
-        asked: (&PrincipalChain, &Requirement),
+        chain: &PrincipalChain,
+        requirement: &Requirement,
         votes: &[Vote],
         now: Timestamp,
     ) -> BTreeSet<usize> {
-        crate::approval::lapsed(&self.directory, asked, votes, now)
+        crate::approval::lapsed(&self.directory, chain, requirement, votes, now)
     }
 
     /// Whether somebody may give this decision on this approval.

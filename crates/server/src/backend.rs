@@ -241,7 +241,8 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         &self,
         caller: &Self::Caller,
         log: &str,
-        place: (u64, Option<u64>),
+        seq: u64,
+        size: Option<u64>,
     ) -> impl Future<Output = Result<InclusionView, Refusal>> + Send;
 
     /// The sizes of the earlier and the later tree.
@@ -249,7 +250,8 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         &self,
         caller: &Self::Caller,
         log: &str,
-        sizes: (u64, u64),
+        from: u64,
+        to: u64,
     ) -> impl Future<Output = Result<ConsistencyView, Refusal>> + Send;
 
     fn status(&self) -> StatusView;

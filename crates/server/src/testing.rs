@@ -435,18 +435,20 @@ impl Backend for Fake {
         &self,
         _: &String,
         log: &str,
-        place: (u64, Option<u64>),
+        seq: u64,
+        size: Option<u64>,
     ) -> Result<InclusionView, Refusal> {
-        Ok(samples::inclusion(log, place))
+        Ok(samples::inclusion(log, seq, size))
     }
 
     async fn consistency(
         &self,
         _: &String,
         log: &str,
-        sizes: (u64, u64),
+        from: u64,
+        to: u64,
     ) -> Result<ConsistencyView, Refusal> {
-        Ok(samples::consistency(log, sizes))
+        Ok(samples::consistency(log, from, to))
     }
 
     fn status(&self) -> StatusView {

@@ -181,7 +181,7 @@ impl ArgumentSchema {
             return Err(vec![ArgumentProblem::unexplained()]);
         }
         let hidden = self.sensitive_pointers(args);
-        Err(problem::problems(index, source, validator, (args, &hidden)))
+        Err(problem::problems(index, source, validator, args, &hidden))
     }
 
     /// The schema, in strict form.

@@ -138,7 +138,8 @@ impl EgressHttp {
     pub(crate) fn for_session(
         &self,
         speaker: Speaker,
-        (endpoint, settings): (&Endpoint, &McpSettings),
+        endpoint: &Endpoint,
+        settings: &McpSettings,
     ) -> Result<Self, AdapterError> {
         let own = Own::new(speaker, false, &endpoint.limits);
         let TransportFile::McpHttp { url, private_network } = &endpoint.transport else {

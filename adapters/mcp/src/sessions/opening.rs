@@ -43,7 +43,7 @@ impl Opener {
     /// # Errors
     /// Why there is none: it is told from an outage where the server can be reached.
     pub(super) async fn open(&self, speaker: Speaker) -> Result<Session, Unready> {
-        let http = self.http.for_session(speaker, (&self.endpoint, self.settings.as_ref()));
+        let http = self.http.for_session(speaker, &self.endpoint, self.settings.as_ref());
         let http = http.map_err(Unready::Failed)?;
         let ms_max = self.endpoint.limits.connect_ms_max;
         let begun = timeout(Duration::from_millis(ms_max), self.start(http.clone())).await;

@@ -105,7 +105,8 @@ pub(super) async fn spawn(
     adapter: &AdapterName,
     launch: &Launch<'_>,
     settings: &McpSettings,
-    (health, tail): (Arc<Health>, &Tail),
+    health: Arc<Health>,
+    tail: &Tail,
 ) -> Result<(Pipes, ChildHandle), AdapterError> {
     let (env, secrets) = environment(launch.env, settings).await?;
     let program = program(launch.command, launch.env)?;
@@ -141,7 +142,7 @@ pub(super) async fn spawn(
     else {
         return Err(AdapterError::Unavailable("its process ended while it was started".to_owned()));
     };
-    tokio::spawn(stderr::drain(errors, adapter.clone(), (Scrub::of(secrets.iter()), tail.clone())));
+    tokio::spawn(stderr::drain(errors, adapter.clone(), Scrub::of(secrets.iter()), tail.clone()));
     let (ended_tx, ended) = watch::channel(false);
     let handle = ChildHandle {
         leave: CancellationToken::new(),

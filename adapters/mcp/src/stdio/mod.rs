@@ -60,11 +60,12 @@ pub(crate) async fn start(
     adapter: &AdapterName,
     launch: &Launch<'_>,
     settings: &McpSettings,
-    (line_bytes_max, tail): (usize, &Tail),
+    line_bytes_max: usize,
+    tail: &Tail,
 ) -> Result<(StdioTransport, ChildHandle), AdapterError> {
     let health = Arc::new(Health::default());
     let (pipes, handle) =
-        child::spawn(adapter, launch, settings, (Arc::clone(&health), tail)).await?;
+        child::spawn(adapter, launch, settings, Arc::clone(&health), tail).await?;
     let transport = StdioTransport {
         lines: FramedRead::new(pipes.stdout, LinesCodec::new_with_max_length(line_bytes_max)),
         stdin: Arc::new(Mutex::new(Some(pipes.stdin))),

@@ -17,11 +17,7 @@ const LINE_BYTES_MAX: usize = 2_048;
 const LOGGED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads to the end.
-pub(super) async fn drain(
-    mut stderr: ChildStderr,
-    adapter: AdapterName,
-    (scrub, tail): (Scrub, Tail),
-) {
+pub(super) async fn drain(mut stderr: ChildStderr, adapter: AdapterName, scrub: Scrub, tail: Tail) {
     let _reading = tail.begin();
     let mut log = StderrLog::new(adapter, scrub, tail);
     let mut chunk = [0_u8; 4_096];

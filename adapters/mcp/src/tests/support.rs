@@ -179,14 +179,15 @@ pub(super) async fn send(
     dispatch: Dispatch,
     conditions: Conditions,
 ) -> Outcome {
-    send_for(adapter, dispatch, (conditions, SessionOwner::rehearsal())).await
+    send_for(adapter, dispatch, conditions, SessionOwner::rehearsal()).await
 }
 
 /// The same for somebody.
 pub(super) async fn send_for(
     adapter: &dyn Adapter,
     dispatch: Dispatch,
-    (mut conditions, owner): (Conditions, SessionOwner),
+    mut conditions: Conditions,
+    owner: SessionOwner,
 ) -> Outcome {
     let (timeout_ms, credential) = (conditions.timeout_ms, conditions.credential.as_ref());
     match adapter.make_ready(Approach { timeout_ms, credential, owner }).await {

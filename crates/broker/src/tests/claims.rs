@@ -25,7 +25,8 @@ fn but(others: &Value) -> String {
 }
 
 async fn asked(
-    (others, leniency): (&Value, Option<Leniency>),
+    others: &Value,
+    leniency: Option<Leniency>,
     request: GrantRequest,
 ) -> Result<Option<i64>, BrokerError> {
     let mut answer = good();
@@ -39,18 +40,18 @@ async fn asked(
 
 /// That such a token is refused, and why.
 async fn refuses(others: Value, why: &'static str) {
-    let refused = asked((&others, None), request()).await;
+    let refused = asked(&others, None, request()).await;
     assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: why }), "{others}");
 }
 
 /// That the times of such a token are of no use, and why.
 async fn cannot_use(others: Value, why: &'static str) {
-    let refused = asked((&others, None), request()).await;
+    let refused = asked(&others, None, request()).await;
     assert_eq!(refused, Err(BrokerError::AnswerUnusable { problem: why }), "{others}");
 }
 
 async fn takes(others: Value) -> Option<i64> {
-    let taken = asked((&others, None), request()).await;
+    let taken = asked(&others, None, request()).await;
     taken.unwrap_or_else(|error| panic!("{others}: {error}"))
 }
 
@@ -68,16 +69,16 @@ async fn a_scope_in_any_claim_is_a_scope_of_the_token() {
         takes(json!({ "scope": null, claim: "mail.read" })).await;
         // What is needed may stand in either.
         takes(json!({ "scope": "", claim: ["mail.read"] })).await;
-        let narrow = asked((&json!({ "scope": "", claim: [] }), None), request()).await;
+        let narrow = asked(&json!({ "scope": "", claim: [] }), None, request()).await;
         assert_eq!(narrow, Err(BrokerError::TooNarrow));
     }
     let both = with_scopes("mail.read mail.labels", "mail.read");
-    asked((&json!({ "scp": ["mail.labels"] }), None), both).await.unwrap();
+    asked(&json!({ "scp": ["mail.labels"] }), None, both).await.unwrap();
     // What somebody is, is not what was granted.
     takes(json!({ "roles": ["admin"], "groups": ["staff"] })).await;
     // It is the same for a token of our own.
     let own = || GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
-    let refused = asked((&json!({ "scp": ["admin"] }), None), own()).await;
+    let refused = asked(&json!({ "scp": ["admin"] }), None, own()).await;
     assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: wider }));
 }
 
@@ -99,9 +100,9 @@ async fn only_the_target_accepts_what_is_minted_for_it() {
     ] {
         refuses(json!({ "aud": aud }), why).await;
         let others = json!({ "aud": aud });
-        asked((&others, Some(Leniency::Audience)), request()).await.unwrap();
+        asked(&others, Some(Leniency::Audience), request()).await.unwrap();
         let own = GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
-        let refused = asked((&others, None), own).await;
+        let refused = asked(&others, None, own).await;
         assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: why }), "{aud}");
     }
     takes(json!({ "aud": ["urn:mail-api"] })).await;
@@ -114,10 +115,10 @@ async fn only_the_target_accepts_what_is_minted_for_it() {
         json!("https://mail.example/api"),
         json!("urn:mail-api"),
     ] {
-        asked((&json!({ "aud": aud }), None), named()).await.unwrap();
+        asked(&json!({ "aud": aud }), None, named()).await.unwrap();
     }
     let third = json!({ "aud": ["https://mail.example/api", "urn:mail-api", "urn:payments"] });
-    let refused = asked((&third, None), named()).await;
+    let refused = asked(&third, None, named()).await;
     assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: too }));
 }
 
@@ -132,14 +133,14 @@ async fn an_actor_is_one_of_its_own_issuer() {
     takes(act(json!("https://idp.example"))).await;
     takes(act(json!("https://sts.example"))).await;
     let lenient = Some(Leniency::Actor);
-    let refused = asked((&act(json!("https://evil.example")), lenient), request()).await;
+    let refused = asked(&act(json!("https://evil.example")), lenient, request()).await;
     assert_eq!(
         refused,
         Err(BrokerError::AnswerRefused { problem: foreign }),
         "let off naming who acts, not naming somebody else"
     );
     let nobody = GrantRequest { actor: ActorSource::Nobody, ..request() };
-    assert!(asked((&json!({ "act": null }), None), nobody).await.is_ok());
+    assert!(asked(&json!({ "act": null }), None, nobody).await.is_ok());
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ fn bobs() -> GrantRequest {
 /// Alice's, with a token issued at this time.
 fn since(issued_ms: Option<i64>) -> GrantRequest {
     let issued_at = issued_ms.map(|ms| NOW.plus_ms(ms));
-    let subject = dated(&format!("of {issued_ms:?}"), "alice", (issued_at, 600_000));
+    let subject = dated(&format!("of {issued_ms:?}"), "alice", issued_at, 600_000);
     GrantRequest { tokens: Some(CallTokens { subject, ..tokens() }), ..request() }
 }
 
@@ -103,7 +103,7 @@ async fn a_revoked_agent_acts_for_nobody() {
     drop(broker.mint(request()).await.unwrap());
     broker.enforce(vec![revoked("agent-1", 0)]);
     assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
-    let actor = Some(dated("newer", "agent-1", (Some(NOW.plus_ms(1 + AHEAD_MS)), 600_000)));
+    let actor = Some(dated("newer", "agent-1", Some(NOW.plus_ms(1 + AHEAD_MS)), 600_000));
     let again = CallTokens { actor, ..tokens() };
     assert!(broker.mint(GrantRequest { tokens: Some(again), ..request() }).await.is_ok());
 }

@@ -219,14 +219,15 @@ pub(crate) fn secrets(values: &[(&str, &str)]) -> Secrets {
 }
 
 pub(crate) fn token(text: &str, subject: &str, lifetime_ms: i64) -> SubjectToken {
-    dated(text, subject, (Some(NOW.plus_ms(-1_000)), lifetime_ms))
+    dated(text, subject, Some(NOW.plus_ms(-1_000)), lifetime_ms)
 }
 
 /// A token that says when it was issued, or does not.
 pub(crate) fn dated(
     text: &str,
     subject: &str,
-    (issued_at, lifetime_ms): (Option<Timestamp>, i64),
+    issued_at: Option<Timestamp>,
+    lifetime_ms: i64,
 ) -> SubjectToken {
     SubjectToken::seal(
         text,

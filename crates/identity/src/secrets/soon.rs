@@ -136,8 +136,7 @@ mod tests {
         let (file, secrets) = in_file("second");
         let hung = secrets.entries["api"].live().begin();
         secrets.get("api").unwrap();
-        let late =
-            secrets.entries["api"].live().take(hung, Ok("first".into()), ("api", file.path()));
+        let late = secrets.entries["api"].live().take(hung, Ok("first".into()), "api", file.path());
         let live = late.unwrap();
         assert_eq!((live.newest.value.expose_secret(), live.previous.is_none()), ("second", true));
     }

@@ -25,12 +25,12 @@ impl Provider {
     ) -> Result<Zeroizing<String>, SignInError> {
         let live = self.secret().await?;
         let newest = live.as_ref().map(|live| &live.newest.value);
-        let mut response = self.ask(metadata, (code, attempt), newest).await?;
+        let mut response = self.ask(metadata, code, attempt, newest).await?;
         if let Some(previous) = live.as_ref().and_then(|live| live.previous.as_ref())
             && is_client_refused(&response)
         {
             // Rotated here before there. Who is not known as a client has not used up the code.
-            response = self.ask(metadata, (code, attempt), Some(&previous.value)).await?;
+            response = self.ask(metadata, code, attempt, Some(&previous.value)).await?;
         }
         if response.status() != StatusCode::OK {
             let status = response.status();
@@ -56,10 +56,11 @@ impl Provider {
     async fn ask(
         &self,
         metadata: &Metadata,
-        attempt: (&str, &Attempt),
+        code: &str,
+        attempt: &Attempt,
         secret: Option<&SecretString>,
     ) -> Result<Response<Bytes>, SignInError> {
-        let request = self.token_request(metadata, attempt, secret)?;
+        let request = self.token_request(metadata, code, attempt, secret)?;
         let response = self.inner.egress.send(request).await;
         response.map_err(|error| self.unavailable(error.to_string()))
     }
@@ -67,7 +68,8 @@ impl Provider {
     fn token_request(
         &self,
         metadata: &Metadata,
-        (code, attempt): (&str, &Attempt),
+        code: &str,
+        attempt: &Attempt,
         secret: Option<&SecretString>,
     ) -> Result<Request<Bytes>, SignInError> {
         let client_id = self.inner.config.client_id.as_str();

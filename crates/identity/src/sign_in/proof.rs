@@ -73,12 +73,12 @@ impl SignInProof {
     /// # Errors
     /// [`SetupError::NoRandomness`] when the operating system gives no random bytes.
     pub fn seal(&self, secret: &str) -> Result<Vec<u8>, SetupError> {
-        sealing::seal((secret, PURPOSE), self)
+        sealing::seal(secret, PURPOSE, self)
     }
 
     /// The proof that was sealed under this secret; nothing where it was another, or anything was altered.
     #[must_use]
     pub fn unseal(secret: &str, sealed: &[u8]) -> Option<Self> {
-        sealing::unseal((secret, PURPOSE), sealed)
+        sealing::unseal(secret, PURPOSE, sealed)
     }
 }

@@ -13,7 +13,8 @@ use crate::{dev::fill_random, error::SetupError};
 
 /// Seals a value under a secret, for a purpose.
 pub(super) fn seal<T: Serialize>(
-    (secret, purpose): (&str, &str),
+    secret: &str,
+    purpose: &str,
     value: &T,
 ) -> Result<Vec<u8>, SetupError> {
     let mut nonce = [0_u8; NONCE_LEN];
@@ -27,10 +28,7 @@ pub(super) fn seal<T: Serialize>(
 }
 
 /// The value that was sealed; nothing where the secret or the purpose is another, or anything was altered.
-pub(super) fn unseal<T: DeserializeOwned>(
-    (secret, purpose): (&str, &str),
-    sealed: &[u8],
-) -> Option<T> {
+pub(super) fn unseal<T: DeserializeOwned>(secret: &str, purpose: &str, sealed: &[u8]) -> Option<T> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>()?;
     let mut bytes = Zeroizing::new(rest.to_vec());
     let aad = Aad::from(purpose.as_bytes());
@@ -51,8 +49,8 @@ mod tests {
 
     #[test]
     fn what_is_sealed_opens_for_its_secret_and_purpose_alone_and_unaltered() {
-        let sealed = seal(("secret", "purpose"), &"value").unwrap();
-        let opened = |secret, purpose, bytes: &[u8]| unseal::<String>((secret, purpose), bytes);
+        let sealed = seal("secret", "purpose", &"value").unwrap();
+        let opened = |secret, purpose, bytes: &[u8]| unseal::<String>(secret, purpose, bytes);
         assert_eq!(opened("secret", "purpose", &sealed).as_deref(), Some("value"));
         assert_eq!(opened("other", "purpose", &sealed), None);
         assert_eq!(opened("secret", "other", &sealed), None);
@@ -62,6 +60,6 @@ mod tests {
             assert_eq!(opened("secret", "purpose", &altered), None, "{place}");
         }
         assert_eq!(opened("secret", "purpose", &[]), None);
-        assert_ne!(seal(("secret", "purpose"), &"value").unwrap(), sealed, "never the same twice");
+        assert_ne!(seal("secret", "purpose", &"value").unwrap(), sealed, "never the same twice");
     }
 }

@@ -232,8 +232,10 @@ async fn a_delegation_that_names_neither_actor_nor_client_is_for_nobody_unless_i
 /// A user's token with this claim, shown alone.
 async fn alone(
     signer: &Signer,
-    (people, anybody): (&[&str], bool),
-    (claim, value): (&str, Value),
+    people: &[&str],
+    anybody: bool,
+    claim: &str,
+    value: Value,
 ) -> Result<(), IdentityError> {
     let mut trusted = issuer(KeySource::Inline(key_set(&[signer])));
     trusted.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
@@ -263,8 +265,7 @@ async fn a_users_token_that_an_agent_may_hold_is_not_the_user() {
             (&["cli"], "azp", json!("portal"), false),
         ] {
             let expected = if accepted { Ok(()) } else { Err(held.clone()) };
-            let shown = (claim, value.clone());
-            let found = alone(&signer, (people, anybody), shown).await;
+            let found = alone(&signer, people, anybody, claim, value.clone()).await;
             assert_eq!(found, expected, "{people:?} {anybody} {claim} = {value}");
         }
     }

@@ -83,7 +83,7 @@ impl World {
         let secret =
             SecretSource::Env { name: "S".to_owned(), value: SecretString::from("s e/cret") };
         let secrets = Secrets::new([("console".to_owned(), secret)].into());
-        let provider = Provider::new(config, (verifier.clone(), secrets), egress, clock);
+        let provider = Provider::new(config, verifier.clone(), secrets, egress, clock);
         Self { parts, says, issuer, signer, verifier, provider }
     }
 
@@ -94,7 +94,7 @@ impl World {
         let policy = EgressPolicy::new(config.destinations().unwrap());
         let egress = EgressClient::new(policy, Limits::default()).unwrap();
         let verifier = Verifier::new(identity, Arc::clone(&clock), None).unwrap();
-        Provider::new(config, (verifier, Secrets::new(BTreeMap::new())), egress, clock)
+        Provider::new(config, verifier, Secrets::new(BTreeMap::new()), egress, clock)
     }
 
     /// The claims of an ID token that belongs to the attempt of `url`.

@@ -45,7 +45,8 @@ impl<'a> Ballot<'a> {
     pub fn of(
         requirement: &'a Requirement,
         escalated: u32,
-        (shown, votes): (Digest, &'a [Vote]),
+        shown: Digest,
+        votes: &'a [Vote],
     ) -> Self {
         Self { requirement, escalated, shown, votes, lapsed: &NONE }
     }

@@ -105,7 +105,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
 }
 
 fn tally(requirement: &Requirement, votes: &[Vote]) -> Tally {
-    Ballot::of(requirement, 0, (shown(), votes)).tally()
+    Ballot::of(requirement, 0, shown(), votes).tally()
 }
 
 fn states() -> Vec<ApprovalState> {

@@ -189,10 +189,12 @@ impl Ledger {
     pub async fn reopen_approval(
         &self,
         approval: &ApprovalRecord,
-        (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
+        requirement: Requirement,
+        lapsed: &BTreeSet<usize>,
+        taint: &BTreeSet<Taint>,
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let next = self.back(approval, (requirement, lapsed, taint))?;
+        let next = self.back(approval, requirement, lapsed, taint)?;
         self.put_back(next, event).await
     }
 
@@ -204,10 +206,12 @@ impl Ledger {
     pub async fn recount_approval(
         &self,
         approval: &ApprovalRecord,
-        (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
+        requirement: Requirement,
+        lapsed: &BTreeSet<usize>,
+        taint: &BTreeSet<Taint>,
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let mut next = self.back(approval, (requirement, lapsed, taint))?;
+        let mut next = self.back(approval, requirement, lapsed, taint)?;
         if next.ballot().tally() == Tally::Satisfied {
             next.state = ApprovalState::Approved;
         }
@@ -230,7 +234,9 @@ impl Ledger {
     fn back(
         &self,
         approval: &ApprovalRecord,
-        (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
+        requirement: Requirement,
+        lapsed: &BTreeSet<usize>,
+        taint: &BTreeSet<Taint>,
     ) -> Result<ApprovalRecord, LedgerError> {
         if requirement.guests() != approval.guests {
             return Err(VoteError::Elsewhere.into());

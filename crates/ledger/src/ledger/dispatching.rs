@@ -119,10 +119,6 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::GrantSpent`] when the grant is not in force any more or used up: people have to be asked.
     /// [`LedgerError`] before anything is recorded; the adapter must not be called then.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one commit needs each of them, and `self` is counted"
-    )]
     pub async fn dispatch(
         &self,
         permit: Permit,

@@ -76,7 +76,7 @@ impl World {
             Pc::Claimed => self.begin(who, setting, steps),
             Pc::Ready(read) => self.dispatch(who, read, setting, steps),
             Pc::Sent(sent) => self.invoke(who, sent, setting, steps),
-            Pc::Heard(sent, outcome) => self.settle(who, (sent, outcome), setting, steps),
+            Pc::Heard(sent, outcome) => self.settle(who, sent, outcome, setting, steps),
             Pc::Tell(reply) => steps.push(("reply", self.tell(reply).at(who, Pc::Done))),
             Pc::Done => {}
         }
@@ -252,13 +252,7 @@ impl World {
         }
     }
 
-    fn settle(
-        &self,
-        who: Who,
-        (sent, outcome): (Rec, Outcome),
-        setting: &Setting,
-        steps: &mut Steps,
-    ) {
+    fn settle(&self, who: Who, sent: Rec, outcome: Outcome, setting: &Setting, steps: &mut Steps) {
         let Some(att) = sent.att else { return };
         if outcome == Outcome::Unknown && self.may_repeat(sent, setting) {
             let again = self.dispatched(sent, true);

@@ -159,7 +159,7 @@ impl State {
             (at_ms, place).cmp(&(other_ms, other))
         });
         for (_, place, channel, notice) in found {
-            self.tell(notice, Some(place), (Some(&channel), now));
+            self.tell(notice, Some(place), Some(&channel), now);
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl State {
                 continue;
             }
             self.since.notices = self.since.notices.saturating_add(1);
-            self.tell(notice, Some(place), (None, now));
+            self.tell(notice, Some(place), None, now);
         }
         Ok(())
     }
@@ -291,7 +291,8 @@ impl State {
         &mut self,
         notice: Notice,
         from: Option<Place>,
-        (only, now): (Option<&ChannelName>, Timestamp),
+        only: Option<&ChannelName>,
+        now: Timestamp,
     ) {
         let notice = Arc::new(notice);
         for (name, scope) in route::channels(&self.config, &notice) {
@@ -328,7 +329,7 @@ impl State {
                 // Once for each approval, however it moves meanwhile.
                 notice.of = format!("{approval_id}:expiring");
                 self.since.notices = self.since.notices.saturating_add(1);
-                self.tell(notice, None, (None, now));
+                self.tell(notice, None, None, now);
             }
         }
         Ok(())

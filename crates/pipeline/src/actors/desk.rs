@@ -110,8 +110,8 @@ impl Actor for DeskActor {
         self.context.routes.set_desk(myself.clone());
         let mut timers = Timers::default();
         self.context.desk.board.begin_sweep();
-        drop(self.read("approved", (None, usize::MAX), &mut timers).await?);
-        self.read_on(&myself, (None, PAGES_FIRST), &mut timers).await?;
+        drop(self.read("approved", None, usize::MAX, &mut timers).await?);
+        self.read_on(&myself, None, PAGES_FIRST, &mut timers).await?;
         self.context.desk.follow(&self.context).await;
         self.tree.enter("root/desk", &myself, || DeskMessage::Fault);
         myself.send_interval(TICK, || DeskMessage::Tick);
@@ -146,7 +146,7 @@ impl Actor for DeskActor {
             DeskMessage::Over { approval_id } => drop(timers.retries.remove(&approval_id)),
             DeskMessage::ReadOn => {
                 let from = timers.reading.clone();
-                if let Err(error) = self.read_on(&myself, (from, PAGES_THEN), timers).await {
+                if let Err(error) = self.read_on(&myself, from, PAGES_THEN, timers).await {
                     tracing::warn!(%error, "what waits for people could not be read on");
                     myself.send_after(READ_AGAIN, || DeskMessage::ReadOn);
                 }
@@ -170,7 +170,8 @@ impl DeskActor {
     async fn read(
         &self,
         state: &str,
-        (after, pages): (Option<ApprovalId>, usize),
+        after: Option<ApprovalId>,
+        pages: usize,
         timers: &mut Timers,
     ) -> Result<Option<ApprovalId>, StoreError> {
         let page_size = self.context.settings.ledger.approvals_page;
@@ -208,15 +209,16 @@ impl DeskActor {
     async fn read_on(
         &self,
         myself: &ActorRef<DeskMessage>,
-        (from, pages): (Option<ApprovalId>, usize),
+        from: Option<ApprovalId>,
+        pages: usize,
         timers: &mut Timers,
     ) -> Result<(), StoreError> {
-        timers.reading = self.read("pending", (from, pages), timers).await?;
+        timers.reading = self.read("pending", from, pages, timers).await?;
         if timers.reading.is_some() {
             return myself.send_message(DeskMessage::ReadOn).or(Ok(()));
         }
         // What people agreed to elsewhere while the rest was read.
-        drop(self.read("approved", (None, usize::MAX), timers).await?);
+        drop(self.read("approved", None, usize::MAX, timers).await?);
         self.settle_unseen().await?;
         self.context.desk.was_read();
         self.decide_again();
@@ -241,7 +243,7 @@ impl DeskActor {
             let moved = self.context.desk.board.moved_of(&marks);
             if moved.len() > MOVED_MAX {
                 let pages = MARKS.div_ceil(self.context.settings.ledger.approvals_page);
-                drop(self.read("pending", (after, pages), timers).await?);
+                drop(self.read("pending", after, pages, timers).await?);
             } else {
                 for approval_id in moved {
                     self.look_up(&approval_id).await;
@@ -259,7 +261,7 @@ impl DeskActor {
     /// on where the one before stopped, so that none is left out.
     async fn sweep(&self, timers: &mut Timers) -> Result<(), StoreError> {
         let from = timers.approved_to.clone();
-        timers.approved_to = self.read("approved", (from, PAGES_IN_ROUND), timers).await?;
+        timers.approved_to = self.read("approved", from, PAGES_IN_ROUND, timers).await?;
         let from = timers.swept_to.take();
         timers.swept_to = self.compare(from, timers).await?;
         if timers.swept_to.is_none() {

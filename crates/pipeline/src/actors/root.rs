@@ -68,16 +68,16 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
         single(context, tree, "root/keeper", |context, tree| KeeperActor { context, tree }),
     ];
     children.push(nested(context, tree, "root/build", |c, t| {
-        workers(c, t, "root/build", (Routes::set_build, take_build))
+        workers(c, t, "root/build", Routes::set_build, take_build)
     }));
     children.push(nested(context, tree, "root/broker", |c, t| {
-        workers(c, t, "root/broker", (Routes::set_broker, take_broker))
+        workers(c, t, "root/broker", Routes::set_broker, take_broker)
     }));
     children.push(nested(context, tree, "root/gate", |c, t| {
-        workers(c, t, "root/gate", (Routes::set_gate, take_gate))
+        workers(c, t, "root/gate", Routes::set_gate, take_gate)
     }));
     children.push(nested(context, tree, "root/return", |c, t| {
-        workers(c, t, "root/return", (Routes::set_give_back, take_give_back))
+        workers(c, t, "root/return", Routes::set_give_back, take_give_back)
     }));
     children.push(nested(context, tree, "root/invoke", invoke_children));
     supervisor(context, tree, "root", children)
@@ -85,7 +85,7 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
 
 /// The invoke stage: its workers, and a supervisor for each adapter.
 fn invoke_children(context: &Arc<Context>, tree: &Arc<Tree>) -> Vec<ChildSpec> {
-    let mut children = workers(context, tree, "root/invoke", (Routes::set_invoke, take_invoke));
+    let mut children = workers(context, tree, "root/invoke", Routes::set_invoke, take_invoke);
     children.extend(context.active().ports.all().map(|port| adapter(context, tree, port)));
     children
 }
@@ -129,7 +129,8 @@ fn workers<S: Send + Sync + std::fmt::Debug + 'static>(
     context: &Arc<Context>,
     tree: &Arc<Tree>,
     path: &str,
-    (publish, stage): (Publish<S>, Take<S>),
+    publish: Publish<S>,
+    stage: Take<S>,
 ) -> Vec<ChildSpec> {
     (0..context.settings.stage_workers.max(1))
         .map(|number| {

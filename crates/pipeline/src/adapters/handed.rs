@@ -183,7 +183,7 @@ impl Given {
         let until = now.checked_add(good_for.unwrap_or(KEPT).max(KEPT)).unwrap_or(now + KEPT);
         let mut known = self.looked();
         if !known.has_value(token) {
-            known.take(token, (now, until));
+            known.take(token, now, until);
         }
     }
 
@@ -205,7 +205,7 @@ impl Known {
         self.values.iter().any(|known| known.expose_secret() == value.expose_secret())
     }
 
-    fn take(&mut self, value: &SecretString, (now, until): (Instant, Instant)) {
+    fn take(&mut self, value: &SecretString, now: Instant, until: Instant) {
         let digest = Digest::of(value.expose_secret().as_bytes());
         if let Some(token) = self.tokens.get_mut(&digest) {
             token.until = token.until.max(until);

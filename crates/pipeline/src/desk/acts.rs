@@ -52,8 +52,8 @@ pub(crate) async fn act(
         // A grant that many calls use is in another revision every moment; whoever waits a little longer each time gets through.
         tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;
         let entry = entries::visible(context, caller, desk_id).await?;
-        let (next, what) = moved(context, caller, (&entry, &act)).await?;
-        match arrange::keep(context, caller, (&next, &what)).await {
+        let (next, what) = moved(context, caller, &entry, &act).await?;
+        match arrange::keep(context, caller, &next, &what).await {
             Ok(()) => {
                 context.desk.arranged(context, next.clone()).await;
                 return Ok(entries::view_of(context, caller, &next));
@@ -73,23 +73,24 @@ pub(crate) async fn act(
 async fn moved(
     context: &Context,
     caller: &VerifiedCaller,
-    (entry, act): (&DeskEntry, &DeskAct),
+    entry: &DeskEntry,
+    act: &DeskAct,
 ) -> Result<(DeskEntry, String), Refusal> {
     let now = context.ledger.store().now();
     let by = caller.actor.principal().id.clone();
     match act {
         DeskAct::Decide { decision, reason, digest } => {
-            decided(context, caller, (entry, *decision, reason, *digest)).await
+            decided(context, caller, entry, *decision, reason, *digest).await
         }
         DeskAct::End { reason } => {
-            allowed(context, caller, (ending_of(&entry.body), entry)).await?;
+            allowed(context, caller, ending_of(&entry.body), entry).await?;
             let next = entry.ended(DeskNote { by, at: now, text: reason.clone() });
             Ok((next.map_err(|error| unmoved(&error))?, "ended".to_owned()))
         }
         DeskAct::Review { note } => {
             let next = entry.reviewed(DeskNote { by, at: now, text: note.clone() });
             let next = next.map_err(|error| unmoved(&error))?;
-            allowed(context, caller, (DeskActKind::ReviewBreakGlass, entry)).await?;
+            allowed(context, caller, DeskActKind::ReviewBreakGlass, entry).await?;
             Ok((next, "reviewed".to_owned()))
         }
     }
@@ -98,7 +99,10 @@ async fn moved(
 async fn decided(
     context: &Context,
     caller: &VerifiedCaller,
-    (entry, decision, reason, shown): (&DeskEntry, VoteChoice, &String, Digest),
+    entry: &DeskEntry,
+    decision: VoteChoice,
+    reason: &str,
+    shown: Digest,
 ) -> Result<(DeskEntry, String), Refusal> {
     let now = context.ledger.store().now();
     let person = &caller.actor.principal().id;
@@ -108,24 +112,24 @@ async fn decided(
     let capacity = match &entry.body {
         DeskBody::Grant(grant) => {
             let action = decide::action_of(decision);
-            match asker::capacity_for_grant(context, caller, (entry, grant), action) {
+            match asker::capacity_for_grant(context, caller, entry, grant, action) {
                 Ok(capacity) => capacity,
                 Err(refusal) => {
                     let act = DeskActKind::View;
-                    let told = arrange::refused(context, caller, (act, &refusal)).await;
+                    let told = arrange::refused(context, caller, act, &refusal).await;
                     return Err(told);
                 }
             }
         }
         DeskBody::BreakGlass(_) => {
-            allowed(context, caller, (DeskActKind::ConfirmBreakGlass, entry)).await?;
+            allowed(context, caller, DeskActKind::ConfirmBreakGlass, entry).await?;
             own(context, caller)
         }
         DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => {
             return Err(unmoved(&DeskError::Over(entry.state.name())));
         }
     };
-    let vote = decide::vote_of((caller, &capacity), (decision, reason, shown), now);
+    let vote = decide::vote_of(caller, &capacity, decision, reason, shown, now);
     let noted = decide::noted(&vote);
     let next = entry.cast(vote, now).map_err(|error| decide::not_counted(&error))?;
     Ok((next, noted))

@@ -77,27 +77,27 @@ pub(crate) async fn arrange(
     match request.arrange.clone() {
         Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
             let wanted = Wanted { approval_id, pattern, uses_max, digest };
-            propose::grant(context, caller, (request, wanted)).await
+            propose::grant(context, caller, request, wanted).await
         }
         Arrangement::BreakGlass(glass) => {
             let terms = break_glass(glass, request.lasts_ms)?;
-            enter(context, caller, (DeskActKind::DeclareBreakGlass, &request), terms).await
+            enter(context, caller, DeskActKind::DeclareBreakGlass, &request, terms).await
         }
         Arrangement::Freeze(freeze) => {
             let act =
                 if freeze.lockdown { DeskActKind::SetLockdown } else { DeskActKind::SetFreeze };
             let terms = self::freeze(context, freeze)?;
-            enter(context, caller, (act, &request), terms).await
+            enter(context, caller, act, &request, terms).await
         }
         Arrangement::Handover(handover) => {
             let terms = self::handover(context, caller, handover)?;
-            enter(context, caller, (DeskActKind::HandOver, &request), terms).await
+            enter(context, caller, DeskActKind::HandOver, &request, terms).await
         }
         Arrangement::Revocation(revocation) => {
             let seen = context.subjects.is_seen(caller.tenant(), &revocation);
             let terms = self::revocation(revocation)?;
-            let act = (DeskActKind::RevokeCredentials, &request);
-            let mut view = enter(context, caller, act, terms).await?;
+            let mut view =
+                enter(context, caller, DeskActKind::RevokeCredentials, &request, terms).await?;
             // Who entered it may not ask about subjects before policy let them.
             view.hint = (seen == Some(false)).then(|| UNSEEN.to_owned());
             Ok(view)
@@ -109,17 +109,19 @@ pub(crate) async fn arrange(
 pub(crate) async fn allowed(
     context: &Context,
     caller: &VerifiedCaller,
-    (act, entry): (DeskActKind, &DeskEntry),
+    act: DeskActKind,
+    entry: &DeskEntry,
 ) -> Result<(), Refusal> {
-    let Err(refusal) = entries::may(context, caller, (act, entry)) else { return Ok(()) };
-    Err(refused(context, caller, (act, &refusal)).await)
+    let Err(refusal) = entries::may(context, caller, act, entry) else { return Ok(()) };
+    Err(refused(context, caller, act, &refusal).await)
 }
 
 /// A refusal by policy: its cause for the audit, one sentence for the caller.
 pub(crate) async fn refused(
     context: &Context,
     caller: &VerifiedCaller,
-    (act, refusal): (DeskActKind, &ReviewRefusal),
+    act: DeskActKind,
+    refusal: &ReviewRefusal,
 ) -> Refusal {
     let mut event = event_of(caller, AuditKind::Security);
     event.code = Some(refusal.code);
@@ -232,13 +234,14 @@ pub(crate) fn window_of(
 async fn enter(
     context: &Context,
     caller: &VerifiedCaller,
-    (act, request): (DeskActKind, &DeskRequest),
+    act: DeskActKind,
+    request: &DeskRequest,
     terms: Terms,
 ) -> Result<DeskEntryView, Refusal> {
     let entry = drafted(context, caller, request, terms)?;
-    allowed(context, caller, (act, &entry)).await?;
+    allowed(context, caller, act, &entry).await?;
     let room = context.desk.rooms.take(context, &entry)?;
-    make(context, caller, (&entry, room)).await?;
+    make(context, caller, &entry, room).await?;
     context.desk.arranged(context, entry.clone()).await;
     Ok(entries::view_of(context, caller, &entry))
 }
@@ -282,9 +285,10 @@ fn claimed_of(context: &Context, caller: &VerifiedCaller, body: &DeskBody) -> Op
 pub(crate) async fn make(
     context: &Context,
     caller: &VerifiedCaller,
-    (entry, room): (&DeskEntry, Room),
+    entry: &DeskEntry,
+    room: Room,
 ) -> Result<(), Refusal> {
-    let kept = keep(context, caller, (entry, "made")).await;
+    let kept = keep(context, caller, entry, "made").await;
     match &kept {
         // Dropped here: a reading that begins from now on has it.
         Ok(()) | Err(LedgerError::Store(StoreError::Uncertain(_))) => drop(room),
@@ -300,7 +304,8 @@ pub(crate) async fn make(
 pub(crate) async fn keep(
     context: &Context,
     caller: &VerifiedCaller,
-    (entry, what): (&DeskEntry, &str),
+    entry: &DeskEntry,
+    what: &str,
 ) -> Result<(), LedgerError> {
     let mut event = event_of(caller, AuditKind::Desk);
     event.note = Some(format!("{} {what}", entry.kind().as_str()));

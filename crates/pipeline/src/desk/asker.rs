@@ -170,8 +170,12 @@ pub(crate) fn duties(context: &Context, caller: &VerifiedCaller) -> Vec<Duty> {
     if !is_person(caller) {
         return Vec::new();
     }
-    let who = (caller.tenant(), &caller.actor.principal().id);
-    context.desk.force.open().duties(context, who, context.ledger.store().now())
+    context.desk.force.open().duties(
+        context,
+        caller.tenant(),
+        &caller.actor.principal().id,
+        context.ledger.store().now(),
+    )
 }
 
 /// Whether the caller may see an approval: it is their call, or Cedar says so, for them or for whom they stand.
@@ -232,7 +236,8 @@ pub(crate) fn capacity(
 pub(crate) fn capacity_for_grant(
     context: &Context,
     caller: &VerifiedCaller,
-    (entry, grant): (&DeskEntry, &Grant),
+    entry: &DeskEntry,
+    grant: &Grant,
     action: ReviewAction,
 ) -> Result<Capacity, ReviewRefusal> {
     capacity_for(context, caller, &Question::of_grant(entry, grant), action)

@@ -52,14 +52,22 @@ pub(crate) async fn decide(
     may_decide_at_all(context, caller, &request.reason).await?;
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
-        let capacity = review(context, caller, (&approval, action_of(request.decision))).await?;
+        let capacity = review(context, caller, &approval, action_of(request.decision)).await?;
         // A guest names the digest of their part; what the vote counts for is the proposal that it is a part of.
         let (named, part) = guest::digest_for(context, caller, &approval).await?;
         if request.digest != named {
             return Err(not_counted(&VoteError::Stale));
         }
-        let cast = (request.decision, request.reason.as_str(), part);
-        match self::cast(context, (caller, &capacity), &approval, cast).await {
+        let mut vote = vote_of(
+            caller,
+            &capacity,
+            request.decision,
+            &request.reason,
+            approval.proposal,
+            context.ledger.store().now(),
+        );
+        vote.part_digest = part;
+        match self::cast(context, caller, &approval, vote).await {
             // It moved on between reading and voting: how, the next look says.
             Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
             Err(LedgerError::Vote(error)) => return Err(not_counted(&error)),
@@ -107,8 +115,11 @@ pub(crate) const fn action_of(choice: VoteChoice) -> ReviewAction {
 
 /// The vote of somebody in a capacity.
 pub(crate) fn vote_of(
-    (caller, capacity): (&VerifiedCaller, &Capacity),
-    (choice, reason, shown): (VoteChoice, &str, Digest),
+    caller: &VerifiedCaller,
+    capacity: &Capacity,
+    choice: VoteChoice,
+    reason: &str,
+    shown: Digest,
     at: Timestamp,
 ) -> Vote {
     Vote {
@@ -132,14 +143,12 @@ pub(crate) fn vote_of(
 
 async fn cast(
     context: &Context,
-    who: (&VerifiedCaller, &Capacity),
+    caller: &VerifiedCaller,
     approval: &ApprovalRecord,
-    (choice, reason, part): (VoteChoice, &str, Option<Digest>),
+    vote: Vote,
 ) -> Result<ApprovalRecord, LedgerError> {
-    let now = context.ledger.store().now();
-    let word = (choice, reason, approval.proposal);
-    let vote = Vote { part_digest: part, ..vote_of(who, word, now) };
-    let mut event = people::event_of(AuditKind::Voted, who.0, approval);
+    let part = vote.part_digest;
+    let mut event = people::event_of(AuditKind::Voted, caller, approval);
     event.note = Some(noted(&vote));
     event.digests.insert("shown".to_owned(), part.unwrap_or(approval.proposal));
     if part.is_some() {
@@ -224,7 +233,8 @@ pub(crate) fn not_counted(error: &VoteError) -> Refusal {
 pub(crate) async fn review(
     context: &Context,
     caller: &VerifiedCaller,
-    (approval, action): (&ApprovalRecord, ReviewAction),
+    approval: &ApprovalRecord,
+    action: ReviewAction,
 ) -> Result<Capacity, Refusal> {
     // What is over, or decided by the same person before, is said as such: nothing is given away by it.
     if approval.state != ApprovalState::Pending {
@@ -243,7 +253,7 @@ pub(crate) async fn review(
     event.note = Some(refused.to_string());
     context.note(event).await;
     let now = context.ledger.store().now();
-    Err(not_entitled(&refused, &show::why_not(context, caller, (approval, now))))
+    Err(not_entitled(&refused, &show::why_not(context, caller, approval, now)))
 }
 
 fn not_entitled(refusal: &ReviewRefusal, why: &str) -> Refusal {
@@ -269,7 +279,7 @@ pub(crate) async fn together(
     let mut named = BTreeSet::new();
     for item in &request.approvals {
         let outcome = if named.insert(item.approval_id.clone()) {
-            one_of(context, caller, (&request, item), &mut kind).await
+            one_of(context, caller, &request, item, &mut kind).await
         } else {
             Err(Refusal::new(ErrorCode::ValidationError, "it is named twice"))
         };
@@ -317,7 +327,8 @@ async fn shown_of(
 async fn one_of(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
-    (request, item): (&TogetherRequest, &TogetherItem),
+    request: &TogetherRequest,
+    item: &TogetherItem,
     kind: &mut Option<Kind>,
 ) -> Result<ApprovalView, Refusal> {
     let approval = people::visible(context, caller, &item.approval_id).await?;

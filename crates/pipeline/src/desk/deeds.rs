@@ -14,12 +14,12 @@ use crate::{context::Context, views::desk::EntryStanding};
 pub(crate) fn of(context: &Context, caller: &VerifiedCaller, entry: &DeskEntry) -> EntryStanding {
     let now = context.ledger.store().now();
     let is_over = now >= entry.expires_at;
-    let may = |act| entries::may(context, caller, (act, entry)).is_ok();
+    let may = |act| entries::may(context, caller, act, entry).is_ok();
     let open = matches!(entry.state, DeskState::Proposed | DeskState::Active) && !is_over;
     let note = DeskNote { by: caller.actor.principal().id.clone(), at: now, text: String::new() };
     EntryStanding {
-        may_agree: !is_over && decides(context, caller, (entry, ReviewAction::Approve)),
-        may_refuse: !is_over && decides(context, caller, (entry, ReviewAction::Deny)),
+        may_agree: !is_over && decides(context, caller, entry, ReviewAction::Approve),
+        may_refuse: !is_over && decides(context, caller, entry, ReviewAction::Deny),
         may_end: open && may(acts::ending_of(&entry.body)),
         may_review: entry.reviewed(note).is_ok() && may(DeskActKind::ReviewBreakGlass),
     }
@@ -28,7 +28,8 @@ pub(crate) fn of(context: &Context, caller: &VerifiedCaller, entry: &DeskEntry) 
 fn decides(
     context: &Context,
     caller: &VerifiedCaller,
-    (entry, action): (&DeskEntry, ReviewAction),
+    entry: &DeskEntry,
+    action: ReviewAction,
 ) -> bool {
     let voice = entries::deciders(entry).contains(&caller.actor.principal().id);
     if entry.state != DeskState::Proposed || voice {
@@ -37,10 +38,10 @@ fn decides(
     match &entry.body {
         DeskBody::Grant(grant) => {
             asker::is_person(caller)
-                && asker::capacity_for_grant(context, caller, (entry, grant), action).is_ok()
+                && asker::capacity_for_grant(context, caller, entry, grant, action).is_ok()
         }
         DeskBody::BreakGlass(_) => {
-            entries::may(context, caller, (DeskActKind::ConfirmBreakGlass, entry)).is_ok()
+            entries::may(context, caller, DeskActKind::ConfirmBreakGlass, entry).is_ok()
         }
         DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => false,
     }

@@ -64,7 +64,7 @@ pub(crate) async fn edit(
     decide::may_decide_at_all(context, caller, &request.reason).await?;
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
-        let capacity = decide::review(context, caller, (&approval, ReviewAction::Edit)).await?;
+        let capacity = decide::review(context, caller, &approval, ReviewAction::Edit).await?;
         if request.digest != approval.shown() {
             return Err(not_counted(&VoteError::Stale));
         }
@@ -72,7 +72,7 @@ pub(crate) async fn edit(
         let Some(narrowed) = held.narrowed(context, &approval, &request.args)? else {
             return Err(unchanged(context, caller, &approval).await);
         };
-        let written = write(context, (caller, &capacity), (&approval, &request), narrowed).await;
+        let written = write(context, caller, &capacity, &approval, &request, narrowed).await;
         // Nothing: it moved on between reading and writing; how, the next look says.
         if let Some(next) = written? {
             decide::after_vote(context, &next).await;
@@ -117,11 +117,14 @@ impl Held {
         approval: &ApprovalRecord,
         args: &Map<String, Value>,
     ) -> Result<Option<Changed>, Refusal> {
-        let waiting = (approval, &self.record, self.parked.clone());
-        let mut built = resume::restore(context, waiting, None).map_err(|reason| {
-            Refusal::new(ErrorCode::ApprovalVoid, "what was asked for is no longer what would run")
+        let mut built = resume::restore(context, approval, &self.record, self.parked.clone(), None)
+            .map_err(|reason| {
+                Refusal::new(
+                    ErrorCode::ApprovalVoid,
+                    "what was asked for is no longer what would run",
+                )
                 .with_detail(reason)
-        })?;
+            })?;
         let args = unmasked(&built.target, args, &self.parked.envelope.args)?;
         let args = build::validate(&built.target, &args)?;
         let change = change_of(&built.target, &self.parked.envelope.args, &args)?;
@@ -202,23 +205,31 @@ fn unmasked(
 /// Has policy decide upon the new arguments, and keeps them when people still have to agree. Nothing: the approval moved meanwhile.
 async fn write(
     context: &Context,
-    (caller, capacity): (&VerifiedCaller, &Capacity),
-    (approval, request): (&ApprovalRecord, &EditRequest),
+    caller: &VerifiedCaller,
+    capacity: &Capacity,
+    approval: &ApprovalRecord,
+    request: &EditRequest,
     changed: Changed,
 ) -> Result<Option<ApprovalRecord>, Refusal> {
     let Changed { mut stage, change, held } = changed;
     let run = run_of(context, &stage).await?;
     stage.taint.clone_from(&run.taint);
-    let (decision, requirement) = decided(context, (&stage, &run), (approval, &held.record))?;
+    let (decision, requirement) = decided(context, &stage, &run, approval, &held.record)?;
     if requirement.guests() != approval.guests {
         return Err(not_counted(&VoteError::Elsewhere));
     }
     // Shown as it will be counted: nothing that was asked before is asked no more.
     let requirement = approval.requirement.joined(requirement);
     let now = context.ledger.store().now();
-    let word = (VoteChoice::Approve, request.reason.as_str(), approval.proposal);
-    let vote = decide::vote_of((caller, capacity), word, now);
-    let edited = edited_from(approval, &held.proposal, (&vote, &change));
+    let vote = decide::vote_of(
+        caller,
+        capacity,
+        VoteChoice::Approve,
+        request.reason.as_str(),
+        approval.proposal,
+        now,
+    );
+    let edited = edited_from(approval, &held.proposal, &vote, &change);
     let editors = approval.edits.iter().map(|edit| &edit.by).chain([&vote.approver]);
     let kept = ParkedEdit { by: editors.cloned().collect(), masked: edited.masked.clone() };
     let mut envelope = held.parked.envelope.clone();
@@ -264,7 +275,8 @@ async fn write(
 fn edited_from(
     approval: &ApprovalRecord,
     shown: &ToolProposalEnvelope,
-    (vote, change): (&Vote, &Change),
+    vote: &Vote,
+    change: &Change,
 ) -> EditedFrom {
     let first = shown.evidence.edited.as_ref();
     let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);
@@ -288,8 +300,10 @@ fn edited_from(
 /// What policy says to the new arguments: people must still be asked, and a weaker answer does not waive what was asked for.
 fn decided(
     context: &Context,
-    (stage, run): (&Brokered, &RunRecord),
-    (approval, record): (&ApprovalRecord, &EffectRecord),
+    stage: &Brokered,
+    run: &RunRecord,
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
 ) -> Result<(Decision, Requirement), Refusal> {
     let circumstances = Circumstances { run, record: Some(record.record_id), approval: None };
     let decided = facts::decide(context, stage, &circumstances)?;

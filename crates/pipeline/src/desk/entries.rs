@@ -122,7 +122,7 @@ pub(crate) async fn visible(
 
 /// Whether the caller may see an entry.
 pub(crate) fn may_see(context: &Context, caller: &VerifiedCaller, entry: &DeskEntry) -> bool {
-    may(context, caller, (DeskActKind::View, entry)).is_ok()
+    may(context, caller, DeskActKind::View, entry).is_ok()
 }
 
 /// Whether policy lets the caller do this at the desk.
@@ -132,7 +132,8 @@ pub(crate) fn may_see(context: &Context, caller: &VerifiedCaller, entry: &DeskEn
 pub(crate) fn may(
     context: &Context,
     caller: &VerifiedCaller,
-    (act, entry): (DeskActKind, &DeskEntry),
+    act: DeskActKind,
+    entry: &DeskEntry,
 ) -> Result<(), ReviewRefusal> {
     // An agent that acts for a person is not that person.
     if !asker::is_person(caller) {

@@ -38,7 +38,9 @@ pub(crate) struct Finished {
 pub(crate) async fn page(
     context: &Context,
     caller: &VerifiedCaller,
-    (viewer, query, limit): (&look::Viewer, &InboxQuery, usize),
+    viewer: &look::Viewer,
+    query: &InboxQuery,
+    limit: usize,
 ) -> Result<Finished, Refusal> {
     let newest_first = is_newest_first(query)?;
     if let Some(after) = &query.after {
@@ -49,16 +51,16 @@ pub(crate) async fn page(
     if query.whose == Whose::Mine {
         return Ok(found);
     }
-    let mut lists = Lists::of(context, caller, (query, newest_first));
+    let mut lists = Lists::of(context, caller, query, newest_first);
     let (mut most, mut looked) = (limit.saturating_add(1).min(READ), 0_usize);
     loop {
         let read = lists.next(context, most).await?;
         let (is_last, last) = (read.len() < most, read.last().map(|last| last.approval_id.clone()));
         looked = looked.saturating_add(read.len());
-        for approval in wanted(context, (viewer, query), read) {
+        for approval in wanted(context, viewer, query, read) {
             let state = query.state.as_deref();
             if !asker::may_view(context, caller, &approval)
-                || !outcome::is_wanted(context, caller, (&approval, state)).await
+                || !outcome::is_wanted(context, caller, &approval, state).await
             {
                 continue;
             }
@@ -85,11 +87,11 @@ pub(crate) async fn page(
 /// Those that the cheap part of visibility and the filters of the query leave.
 fn wanted(
     context: &Context,
-    (viewer, query): (&look::Viewer, &InboxQuery),
+    viewer: &look::Viewer,
+    query: &InboxQuery,
     read: Vec<ApprovalRecord>,
 ) -> Vec<ApprovalRecord> {
-    let every = (viewer, query, read.len());
-    let found = look::look_at(&read, &context.active().directory, every);
+    let found = look::look_at(&read, &context.active().directory, viewer, query, read.len());
     let ids: BTreeSet<ApprovalId> = found.page.into_iter().map(|(id, _)| id).collect();
     read.into_iter().filter(|approval| ids.contains(&approval.approval_id)).collect()
 }
@@ -140,7 +142,8 @@ impl Lists {
     fn of(
         context: &Context,
         caller: &VerifiedCaller,
-        (query, newest_first): (&InboxQuery, bool),
+        query: &InboxQuery,
+        newest_first: bool,
     ) -> Self {
         let stored = query.state.as_deref().and_then(outcome::stored).map(str::to_owned);
         let tenant = Some(caller.tenant().clone());

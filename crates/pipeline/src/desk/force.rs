@@ -207,7 +207,8 @@ impl Open {
     /// The freezes that hold calls of this adapter.
     pub(crate) fn freezes(
         &self,
-        (tenant, adapter): (&TenantId, &AdapterName),
+        tenant: &TenantId,
+        adapter: &AdapterName,
         now: Timestamp,
     ) -> impl Iterator<Item = &Freeze> {
         self.of(tenant).filter(move |entry| entry.is_in_force(now)).filter_map(move |entry| {
@@ -263,8 +264,10 @@ impl Open {
     pub(crate) fn grants(
         &self,
         chain: &PrincipalChain,
-        (capability, contract): (&CapabilityId, Digest),
-        (args, now): (&Value, Timestamp),
+        capability: &CapabilityId,
+        contract: Digest,
+        args: &Value,
+        now: Timestamp,
     ) -> Vec<Arc<DeskEntry>> {
         let covers = |grant: &Grant| {
             grant.capability == *capability
@@ -291,7 +294,8 @@ impl Open {
     pub(crate) fn duties(
         &self,
         context: &Context,
-        (tenant, person): (&TenantId, &PrincipalId),
+        tenant: &TenantId,
+        person: &PrincipalId,
         now: Timestamp,
     ) -> Vec<Duty> {
         let active = context.active();
@@ -299,7 +303,7 @@ impl Open {
             let DeskBody::Handover(handover) = &entry.body else { return None };
             let is_theirs = entry.is_in_force(now) && handover.to == *person;
             let author = active.directory.user(tenant, &entry.by);
-            is_theirs.then(|| duty_of(author, (entry, handover), now))
+            is_theirs.then(|| duty_of(author, entry, handover, now))
         });
         handed.filter(|duty| !duty.groups.is_empty()).collect()
     }
@@ -313,7 +317,8 @@ impl Open {
     pub(crate) fn count(
         &self,
         tenant: &TenantId,
-        (kind, by): (DeskKind, &PrincipalId),
+        kind: DeskKind,
+        by: &PrincipalId,
     ) -> (usize, usize) {
         let of_kind = || self.of(tenant).filter(|entry| entry.kind() == kind);
         (of_kind().count(), of_kind().filter(|entry| entry.by == *by).count())
@@ -354,7 +359,8 @@ pub(crate) fn revoked(entry: &DeskEntry, now: Timestamp) -> Option<Revoked> {
 /// A duty, with what the directory knows now of whoever handed it over.
 fn duty_of(
     author: Option<&UserEntry>,
-    (entry, handover): (&DeskEntry, &Handover),
+    entry: &DeskEntry,
+    handover: &Handover,
     now: Timestamp,
 ) -> Duty {
     let is_active = author.is_none_or(|author| author.active);
@@ -421,7 +427,7 @@ mod tests {
             ..UserEntry::default()
         });
         let DeskBody::Handover(handover) = &entry.body else { panic!("no handover") };
-        let duty = duty_of(author.as_ref(), (entry, handover), Timestamp::from_ms(at_ms));
+        let duty = duty_of(author.as_ref(), entry, handover, Timestamp::from_ms(at_ms));
         duty.groups.iter().map(ToString::to_string).collect()
     }
 
@@ -454,7 +460,7 @@ mod tests {
             ..UserEntry::default()
         };
         let DeskBody::Handover(handover) = &entry.body else { panic!("no handover") };
-        let duty = duty_of(Some(&author), (&entry, handover), Timestamp::from_ms(DAY));
+        let duty = duty_of(Some(&author), &entry, handover, Timestamp::from_ms(DAY));
         assert_eq!(duty.groups.len(), 2);
         assert_eq!(duty.claimed, ["finance".parse().unwrap()].into());
     }

@@ -38,17 +38,18 @@ pub(crate) fn is_over(entry: &DeskEntry, now: Timestamp) -> bool {
 pub(crate) fn mode_for(
     context: &Context,
     open: &Open,
-    place: (&TenantId, &AdapterName),
+    tenant: &TenantId,
+    adapter: &AdapterName,
 ) -> EngineMode {
-    let mut freezes = open.freezes(place, context.ledger.store().now());
+    let mut freezes = open.freezes(tenant, adapter, context.ledger.store().now());
     if freezes.any(|freeze| freeze.lockdown) { EngineMode::Lockdown } else { context.engine_mode() }
 }
 
 /// Whether a lockdown is in force for a call.
 pub(crate) fn is_locked_down(context: &Context, brokered: &Brokered) -> bool {
     let tenant = brokered.identity.chain.tenant();
-    let place = (tenant, brokered.binding.capability.adapter());
-    mode_for(context, &context.desk.force.open(), place) == EngineMode::Lockdown
+    let adapter = brokered.binding.capability.adapter();
+    mode_for(context, &context.desk.force.open(), tenant, adapter) == EngineMode::Lockdown
 }
 
 /// Those that hold the call of an approval. None for guests: what a tenant arranges is its own.

@@ -45,8 +45,8 @@ pub(crate) async fn page(
     let load = if viewer.is_person { load_of(context, caller) } else { DeskLoad::default() };
     let board = &context.desk.board;
     if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
-        let over = finished::page(context, caller, (&viewer, &query, limit)).await?;
-        let shown = stream::iter(over.approvals).map(|one| line(context, caller, (one, false)));
+        let over = finished::page(context, caller, &viewer, &query, limit).await?;
+        let shown = stream::iter(over.approvals).map(|one| line(context, caller, one, false));
         return Ok(InboxView {
             approvals: shown.buffered(AT_ONCE).collect().await,
             total: None,
@@ -62,7 +62,7 @@ pub(crate) async fn page(
             .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }]));
     }
     let found = board.look(&viewer, &query, limit);
-    let shown = stream::iter(found.page).map(|found| item(context, caller, found));
+    let shown = stream::iter(found.page).map(|(id, mine)| item(context, caller, id, mine));
     let shown: Vec<Option<InboxItem>> = shown.buffered(AT_ONCE).try_collect().await?;
     Ok(InboxView {
         approvals: shown.into_iter().flatten().collect(),
@@ -78,7 +78,8 @@ pub(crate) async fn page(
 async fn item(
     context: &Context,
     caller: &VerifiedCaller,
-    (approval_id, mine): (ApprovalId, bool),
+    approval_id: ApprovalId,
+    mine: bool,
 ) -> Result<Option<InboxItem>, Refusal> {
     let approval = context.ledger.store().approval(&approval_id).await;
     let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
@@ -86,13 +87,14 @@ async fn item(
         return Ok(None);
     };
     let still = approval.state == ApprovalState::Pending;
-    Ok(Some(line(context, caller, (approval, mine && still)).await))
+    Ok(Some(line(context, caller, approval, mine && still).await))
 }
 
 async fn line(
     context: &Context,
     caller: &VerifiedCaller,
-    (approval, mine): (ApprovalRecord, bool),
+    approval: ApprovalRecord,
+    mine: bool,
 ) -> InboxItem {
     InboxItem {
         progress: guest::progress_for(caller, &approval),

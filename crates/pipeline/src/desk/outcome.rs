@@ -37,7 +37,8 @@ pub(crate) fn stored(wanted: &str) -> Option<&str> {
 pub(crate) async fn is_wanted(
     context: &Context,
     caller: &VerifiedCaller,
-    (approval, wanted): (&ApprovalRecord, Option<&str>),
+    approval: &ApprovalRecord,
+    wanted: Option<&str>,
 ) -> bool {
     match wanted {
         None => true,

@@ -31,7 +31,9 @@ const ASKED_AT_ONCE: usize = 16;
 pub(crate) async fn list(
     context: &Context,
     caller: &VerifiedCaller,
-    (state, after, limit): (Option<&str>, Option<&ApprovalId>, usize),
+    state: Option<&str>,
+    after: Option<&ApprovalId>,
+    limit: usize,
 ) -> Result<Vec<ApprovalView>, Refusal> {
     outcome::check(state)?;
     let limit = limit.max(1);
@@ -58,7 +60,7 @@ pub(crate) async fn list(
             after: after.cloned(),
             ..ApprovalQuery::default()
         };
-        gather(context, caller, (own, state), (&mut seen, limit)).await?;
+        gather(context, caller, own, state, &mut seen, limit).await?;
     }
     // Guests are persons who are in a group at all: nobody else is asked, and nothing is looked through for them.
     if asker::is_person(caller) && !asker::groups_of(context, caller).is_empty() {
@@ -70,7 +72,7 @@ pub(crate) async fn list(
             after,
             ..ApprovalQuery::default()
         };
-        gather(context, caller, (as_guest, state), (&mut seen, limit)).await?;
+        gather(context, caller, as_guest, state, &mut seen, limit).await?;
     }
     Ok(seen)
 }
@@ -79,8 +81,10 @@ pub(crate) async fn list(
 async fn gather(
     context: &Context,
     caller: &VerifiedCaller,
-    (mut query, state): (ApprovalQuery, Option<&str>),
-    (seen, limit): (&mut Vec<ApprovalView>, usize),
+    mut query: ApprovalQuery,
+    state: Option<&str>,
+    seen: &mut Vec<ApprovalView>,
+    limit: usize,
 ) -> Result<(), Refusal> {
     // Most pages are of somebody who sees everything; who sees little has much to be looked through.
     query.limit = limit.saturating_sub(seen.len()).min(PAGE);
@@ -97,7 +101,7 @@ async fn gather(
             }
             if seen.len() < limit
                 && asker::may_view(context, caller, approval)
-                && outcome::is_wanted(context, caller, (approval, state)).await
+                && outcome::is_wanted(context, caller, approval, state).await
             {
                 seen.push(guest::view_for(context, caller, approval).await);
             }

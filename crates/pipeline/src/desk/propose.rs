@@ -47,7 +47,8 @@ pub(crate) struct Wanted {
 pub(crate) async fn grant(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
-    (request, wanted): (DeskRequest, Wanted),
+    request: DeskRequest,
+    wanted: Wanted,
 ) -> Result<DeskEntryView, Refusal> {
     check_form(&request, &wanted, context.ledger.store().now())?;
     let approval = people::visible(context, caller, &wanted.approval_id).await?;
@@ -58,22 +59,28 @@ pub(crate) async fn grant(
     if wanted.digest != approval.shown() {
         return Err(not_counted(&VoteError::Stale));
     }
-    let capacity = decide::review(context, caller, (&approval, ReviewAction::Approve)).await?;
-    let terms = terms(context, (caller, &capacity), (&approval, wanted)).await?;
+    let capacity = decide::review(context, caller, &approval, ReviewAction::Approve).await?;
+    let terms = terms(context, caller, &capacity, &approval, wanted).await?;
     let proposed = arrange::drafted(context, caller, &request, terms)?;
     let room = context.desk.rooms.take(context, &proposed)?;
-    arrange::make(context, caller, (&proposed, room)).await?;
+    arrange::make(context, caller, &proposed, room).await?;
     if proposed.is_of_an_author(&caller.actor.principal().id) {
         context.desk.arranged(context, proposed.clone()).await;
         return Ok(entries::view_of(context, caller, &proposed));
     }
     let now = context.ledger.store().now();
-    let word = (VoteChoice::Approve, request.reason.as_str(), proposed.terms());
-    let vote = vote_of((caller, &capacity), word, now);
+    let vote = vote_of(
+        caller,
+        &capacity,
+        VoteChoice::Approve,
+        request.reason.as_str(),
+        proposed.terms(),
+        now,
+    );
     let agreed = proposed.cast(vote, now).map_err(|error| not_counted(&error))?;
     let said =
         if capacity.stands_for.is_some() { "agreed to, for a colleague" } else { "agreed to" };
-    arrange::keep(context, caller, (&agreed, said)).await.map_err(|error| {
+    arrange::keep(context, caller, &agreed, said).await.map_err(|error| {
         context.noticed(&error);
         ledger_refusal(&error)
     })?;
@@ -96,8 +103,10 @@ fn no_pattern(error: PatternError) -> Refusal {
 
 async fn terms(
     context: &Context,
-    (caller, capacity): (&VerifiedCaller, &Capacity),
-    (approval, wanted): (&ApprovalRecord, Wanted),
+    caller: &VerifiedCaller,
+    capacity: &Capacity,
+    approval: &ApprovalRecord,
+    wanted: Wanted,
 ) -> Result<Terms, Refusal> {
     if approval.requirement.once_only {
         return Err(Refusal::new(
@@ -162,5 +171,5 @@ fn unmasked(
         .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
     let mut sensitive = schema.sensitive_pointers(args);
     sensitive.extend(schema.sensitive_pointers(&entries::instance_of(&pattern)));
-    pattern.unmasked(&sensitive, (&schema.redact(args), args)).map_err(no_pattern)
+    pattern.unmasked(&sensitive, &schema.redact(args), args).map_err(no_pattern)
 }

@@ -79,7 +79,7 @@ async fn look_at(context: &Arc<Context>, approval_id: &ApprovalId) {
 async fn redecide(context: &Arc<Context>, approval: ApprovalRecord, record: EffectRecord) {
     let Ok(parked) = context.ledger.parked(&record).await else { return };
     let trace_id = parked.envelope.trace_id.clone();
-    let built = match resume::restore(context, (&approval, &record, parked), None) {
+    let built = match resume::restore(context, &approval, &record, parked, None) {
         Ok(built) => built,
         Err(reason) => return resume::void(context, &approval, &record, &reason).await,
     };
@@ -141,11 +141,12 @@ impl Held<'_> {
         let now = context.ledger.store().now();
         let policy = &self.stage.built.active.policy;
         let lapsed: BTreeSet<usize> =
-            policy.lapsed((&approval.chain, &requirement), &approval.votes, now);
+            policy.lapsed(&approval.chain, &requirement, &approval.votes, now);
         let taint: &BTreeSet<Taint> = &self.stage.taint;
         let event = self.event(decision, "the active policies ask other people");
-        let asked = (requirement, &lapsed, taint);
-        self.moved(context.ledger.recount_approval(approval, asked, event).await).await;
+        let recounted =
+            context.ledger.recount_approval(approval, requirement, &lapsed, taint, event);
+        self.moved(recounted.await).await;
     }
 
     fn event(&self, decision: &Decision, note: &str) -> AuditEvent {

@@ -70,7 +70,7 @@ pub(crate) async fn resume(
         return context.routes.others_first(approval_id, wait);
     }
     match context.ledger.parked(&record).await {
-        Ok(parked) => take_up(context, (approval, record, parked), renewed, guard),
+        Ok(parked) => take_up(context, approval, record, parked, renewed, guard),
         Err(LedgerError::Store(
             error @ (StoreError::ContentAltered(_)
             | StoreError::ContentMissing(_)
@@ -138,13 +138,15 @@ async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting,
 
 fn take_up(
     context: &Arc<Context>,
-    (approval, record, parked): (ApprovalRecord, EffectRecord, ParkedCall),
+    approval: ApprovalRecord,
+    record: EffectRecord,
+    parked: ParkedCall,
     renewed: Option<Box<Identity>>,
     guard: ResumeGuard,
 ) {
     let owner = Owner::of(&parked.envelope.principal_chain);
     drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
-    match restore(context, (&approval, &record, parked), renewed) {
+    match restore(context, &approval, &record, parked, renewed) {
         Ok(built) => {
             let mut passage = passage(context, &record, &built);
             passage.resumed_under(guard);
@@ -175,8 +177,7 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
         record_approval(&span, approval_id.as_str(), Some("approved"));
     }
     let asked = Asked::of_record(record, built.run.session_id.clone());
-    let mut passage =
-        Passage::new(Arc::clone(context), (record.call_id.clone(), asked), span, None);
+    let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
     if let Some(resumed) = &built.resumed {
@@ -188,7 +189,9 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
 /// `Call::<Built>` from what was parked, every digest verified; else why the approval is void.
 pub(crate) fn restore(
     context: &Context,
-    (approval, record, parked): (&ApprovalRecord, &EffectRecord, ParkedCall),
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
+    parked: ParkedCall,
     renewed: Option<Box<Identity>>,
 ) -> Result<Built, String> {
     let envelope = &parked.envelope;
@@ -217,7 +220,7 @@ pub(crate) fn restore(
     let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
     let identity = fresh.unwrap_or_else(|| recorded_identity(&parked));
     let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
-    Ok(Built::restored((active, target), identity, resumed))
+    Ok(Built::restored(active, target, identity, resumed))
 }
 
 /// Who called, as recorded when the call was parked.

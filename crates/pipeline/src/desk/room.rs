@@ -101,7 +101,7 @@ impl Rooms {
         let room = self.beside(entry, || {
             // In this order: the entries are of that reading, or of a later one.
             let (read_at, open) = (force.read_at(), force.open());
-            let counted = open.count(tenant, (kind, &entry.by));
+            let counted = open.count(tenant, kind, &entry.by);
             (read_at, counted, move |desk_id: &DeskId| open.has(tenant, desk_id))
         });
         room.map_err(|problem| invalid("/arrange", problem))
@@ -129,7 +129,7 @@ impl Rooms {
             all = all.saturating_add(1);
             own = own.saturating_add(usize::from(entering.by == entry.by));
         }
-        fits(entry.kind(), (all, own))?;
+        fits(entry.kind(), all, own)?;
         taken.push(Entering::of(entry));
         Ok(Room { taken: Arc::clone(&self.0), desk_id: entry.desk_id.clone() })
     }
@@ -139,7 +139,7 @@ fn lock(taken: &Mutex<Vec<Entering>>) -> MutexGuard<'_, Vec<Entering>> {
 }
 
 /// Whether there is room for one more beside those of the tenant, of which so many are one's own.
-fn fits(kind: DeskKind, (all, own): (usize, usize)) -> Result<(), String> {
+fn fits(kind: DeskKind, all: usize, own: usize) -> Result<(), String> {
     let Limits { tenant, person } = limits_of(kind);
     let (what, way) = match kind {
         DeskKind::Grant => ("standing grants", "end one that is not needed any more"),
@@ -223,11 +223,13 @@ mod tests {
         for kind in DeskKind::ALL {
             let room = limits_of(kind);
             assert!(0 < room.person && room.person <= room.tenant, "{kind:?}");
-            let almost = (room.tenant.saturating_sub(1), room.person.saturating_sub(1));
-            assert_eq!(fits(kind, almost), Ok(()));
-            let own = fits(kind, (room.person, room.person)).unwrap_err();
+            assert_eq!(
+                fits(kind, room.tenant.saturating_sub(1), room.person.saturating_sub(1)),
+                Ok(())
+            );
+            let own = fits(kind, room.person, room.person).unwrap_err();
             assert!(own.starts_with(&format!("you have {} open", room.person)), "{own}");
-            assert!(fits(kind, (room.tenant, 0)).unwrap_err().contains("are open"));
+            assert!(fits(kind, room.tenant, 0).unwrap_err().contains("are open"));
         }
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn show(
         Some(record) => {
             let may_resolve = operator::must_be_operator(context, caller).is_ok();
             let preview = &proposal.evidence.preview;
-            Some(outcome_of(context, (&approval, &record), preview, may_resolve).await)
+            Some(outcome_of(context, &approval, &record, preview, may_resolve).await)
         }
         None => None,
     };
@@ -80,7 +80,8 @@ pub(crate) async fn show(
 /// not shown of the arguments is not shown in the result either, also once the tool is another one, or gone.
 async fn outcome_of(
     context: &Context,
-    (approval, record): (&ApprovalRecord, &EffectRecord),
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
     preview: &Value,
     may_resolve: bool,
 ) -> OutcomeView {
@@ -127,7 +128,7 @@ pub(crate) fn standing_of(
     let is_guest = guest::is_guest(caller, approval);
     let fresh = asker::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
     let freezes = if over { Vec::new() } else { freezes::of(context, caller, approval) };
-    let why_not = approves.is_none().then(|| why_not(context, caller, (approval, now)));
+    let why_not = approves.is_none().then(|| why_not(context, caller, approval, now));
     ReviewStanding {
         may_approve: approves.is_some(),
         may_deny: may(ReviewAction::Deny).is_some(),
@@ -142,9 +143,7 @@ pub(crate) fn standing_of(
         // Whether others still have to agree is the asking tenant's own.
         completes: !is_guest
             && !freezes.iter().any(|freeze| freeze.after_asking)
-            && approves
-                .as_ref()
-                .is_some_and(|capacity| completes((caller, capacity), approval, now)),
+            && approves.as_ref().is_some_and(|capacity| completes(caller, capacity, approval, now)),
         progress: guest::progress_for(caller, approval),
         next_escalation: if is_guest {
             guest::next_escalation(approval, caller.tenant())
@@ -175,11 +174,12 @@ fn is_ready_but_stale(
 }
 
 fn completes(
-    (caller, capacity): (&VerifiedCaller, &Capacity),
+    caller: &VerifiedCaller,
+    capacity: &Capacity,
     approval: &ApprovalRecord,
     now: Timestamp,
 ) -> bool {
-    let vote = vote_of((caller, capacity), (VoteChoice::Approve, "", approval.proposal), now);
+    let vote = vote_of(caller, capacity, VoteChoice::Approve, "", approval.proposal, now);
     approval.cast(vote, now).is_ok_and(|next| next.state == ApprovalState::Approved)
 }
 
@@ -194,7 +194,8 @@ fn next_escalation(approval: &ApprovalRecord) -> Option<NextEscalation> {
 pub(crate) fn why_not(
     context: &Context,
     caller: &VerifiedCaller,
-    (approval, now): (&ApprovalRecord, Timestamp),
+    approval: &ApprovalRecord,
+    now: Timestamp,
 ) -> String {
     if approval.state != ApprovalState::Pending {
         return format!("it is {} already: nothing is left to decide", approval.state.name());

@@ -22,7 +22,8 @@ const READ: usize = 20;
 /// decide, and nothing is decided by them.
 pub(crate) async fn of(
     context: &Context,
-    (chain, capability): (&PrincipalChain, &CapabilityId),
+    chain: &PrincipalChain,
+    capability: &CapabilityId,
     request_digest: Digest,
 ) -> Vec<SimilarCall> {
     let mut query = ApprovalQuery {

@@ -154,13 +154,12 @@ impl Search<'_> {
             return Ok(trail);
         };
         for head in self.log.heads().await? {
-            let name = head.log.as_str();
-            let place = (name, head.size);
-            let from = first_at(self.log, place, *first).await?;
-            let until = first_at(self.log, place, last.plus_ms(LATER_MS)).await?;
+            let (name, size) = (head.log.as_str(), head.size);
+            let from = first_at(self.log, name, size, *first).await?;
+            let until = first_at(self.log, name, size, last.plus_ms(LATER_MS)).await?;
             let until = until.saturating_add(1).min(head.size.saturating_add(1));
             if until.saturating_sub(from) <= SPAN_MAX {
-                self.read(name, (from, until), &mut trail).await?;
+                self.read(name, from, until, &mut trail).await?;
                 continue;
             }
             // Whatever has no moment of its own, such as somebody's vain attempt to decide, is found by chance only.
@@ -168,9 +167,9 @@ impl Search<'_> {
             let left_out = moments.len().saturating_sub(MOMENTS_MAX);
             let mut read_to = from;
             for moment in std::iter::once(first).chain(moments.iter().skip(left_out.max(1))) {
-                let at = first_at(self.log, place, *moment).await?.max(read_to);
+                let at = first_at(self.log, name, size, *moment).await?.max(read_to);
                 read_to = at.saturating_add(AFTER_EACH).min(head.size.saturating_add(1));
-                self.read(name, (at, read_to), &mut trail).await?;
+                self.read(name, at, read_to, &mut trail).await?;
             }
         }
         Ok(trail)
@@ -179,7 +178,8 @@ impl Search<'_> {
     async fn read(
         &self,
         log: &str,
-        (from, until): (u64, u64),
+        from: u64,
+        until: u64,
         trail: &mut TrailView,
     ) -> Result<(), StoreError> {
         let mut next = from;
@@ -219,7 +219,8 @@ impl Search<'_> {
 /// The first entry of a log, of so many, that was written at that moment or later: entries are in the order of time.
 pub(crate) async fn first_at(
     log: &dyn AuditLog,
-    (name, size): (&str, u64),
+    name: &str,
+    size: u64,
     at: Timestamp,
 ) -> Result<u64, StoreError> {
     let (mut low, mut high) = (1_u64, size.saturating_add(1));

@@ -44,7 +44,7 @@ pub(crate) async fn withdraw(
         let approval = people::visible(context, caller, approval_id).await?;
         must_be_open(context, caller, &approval).await?;
         may_withdraw(context, caller, &approval).await?;
-        match end(context, caller, (&approval, &request.reason)).await {
+        match end(context, caller, &approval, &request.reason).await {
             Ok(view) => return Ok(view),
             // It moved on between reading and writing: how, the next look says.
             Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
@@ -87,7 +87,8 @@ async fn may_withdraw(
 async fn end(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
-    (approval, reason): (&ApprovalRecord, &str),
+    approval: &ApprovalRecord,
+    reason: &str,
 ) -> Result<ApprovalView, LedgerError> {
     let now = context.ledger.store().now();
     let mut event = people::event_of(AuditKind::ApprovalEnded, caller, approval);

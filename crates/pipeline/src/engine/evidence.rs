@@ -151,7 +151,8 @@ impl Engine {
         &self,
         caller: &VerifiedCaller,
         log: &str,
-        (seq, size): (u64, Option<u64>),
+        seq: u64,
+        size: Option<u64>,
     ) -> Result<InclusionView, Refusal> {
         operator::must_be_operator(&self.context, caller)?;
         let notary = self.notary()?;
@@ -181,7 +182,8 @@ impl Engine {
         &self,
         caller: &VerifiedCaller,
         log: &str,
-        (from, to): (u64, u64),
+        from: u64,
+        to: u64,
     ) -> Result<ConsistencyView, Refusal> {
         operator::must_be_operator(&self.context, caller)?;
         in_order("/from", from, to)?;

@@ -135,7 +135,8 @@ pub(crate) fn settle_delay(
 /// knew of the attempt.
 fn until_settled_ms(
     context: &Context,
-    (record_id, attempt): (RecordId, &Attempt),
+    record_id: RecordId,
+    attempt: &Attempt,
     settle_delay_ms: u64,
 ) -> i64 {
     if removed(Guard::SettleDelayIgnored) {
@@ -159,7 +160,7 @@ pub(crate) async fn until_known(
 ) {
     let mut asked = 0_u32;
     while asked < ASKED_MAX {
-        let wait_ms = until_settled_ms(context, (record.record_id, attempt), settle_delay_ms);
+        let wait_ms = until_settled_ms(context, record.record_id, attempt, settle_delay_ms);
         match ask(context, &record, attempt).await {
             Probe::Committed(answer) => {
                 let told = settle::late(context, &record, answer).await;
@@ -275,7 +276,7 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
     let Some(delay_ms) = settle_delay(context, record, attempt) else { return };
     // Its time counts from the first look, not from the first question.
-    let until_ms = until_settled_ms(context, (record.record_id, attempt), delay_ms);
+    let until_ms = until_settled_ms(context, record.record_id, attempt, delay_ms);
     let active = context.active();
     let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return };
     let Connection::Up(adapter) = port.connection() else { return port.wake() };
@@ -293,7 +294,7 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     }
     let by = Resolution::Probe { attempt: attempt.number };
     let resolved = match probe {
-        Some(Probe::Committed(answer)) => committed(context, record, (answer, by)).await,
+        Some(Probe::Committed(answer)) => committed(context, record, answer, by).await,
         // It speaks for the arm's last attempt only, unless that was its first.
         Some(Probe::NotFound) if until_ms <= 0 && !attempt.after_unknown => {
             resolve::did_not_happen(context, record, by).await
@@ -309,7 +310,8 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
 async fn committed(
     context: &Context,
     record: &EffectRecord,
-    (answer, by): (AdapterAnswer, Resolution),
+    answer: AdapterAnswer,
+    by: Resolution,
 ) -> Result<(), LedgerError> {
     let result = settle::found(context, record, answer).await?;
     resolve::with(context, record, (Outcome::Succeeded, by), &result).await

@@ -46,7 +46,7 @@ fn however_many_calls_are_watched_each_has_its_turn() {
         let call_id = ToolCallId::new(format!("call_{number}")).unwrap();
         let record_id: RecordId =
             Digest::of(call_id.as_str().as_bytes()).to_string().parse().unwrap();
-        waiters.push(registry.watch(&call_id, owner(), (record_id, under_way(&call_id))));
+        waiters.push(registry.watch(&call_id, owner(), record_id, under_way(&call_id)));
     }
     let round = || -> BTreeSet<ToolCallId> {
         registry.watched(500).into_iter().map(|call| call.call_id).collect()

@@ -156,7 +156,7 @@ pub(crate) async fn sweep(context: &Context) {
 /// A turn of a list. Says whether its end was reached.
 async fn turn(context: &Context, list: &List) -> Result<bool, LedgerError> {
     match list {
-        List::Records(state, tenant) => go_through(context, (state, tenant.as_ref())).await,
+        List::Records(state, tenant) => go_through(context, state, tenant.as_ref()).await,
         List::Void => drop_proposals(context).await,
         List::Approvals => of_desk::approvals(context).await,
         List::Entries => of_desk::entries(context).await,

@@ -174,7 +174,8 @@ fn said_in(kept: &ParkedCall) -> (RequestBinding, AuthRef, Option<ParkedEdit>) {
 /// What is to be kept of the call: nothing, where what is kept already says what is sent now.
 pub(crate) async fn parked_anew(
     context: &Context,
-    (passage, brokered): (&Passage, &Brokered),
+    passage: &Passage,
+    brokered: &Brokered,
     permit: &Permit,
     record: &EffectRecord,
 ) -> Option<ParkedCall> {

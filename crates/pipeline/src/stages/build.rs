@@ -25,7 +25,8 @@ use crate::{
 
 /// Turns a plan into a call of a pinned capability with validated arguments.
 pub(crate) fn build(
-    (context, active): (&Context, Arc<Active>),
+    context: &Context,
+    active: Arc<Active>,
     call_id: &ToolCallId,
     planned: Planned,
 ) -> Result<Built, Refusal> {
@@ -33,7 +34,7 @@ pub(crate) fn build(
     check_labels(&submission)?;
     check_run(&submission.run.run_id)?;
     check_callback(context, &caller, &submission)?;
-    let target = resolve((context, &active), &caller, &submission.tool)?;
+    let target = resolve(context, &active, &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
     let args = validate(&target, &submission.args)?;
     let key = key_of(&submission, &target, call_id)?;
@@ -85,7 +86,8 @@ fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
 }
 
 fn resolve(
-    (context, active): (&Context, &Active),
+    context: &Context,
+    active: &Active,
     caller: &VerifiedCaller,
     tool: &str,
 ) -> Result<Target, Refusal> {

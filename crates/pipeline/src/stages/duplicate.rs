@@ -58,7 +58,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
     if !is_same(&record, &stage) {
         return conflict(context, Call { passage, stage }, &record).await;
     }
-    if let Err(refusal) = run::tell_of(context, (&passage, &stage), &record).await {
+    if let Err(refusal) = run::tell_of(context, &passage, &stage, &record).await {
         return refuse::tell(context, passage, refusal, None);
     }
     match &record.state {
@@ -71,8 +71,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
             context.metrics.duplicate(Duplicate::Joined);
             let standing = recorded::standing(context, &record).await;
             if standing.is_final() {
-                let ends = (standing.clone(), standing);
-                return end_of(context, passage, (&stage, &record), ends).await;
+                return end_of(context, passage, &stage, &record, standing.clone(), standing).await;
             }
             if is_of_same_chain(context, approval_id, &stage).await {
                 let is_needed = credential::needs_tokens(&stage);
@@ -212,16 +211,16 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             match recorded::now(context, record).await {
                 Answer::InProgress(_) | Answer::Held(_) => {}
                 end @ (Answer::Finished(_) | Answer::Refused(_)) => {
-                    return end_of(context, passage, (&stage, record), (told, end)).await;
+                    return end_of(context, passage, &stage, record, told, end).await;
                 }
             }
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         }
-        match follow(context, &passage.call_id, (original, until)).await {
+        match follow(context, &passage.call_id, original, until).await {
             Followed::To(Answer::Held(held)) => return passage.park(*held),
             Followed::To(end) => {
-                return end_of(context, passage, (&stage, record), (end.clone(), end)).await;
+                return end_of(context, passage, &stage, record, end.clone(), end).await;
             }
             Followed::LongEnough => return under_way(context, passage, record),
             Followed::Forgotten => {}
@@ -229,9 +228,9 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     }
     // Nobody here tells of it, or only of an earlier try: another node works on it, so the ledger is looked at.
     context.registry.forget(&record.call_id);
-    match follow(context, &passage.call_id, (context.watch(record), until)).await {
+    match follow(context, &passage.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => passage.park(*held),
-        Followed::To(end) => end_of(context, passage, (&stage, record), (end.clone(), end)).await,
+        Followed::To(end) => end_of(context, passage, &stage, record, end.clone(), end).await,
         Followed::LongEnough | Followed::Forgotten => under_way(context, passage, record),
     }
 }
@@ -262,7 +261,8 @@ enum Followed {
 async fn follow(
     context: &Context,
     duplicate: &ToolCallId,
-    (mut original, until): (watch::Receiver<Answer>, Instant),
+    mut original: watch::Receiver<Answer>,
+    until: Instant,
 ) -> Followed {
     loop {
         let answer = original.borrow_and_update().clone();
@@ -286,8 +286,10 @@ async fn follow(
 async fn end_of(
     context: &Context,
     passage: Passage,
-    (stage, record): (&Brokered, &EffectRecord),
-    (told, recorded): (Answer, Answer),
+    stage: &Brokered,
+    record: &EffectRecord,
+    told: Answer,
+    recorded: Answer,
 ) {
     // A claim that was given back has left nothing in the ledger.
     let gone = matches!(&recorded, Answer::Refused(refused) if refused.refusal.code == ErrorCode::ApprovalVoid);
@@ -301,8 +303,8 @@ async fn end_of(
         _ => false,
     };
     let mut end = if is_other { recorded::now(context, record).await } else { end };
-    let known = (record, kept.as_ref());
-    if let Err(refusal) = run::tell_end(context, (&passage, stage), known, &end).await {
+    if let Err(refusal) = run::tell_end(context, &passage, stage, record, kept.as_ref(), &end).await
+    {
         return refuse::tell(context, passage, refusal, None);
     }
     let mut event = refuse::event_of(AuditKind::Replayed, &passage, stage);

@@ -83,8 +83,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let call_id = record.as_ref().map_or_else(|| passage.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&passage, &brokered, (&permit, &call_id));
     let brings = run::brings_as(&brokered, record.is_some());
-    let permitted = (&permit, ready.deadline, call_id);
-    let mut intent = intent_of(context, &passage, &brokered, permitted, brings);
+    let mut intent =
+        intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id), brings);
     // Every use of a break-glass record is found by its name.
     intent.audit.desk.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
@@ -93,7 +93,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let armed = match &record {
         Some(record) => {
             passage.runs_under(record.record_id);
-            let parked = again::parked_anew(context, (&passage, &brokered), &permit, record).await;
+            let parked = again::parked_anew(context, &passage, &brokered, &permit, record).await;
             let dedup = &brokered.built.target.capability.dedup;
             context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup).await
         }
@@ -281,7 +281,7 @@ async fn dispatched(
     note_answer(context, &passage, &executing.brokered, (&outcome, started.elapsed())).await;
     let Executing { brokered, subject } = executing;
     let (record, call) = (settlement.record().cloned(), Call { passage, stage: brokered });
-    let unanswered = put_off::unanswered(context, call, record, (&outcome, late.as_ref())).await;
+    let unanswered = put_off::unanswered(context, call, record, &outcome, late.as_ref()).await;
     let Some(Call { passage, stage: mut brokered }) = unanswered else { return };
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = settlement.record_id().is_none()
@@ -364,7 +364,7 @@ async fn note_credential(
                 && let Some(problem) = credential::fault_of(error)
             {
                 let code = invoke::unavailable(error, kind).code;
-                credential_faults::note(context, brokered, (code, problem)).await;
+                credential_faults::note(context, brokered, code, problem).await;
             }
         }
         AdapterOutcome::Unknown(_) => {}

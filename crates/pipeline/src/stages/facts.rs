@@ -105,7 +105,7 @@ pub(crate) fn decide(
     let capability = &stage.built.target.capability;
     let chain = &stage.identity.chain;
     let (open, rev) = context.desk.force.basis();
-    let place = (chain.tenant(), capability.id.adapter());
+    let (tenant, adapter) = (chain.tenant(), capability.id.adapter());
     authority_holds(context, stage, now)?;
     let broken = open.broken(chain, &capability.id, now);
     let stricter_at = [
@@ -124,13 +124,13 @@ pub(crate) fn decide(
         binding: &stage.binding,
         mode_requested: stage.built.mode_requested,
         safety_mode: circumstances.run.safety_mode,
-        engine_mode: freezes::mode_for(context, &open, place),
+        engine_mode: freezes::mode_for(context, &open, tenant, adapter),
         budget: budget_for(stage, circumstances.run),
         taint: &circumstances.run.taint,
         evidence: &stage.evidence,
         now,
         approval: circumstances.approval,
-        frozen: open.freezes(place, now).next().is_some(),
+        frozen: open.freezes(tenant, adapter, now).next().is_some(),
         break_glass: glass.as_ref(),
         desk,
         proof: &stage.identity.proof,
@@ -194,14 +194,14 @@ fn grant_facts(stage: &Brokered, entry: &DeskEntry) -> ApprovalFacts {
 
 /// Whether enough of those who agreed to a grant still count.
 fn is_still_agreed(
-    (context, policy): (&Context, &Snapshot),
+    context: &Context,
+    policy: &Snapshot,
     chain: &PrincipalChain,
     entry: &DeskEntry,
 ) -> bool {
     let now = context.ledger.store().now();
-    let asked = (chain, &entry.requirement);
-    let lapsed = policy.lapsed(asked, &entry.votes, now);
-    let ballot = Ballot::of(&entry.requirement, 0, (entry.terms(), &entry.votes));
+    let lapsed = policy.lapsed(chain, &entry.requirement, &entry.votes, now);
+    let ballot = Ballot::of(&entry.requirement, 0, entry.terms(), &entry.votes);
     Ballot { lapsed: &lapsed, ..ballot }.tally() == Tally::Satisfied
 }
 
@@ -235,9 +235,9 @@ async fn grants_for(
             let args = Value::Object(stage.built.args.clone());
             let (contract, policy) = (stage.binding.contract_digest, &stage.built.active.policy);
             let open = context.desk.force.open();
-            let mut grants = open.grants(chain, (capability, contract), (&args, now));
+            let mut grants = open.grants(chain, capability, contract, &args, now);
             // Before they are cut: as many of no use do not hide one that counts.
-            grants.retain(|entry| is_still_agreed((context, policy), chain, entry));
+            grants.retain(|entry| is_still_agreed(context, policy, chain, entry));
             grants.truncate(GRANTS_MAX);
             Ok(grants)
         }

@@ -104,7 +104,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 call.advance(|brokered| Gated { brokered, permit, record, broken }),
             );
         }
-        Verdict::Hold(held) => held_by_policy(context, call, record, (held, budget_of(&run))).await,
+        Verdict::Hold(held) => held_by_policy(context, call, record, held, budget_of(&run)).await,
         Verdict::Deny(denial) => denied(context, call, denial).await,
     }
 }
@@ -288,7 +288,8 @@ async fn held_by_policy(
     context: &Arc<Context>,
     mut call: Call<Brokered>,
     record: Option<EffectRecord>,
-    (held, budget): (Hold, BudgetView),
+    held: Hold,
+    budget: BudgetView,
 ) {
     let waiting = call.stage.built.resumed.as_ref().and_then(|resumed| {
         let waits = matches!(
@@ -304,8 +305,8 @@ async fn held_by_policy(
         let refused = Refused::of(Refusal::new(ErrorCode::ApprovalVoid, why), Some(&held.decision));
         return refuse::brokered(context, call, refused).await;
     }
-    if let Some(waiting) = waiting {
-        return reopen(context, call, waiting, held).await;
+    if let Some((record, approval)) = waiting {
+        return reopen(context, call, record, approval, held).await;
     }
     let failed =
         |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });
@@ -351,7 +352,7 @@ async fn held_by_policy(
         let refused = Refused::of(refusal, Some(&held.decision));
         return refuse::brokered(context, call, refused).await;
     }
-    hold::park(context, call, record, (held, budget)).await;
+    hold::park(context, call, record, held, budget).await;
 }
 
 /// Why an approval cannot go back to its approvers under another requirement.
@@ -368,16 +369,17 @@ pub(crate) fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Optio
 async fn reopen(
     context: &Context,
     call: Call<Brokered>,
-    (record, approval): (EffectRecord, ApprovalRecord),
+    record: EffectRecord,
+    approval: ApprovalRecord,
     held: Hold,
 ) {
     let mut event =
         refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.passage, &call.stage);
     event.approval_id = Some(approval.approval_id.clone());
     event.decision = refuse::decision_json(&held.decision);
-    let asked = (&approval.chain, &held.requirement);
     let now = context.ledger.store().now();
-    let lapsed = call.stage.built.active.policy.lapsed(asked, &approval.votes, now);
+    let policy = &call.stage.built.active.policy;
+    let lapsed = policy.lapsed(&approval.chain, &held.requirement, &approval.votes, now);
     let fresh = lapsed.difference(&approval.lapsed).count();
     let taint = &call.stage.taint;
     let is_behind = approval.is_behind(taint);
@@ -391,8 +393,8 @@ async fn reopen(
         lapsed => format!("{more}; agreements that count no more: {lapsed}"),
     });
     let mut passage = call.passage;
-    let asked = (held.requirement.clone(), &lapsed, taint);
-    match context.ledger.reopen_approval(&approval, asked, event).await {
+    let requirement = held.requirement.clone();
+    match context.ledger.reopen_approval(&approval, requirement, &lapsed, taint, event).await {
         Ok(reopened) => {
             context.desk.moved(context, &reopened);
             passage.leaves_record();

@@ -49,7 +49,8 @@ pub(crate) async fn park(
     context: &Arc<Context>,
     mut call: Call<Brokered>,
     claimed: EffectRecord,
-    (hold, budget): (Hold, BudgetView),
+    hold: Hold,
+    budget: BudgetView,
 ) {
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
@@ -79,8 +80,8 @@ pub(crate) async fn park(
             if let Some(tokens) = &call.stage.identity.tokens
                 && credential::needs_tokens(&call.stage)
             {
-                let of = (approval.chain.tenant(), claimed.record_id);
-                context.tokens.keep(of, tokens);
+                let (tenant, record_id) = (approval.chain.tenant(), claimed.record_id);
+                context.tokens.keep(tenant, record_id, tokens);
             }
             context.desk.moved(context, &approval);
             if context.ledger.store().is_shared() {
@@ -132,8 +133,8 @@ async fn proposal_of(
     let mut envelope = envelope_of(&call.passage, stage);
     envelope.approval_mode_effective = hold.decision.mode_effective;
     envelope.policy_decision_id = Some(hold.decision.id.clone());
-    let of = (&stage.identity.chain, &stage.built.target.capability.id);
-    let similar = similar::of(context, of, stage.request_digest).await;
+    let (chain, capability) = (&stage.identity.chain, &stage.built.target.capability.id);
+    let similar = similar::of(context, chain, capability, stage.request_digest).await;
     Ok(proposal_from(Draft {
         stage,
         envelope,

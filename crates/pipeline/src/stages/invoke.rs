@@ -148,7 +148,7 @@ fn shown(reason: &str) -> String {
 async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unready) {
     let Unready { refusal, remedy, fault } = unready;
     if let Some(problem) = fault {
-        credential_faults::note(context, &call.stage.brokered, (refusal.code, problem)).await;
+        credential_faults::note(context, &call.stage.brokered, refusal.code, problem).await;
     }
     let decision = call.stage.permit.decision().clone();
     // What is no longer what was approved voids the approval, and so does what no waiting mends; what is merely not there yet is waited for.
@@ -160,7 +160,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
     let refused = Refused {
         passing: !drifted && !is_final,
         transient: !drifted && remedy == Remedy::Time,
-        security: drifted || is_alarming(context, &call.stage.brokered, (&refusal, remedy)),
+        security: drifted || is_alarming(context, &call.stage.brokered, &refusal, remedy),
         needs_caller: remedy == Remedy::Caller,
         ..Refused::of(refusal, Some(&decision))
     };
@@ -173,11 +173,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
 
 /// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
 /// is tried again.
-fn is_alarming(
-    context: &Context,
-    brokered: &Brokered,
-    (refusal, remedy): (&Refusal, Remedy),
-) -> bool {
+fn is_alarming(context: &Context, brokered: &Brokered, refusal: &Refusal, remedy: Remedy) -> bool {
     let Some(resumed) = &brokered.built.resumed else { return false };
     let (Remedy::Operator | Remedy::None) = remedy else { return false };
     let until = resumed.approval.as_ref().map_or(resumed.record.updated_at, |one| one.expires_at);

@@ -32,14 +32,15 @@ pub(crate) async fn unanswered(
     context: &Arc<Context>,
     call: Call<Brokered>,
     record: Option<EffectRecord>,
-    (outcome, late): (&Outcome, Option<&JoinHandle<Option<Outcome>>>),
+    outcome: &Outcome,
+    late: Option<&JoinHandle<Option<Outcome>>>,
 ) -> Option<Call<Brokered>> {
     let open = |record: &EffectRecord| matches!(&record.state, EffectState::Dispatched(attempt) if recovery::is_within_window(context, attempt));
     let Some(record) = record.filter(open) else { return Some(call) };
     let is_unknown = matches!(outcome, Outcome::Unknown(_));
     if call.stage.built.recovered && again::is_unanswered(outcome) {
         late.inspect(|task| task.abort());
-        put_off(context, call, (record, "its target did not answer")).await;
+        put_off(context, call, record, "its target did not answer").await;
     } else if is_unknown && context.is_ending() {
         late.inspect(|task| task.abort());
         leave(context, call.passage);
@@ -57,7 +58,8 @@ pub(crate) async fn unanswered(
 pub(crate) async fn put_off(
     context: &Arc<Context>,
     call: Call<Brokered>,
-    (mut record, why): (EffectRecord, &str),
+    mut record: EffectRecord,
+    why: &str,
 ) {
     let Call { passage, stage: mut brokered } = call;
     loop {

@@ -125,7 +125,7 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
                 (true, true) => Next::Caller,
                 (true, false) => Next::Again,
             };
-            return approved(context, Call { passage, stage }, event, (refusal, what_next)).await;
+            return approved(context, Call { passage, stage }, event, refusal, what_next).await;
         }
         let told = (refusal, decision_id);
         return recorded_before(
@@ -171,7 +171,7 @@ async fn recorded_before(
         if transient && matches!(attempt.class, Class::Keyed { .. }) {
             tracing::info!(call_id = %passage.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
             let call = Call { passage, stage };
-            return put_off::put_off(context, call, (record, refusal.code.as_str())).await;
+            return put_off::put_off(context, call, record, refusal.code.as_str()).await;
         }
         passage.leaves_record();
         let reason = format!("sending it again was refused: {}", refusal.code);
@@ -181,7 +181,7 @@ async fn recorded_before(
     passage.leaves_record();
     if matches!(record.state, EffectState::Rearmed { .. }) {
         let is_own = matches!(stage.built.caller, Caller::Recorded(_));
-        return rearmed(context, passage, &record, (refusal, passing, is_own)).await;
+        return rearmed(context, passage, &record, refusal, passing, is_own).await;
     }
     tell(context, passage, refusal, decision_id);
 }
@@ -198,7 +198,9 @@ async fn rearmed(
     context: &Context,
     mut passage: Passage,
     record: &EffectRecord,
-    (refusal, passing, is_own): (Refusal, bool, bool),
+    refusal: Refusal,
+    passing: bool,
+    is_own: bool,
 ) {
     if !passing && is_own {
         let reason = format!("policy or contract refused it: {}", refusal.code);
@@ -257,7 +259,8 @@ async fn approved(
     context: &Context,
     call: Call<Brokered>,
     mut event: AuditEvent,
-    (refusal, what_next): (Refusal, Next),
+    refusal: Refusal,
+    what_next: Next,
 ) {
     let Call { mut passage, stage } = call;
     let (tried, with) = (Tried::of(&stage.identity), stage.identity.auth_ref.digest());

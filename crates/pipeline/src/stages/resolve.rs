@@ -65,8 +65,9 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
             answered = tokio::time::timeout(limit, task) => answered.ok().and_then(Result::ok).flatten(),
         };
         if let Some(outcome) = answered {
-            let concluded = settle::conclude(&owner, (&capability, kind), subject, outcome);
-            bring(&owner, record_id, attempt, concluded).await;
+            let (outcome, result) =
+                settle::conclude(&owner, (&capability, kind), subject, outcome);
+            bring(&owner, record_id, attempt, outcome, result).await;
         } else {
             // Its connection need not wait for what nobody hears.
             listening.abort();
@@ -79,7 +80,8 @@ async fn bring(
     context: &Context,
     record_id: RecordId,
     attempt: u32,
-    (outcome, result): (Outcome, ToolResultEnvelope),
+    outcome: Outcome,
+    result: ToolResultEnvelope,
 ) {
     if matches!(outcome, Outcome::Unknown(_)) {
         return;

@@ -164,22 +164,25 @@ pub(crate) fn brings_as(stage: &Brokered, is_recorded: bool) -> BTreeSet<Taint> 
 /// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
 pub(crate) async fn tell_of(
     context: &Context,
-    (passage, stage): (&Passage, &Brokered),
+    passage: &Passage,
+    stage: &Brokered,
     record: &EffectRecord,
 ) -> Result<(), Refusal> {
     let taint = brings(stage);
     if taint.is_empty() || brings_by_itself(context, stage, record).await? {
         return Ok(());
     }
-    bring(context, (passage, stage), record, taint).await
+    bring(context, passage, stage, record, taint).await
 }
 
 /// A call that waited for the end of `record` is about to be told it. What stood there as it attached may have ended otherwise since, by
 /// a try of another run; so what counts is what is told. `kept` is the record as it stands now, where that can be read.
 pub(crate) async fn tell_end(
     context: &Context,
-    (passage, stage): (&Passage, &Brokered),
-    (record, kept): (&EffectRecord, Option<&EffectRecord>),
+    passage: &Passage,
+    stage: &Brokered,
+    record: &EffectRecord,
+    kept: Option<&EffectRecord>,
     end: &Answer,
 ) -> Result<(), Refusal> {
     let taint = brings(stage);
@@ -193,7 +196,7 @@ pub(crate) async fn tell_end(
     if known.is_some_and(|known| taint.is_subset(&known.taint)) {
         return Ok(());
     }
-    bring(context, (passage, stage), record, taint).await
+    bring(context, passage, stage, record, taint).await
 }
 
 /// Whether an end is told in words of the target.
@@ -211,7 +214,8 @@ fn has_words(end: &Answer, kept: Option<&EffectRecord>) -> bool {
 
 async fn bring(
     context: &Context,
-    (passage, stage): (&Passage, &Brokered),
+    passage: &Passage,
+    stage: &Brokered,
     record: &EffectRecord,
     taint: BTreeSet<Taint>,
 ) -> Result<(), Refusal> {

@@ -38,7 +38,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     event.capability =
         known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
     passage.asked.known = event.capability.clone();
-    let built = span.in_scope(|| build_stage::build((context, active), &passage.call_id, stage));
+    let built = span.in_scope(|| build_stage::build(context, active, &passage.call_id, stage));
     context.metrics.stage(Stage::Build, began.elapsed());
     match built {
         Ok(built) => {

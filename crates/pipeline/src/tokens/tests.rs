@@ -67,7 +67,7 @@ const UNTIL: Timestamp = Timestamp::from_ms(5_000);
 fn a_token_that_came_while_the_old_one_was_tried_is_not_lost() {
     let kept = Tokens::default();
     let (acme, old, new) = (tenant("acme"), tokens("old"), tokens("new"));
-    kept.keep((&acme, record(1)), &old);
+    kept.keep(&acme, record(1), &old);
     kept.renew(record(1), &identity(1_000, Some(new.clone())), true);
     assert!(!kept.lacks(record(1), tried(&old), UNTIL));
     assert!(!kept.is_lacking(record(1)));
@@ -83,7 +83,7 @@ fn an_agent_that_came_back_with_a_new_token_of_its_own_is_not_lost_either() {
     let kept = Tokens::default();
     let with = |agent: &str| CallTokens { actor: Some(token(agent, 1_000)), ..tokens("the user") };
     let (old, new) = (with("old"), with("new"));
-    kept.keep((&tenant("acme"), record(1)), &old);
+    kept.keep(&tenant("acme"), record(1), &old);
     kept.renew(record(1), &identity(1_000, Some(new.clone())), true);
     assert!(!kept.lacks(record(1), tried(&old), UNTIL));
     assert_eq!(kept.of(record(1)), Some(new.clone()));
@@ -114,10 +114,10 @@ fn a_copy_of_a_token_goes_with_the_last_call_that_needs_it() {
     let kept = Tokens::default();
     let acme = tenant("acme");
     let pair = CallTokens { actor: Some(token("agent", 1_000)), ..tokens("shared") };
-    kept.keep((&acme, record(1)), &pair);
-    kept.keep((&acme, record(2)), &pair);
+    kept.keep(&acme, record(1), &pair);
+    kept.keep(&acme, record(2), &pair);
     // Said again for the same call it counts once.
-    kept.keep((&acme, record(2)), &pair);
+    kept.keep(&acme, record(2), &pair);
     assert_eq!(kept.lock().known.len(), 2);
     kept.forget(record(1));
     assert_eq!(kept.lock().known.len(), 2);
@@ -142,11 +142,11 @@ fn a_tenant_with_many_held_calls_gives_way_to_one_with_few() {
     let kept = Tokens { kept_max: 10, ..Tokens::default() };
     let (acme, globex) = (tenant("acme"), tenant("globex"));
     for number in 0..20 {
-        kept.keep((&acme, record(number)), &tokens("acme"));
+        kept.keep(&acme, record(number), &tokens("acme"));
     }
     assert_eq!(kept.lock().of.len(), 10, "a tenant does not push out its own");
     for number in 20..40 {
-        kept.keep((&globex, record(number)), &tokens("globex"));
+        kept.keep(&globex, record(number), &tokens("globex"));
     }
     let kept = kept.lock();
     let of = |tenant: &TenantId| kept.by_tenant[tenant].len();
@@ -156,8 +156,8 @@ fn a_tenant_with_many_held_calls_gives_way_to_one_with_few() {
 #[test]
 fn only_revoked_tokens_are_dropped() {
     let kept = Tokens::default();
-    kept.keep((&tenant("acme"), record(1)), &tokens("one"));
-    kept.keep((&tenant("globex"), record(2)), &tokens("one"));
+    kept.keep(&tenant("acme"), record(1), &tokens("one"));
+    kept.keep(&tenant("globex"), record(2), &tokens("one"));
     kept.drop_revoked(|tenant, tokens| {
         tenant.as_str() == "acme" && tokens.subject.subject() == "alice"
     });

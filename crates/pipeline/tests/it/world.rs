@@ -70,7 +70,9 @@ impl IdSource for Counter {
 
 fn contract(
     name: &str,
-    (breaker_failures, places, per_minute): (u32, u32, u32),
+    breaker_failures: u32,
+    places: u32,
+    per_minute: u32,
     brings: &[(&str, Value)],
 ) -> Contract {
     let adapter = AdapterName::new(name).unwrap();
@@ -183,8 +185,17 @@ pub(crate) struct Make {
 impl Make {
     fn offered(&self) -> Vec<Arc<Contract>> {
         let names = std::iter::once("fake").chain(self.also).filter(|_| !self.is_bare);
-        let limits = (self.breaker_failures, self.places, self.per_minute);
-        names.map(|name| Arc::new(contract(name, limits, &self.brings))).collect()
+        names
+            .map(|name| {
+                Arc::new(contract(
+                    name,
+                    self.breaker_failures,
+                    self.places,
+                    self.per_minute,
+                    &self.brings,
+                ))
+            })
+            .collect()
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn violations(
         let record = records
             .iter()
             .find(|record| record.key.as_str() == key && record.scope.agent.as_str() == "bot");
-        one(operation, &own, (&effects, record), &mut found);
+        one(operation, &own, &effects, record, &mut found);
     }
     approvals(&effects, &records, disk, &mut found);
     for record in &records {
@@ -88,7 +88,8 @@ fn approvals(effects: &[Effect], records: &[EffectRecord], disk: &Disk, found: &
 fn one(
     operation: &Operation,
     replies: &[&Reply],
-    (effects, record): (&[Effect], Option<&EffectRecord>),
+    effects: &[Effect],
+    record: Option<&EffectRecord>,
     found: &mut Vec<String>,
 ) {
     let what = operation.what();

@@ -132,18 +132,20 @@ pub(crate) async fn pursue(shared: Arc<Shared>, operation: Operation, seed: u64)
         let mut asked = tokio::task::JoinSet::new();
         for _ in 0..copies {
             let patience = if dice.random_range(0..5) == 0 { 30 } else { 60_000 };
-            asked.spawn(ask(Arc::clone(&shared), operation.clone(), (Asker::Genuine, patience)));
+            asked.spawn(ask(Arc::clone(&shared), operation.clone(), Asker::Genuine, patience));
         }
         match dice.random_range(0..12) {
             0 => drop(asked.spawn(ask(
                 Arc::clone(&shared),
                 operation.clone(),
-                (Asker::OtherArguments, 60_000),
+                Asker::OtherArguments,
+                60_000,
             ))),
             1 => drop(asked.spawn(ask(
                 Arc::clone(&shared),
                 operation.clone(),
-                (Asker::OtherAgent, 60_000),
+                Asker::OtherAgent,
+                60_000,
             ))),
             _ => {}
         }
@@ -151,7 +153,7 @@ pub(crate) async fn pursue(shared: Arc<Shared>, operation: Operation, seed: u64)
         sleep(&mut dice, 1_000).await;
     }
     // One more retry after the end: it must be told the same.
-    ask(Arc::clone(&shared), operation, (Asker::Genuine, 60_000)).await;
+    ask(Arc::clone(&shared), operation, Asker::Genuine, 60_000).await;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +163,7 @@ enum Asker {
     OtherAgent,
 }
 
-async fn ask(shared: Arc<Shared>, operation: Operation, (asker, patience_ms): (Asker, u64)) {
+async fn ask(shared: Arc<Shared>, operation: Operation, asker: Asker, patience_ms: u64) {
     let agent = if asker == Asker::OtherAgent { "other" } else { "bot" };
     let caller = shared.process.caller(PrincipalKind::Agent, agent).await;
     // Another agent asks for another thing under the same key: it must never get the first one's result.

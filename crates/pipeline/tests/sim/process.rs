@@ -146,7 +146,8 @@ pub(crate) fn bundle() -> BundleSource {
 impl Process {
     /// Starts; `None` when the disk holds something that an engine must refuse.
     pub(crate) async fn start(
-        (disk, witness): (&Arc<Disk>, &Arc<Witness>),
+        disk: &Arc<Disk>,
+        witness: &Arc<Witness>,
         time: &Arc<SimTime>,
         seed: u64,
     ) -> Self {

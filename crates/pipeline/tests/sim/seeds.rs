@@ -58,13 +58,27 @@ fn run(seed: u64, missing: Option<Missing>) -> Outcome {
     let history = Arc::new(History::default());
     witness.trouble(trouble);
     for life in &lives {
-        let world = (Arc::clone(&disk), Arc::clone(&witness), Arc::clone(&history));
-        live(world, (&time, &operations), (dice.random(), Some(*life)));
+        live(
+            Arc::clone(&disk),
+            Arc::clone(&witness),
+            Arc::clone(&history),
+            &time,
+            &operations,
+            dice.random(),
+            Some(*life),
+        );
     }
     // The last process: the faults are over, and everybody gets an answer.
     witness.trouble(0);
-    let world = (Arc::clone(&disk), Arc::clone(&witness), Arc::clone(&history));
-    live(world, (&time, &operations), (dice.random(), None));
+    live(
+        Arc::clone(&disk),
+        Arc::clone(&witness),
+        Arc::clone(&history),
+        &time,
+        &operations,
+        dice.random(),
+        None,
+    );
     let replies = history.replies();
     let violations = crate::checker::violations(&operations, &replies, &witness, &disk);
     Outcome { violations, replies, crashes: lives.len(), effects: witness.effects().len() }
@@ -72,9 +86,13 @@ fn run(seed: u64, missing: Option<Missing>) -> Outcome {
 
 /// One process, killed after `life` milliseconds of virtual time: every task of it ends at the await it has come to.
 fn live(
-    (disk, witness, history): (Arc<Disk>, Arc<Witness>, Arc<History>),
-    (time, operations): (&Arc<SimTime>, &[Operation]),
-    (seed, life): (u64, Option<u64>),
+    disk: Arc<Disk>,
+    witness: Arc<Witness>,
+    history: Arc<History>,
+    time: &Arc<SimTime>,
+    operations: &[Operation],
+    seed: u64,
+    life: Option<u64>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -84,7 +102,7 @@ fn live(
     runtime.block_on(async {
         let mut dice = StdRng::seed_from_u64(seed);
         let working = async {
-            let process = Process::start((&disk, &witness), time, dice.random()).await;
+            let process = Process::start(&disk, &witness, time, dice.random()).await;
             let shared = Arc::new(Shared { process, history, witness, disk });
             for person in ["ben", "cy"] {
                 drop(tokio::spawn(crate::client::approve(

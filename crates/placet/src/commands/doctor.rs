@@ -348,11 +348,11 @@ async fn channels(config: &Config) -> Option<Check> {
 
 fn ports(config: &Config) -> Vec<Check> {
     [("listen", config.server.listen), ("admin listen", config.server.admin_listen)]
-        .map(port)
+        .map(|(about, address)| port(about, address))
         .into()
 }
 
-fn port((about, address): (&'static str, SocketAddr)) -> Check {
+fn port(about: &'static str, address: SocketAddr) -> Check {
     match TcpListener::bind(address) {
         Ok(listener) => {
             drop(listener);

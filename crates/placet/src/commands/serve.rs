@@ -94,7 +94,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let hangups = signals.hangup.take();
     let reloading = tokio::spawn(reload_on_hangup(engine.clone(), hangups));
     let ended = tokio::select! {
-        ended = until_stopped(served, (&engine, &notary), &mut signals, &asked) => ended,
+        ended = until_stopped(served, &engine, &notary, &mut signals, &asked) => ended,
         reason = engine.stopped() => {
             Err(ended_by(&reason))
         }
@@ -130,7 +130,8 @@ async fn reload_on_hangup(engine: Engine, hangup: Option<Signal>) {
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.
 async fn until_stopped(
     served: impl Future<Output = Result<(), placet_server::listen::ServerError>>,
-    (engine, notary): (&Engine, &placet_store::notary::Notary),
+    engine: &Engine,
+    notary: &placet_store::notary::Notary,
     signals: &mut Signals,
     asked: &tokio::sync::watch::Sender<bool>,
 ) -> Result<(), Failure> {
@@ -217,10 +218,10 @@ fn greet(
     ));
     let program = environment.program();
     if config.development_tokens && has_development_people(world) {
-        output::line(first_steps(args, config, (scheme, listen), program));
+        output::line(first_steps(args, config, scheme, listen, program));
     }
     if config.development_tokens && config.console.enabled {
-        output::line(console_link(args, config, (scheme, listen), program));
+        output::line(console_link(args, config, scheme, listen, program));
     }
 }
 
@@ -238,7 +239,8 @@ fn has_development_people(world: &World) -> bool {
 fn first_steps(
     args: &Args,
     config: &Config,
-    (scheme, listen): (&str, SocketAddr),
+    scheme: &str,
+    listen: SocketAddr,
     program: &str,
 ) -> String {
     let flags = flags(args, config);
@@ -276,7 +278,8 @@ fn flags(args: &Args, config: &Config) -> String {
 fn console_link(
     args: &Args,
     config: &Config,
-    (scheme, listen): (&str, SocketAddr),
+    scheme: &str,
+    listen: SocketAddr,
     program: &str,
 ) -> String {
     let own = || Url::parse(&format!("{scheme}://{listen}")).attempted("no address");
@@ -320,11 +323,11 @@ mod tests {
         let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else {
             panic!()
         };
-        let at = ("http", "127.0.0.1:7500".parse().unwrap());
-        let link = console_link(&args, &config, at, "placet").replace('`', "\n");
+        let (scheme, listen) = ("http", "127.0.0.1:7500".parse().unwrap());
+        let link = console_link(&args, &config, scheme, listen, "placet").replace('`', "\n");
         assert!(link.contains("http://127.0.0.1:7500/sign-in?code="), "{link}");
         assert!(link.contains("placet console --data"), "{link}");
-        let text = first_steps(&args, &config, at, "placet") + &link;
+        let text = first_steps(&args, &config, scheme, listen, "placet") + &link;
         assert!(text.contains("export PLACET_URL=http://127.0.0.1:7500"));
         let mut checked = 0;
         for line in text.lines().filter(|line| line.contains("placet ")) {

@@ -48,7 +48,7 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
     // It holds arguments and results.
     let opened = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside);
     let out = opened.attempted(&what)?;
-    let written = into_place(config, out, (&beside, file), &what).await;
+    let written = into_place(config, out, &beside, file, &what).await;
     if written.is_err()
         && let Err(error) = fs::remove_file(&beside)
     {
@@ -64,7 +64,8 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
 async fn into_place(
     config: &Config,
     out: File,
-    (beside, file): (&Path, &Path),
+    beside: &Path,
+    file: &Path,
     what: &str,
 ) -> Result<TransferSummary, Failure> {
     let synced = out.try_clone().attempted(what)?;

@@ -17,7 +17,8 @@ use super::is_interested;
 /// The fewest people by whom `requirement` can be met, at once or after an escalation; at least its quorum.
 pub(super) fn people_needed(
     requirement: &Requirement,
-    (chain, directory): (&PrincipalChain, &Directory),
+    chain: &PrincipalChain,
+    directory: &Directory,
 ) -> u32 {
     let later = requirement.escalations.iter().map(|escalation| {
         let mut groups = requirement.groups.clone();

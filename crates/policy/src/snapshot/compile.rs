@@ -54,15 +54,15 @@ pub(super) fn compile(
     let schema = Schema::from_cedarschema_str(&schema_text)
         .map(|(schema, _warnings)| schema)
         .map_err(internal)?;
-    Judged::of((&names, &set), &drafts)
+    Judged::of(&names, &set, &drafts)
         .validate(environment, |schema, set| validate(source, &policies, set, schema))?;
-    literals::check((&names, source, &set), &policies, contracts, directory)?;
+    literals::check(&names, source, &set, &policies, contracts, directory)?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
     for draft in drafts {
         let id = draft.capability.id.clone();
-        let plan = plan_tool((&names, &policies), &mut slicer, draft)?;
+        let plan = plan_tool(&names, &policies, &mut slicer, draft)?;
         if tools.insert(id.clone(), Arc::new(plan)).is_some() {
             return Err(vec![BundleProblem::of_bundle(format!(
                 "two contracts have the tool `{id}`"
@@ -292,7 +292,8 @@ pub(super) fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<U
 }
 
 fn plan_tool(
-    (names, policies): (&Vocabulary, &[PolicyMeta]),
+    names: &Vocabulary,
+    policies: &[PolicyMeta],
     slicer: &mut Slicer<'_>,
     draft: Draft<'_>,
 ) -> Result<ToolPlan, Problems> {

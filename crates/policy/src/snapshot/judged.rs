@@ -34,7 +34,7 @@ pub(super) struct Judged<'a> {
 
 impl<'a> Judged<'a> {
     /// Picks the tools.
-    pub(super) fn of((names, set): (&Vocabulary, &PolicySet), drafts: &'a [Draft<'_>]) -> Self {
+    pub(super) fn of(names: &Vocabulary, set: &PolicySet, drafts: &'a [Draft<'_>]) -> Self {
         let actions_of = |capability: &Capability| {
             [capability.id.to_string(), lower_action(&capability.id)]
                 .map(|action| names.action_uid(&action))
@@ -168,7 +168,7 @@ mod tests {
         let source = if text.is_empty() { shipped() } else { bundle(text) };
         let (_, set) = read_policies(&source).unwrap();
         let (drafts, _) = draft_tools(&world.contracts);
-        let Judged { of_groups, of_inputs } = Judged::of((&names, &set), &drafts);
+        let Judged { of_groups, of_inputs } = Judged::of(&names, &set, &drafts);
         [(of_groups.0.len(), of_groups.1.len()), (of_inputs.0.len(), of_inputs.1.len())]
     }
 

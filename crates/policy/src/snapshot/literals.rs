@@ -69,7 +69,9 @@ fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory)
 
 /// Everything that the policies name and nothing has.
 pub(super) fn check(
-    (names, source, set): (&Vocabulary, &BundleSource, &PolicySet),
+    names: &Vocabulary,
+    source: &BundleSource,
+    set: &PolicySet,
     policies: &[PolicyMeta],
     contracts: &[Arc<Contract>],
     directory: &Directory,
@@ -85,7 +87,7 @@ pub(super) fn check(
             if let Some(known) = of_type
                 && !known.names.contains(literal.id().unescaped())
             {
-                problems.push(unknown(known, &literal, (meta, source)));
+                problems.push(unknown(known, &literal, meta, source));
             }
         }
     }
@@ -97,7 +99,8 @@ pub(super) fn check(
 fn unknown(
     known: &Known,
     literal: &EntityUid,
-    (meta, source): (&PolicyMeta, &BundleSource),
+    meta: &PolicyMeta,
+    source: &BundleSource,
 ) -> BundleProblem {
     let name = literal.id().unescaped();
     let help = nearest(name, &known.names).map_or_else(

@@ -284,18 +284,20 @@ impl Backend for Engine {
         &self,
         caller: &VerifiedCaller,
         log: &str,
-        place: (u64, Option<u64>),
+        seq: u64,
+        size: Option<u64>,
     ) -> Result<InclusionView, Refusal> {
-        Self::inclusion(self, caller, log, place).await
+        Self::inclusion(self, caller, log, seq, size).await
     }
 
     async fn consistency(
         &self,
         caller: &VerifiedCaller,
         log: &str,
-        sizes: (u64, u64),
+        from: u64,
+        to: u64,
     ) -> Result<ConsistencyView, Refusal> {
-        Self::consistency(self, caller, log, sizes).await
+        Self::consistency(self, caller, log, from, to).await
     }
 
     fn status(&self) -> StatusView {

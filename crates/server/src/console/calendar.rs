@@ -245,7 +245,7 @@ fn table(month: Month, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
                     tr {
                         @for day in 0..7_i64 {
                             @let at = start.saturating_add(week.saturating_mul(7)).saturating_add(day);
-                            (cell((at, first, end), freezes, now))
+                            (cell(at, first, end, freezes, now))
                         }
                     }
                 }
@@ -254,7 +254,7 @@ fn table(month: Month, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
     }
 }
 
-fn cell((day, first, end): (i64, i64, i64), freezes: &[DeskEntryView], now: Timestamp) -> Markup {
+fn cell(day: i64, first: i64, end: i64, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
     let from = Timestamp::from_ms(day.saturating_mul(DAY_MS));
     let until = from.plus_ms(DAY_MS);
     let is_today = from <= now && now < until;

@@ -65,7 +65,7 @@ pub(super) async fn show<B: Backend>(
         title: title.to_owned(),
         text: text.to_owned(),
     });
-    page(&desk, &visitor, &id, (notice, "")).await
+    page(&desk, &visitor, &id, notice, "").await
 }
 
 /// The page, with a notice above it and words that somebody wrote already.
@@ -73,7 +73,8 @@ pub(super) async fn page<B: Backend>(
     desk: &Desk<B>,
     visitor: &Visitor<B::Caller>,
     id: &ApprovalId,
-    (notice, reason): (Option<Notice>, &str),
+    notice: Option<Notice>,
+    reason: &str,
 ) -> Result<Response, Trouble> {
     let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
     let now = desk.console.now();

@@ -43,7 +43,7 @@ pub(super) async fn decide<B: Backend>(
                 title: "Nothing was decided".to_owned(),
                 text: words::sentence(&failure.document().detail),
             };
-            return call::page(&desk, &visitor, &id, (Some(notice), &written)).await;
+            return call::page(&desk, &visitor, &id, Some(notice), &written).await;
         }
     };
     let request = DecisionRequest { decision: choice, reason, digest };
@@ -57,15 +57,17 @@ pub(super) async fn decide<B: Backend>(
             };
             Ok(Redirect::to(&format!("/approvals/{id}?done={done}")).into_response())
         }
-        Err(failure) => undecided((&desk, &visitor), &id, (digest, &written), failure).await,
+        Err(failure) => undecided(&desk, &visitor, &id, digest, &written, failure).await,
     }
 }
 
 /// The page as it stands now, with why nothing was decided. A stale page is told apart from every other cause.
 pub(super) async fn undecided<B: Backend>(
-    (desk, visitor): (&Desk<B>, &Visitor<B::Caller>),
+    desk: &Desk<B>,
+    visitor: &Visitor<B::Caller>,
     id: &ApprovalId,
-    (shown, written): (Digest, &str),
+    shown: Digest,
+    written: &str,
     failure: Failure,
 ) -> Result<Response, Trouble> {
     let document = failure.document();
@@ -93,7 +95,7 @@ pub(super) async fn undecided<B: Backend>(
         }
     };
     failure.log();
-    call::page(desk, visitor, id, (Some(notice), written)).await
+    call::page(desk, visitor, id, Some(notice), written).await
 }
 
 /// Yes or no, as the button says.

@@ -43,7 +43,7 @@ pub(super) async fn show<B: Backend>(
     visitor: Visitor<B::Caller>,
     PageId(id): PageId<ApprovalId>,
 ) -> Result<Response, Trouble> {
-    page(&desk, &visitor, &id, (StatusCode::OK, Draft::default())).await
+    page(&desk, &visitor, &id, StatusCode::OK, Draft::default()).await
 }
 
 /// `POST /approvals/{id}/edit`.
@@ -65,7 +65,7 @@ pub(super) async fn edit<B: Backend>(
         draft.problems.push(words::sentence(&failure.document().detail));
     });
     let (Some(args), Ok(reason)) = (args, reason) else {
-        return page(&desk, &visitor, &id, (StatusCode::BAD_REQUEST, draft)).await;
+        return page(&desk, &visitor, &id, StatusCode::BAD_REQUEST, draft).await;
     };
     let request = EditRequest { args, reason, digest };
     let (backend, caller, target) = (desk.door.backend.clone(), visitor.caller.clone(), id.clone());
@@ -74,10 +74,10 @@ pub(super) async fn edit<B: Backend>(
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=edit")).into_response()),
         Err(failure) if failure.document().error_code == ErrorCode::ValidationError => {
             draft.problems = problems(&failure);
-            page(&desk, &visitor, &id, (StatusCode::BAD_REQUEST, draft)).await
+            page(&desk, &visitor, &id, StatusCode::BAD_REQUEST, draft).await
         }
         Err(failure) => {
-            decide::undecided((&desk, &visitor), &id, (digest, &draft.reason), failure).await
+            decide::undecided(&desk, &visitor, &id, digest, &draft.reason, failure).await
         }
     }
 }
@@ -104,7 +104,8 @@ async fn page<B: Backend>(
     desk: &Desk<B>,
     visitor: &Visitor<B::Caller>,
     id: &ApprovalId,
-    (status, draft): (StatusCode, Draft),
+    status: StatusCode,
+    draft: Draft,
 ) -> Result<Response, Trouble> {
     let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
     let (title, now) = ("Change the arguments", desk.console.now());

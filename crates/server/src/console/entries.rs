@@ -44,7 +44,9 @@ struct Words<'a> {
 }
 
 async fn page<B: Backend>(
-    (desk, visitor, query): (&Desk<B>, &Visitor<B::Caller>, &PageQuery),
+    desk: &Desk<B>,
+    visitor: &Visitor<B::Caller>,
+    query: &PageQuery,
     kind: DeskKind,
     frame: (&str, Place),
     words: Words<'_>,
@@ -71,7 +73,7 @@ async fn page<B: Backend>(
         }
         div #list data-live {
             (list(&found.entries, if wanted.after.is_some() { "There is nothing older." } else { words.none }, now))
-            (pages((words.path, state), &wanted, &found))
+            (pages(words.path, state, &wanted, &found))
         }
         @if let Some(form) = &form { (form) }
     };
@@ -79,7 +81,7 @@ async fn page<B: Backend>(
 }
 
 /// The way to what is older, and back to the beginning.
-fn pages((path, state): (&str, &str), wanted: &EntriesQuery, found: &EntriesPage) -> Markup {
+fn pages(path: &str, state: &str, wanted: &EntriesQuery, found: &EntriesPage) -> Markup {
     html! {
         @if wanted.after.is_some() || found.next_after.is_some() {
             nav.row aria-label="Pages" {
@@ -104,7 +106,7 @@ pub(super) async fn grants<B: Backend>(
         none: "There is no standing grant.",
     };
     let frame = ("Standing grants", Place::Grants);
-    page((&desk, &visitor, &query), DeskKind::Grant, frame, words, None).await
+    page(&desk, &visitor, &query, DeskKind::Grant, frame, words, None).await
 }
 
 /// `GET /break-glass`.
@@ -121,7 +123,7 @@ pub(super) async fn break_glass<B: Backend>(
     };
     let form = declare_form(&visitor);
     let frame = ("Break-glass", Place::BreakGlass);
-    page((&desk, &visitor, &query), DeskKind::BreakGlass, frame, words, Some(form)).await
+    page(&desk, &visitor, &query, DeskKind::BreakGlass, frame, words, Some(form)).await
 }
 
 /// `GET /handovers`.
@@ -138,7 +140,7 @@ pub(super) async fn handovers<B: Backend>(
     };
     let form = handover_form(&visitor);
     let frame = ("Handovers", Place::Handovers);
-    page((&desk, &visitor, &query), DeskKind::Handover, frame, words, Some(form)).await
+    page(&desk, &visitor, &query, DeskKind::Handover, frame, words, Some(form)).await
 }
 
 fn declare_form<C>(visitor: &Visitor<C>) -> Markup {

@@ -162,16 +162,16 @@ fn acts<C>(entry: &DeskEntryView, visitor: &Visitor<C>) -> Markup {
     let own = entry.by == visitor.principal.id;
     html! {
         @if may.may_agree || may.may_refuse {
-            (act(entry, visitor, ("decide", "Agree or not"), html! {
+            (act(entry, visitor, "decide", "Agree or not", html! {
                 @if may.may_agree { button.yes type="submit" name="decision" value="approve" { "Agree" } }
                 @if may.may_refuse { button.no type="submit" name="decision" value="deny" { "Refuse" } }
             }))
         } @else if entry.state == "proposed" {
             p.card.soft { (if own { "You proposed this: somebody else has to agree." } else { "It is not for you to agree to this." }) }
         }
-        @if may.may_review { (act(entry, visitor, ("review", "Review it"), html! { button.yes type="submit" { "Record the review" } })) }
+        @if may.may_review { (act(entry, visitor, "review", "Review it", html! { button.yes type="submit" { "Record the review" } })) }
         @else if entry.review_due { p.card.soft { "It waits for a review by somebody who took no part and may review it." } }
-        @if may.may_end { (act(entry, visitor, ("end", "End it before its time"), html! { button.no type="submit" { "End it" } })) }
+        @if may.may_end { (act(entry, visitor, "end", "End it before its time", html! { button.no type="submit" { "End it" } })) }
         @else if is_open { p.card.soft { "It is not for you to end this before its time." } }
     }
 }
@@ -179,7 +179,8 @@ fn acts<C>(entry: &DeskEntryView, visitor: &Visitor<C>) -> Markup {
 fn act<C>(
     entry: &DeskEntryView,
     visitor: &Visitor<C>,
-    (name, title): (&str, &str),
+    name: &str,
+    title: &str,
     buttons: Markup,
 ) -> Markup {
     let field = format!("reason-{name}");

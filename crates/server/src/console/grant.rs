@@ -163,9 +163,7 @@ pub(super) async fn propose<B: Backend>(
     let made = desk.door.write(async move { backend.arrange(&caller, request).await }).await;
     match made {
         Ok(entry) => Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response()),
-        Err(failure) => {
-            decide::undecided((&desk, &visitor), &id, (digest, &written), failure).await
-        }
+        Err(failure) => decide::undecided(&desk, &visitor, &id, digest, &written, failure).await,
     }
 }
 

@@ -140,7 +140,7 @@ impl<C: Clone> Sessions<C> {
             return Err(Refusal::new(ErrorCode::Overloaded, "too many people are signed in")
                 .with_retry_after_ms(60_000));
         }
-        self.take_up(key, (caller, principal), (proof.at(), now));
+        self.take_up(key, caller, principal, proof.at(), now);
         Ok(id)
     }
 
@@ -207,16 +207,18 @@ impl<C: Clone> Sessions<C> {
     }
 
     /// Takes a kept session up: it is of this caller, whom its proof proves.
-    pub(super) fn adopt(&self, id: &str, of: (C, Principal), proof: &SignInProof) {
+    pub(super) fn adopt(&self, id: &str, caller: C, principal: Principal, proof: &SignInProof) {
         // When it was used last is what the store knows.
-        self.take_up(Digest::of(id.as_bytes()), of, (proof.at(), proof.at()));
+        self.take_up(Digest::of(id.as_bytes()), caller, principal, proof.at(), proof.at());
     }
 
     fn take_up(
         &self,
         key: Digest,
-        (caller, principal): (C, Principal),
-        (started, used): (Timestamp, Timestamp),
+        caller: C,
+        principal: Principal,
+        started: Timestamp,
+        used: Timestamp,
     ) {
         let since = self.store.time().plus_ms(self.lifetime_ms.saturating_neg());
         let mut all = lock(&self.known);

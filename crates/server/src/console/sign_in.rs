@@ -185,7 +185,7 @@ pub(super) async fn callback<B: Backend>(
     };
     let SignedIn { token, proof, to } =
         provider.finish(&browser, callback).await.map_err(refused)?;
-    enter(&desk, &headers, (token, proof), &local_path(&to)).await
+    enter(&desk, &headers, token, proof, &local_path(&to)).await
 }
 
 /// `POST /sign-in/development`.
@@ -229,14 +229,15 @@ pub(super) async fn development<B: Backend>(
     let token = development.verifier.verify_proof(&proof).await;
     let token = token.map_err(|error| internal(&error))?;
     let to = local_path(fields.get("to").unwrap_or("/"));
-    enter(&desk, &headers, (token, proof), &to).await
+    enter(&desk, &headers, token, proof, &to).await
 }
 
 /// A new session in the place of the one that was there.
 async fn enter<B: Backend>(
     desk: &Desk<B>,
     headers: &HeaderMap,
-    (token, proof): (VerifiedToken, SignInProof),
+    token: VerifiedToken,
+    proof: SignInProof,
     to: &str,
 ) -> Result<Response, Trouble> {
     let secure = desk.console.is_secure();

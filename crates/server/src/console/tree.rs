@@ -117,8 +117,8 @@ fn changed(before: &At<'_>, after: &At<'_>) -> Markup {
     let is_deep = after.depth >= DEPTH_MAX;
     match (before.value, after.value) {
         (old, new) if old == new => node(after),
-        (Value::Object(old), Value::Object(new)) if !is_deep => fields((before, old), (after, new)),
-        (Value::Array(old), Value::Array(new)) if !is_deep => items((before, old), (after, new)),
+        (Value::Object(old), Value::Object(new)) if !is_deep => fields(before, old, after, new),
+        (Value::Array(old), Value::Array(new)) if !is_deep => items(before, old, after, new),
         (_, _) => html! {
             div.changed {
                 span.soft.small { "was " } del { (node(&before.whole())) }
@@ -128,10 +128,12 @@ fn changed(before: &At<'_>, after: &At<'_>) -> Markup {
     }
 }
 
-type Fields<'a> = (&'a At<'a>, &'a Map<String, Value>);
-type Items<'a> = (&'a At<'a>, &'a Vec<Value>);
-
-fn fields((before, old): Fields<'_>, (after, new): Fields<'_>) -> Markup {
+fn fields(
+    before: &At<'_>,
+    old: &Map<String, Value>,
+    after: &At<'_>,
+    new: &Map<String, Value>,
+) -> Markup {
     html! {
         dl {
             @for (name, value) in new {
@@ -150,7 +152,7 @@ fn fields((before, old): Fields<'_>, (after, new): Fields<'_>) -> Markup {
     }
 }
 
-fn items((before, old): Items<'_>, (after, new): Items<'_>) -> Markup {
+fn items(before: &At<'_>, old: &[Value], after: &At<'_>, new: &[Value]) -> Markup {
     html! {
         dl {
             @for index in 0..old.len().max(new.len()) {

@@ -128,7 +128,7 @@ async fn seen<B: Backend>(
     if let Found::Kept(proof) = &found {
         let Some(caller) = again(desk, proof).await? else { return Ok(None) };
         let principal = desk.door.backend.principal(&caller);
-        sessions.adopt(id, (caller, principal), proof);
+        sessions.adopt(id, caller, principal, proof);
         found = sessions.find(id, by).await?;
     }
     let Found::Somebody(seen) = found else { return Ok(None) };

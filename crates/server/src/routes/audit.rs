@@ -62,8 +62,8 @@ pub(crate) async fn inclusion<B: Backend>(
     let seq = params.number("seq", 1..=SIZE_MAX, 0)?;
     let size = params.number("size", 1..=SIZE_MAX, 0)?;
     params.finish()?;
-    let place = (needed("seq", seq)?, Some(size).filter(|size| *size > 0));
-    Ok(answer::json(&door.read(own_words(door.backend.inclusion(&caller, &log, place))).await?))
+    let (seq, size) = (needed("seq", seq)?, Some(size).filter(|size| *size > 0));
+    Ok(answer::json(&door.read(own_words(door.backend.inclusion(&caller, &log, seq, size))).await?))
 }
 
 /// `GET /v1/audit/consistency`.
@@ -76,8 +76,10 @@ pub(crate) async fn consistency<B: Backend>(
     let from = params.number("from", 1..=SIZE_MAX, 0)?;
     let to = params.number("to", 1..=SIZE_MAX, 0)?;
     params.finish()?;
-    let sizes = (needed("from", from)?, needed("to", to)?);
-    Ok(answer::json(&door.read(own_words(door.backend.consistency(&caller, &log, sizes))).await?))
+    let (from, to) = (needed("from", from)?, needed("to", to)?);
+    Ok(answer::json(
+        &door.read(own_words(door.backend.consistency(&caller, &log, from, to))).await?,
+    ))
 }
 
 /// Why there is no evidence is said in the engine's words; they are the same for everything that the caller may not see.

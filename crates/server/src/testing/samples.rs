@@ -238,12 +238,12 @@ pub(super) fn audit_key() -> AuditKeyView {
     AuditKeyView { vkey: "placet+00000000+AQ".to_owned(), jwk: json!({ "kty": "OKP" }) }
 }
 
-pub(super) fn inclusion(log: &str, (seq, size): (u64, Option<u64>)) -> InclusionView {
+pub(super) fn inclusion(log: &str, seq: u64, size: Option<u64>) -> InclusionView {
     let size = size.unwrap_or(7);
     InclusionView { log: log.to_owned(), seq, size, entry: Digest::of(b"entry"), path: Vec::new() }
 }
 
-pub(super) fn consistency(log: &str, (from, to): (u64, u64)) -> ConsistencyView {
+pub(super) fn consistency(log: &str, from: u64, to: u64) -> ConsistencyView {
     ConsistencyView { log: log.to_owned(), from, to, path: Vec::new() }
 }
 

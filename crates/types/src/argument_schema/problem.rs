@@ -73,7 +73,8 @@ pub(super) fn problems(
     index: &SchemaIndex,
     source: &Value,
     validator: &Validator,
-    (args, hidden): (&Value, &BTreeSet<String>),
+    args: &Value,
+    hidden: &BTreeSet<String>,
 ) -> Vec<ArgumentProblem> {
     let mut report = Report { index, source, hidden, problems: Vec::new() };
     for error in validator.iter_errors(args) {

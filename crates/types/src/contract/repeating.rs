@@ -304,14 +304,13 @@ fn check_one(
     if let Some(probe) = &capability.probe {
         let mut args = probe.args.clone();
         args.insert(probe.argument.clone(), Value::String(TOKEN_SAMPLE.to_owned()));
-        check_look("dedup.probe", (&probe.tool, args), capabilities)?;
+        check_look("dedup.probe", &probe.tool, args, capabilities)?;
     }
     if let Some(conformance) = &capability.conformance {
         check_args("conformance.args", capability, &conformance.args)?;
         if let Some(observe) = &conformance.observe {
             check_pointer("conformance.observe.count", &observe.count)?;
-            let call = (&observe.tool, observe.args.clone());
-            check_look("conformance.observe", call, capabilities)?;
+            check_look("conformance.observe", &observe.tool, observe.args.clone(), capabilities)?;
         }
     }
     Ok(())
@@ -325,7 +324,8 @@ fn declares(schema: &Value, argument: &str) -> bool {
 /// Checks a call that only looks: its tool is here, changes nothing, and takes the arguments.
 fn check_look(
     place: &str,
-    (tool, args): (&CapabilityName, Map<String, Value>),
+    tool: &CapabilityName,
+    args: Map<String, Value>,
     capabilities: &BTreeMap<CapabilityName, Capability>,
 ) -> Result<(), String> {
     let Some(target) = capabilities.get(tool) else {

@@ -114,7 +114,8 @@ impl ArgumentPattern {
     pub fn unmasked(
         self,
         sensitive: &BTreeSet<String>,
-        (shown, real): (&Value, &Value),
+        shown: &Value,
+        real: &Value,
     ) -> Result<Self, PatternError> {
         let mut rules = BTreeMap::new();
         for (place, rule) in self.0 {
@@ -354,7 +355,7 @@ mod tests {
         let shown = json!({ "note": "x", "account": "[sensitive]", "card": { "n": 1, "pan": "[sensitive]" } });
         let real = |account: u64| json!({ "note": "x", "account": account, "card": { "n": 1, "pan": "p" } });
         let tried = |place: &str, rule: &ArgumentRule, account: u64| {
-            pattern(&[(place, rule.clone())]).unmasked(&sensitive, (&shown, &real(account)))
+            pattern(&[(place, rule.clone())]).unmasked(&sensitive, &shown, &real(account))
         };
         let equals = ArgumentRule::Equals;
         for (place, rule) in [
@@ -387,7 +388,7 @@ mod tests {
         }
         let whole = BTreeSet::from([String::new()]);
         let any = pattern(&[("/note", equals(json!("x")))]);
-        assert!(any.unmasked(&whole, (&json!("[sensitive]"), &real(1))).is_err());
+        assert!(any.unmasked(&whole, &json!("[sensitive]"), &real(1)).is_err());
     }
 
     #[test]
@@ -397,11 +398,11 @@ mod tests {
         let any = || ArgumentRule::Any(Anything::Value);
         for place in ["/list/+", "/list/-", "/list/00", "/list/x/secret", "/list/"] {
             let rules = pattern(&[(place, any()), ("/list/0/secret", any())]);
-            let refused = rules.unmasked(&sensitive, (&args, &args));
+            let refused = rules.unmasked(&sensitive, &args, &args);
             assert_eq!(refused, Err(PatternError::Pointer(place.to_owned())));
         }
         for place in ["/list/0", "/list/7/secret", "/~1/0", "/none/+"] {
-            assert!(pattern(&[(place, any())]).unmasked(&sensitive, (&args, &args)).is_ok());
+            assert!(pattern(&[(place, any())]).unmasked(&sensitive, &args, &args).is_ok());
         }
     }
 

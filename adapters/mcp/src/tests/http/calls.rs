@@ -63,7 +63,8 @@ async fn the_credential_of_a_call_is_on_no_request_of_another_owner() {
     let secret = send_for(
         adapter.as_ref(),
         dispatch(&contract, "slow", json!({"ms": 300})),
-        (Conditions { credential: Some(credential), ..within(10_000) }, owner("alice")),
+        Conditions { credential: Some(credential), ..within(10_000) },
+        owner("alice"),
     );
     let plain = join_all((0..8).map(|_| call(adapter.as_ref(), &contract, "echo", json!({}))));
     let (secret, plain, tools) = tokio::join!(secret, plain, adapter.discover());

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Conditions, Connector, Credential, SessionOwner},
+    adapter::{Adapter, Approach, Conditions, Connector, Credential},
     outcome::{AdapterError, Outcome},
 };
 use placet_types::contract::Contract;
@@ -30,18 +30,18 @@ pub(super) async fn connect(contract: &Arc<Contract>, limits: SessionLimits) -> 
 }
 
 /// What a call is sent with for somebody whose token is `token` at this moment.
-pub(super) fn conditions(name: &str, token: &str) -> (Conditions, SessionOwner) {
+pub(super) fn holding(token: &str) -> Conditions {
     let credential = Credential {
         header: "authorization".to_owned(),
         value: format!("Bearer {token}").into(),
         origin: None,
         ends: None,
     };
-    (Conditions { credential: Some(credential), ..within(10_000) }, owner(name))
+    Conditions { credential: Some(credential), ..within(10_000) }
 }
 
 async fn echo(adapter: &dyn Adapter, contract: &Contract, name: &str) -> Outcome {
-    send_for(adapter, dispatch(contract, "echo", json!({})), conditions(name, name)).await
+    send_for(adapter, dispatch(contract, "echo", json!({})), holding(name), owner(name)).await
 }
 
 /// For whom the server did a call.
@@ -103,13 +103,13 @@ async fn a_session_is_there_before_its_call_is_dispatched_and_no_call_goes_witho
     let adapter = connect(&contract, SessionLimits::default()).await;
     let echoed = || dispatch(&contract, "echo", json!({}));
     let ready = || async {
-        let (conditions, owner) = conditions("alice", "alice");
+        let (conditions, owner) = (holding("alice"), owner("alice"));
         let credential = conditions.credential.as_ref();
         let approach = Approach { timeout_ms: 10_000, credential, owner };
         let seat = adapter.make_ready(approach).await.unwrap();
         Conditions { seat, ..conditions }
     };
-    let (unready, _) = conditions("alice", "alice");
+    let unready = holding("alice");
     let outcome = adapter.invoke(echoed(), unready).await;
     let is_none =
         |outcome: &Outcome| matches!(outcome, Outcome::NothingHappened(AdapterError::NoSession(_)));
@@ -135,7 +135,7 @@ async fn the_end_of_one_session_ends_nobody_elses_call() {
     let adapter = connect(&contract, SessionLimits::default()).await;
     assert_eq!(doer(echo(adapter.as_ref(), &contract, "bob").await), "Bearer bob");
     let slow = dispatch(&contract, "slow", json!({"ms": 600}));
-    let alices = send_for(adapter.as_ref(), slow, conditions("alice", "alice"));
+    let alices = send_for(adapter.as_ref(), slow, holding("alice"), owner("alice"));
     let bobs = async {
         until("alice's call arrives", || peer.calls().len() == 2).await;
         peer.forget_those_of("bob");
@@ -158,7 +158,7 @@ async fn calls_under_way_outlive_the_connection_that_is_replaced() {
     let contract = over(&peer, |_| {});
     let adapter = connect(&contract, SessionLimits::default()).await;
     let slow = dispatch(&contract, "slow", json!({"ms": 600}));
-    let alices = send_for(adapter.as_ref(), slow, conditions("alice", "alice"));
+    let alices = send_for(adapter.as_ref(), slow, holding("alice"), owner("alice"));
     let closing = async {
         until("alice's call arrives", || peer.calls().len() == 1).await;
         adapter.close().await;
@@ -180,15 +180,15 @@ async fn a_session_that_refused_its_owner_is_begun_anew_with_the_next_credential
         let contract = over(&peer, |_| {});
         let adapter = connect(&contract, SessionLimits::default()).await;
         let status = dispatch(&contract, "status", json!({"code": code}));
-        let refused = send_for(adapter.as_ref(), status, conditions("alice", "old")).await;
+        let refused = send_for(adapter.as_ref(), status, holding("old"), owner("alice")).await;
         assert!(refused.not_executed().is_some(), "{refused:?}");
         let echoed = dispatch(&contract, "echo", json!({}));
-        done(send_for(adapter.as_ref(), echoed, conditions("alice", "new")).await);
+        done(send_for(adapter.as_ref(), echoed, holding("new"), owner("alice")).await);
         let begun = begun(&peer);
         assert_eq!(begun.last().unwrap().header("authorization"), Some("Bearer new"));
         // A later token of hers goes on in it, and with it.
         let echoed = dispatch(&contract, "echo", json!({}));
-        done(send_for(adapter.as_ref(), echoed, conditions("alice", "newer")).await);
+        done(send_for(adapter.as_ref(), echoed, holding("newer"), owner("alice")).await);
         adapter.close().await;
         assert_eq!(begun.len(), 3);
         let ended = peer.seen().into_iter().filter(|seen| seen.http_method == "DELETE");
@@ -205,7 +205,7 @@ async fn there_are_no_more_sessions_than_the_limit_says() {
     let limits = SessionLimits { sessions_max: 1, ..SessionLimits::default() };
     let adapter = connect(&contract, limits).await;
     let slow = dispatch(&contract, "slow", json!({"ms": 600}));
-    let alices = send_for(adapter.as_ref(), slow, conditions("alice", "alice"));
+    let alices = send_for(adapter.as_ref(), slow, holding("alice"), owner("alice"));
     let bobs = async {
         until("alice's call arrives", || peer.calls().len() == 1).await;
         let outcome = echo(adapter.as_ref(), &contract, "bob").await;

@@ -224,7 +224,7 @@ async fn serve(
             }
             let is_gina = credential_of(&headers).starts_with("Bearer gina");
             let manner = if is_gina { shared.manner.ginas } else { Beginning::Good };
-            begin(&shared, (&message, &headers), manner).await
+            begin(&shared, &message, &headers, manner).await
         }
         "server/discover" if shared.manner.modern => result(
             &id,
@@ -278,7 +278,8 @@ fn doer(shared: &Shared, headers: &HeaderMap) -> String {
 
 async fn begin(
     shared: &Shared,
-    (message, headers): (&Value, &HeaderMap),
+    message: &Value,
+    headers: &HeaderMap,
     manner: Beginning,
 ) -> Response {
     match manner {

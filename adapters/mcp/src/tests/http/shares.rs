@@ -12,13 +12,13 @@ use placet_adapter::{
 use placet_types::contract::Contract;
 
 use super::{
-    owners::{begun, bound, conditions, connect, doer, until},
+    owners::{begun, bound, connect, doer, holding, until},
     peer::{Beginning, Binding, Manner, Peer, Seen},
     sessions::over,
 };
 use crate::{
     connector::SessionLimits,
-    tests::support::{dispatch, done, in_seconds, owner_in, send_for},
+    tests::support::{dispatch, done, in_seconds, owner, owner_in, send_for},
 };
 
 /// A credential that is over so many milliseconds from now.
@@ -34,7 +34,8 @@ fn ending(name: &str, in_ms: u64) -> Credential {
 /// Has a seat made ready for somebody of a tenant.
 pub(super) async fn seat(
     adapter: &dyn Adapter,
-    (tenant, name): (&str, &str),
+    tenant: &str,
+    name: &str,
     timeout_ms: u64,
 ) -> Result<Seat, AdapterError> {
     let credential = ending(name, 600_000);
@@ -68,10 +69,10 @@ async fn what_a_server_does_when_one_owner_begins_is_no_outage_for_the_others() 
     ] {
         let peer = Peer::start(Manner { ginas, ..bound(Binding::Beginner) }).await;
         let adapter = connect(&over(&peer, |_| {}), SessionLimits::default()).await;
-        let ginas_seat = seat(adapter.as_ref(), ("globex", "gina"), 10_000).await;
+        let ginas_seat = seat(adapter.as_ref(), "globex", "gina", 10_000).await;
         assert!(is_for_them(&ginas_seat), "{ginas:?}: {ginas_seat:?}");
         assert!(adapter.is_alive(), "{ginas:?}");
-        seat(adapter.as_ref(), ("acme", "alice"), 10_000).await.unwrap();
+        seat(adapter.as_ref(), "acme", "alice", 10_000).await.unwrap();
         adapter.close().await;
     }
 }
@@ -81,7 +82,7 @@ async fn one_tenant_that_gets_no_answer_is_one_sign_of_an_outage_and_a_short_tim
     let peer = Peer::start(Manner { ginas: Beginning::Silence, ..Manner::default() }).await;
     let contract = over(&peer, |file| file["limits"] = json!({"connect_ms_max": 1_500}));
     let adapter = connect(&contract, SessionLimits::default()).await;
-    let ginas = async |name: &str, ms: u64| seat(adapter.as_ref(), ("globex", name), ms).await;
+    let ginas = async |name: &str, ms: u64| seat(adapter.as_ref(), "globex", name, ms).await;
     // More than a second, and less than a connection may take.
     let hasty = ginas("gina", 1_100).await;
     assert!(is_for_them(&hasty), "{hasty:?}");
@@ -91,10 +92,10 @@ async fn one_tenant_that_gets_no_answer_is_one_sign_of_an_outage_and_a_short_tim
         let more = ginas(name, 10_000).await;
         assert!(is_for_them(&more), "{more:?}");
     }
-    let others = seat(adapter.as_ref(), ("initech", "gina of initech"), 10_000).await;
+    let others = seat(adapter.as_ref(), "initech", "gina of initech", 10_000).await;
     assert!(is_outage(&others), "{others:?}");
     // That it begins one for anybody is a sign that it is there; what comes then is news again.
-    seat(adapter.as_ref(), ("acme", "alice"), 10_000).await.unwrap();
+    seat(adapter.as_ref(), "acme", "alice", 10_000).await.unwrap();
     assert!(is_outage(&ginas("gina", 10_000).await));
     adapter.close().await;
 }
@@ -107,7 +108,7 @@ async fn a_server_that_cannot_be_reached_is_out_for_everybody() {
     let out = async {
         // Sockets that are open still serve for a while.
         let mut number = 0_u32;
-        while !is_outage(&seat(adapter.as_ref(), ("acme", &number.to_string()), 1_000).await) {
+        while !is_outage(&seat(adapter.as_ref(), "acme", &number.to_string(), 1_000).await) {
             number = number.saturating_add(1);
             sleep(Duration::from_millis(2_200)).await;
         }
@@ -122,7 +123,7 @@ async fn a_tenant_pushes_out_its_own_sessions_and_those_of_tenants_beyond_their_
     let limits = SessionLimits { sessions_max: 4, ..SessionLimits::default() };
     let adapter = connect(&over(&peer, |_| {}), limits).await;
     let come = async |tenant: &str, name: &str| {
-        drop(seat(adapter.as_ref(), (tenant, name), 10_000).await.unwrap());
+        drop(seat(adapter.as_ref(), tenant, name, 10_000).await.unwrap());
         // Its place is as old as its last use.
         sleep(Duration::from_millis(2)).await;
     };
@@ -144,7 +145,7 @@ async fn a_tenant_without_a_session_gets_one_also_where_there_are_more_tenants_t
     let limits = SessionLimits { sessions_max: 2, ..SessionLimits::default() };
     let adapter = connect(&over(&peer, |_| {}), limits).await;
     let come = async |tenant: &str, name: &str| {
-        let seat = seat(adapter.as_ref(), (tenant, name), 10_000).await;
+        let seat = seat(adapter.as_ref(), tenant, name, 10_000).await;
         sleep(Duration::from_millis(2)).await;
         seat
     };
@@ -168,7 +169,7 @@ async fn nobody_gets_a_session_whose_number_another_one_has() {
     let adapter = connect(&contract, SessionLimits::default()).await;
     let echo = async |name: &str| {
         let echoed = dispatch(&contract, "echo", json!({}));
-        send_for(adapter.as_ref(), echoed, conditions(name, name)).await
+        send_for(adapter.as_ref(), echoed, holding(name), owner(name)).await
     };
     assert_eq!(doer(echo("alice").await), "Bearer alice");
     let bobs = echo("bob").await;
@@ -179,19 +180,21 @@ async fn nobody_gets_a_session_whose_number_another_one_has() {
     // Once it has ended, the number is anybody's.
     let adapter = connect(&contract, SessionLimits::default()).await;
     let echoed = dispatch(&contract, "echo", json!({}));
-    done(send_for(adapter.as_ref(), echoed, conditions("bob", "bob")).await);
+    done(send_for(adapter.as_ref(), echoed, holding("bob"), owner("bob")).await);
     adapter.close().await;
 }
 
 async fn slowly(
     adapter: &dyn Adapter,
     contract: &Contract,
-    (who, credential, ms): (SessionOwner, Credential, u64),
+    who: SessionOwner,
+    credential: Credential,
+    ms: u64,
 ) -> Outcome {
-    let (conditions, _) = conditions("nobody", "nobody");
+    let conditions = holding("nobody");
     let conditions =
         placet_adapter::adapter::Conditions { credential: Some(credential), ..conditions };
-    send_for(adapter, dispatch(contract, "slow", json!({"ms": ms})), (conditions, who)).await
+    send_for(adapter, dispatch(contract, "slow", json!({"ms": ms})), conditions, who).await
 }
 
 #[tokio::test]
@@ -201,15 +204,15 @@ async fn a_session_is_ended_while_its_credential_is_good_and_never_with_one_that
     let adapter = connect(&contract, SessionLimits::default()).await;
     let alice = owner_in("acme", "alice");
     let began = Instant::now();
-    done(slowly(adapter.as_ref(), &contract, (alice, ending("alice", 5_000), 0)).await);
+    done(slowly(adapter.as_ref(), &contract, alice, ending("alice", 5_000), 0).await);
     until("her session is ended", || ended(&peer) == ["Bearer alice"]).await;
     assert!(began.elapsed() < Duration::from_secs(5), "her credential is over");
 
     // In use until after that: its end cannot be told any more, and no call goes with what is over.
     let bob = owner_in("acme", "bob");
-    done(slowly(adapter.as_ref(), &contract, (bob, ending("bob", 400), 800)).await);
+    done(slowly(adapter.as_ref(), &contract, bob, ending("bob", 400), 800).await);
     let calls = peer.calls().len();
-    let over = slowly(adapter.as_ref(), &contract, (bob, ending("bob", 0), 0)).await;
+    let over = slowly(adapter.as_ref(), &contract, bob, ending("bob", 0), 0).await;
     assert!(matches!(over, Outcome::NothingHappened(AdapterError::NoSession(_))), "{over:?}");
     adapter.close().await;
     assert_eq!(
@@ -225,7 +228,7 @@ async fn an_earlier_credential_does_not_take_the_place_of_a_later_one() {
     let adapter = connect(&contract, SessionLimits::default()).await;
     let alice = owner_in("acme", "alice");
     for (name, in_ms) in [("first", 100_000), ("newer", 300_000), ("older", 200_000)] {
-        done(slowly(adapter.as_ref(), &contract, (alice, ending(name, in_ms), 0)).await);
+        done(slowly(adapter.as_ref(), &contract, alice, ending(name, in_ms), 0).await);
     }
     adapter.close().await;
     assert!(ended(&peer).contains(&"Bearer newer".to_owned()), "{:?}", ended(&peer));

@@ -154,7 +154,9 @@ fn a_reopened_approval_waits_again_and_keeps_its_votes() {
     let more = placet_types::approval::Requirement { quorum: 2, ..approval.requirement.clone() };
     let reopened = ready(world.ledger.reopen_approval(
         &approval,
-        (more, &BTreeSet::new(), &BTreeSet::new()),
+        more,
+        &BTreeSet::new(),
+        &BTreeSet::new(),
         event(),
     ))
     .unwrap();
@@ -175,14 +177,16 @@ fn a_recounted_approval_is_approved_by_the_votes_it_has() {
     let held = world.held(&call, 2);
     let held = ready(world.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
     let asked = |quorum| placet_types::approval::Requirement { quorum, ..held.requirement.clone() };
-    let none = (BTreeSet::new(), BTreeSet::new());
-    let still = ready(world.ledger.recount_approval(&held, (asked(3), &none.0, &none.1), event()));
+    let (no_votes, no_taint) = (BTreeSet::new(), BTreeSet::new());
+    let still =
+        ready(world.ledger.recount_approval(&held, asked(3), &no_votes, &no_taint, event()));
     let still = still.unwrap();
     assert_eq!(still.state, ApprovalState::Pending);
     let first = BTreeSet::from([0]);
-    let lapsed = ready(world.ledger.recount_approval(&held, (asked(1), &first, &none.1), event()));
+    let lapsed = ready(world.ledger.recount_approval(&held, asked(1), &first, &no_taint, event()));
     assert!(lapsed.is_err(), "it moved meanwhile");
-    let done = ready(world.ledger.recount_approval(&still, (asked(1), &none.0, &none.1), event()));
+    let done =
+        ready(world.ledger.recount_approval(&still, asked(1), &no_votes, &no_taint, event()));
     let done = done.unwrap();
     assert_eq!(done.state, ApprovalState::Approved);
     assert!(matches!(world.record(&call).state, EffectState::Approved { .. }));

@@ -59,19 +59,24 @@ fn kept(approval: &ApprovalRecord, editor: &Vote, change: &Change) -> ParkedEdit
 /// The arguments of `call` narrowed to `note`, with an agreement of `editor`.
 pub(super) fn edit(
     world: &World,
-    (call, note): (&Call, &str),
+    call: &Call,
+    note: &str,
     approval: &ApprovalRecord,
-    (editor, requirement): (Vote, &Requirement),
+    editor: Vote,
+    requirement: &Requirement,
 ) -> (Call, Result<ApprovalRecord, LedgerError>) {
-    change(world, (call, note, &less()), approval, (editor, requirement))
+    change(world, call, note, &less(), approval, editor, requirement)
 }
 
 /// The same with other arguments.
 pub(super) fn change(
     world: &World,
-    (call, note, change): (&Call, &str, &Change),
+    call: &Call,
+    note: &str,
+    change: &Change,
     approval: &ApprovalRecord,
-    (editor, requirement): (Vote, &Requirement),
+    editor: Vote,
+    requirement: &Requirement,
 ) -> (Call, Result<ApprovalRecord, LedgerError>) {
     let narrowed = world.call(call.name(), note, call.key.as_str());
     let mut parked = world.parked(&narrowed);
@@ -128,7 +133,7 @@ fn an_edit_changes_what_runs_what_is_shown_and_what_counts_at_once() {
     let held = world.held(&call, 2);
     let held = ready(world.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
     let (narrowed, edited) =
-        edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+        edit(&world, &call, "a.txt", &held, yes(&held, "bob"), &held.requirement);
     let edited = edited.unwrap();
     // Ann's agreement was to something else.
     assert_eq!(
@@ -167,7 +172,7 @@ fn an_editor_who_is_enough_approves_by_editing() {
     let call = world.call("erase", "all of it", "k1");
     let held = world.held(&call, 1);
     let (narrowed, edited) =
-        edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+        edit(&world, &call, "a.txt", &held, yes(&held, "bob"), &held.requirement);
     let edited = edited.unwrap();
     assert_eq!(edited.state, ApprovalState::Approved);
     let record = world.record(&call);
@@ -183,7 +188,7 @@ fn whoever_writes_other_arguments_does_not_decide_on_them() {
     // Cyd had it handed over by Bob: the words are Bob's as well.
     let cyd = Vote { stands_for: Some(PrincipalId::new("bob").unwrap()), ..yes(&held, "cyd") };
     let (changed, edited) =
-        change(&world, (&call, "all else", &other()), &held, (cyd, &held.requirement));
+        change(&world, &call, "all else", &other(), &held, cyd, &held.requirement);
     let edited = edited.unwrap();
     assert_eq!((&edited.state, edited.votes.len()), (&ApprovalState::Pending, 0));
     assert!(matches!(world.record(&call).state, EffectState::PendingApproval { .. }));
@@ -201,11 +206,10 @@ fn whoever_writes_other_arguments_does_not_decide_on_them() {
         assert!(matches!(refused, Err(LedgerError::Vote(VoteError::Author))));
     }
     // Nor do they edit once more, and somebody who narrows it further does not lift that.
-    let (_, again) =
-        edit(&world, (&call, "some"), &edited, (yes(&edited, "bob"), &held.requirement));
+    let (_, again) = edit(&world, &call, "some", &edited, yes(&edited, "bob"), &held.requirement);
     assert!(matches!(again, Err(LedgerError::Vote(VoteError::Author))));
     let two = Requirement { quorum: 2, ..held.requirement.clone() };
-    let (last, next) = edit(&world, (&call, "some"), &edited, (yes(&edited, "ann"), &two));
+    let (last, next) = edit(&world, &call, "some", &edited, yes(&edited, "ann"), &two);
     let next = next.unwrap();
     let refused = ready(world.ledger.vote(&next, yes(&next, "cyd"), event()));
     assert!(matches!(refused, Err(LedgerError::Vote(VoteError::Author))));
@@ -222,7 +226,7 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
     let masked = BTreeSet::from(["/account".to_owned()]);
     let wrong = Change { narrower: true, masked: masked.clone() };
     let (_, refused) =
-        change(&world, (&call, "a", &wrong), &held, (yes(&held, "bob"), &held.requirement));
+        change(&world, &call, "a", &wrong, &held, yes(&held, "bob"), &held.requirement);
     assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     let right = Change { narrower: false, masked };
     // What approvers are shown says nothing of it.
@@ -258,11 +262,11 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
         assert!(matches!(refused, Err(LedgerError::EditMismatch)));
     }
     let (_, edited) =
-        change(&world, (&call, "a", &right), &held, (yes(&held, "bob"), &held.requirement));
+        change(&world, &call, "a", &right, &held, yes(&held, "bob"), &held.requirement);
     let edited = edited.unwrap();
     assert_eq!((&edited.state, &edited.edits[0].masked), (&ApprovalState::Pending, &right.masked));
     // A later edit may not drop it.
-    let (_, next) = edit(&world, (&call, "b"), &edited, (yes(&edited, "ann"), &held.requirement));
+    let (_, next) = edit(&world, &call, "b", &edited, yes(&edited, "ann"), &held.requirement);
     let shown = ready(world.ledger.proposal(&next.unwrap())).unwrap();
     assert_eq!(shown.evidence.edited.unwrap().masked, right.masked);
 }
@@ -274,13 +278,13 @@ fn an_edit_that_came_too_late_changes_nothing() {
     let held = world.held(&call, 2);
     let before = world.record(&call);
     ready(world.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
-    let (_, stale) = edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+    let (_, stale) = edit(&world, &call, "a.txt", &held, yes(&held, "bob"), &held.requirement);
     assert_eq!(store_error(stale), StoreError::Conflict);
     let now = world.approval(&held);
-    let (_, same) = edit(&world, (&call, "all of it"), &now, (yes(&now, "bob"), &now.requirement));
+    let (_, same) = edit(&world, &call, "all of it", &now, yes(&now, "bob"), &now.requirement);
     assert!(matches!(same, Err(LedgerError::Vote(VoteError::Unchanged))));
     world.store.advance_ms(60_000);
-    let (_, late) = edit(&world, (&call, "a.txt"), &now, (yes(&now, "bob"), &now.requirement));
+    let (_, late) = edit(&world, &call, "a.txt", &now, yes(&now, "bob"), &now.requirement);
     assert!(matches!(late, Err(LedgerError::Vote(VoteError::Late { state: "expired" }))));
     assert_eq!((world.record(&call), world.approval(&held)), (before, now));
 }
@@ -323,7 +327,7 @@ fn what_was_before_an_edit_is_dropped_with_the_rest() {
     let call = world.call("erase", "all of it", "k1");
     let held = world.held(&call, 1);
     let first = world.record(&call).parked;
-    let (_, edited) = edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+    let (_, edited) = edit(&world, &call, "a.txt", &held, yes(&held, "bob"), &held.requirement);
     let edited = edited.unwrap();
     let denied =
         ready(world.ledger.end_approval(&edited, ApprovalState::Expired, event())).unwrap();

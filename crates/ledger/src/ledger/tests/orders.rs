@@ -163,16 +163,16 @@ impl Play {
                 self.vote(node, number, Said { who, for_whom, yes, on_edit: 0 });
             }
             Step::Edit(node, number, who, quorum) => {
-                self.edit(node, number, (who, None, true), &Asked::of(number, quorum, 2));
+                self.edit(node, number, who, None, true, &Asked::of(number, quorum, 2));
             }
             Step::Rewrite(node, number, who, for_whom) => {
                 let at_home = |who: usize| PEOPLE[who].1.is_none();
                 let for_whom =
                     for_whom.filter(|whom| *whom != who && at_home(who) && at_home(*whom));
-                self.edit(node, number, (who, for_whom, false), &Asked::of(number, 2, 2));
+                self.edit(node, number, who, for_whom, false, &Asked::of(number, 2, 2));
             }
             Step::Redirect(node, number, who) => {
-                self.edit(node, number, (who, None, true), &Asked::of(1 - number, 2, 2));
+                self.edit(node, number, who, None, true, &Asked::of(1 - number, 2, 2));
             }
             Step::Escalate(node, number) => {
                 let seen = self.seen[node][number].clone();
@@ -249,7 +249,9 @@ impl Play {
         let ledger = &self.nodes[node].ledger;
         let done = ready(ledger.reopen_approval(
             &seen,
-            (requirement(&more), &BTreeSet::new(), &BTreeSet::new()),
+            requirement(&more),
+            &BTreeSet::new(),
+            &BTreeSet::new(),
             event(),
         ));
         let wanted = self.stories[number].stands == Stands::Approved;
@@ -274,15 +276,24 @@ impl Play {
         &mut self,
         node: usize,
         number: usize,
-        (who, for_whom, narrower): (usize, Option<usize>, bool),
+        who: usize,
+        for_whom: Option<usize>,
+        narrower: bool,
         more: &Asked,
     ) {
         let seen = self.seen[node][number].clone();
         let note = format!("narrowed {}", seen.edits.len() + 1);
         let word = Said { who, for_whom, yes: true, on_edit: 0 };
         let (editor, needs) = (said(&seen, &word), requirement(more));
-        let call = (&self.calls[number], note.as_str(), &if narrower { less() } else { other() });
-        let (_, done) = change(&self.nodes[node], call, &seen, (editor, &needs));
+        let (_, done) = change(
+            &self.nodes[node],
+            &self.calls[number],
+            note.as_str(),
+            &if narrower { less() } else { other() },
+            &seen,
+            editor,
+            &needs,
+        );
         let story = &self.stories[number];
         let open = story.stands == Stands::Pending && !self.is_late();
         let asks_the_same = more.groups.keys().eq(story.asked.groups.keys());

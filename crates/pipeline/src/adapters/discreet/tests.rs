@@ -135,7 +135,8 @@ fn token(name: &str) -> String {
 
 async fn call(
     adapter: &dyn Adapter,
-    (manner, before): (&str, usize),
+    manner: &str,
+    before: usize,
     credential: Option<&str>,
 ) -> Outcome {
     let args = json!({ "manner": manner, "before": before });
@@ -176,11 +177,11 @@ fn is_clean(said: &str) -> bool {
 async fn what_a_server_was_shown_in_other_calls_is_in_no_answer_error_or_probe() {
     let place = Place::new();
     let (mail, post) = (place.to(0).await.unwrap(), place.to(1).await.unwrap());
-    drop(call(mail.as_ref(), ("does", 0), Some(&token("alice"))).await);
-    drop(call(post.as_ref(), ("does", 0), Some(STATIC)).await);
+    drop(call(mail.as_ref(), "does", 0, Some(&token("alice"))).await);
+    drop(call(post.as_ref(), "does", 0, Some(STATIC)).await);
     for connection in [&mail, &post] {
         for manner in ["does", "fails", "refuses", "forbids", "breaks"] {
-            let outcome = call(connection.as_ref(), (manner, 0), Some(&token("bob"))).await;
+            let outcome = call(connection.as_ref(), manner, 0, Some(&token("bob"))).await;
             let said = format!("{outcome:?}");
             assert!(said.contains(REMOVED) && is_clean(&said), "{manner}: {said}");
         }
@@ -205,7 +206,7 @@ async fn a_secret_that_a_long_reason_is_cut_at_leaves_nothing() {
     let mail = place.to(0).await.unwrap();
     for before in (0..700).step_by(7) {
         for manner in ["does", "refuses", "breaks"] {
-            let outcome = call(mail.as_ref(), (manner, before), Some(&token("alice"))).await;
+            let outcome = call(mail.as_ref(), manner, before, Some(&token("alice"))).await;
             let said = format!("{outcome:?}");
             assert!(is_clean(&said), "{manner} {before}: {said}");
             let Outcome::Done(answer) = outcome else {
@@ -222,7 +223,7 @@ async fn a_secret_that_a_long_reason_is_cut_at_leaves_nothing() {
 async fn an_answer_that_is_searched_elsewhere_is_searched_as_well() {
     let place = Place::new();
     let mail = place.to(0).await.unwrap();
-    let outcome = call(mail.as_ref(), ("does", 200_000), Some(&token("alice"))).await;
+    let outcome = call(mail.as_ref(), "does", 200_000, Some(&token("alice"))).await;
     let Outcome::Done(answer) = outcome else { panic!("not done") };
     let said = answer.output["said"].as_str().unwrap();
     assert_eq!(said, format!("{}Bearer {REMOVED}", "x".repeat(200_000)));

@@ -74,7 +74,9 @@ impl Board {
 pub(crate) fn look_at(
     approvals: &[ApprovalRecord],
     directory: &Directory,
-    (viewer, query, limit): (&Viewer, &InboxQuery, usize),
+    viewer: &Viewer,
+    query: &InboxQuery,
+    limit: usize,
 ) -> Found {
     let mut inner = Inner::default();
     for approval in approvals {

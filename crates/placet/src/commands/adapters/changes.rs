@@ -57,7 +57,7 @@ fn lines(mark: &str, text: &str) {
 /// What differs between the definition that a contract keeps, if it has the tool, and the live one.
 pub(crate) fn between(before: Option<&LiveTool>, after: &LiveTool) -> Vec<Change> {
     let mut changes = Vec::new();
-    compare("", (before.map(fields).as_ref(), Some(&fields(after))), &mut changes);
+    compare("", before.map(fields).as_ref(), Some(&fields(after)), &mut changes);
     changes
 }
 
@@ -80,9 +80,7 @@ fn fields(tool: &LiveTool) -> Value {
     Value::Object(all.into_iter().filter(|(_, value)| is_said(value)).collect())
 }
 
-type Sides<'a> = (Option<&'a Value>, Option<&'a Value>);
-
-fn compare(place: &str, (before, after): Sides<'_>, changes: &mut Vec<Change>) {
+fn compare(place: &str, before: Option<&Value>, after: Option<&Value>, changes: &mut Vec<Change>) {
     if before == after {
         return;
     }
@@ -98,7 +96,7 @@ fn compare(place: &str, (before, after): Sides<'_>, changes: &mut Vec<Change>) {
         for key in before.keys().chain(added) {
             let token = key.replace('~', "~0").replace('/', "~1");
             let inner = if place.is_empty() { token } else { format!("{place}/{token}") };
-            compare(&inner, (before.get(key), after.get(key)), changes);
+            compare(&inner, before.get(key), after.get(key), changes);
         }
         return;
     }
@@ -256,7 +254,7 @@ mod tests {
         let after =
             json!({ "type": "object", "properties": { "to": { "type": "string" }, "cc": {} } });
         let mut changes = Vec::new();
-        compare("input_schema", (Some(&before), Some(&after)), &mut changes);
+        compare("input_schema", Some(&before), Some(&after), &mut changes);
         let shown: Vec<_> = changes
             .iter()
             .map(|change| (change.place.as_str(), change.before.is_some(), change.after.is_some()))

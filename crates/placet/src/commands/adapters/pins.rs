@@ -366,7 +366,7 @@ fn take_over(pinned: &mut Pinned, tool: &LiveTool) -> Result<(), String> {
         }
         None => fresh,
         Some((_, known)) => {
-            let (input_schema, live_input_schema) = schemas(&file.adapter, (&name, &known), &fresh);
+            let (input_schema, live_input_schema) = schemas(&file.adapter, &name, &known, &fresh);
             if live_input_schema.is_some() {
                 pinned.notes.push(format!(
                     "`{name}`: its `input_schema` is yours and stays; arguments have to pass the server's too, now `live_input_schema`"
@@ -393,7 +393,8 @@ fn take_over(pinned: &mut Pinned, tool: &LiveTool) -> Result<(), String> {
 /// The reviewed schema and, where it is not the server's, the server's.
 fn schemas(
     adapter: &AdapterName,
-    (name, known): (&CapabilityName, &CapabilityFile),
+    name: &CapabilityName,
+    known: &CapabilityFile,
     fresh: &CapabilityFile,
 ) -> (Value, Option<Value>) {
     let is_own = known.pin.is_none() || is_narrowed(adapter, name, known);

@@ -151,7 +151,8 @@ fn hinted(entry: &DeskEntryView) {
 /// Decides on one.
 pub(in crate::commands) async fn decide(
     client: &Client,
-    (kind, choice): (DeskKind, VoteChoice),
+    kind: DeskKind,
+    choice: VoteChoice,
     args: &Decide,
     json: bool,
 ) -> Outcome {

@@ -84,9 +84,9 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     match &args.action {
         Action::Declare(args) => declare(client, args, json).await,
         Action::Confirm(args) => {
-            entries::decide(client, (KIND, VoteChoice::Approve), args, json).await
+            entries::decide(client, KIND, VoteChoice::Approve, args, json).await
         }
-        Action::Deny(args) => entries::decide(client, (KIND, VoteChoice::Deny), args, json).await,
+        Action::Deny(args) => entries::decide(client, KIND, VoteChoice::Deny, args, json).await,
         Action::End(args) => entries::end(client, KIND, args, json).await,
         Action::Review { id, note } => {
             entries::read(client, KIND, id).await?;

@@ -101,9 +101,9 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
         Action::Propose(args) => propose(client, args, json).await,
         Action::Show { id } => entries::show(client, KIND, id, json).await,
         Action::Approve(args) => {
-            entries::decide(client, (KIND, VoteChoice::Approve), args, json).await
+            entries::decide(client, KIND, VoteChoice::Approve, args, json).await
         }
-        Action::Deny(args) => entries::decide(client, (KIND, VoteChoice::Deny), args, json).await,
+        Action::Deny(args) => entries::decide(client, KIND, VoteChoice::Deny, args, json).await,
         Action::End(args) => entries::end(client, KIND, args, json).await,
     }
 }

@@ -34,7 +34,7 @@ const WHAT: &str = "the chain cannot be exported";
 pub(super) async fn run(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
     match storage::choice(config, &config.data)? {
         Choice::Embedded => own(config, file, log),
-        Choice::Postgres(postgres) => shared(config, &postgres, (file, log)).await,
+        Choice::Postgres(postgres) => shared(config, &postgres, file, log).await,
     }
 }
 
@@ -159,7 +159,8 @@ impl Writing<'_> {
 async fn shared(
     config: &Config,
     postgres: &PostgresConfig,
-    (file, log): (&Path, Option<&str>),
+    file: &Path,
+    log: Option<&str>,
 ) -> Outcome {
     let there = names(postgres).await?;
     let wanted = match log {

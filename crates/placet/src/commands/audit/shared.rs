@@ -37,7 +37,8 @@ pub(super) fn unread(what: &str, error: &LogsError) -> Failure {
 pub(super) async fn verify(
     postgres: &PostgresConfig,
     args: &Args,
-    (json, signed): (bool, &[Signed]),
+    json: bool,
+    signed: &[Signed],
 ) -> Outcome {
     let mut sizes: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for signed in signed {

@@ -218,19 +218,19 @@ pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> O
         Choice::Embedded => Some(journal(&config)?),
         Choice::Postgres(_) => None,
     };
-    let signed = match signed(args, &config, (named, journal.is_none())) {
+    let signed = match signed(args, &config, named, journal.is_none()) {
         Ok(signed) => signed,
         Err(Wrong::Unusable(failure)) => return Err(failure),
         Err(Wrong::Checkpoint(why)) => return Ok(wrong(json, &why)),
     };
     match (choice, journal) {
-        (Choice::Postgres(postgres), _) => shared::verify(&postgres, args, (json, &signed)).await,
-        (Choice::Embedded, Some(journal)) => own(args, json, &config, (&journal, &signed)),
+        (Choice::Postgres(postgres), _) => shared::verify(&postgres, args, json, &signed).await,
+        (Choice::Embedded, Some(journal)) => own(args, json, &config, &journal, &signed),
         (Choice::Embedded, None) => Err(Failure::new("there is no journal")),
     }
 }
 
-fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Signed])) -> Outcome {
+fn own(args: &Args, json: bool, config: &Config, journal: &Path, signed: &[Signed]) -> Outcome {
     let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
     let floor = archived_tree(&storage::store_folder(&config.data));
     let mut walk = Walk::on(floor);
@@ -256,7 +256,7 @@ fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Si
                     unsigned.map(|log| format!("imported log `{}`: {UNSIGNED}", log.origin)),
                 );
             }
-            Ok(sound(args, json, &report, (&compared, &imported)))
+            Ok(sound(args, json, &report, &compared, &imported))
         }
         Err(error) => damaged(json, &error),
     }
@@ -293,7 +293,8 @@ enum Wrong {
 fn signed(
     args: &Args,
     config: &Config,
-    (named, is_shared): (Option<SealPublic>, bool),
+    named: Option<SealPublic>,
+    is_shared: bool,
 ) -> Result<Vec<Signed>, Wrong> {
     let mut files: Vec<(PathBuf, String)> = args
         .checkpoint
@@ -365,14 +366,15 @@ fn sound(
     args: &Args,
     json: bool,
     report: &VerifyReport,
-    (compared, imported): (&Compared, &[Imported]),
+    compared: &Compared,
+    imported: &[Imported],
 ) -> Exit {
     let findings = &compared.findings;
     let head = hex::encode(report.head);
     let moved = args.head.as_ref().is_some_and(|noted| !noted.eq_ignore_ascii_case(&head));
     let ok = !moved && findings.is_empty();
     if json {
-        output::json(&document(report, &head, ok, (compared, imported)));
+        output::json(&document(report, &head, ok, compared, imported));
     } else if !findings.is_empty() {
         findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
         compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
@@ -403,7 +405,8 @@ fn document(
     report: &VerifyReport,
     head: &str,
     ok: bool,
-    (compared, imported): (&Compared, &[Imported]),
+    compared: &Compared,
+    imported: &[Imported],
 ) -> Value {
     json!({
         "ok": ok,

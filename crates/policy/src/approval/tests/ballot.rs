@@ -136,7 +136,7 @@ proptest! {
         };
         let (record, votes) = counted(&draft);
         let shown = Digest::of(b"shown");
-        let ballot = Ballot::of(&requirement, escalated, (shown, &votes));
+        let ballot = Ballot::of(&requirement, escalated, shown, &votes);
         if let Some(record) = record {
             prop_assert_ne!(ballot.tally(), Tally::Denied);
             for (group, people) in &record.by_group {
@@ -172,7 +172,7 @@ proptest! {
         let draft = Draft { votes: Some(votes), requirement: requirement.clone(), ..DRAFT.clone() };
         let (record, votes) = counted(&draft);
         let shown = Digest::of(b"shown");
-        let ballot = Ballot::of(&requirement, 0, (shown, &votes));
+        let ballot = Ballot::of(&requirement, 0, shown, &votes);
         let record = record.unwrap();
         for group in GROUPS.map(|group| group.parse::<ApproverGroup>().unwrap()) {
             let told = record.by_group.get(&group).copied().unwrap_or_default();

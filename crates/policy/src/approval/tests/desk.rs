@@ -225,7 +225,7 @@ fn a_group_that_the_directory_gave_counts_only_as_long_as_it_does() {
     let chain = refund().chain;
     let requirement = Requirement::new([("approvers".parse().unwrap(), 1)].into(), 1, 3_600_000);
     let votes = [taken_away(vote("mia", &["approvers"])), taken_away(vote("ben", &["approvers"]))];
-    let lapsed = snapshot.lapsed((&chain, &requirement), &votes, NOW);
+    let lapsed = snapshot.lapsed(&chain, &requirement, &votes, NOW);
     assert_eq!(lapsed.into_iter().collect::<Vec<_>>(), [0]);
 }
 
@@ -404,7 +404,7 @@ fn agreements_lapse_with_what_they_were_given_as() {
     let groups: BTreeMap<ApproverGroup, u32> = [("approvers".parse().unwrap(), 1)].into();
     let mut requirement = Requirement::new(groups, 1, 3_600_000);
     let lapsed = |requirement: &Requirement| {
-        snapshot.lapsed((&chain, requirement), &votes, NOW).into_iter().collect::<Vec<_>>()
+        snapshot.lapsed(&chain, requirement, &votes, NOW).into_iter().collect::<Vec<_>>()
     };
     assert_eq!(lapsed(&requirement), [1, 3, 4]);
     // Now somebody wants to know that it is really them.

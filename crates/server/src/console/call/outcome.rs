@@ -111,7 +111,7 @@ pub(in crate::console) async fn resolve<B: Backend>(
                 title: "Nothing was recorded".to_owned(),
                 text: words::sentence(&failure.document().detail),
             };
-            super::page(&desk, &visitor, &id, (Some(notice), "")).await
+            super::page(&desk, &visitor, &id, Some(notice), "").await
         }
         Err(failure) => Err(Trouble(failure)),
     }

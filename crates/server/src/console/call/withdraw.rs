@@ -67,7 +67,7 @@ pub(in crate::console) async fn withdraw<B: Backend>(
                 title: "Nothing was withdrawn".to_owned(),
                 text: words::sentence(&document.detail),
             };
-            super::page(&desk, &visitor, &id, (Some(notice), "")).await
+            super::page(&desk, &visitor, &id, Some(notice), "").await
         }
         Err(failure) => Err(Trouble(failure)),
     }

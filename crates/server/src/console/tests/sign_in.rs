@@ -54,7 +54,7 @@ async fn is_known(node: &Sessions<String>, id: &str, by: Use) -> bool {
         Found::Somebody(_) => true,
         Found::Nobody => false,
         Found::Kept(proof) => {
-            node.adopt(id, ("c".to_owned(), person("ana")), &proof);
+            node.adopt(id, "c".to_owned(), person("ana"), &proof);
             matches!(node.find(id, by).await.unwrap(), Found::Somebody(_))
         }
     }
