@@ -14,10 +14,12 @@ use crate::witness::{TOOLS, Witness};
 
 /// Seeds that found something once.
 const REGRESSIONS: [u64; 0] = [];
-/// How many seeds a run of the tests takes.
-const SEEDS: u64 = 2_000;
+/// How many seeds a run takes, from a place that is another one each time; `PLACET_SIM_SEEDS=2000` takes that many from the beginning.
+const SEEDS: u64 = 400;
 /// How many tests share them, side by side.
-const PARTS: u64 = 8;
+const PARTS: u64 = 2;
+/// The seeds that samples are taken from.
+const SAMPLED_FROM: u64 = 1 << 32;
 /// Within so many seeds each missing guard is found.
 const SEEDS_TO_FIND: u64 = 300;
 
@@ -156,9 +158,13 @@ fn seeds(part: u64) -> Vec<u64> {
     if let Some(one) = number("PLACET_SIM_SEED") {
         return if part == 0 { vec![one] } else { Vec::new() };
     }
-    let count = number("PLACET_SIM_SEEDS").unwrap_or(SEEDS);
     let regressions = REGRESSIONS.into_iter().filter(|_| part == 0);
-    regressions.chain((0..count).filter(|seed| seed % PARTS == part)).collect()
+    let (first, count) = match number("PLACET_SIM_SEEDS") {
+        Some(count) => (0, count),
+        None => (rand::rng().random_range(0..SAMPLED_FROM), SEEDS),
+    };
+    println!("part {part} of {PARTS} of {count} seeds from {first} on");
+    regressions.chain((first..first + count).filter(|seed| seed % PARTS == part)).collect()
 }
 
 fn no_seed_acts_twice_loses_a_result_or_strands_a_caller(part: u64) {
@@ -183,43 +189,13 @@ fn no_seed_acts_twice_loses_a_result_or_strands_a_caller(part: u64) {
 }
 
 #[test]
-fn the_first_eighth_of_the_seeds_breaks_no_promise() {
+fn the_even_seeds_break_no_promise() {
     no_seed_acts_twice_loses_a_result_or_strands_a_caller(0);
 }
 
 #[test]
-fn the_second_eighth_of_the_seeds_breaks_no_promise() {
+fn the_odd_seeds_break_no_promise() {
     no_seed_acts_twice_loses_a_result_or_strands_a_caller(1);
-}
-
-#[test]
-fn the_third_eighth_of_the_seeds_breaks_no_promise() {
-    no_seed_acts_twice_loses_a_result_or_strands_a_caller(2);
-}
-
-#[test]
-fn the_fourth_eighth_of_the_seeds_breaks_no_promise() {
-    no_seed_acts_twice_loses_a_result_or_strands_a_caller(3);
-}
-
-#[test]
-fn the_fifth_eighth_of_the_seeds_breaks_no_promise() {
-    no_seed_acts_twice_loses_a_result_or_strands_a_caller(4);
-}
-
-#[test]
-fn the_sixth_eighth_of_the_seeds_breaks_no_promise() {
-    no_seed_acts_twice_loses_a_result_or_strands_a_caller(5);
-}
-
-#[test]
-fn the_seventh_eighth_of_the_seeds_breaks_no_promise() {
-    no_seed_acts_twice_loses_a_result_or_strands_a_caller(6);
-}
-
-#[test]
-fn the_last_eighth_of_the_seeds_breaks_no_promise() {
-    no_seed_acts_twice_loses_a_result_or_strands_a_caller(7);
 }
 
 #[test]
