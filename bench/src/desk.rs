@@ -1,4 +1,4 @@
-//! The approval desk under load: what a held call weighs in the memory of `placet serve`, how long it takes from the deciding click
+//! The approval service under load: what a held call weighs in the memory of `placet serve`, how long it takes from the deciding click
 //! to the dispatch, and how long a start takes until everything waits again.
 //!
 //! Owns the order of the measurement. Not here: the people and the agent, who speak HTTP with a real process (`party`); the tables
@@ -25,7 +25,7 @@ use crate::{
     machine::Machine,
     postgres::Postgres,
     progress, say,
-    stats::{Figures, Sample, milliseconds},
+    stats::{Numbers, Sample, milliseconds},
 };
 
 /// How many are held when memory and decisions are looked at first.
@@ -33,7 +33,7 @@ const FEW: usize = 10;
 /// How long memory is given to come to rest.
 const REST: Duration = Duration::from_secs(8);
 
-/// How the desk is measured.
+/// How the approval service is measured.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeskArgs {
     /// How many calls are held.
@@ -96,11 +96,11 @@ struct Memory {
 struct Decided {
     held: usize,
     /// From sending the decision until the tool was called.
-    dispatch: Figures,
+    dispatch: Numbers,
     /// Until the decision was answered.
-    answer: Figures,
+    answer: Numbers,
     /// A page of the inbox.
-    page: Figures,
+    page: Numbers,
 }
 
 /// Looks at a page with so many calls held.
@@ -108,7 +108,7 @@ struct Decided {
 struct Looked {
     held: usize,
     look: Look,
-    took: Figures,
+    took: Numbers,
 }
 
 /// How often each thing is done.
@@ -222,7 +222,7 @@ async fn look(party: &Party, all: &[Held], looks: usize) -> Result<Vec<Looked>> 
         for _look in 0..looks.max(1) {
             sample.add(party.look(look, of, &session).await?);
         }
-        let took = sample.figures().context("nothing was looked at")?;
+        let took = sample.counts().context("nothing was looked at")?;
         looked.push(Looked { held: all.len(), look, took });
     }
     Ok(looked)
@@ -235,7 +235,7 @@ async fn with_few(party: &mut Party, decisions: usize) -> Result<Decided> {
         let held = party.hold(1).await?.pop().context("nothing is held")?;
         taken.decide(party, &held).await?;
     }
-    taken.figures(FEW)
+    taken.counts(FEW)
 }
 
 /// Decisions on calls of every age among all that are held.
@@ -253,7 +253,7 @@ async fn with_all(party: &mut Party, (all, decisions): (&mut Vec<Held>, usize)) 
         at = at.saturating_add(1);
         stays
     });
-    taken.figures(held)
+    taken.counts(held)
 }
 
 /// What decisions took.
@@ -275,8 +275,8 @@ impl Taken {
         Ok(())
     }
 
-    fn figures(&self, held: usize) -> Result<Decided> {
-        let of = |sample: &Sample| sample.figures().context("nothing was decided");
+    fn counts(&self, held: usize) -> Result<Decided> {
+        let of = |sample: &Sample| sample.counts().context("nothing was decided");
         Ok(Decided {
             held,
             dispatch: of(&self.dispatch)?,

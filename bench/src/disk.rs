@@ -27,7 +27,7 @@ pub(crate) async fn syncs_of(folder: &Path, length: Duration, bytes: usize) -> R
     let path = folder.join("fdatasync.bench");
     tokio::task::spawn_blocking(move || {
         let sample = append_and_sync(&path, length, bytes);
-        fs::remove_file(&path).context("the file of the disk's figures stays")?;
+        fs::remove_file(&path).context("the file of the disk's numbers stays")?;
         sample
     })
     .await
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_is_not_there_has_no_figures() {
+    async fn a_folder_that_is_not_there_has_no_counts() {
         let folder = tempfile::tempdir().unwrap();
         assert!(syncs(&folder.path().join("gone"), Duration::from_millis(5)).await.is_err());
     }

@@ -78,13 +78,13 @@ pub(crate) struct Greeting {
 pub(crate) struct Engine {
     child: Child,
     log: PathBuf,
-    door: Door,
+    api: Api,
     admin: Url,
 }
 
 /// Where calls go in; cheap to clone.
 #[derive(Debug, Clone)]
-struct Door {
+struct Api {
     client: EgressClient,
     calls: http::Uri,
     authorization: HeaderValue,
@@ -102,25 +102,25 @@ impl Engine {
         let (child, greeting) = serve(placet, folder, &config).await?;
         let token = token(placet, folder, (&config, "agent", "dev-agent")).await?;
         let authorization = bearer(&token)?;
-        let door = Door {
+        let api = Api {
             client: http_client::egress(&[&greeting.listen, &greeting.admin_listen], CONNECTIONS)?,
             calls: http::Uri::try_from(greeting.listen.join("/v1/calls")?.as_str())?,
             authorization,
         };
-        let engine = Self { child, log, door, admin: greeting.admin_listen };
+        let engine = Self { child, log, api, admin: greeting.admin_listen };
         engine.warm().await?;
         Ok(engine)
     }
 
     /// What makes calls, each with a body of its own.
     pub(crate) fn caller(&self, call: Call) -> Caller {
-        Caller { door: self.door.clone(), call: Arc::new(call) }
+        Caller { api: self.api.clone(), call: Arc::new(call) }
     }
 
     /// The value of one of the engine's metrics.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
         let request = Request::get(self.admin.join("/metrics")?.as_str()).body(Bytes::new())?;
-        let response = self.door.client.send(request).await.context("no metrics")?;
+        let response = self.api.client.send(request).await.context("no metrics")?;
         let text = String::from_utf8_lossy(response.body()).into_owned();
         value_of(&text, name).with_context(|| format!("there is no metric `{name}`"))
     }
@@ -195,7 +195,7 @@ impl Call {
 /// Makes governed calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    door: Door,
+    api: Api,
     call: Arc<Call>,
 }
 
@@ -211,11 +211,11 @@ impl Caller {
     }
 
     async fn succeed(self, replayed: bool) -> Result<()> {
-        let request = Request::post(self.door.calls.clone())
-            .header(header::AUTHORIZATION, self.door.authorization.clone())
+        let request = Request::post(self.api.calls.clone())
+            .header(header::AUTHORIZATION, self.api.authorization.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .body(self.call.next_body()?)?;
-        let response = self.door.client.send(request).await.context("a governed call failed")?;
+        let response = self.api.client.send(request).await.context("a governed call failed")?;
         let said = || String::from_utf8_lossy(response.body()).into_owned();
         if response.status() != StatusCode::OK {
             bail!("a governed call was answered with {}: {}", response.status(), said());
@@ -254,7 +254,7 @@ pub(crate) async fn serve(
     Ok((child, greeting))
 }
 
-/// What is sent with each request of whoever has this token.
+/// What is sent with each request of the one who has this token.
 pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
     let mut header =
         HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;

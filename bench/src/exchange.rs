@@ -30,7 +30,7 @@ use tokio::{net::TcpListener, time::Instant};
 
 use crate::{
     say,
-    stats::{Figures, Sample},
+    stats::{Numbers, Sample},
 };
 
 const CONCURRENT: u64 = 100;
@@ -53,11 +53,11 @@ pub(crate) struct ExchangeArgs {
 #[derive(Debug, Serialize)]
 struct Measured {
     /// A call whose credential is exchanged for it.
-    miss: Figures,
+    miss: Numbers,
     /// A call whose credential is there.
-    hit: Figures,
+    hit: Numbers,
     /// A call among a hundred of the same kind at the same time.
-    concurrent: Figures,
+    concurrent: Numbers,
     /// How often the token service was asked in those rounds: once in each.
     exchanges_in_a_round: u64,
 }
@@ -90,11 +90,11 @@ pub(crate) async fn measure(args: &ExchangeArgs) -> Result<()> {
     let concurrent = concurrent(&broker, args).await?;
     let rounds = asked.load(Ordering::SeqCst).saturating_sub(before);
     ensure!(rounds == args.rounds, "{rounds} requests in {} rounds", args.rounds);
-    let figures = |sample: &Sample| sample.figures().context("nothing was measured");
+    let counts = |sample: &Sample| sample.counts().context("nothing was measured");
     let measured = Measured {
-        miss: figures(&miss)?,
-        hit: figures(&hit)?,
-        concurrent: figures(&concurrent)?,
+        miss: counts(&miss)?,
+        hit: counts(&hit)?,
+        concurrent: counts(&concurrent)?,
         exchanges_in_a_round: 1,
     };
     print(&measured, args.json)
@@ -196,10 +196,10 @@ fn print(measured: &Measured, json: bool) -> Result<()> {
         say(out, &serde_json::to_string_pretty(measured)?);
         return Ok(());
     }
-    let line = |what: &str, figures: &Figures| {
+    let line = |what: &str, counts: &Numbers| {
         format!(
             "{what:<44} {:>8} calls  p50 {:>9.4} ms  p99 {:>9.4} ms  {:>10.0}/s",
-            figures.calls, figures.p50_ms, figures.p99_ms, figures.per_second
+            counts.calls, counts.p50_ms, counts.p99_ms, counts.per_second
         )
     };
     say(out, &line("exchanged, one after the other", &measured.miss));

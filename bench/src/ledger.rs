@@ -209,7 +209,7 @@ impl Run {
         progress(&format!("{to} records: claims of keys that are in no memory"));
         let cold = self.part("cold", &folder, (from, to)).await?;
         if !without_index.rebuilt || !rebuild.rebuilt || claims.rebuilt {
-            bail!("an index was kept, or made anew, where it should not have been");
+            bail!("an index was kept, or rebuilt, where it should not have been");
         }
         let records = to;
         Ok(Size {
@@ -268,7 +268,7 @@ fn remove_damaged(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says at once what a part has said: a run that is stopped has not measured in vain.
+/// Says at once what a part has said: a run that is stopped has not measured without success.
 fn took(part: &str, took: Duration, said: &str) {
     say(&mut io::stderr().lock(), &format!("  {part}: {:.1} s, {said}", took.as_secs_f64()));
 }

@@ -37,7 +37,7 @@ impl Plan {
         disk: Duration::from_millis(1_500),
         decisions: Duration::from_millis(500),
     };
-    /// About ten seconds: the figures are rougher.
+    /// About ten seconds: the numbers are rougher.
     pub(crate) const QUICK: Self = Self {
         warm_up: Duration::from_millis(50),
         round: Duration::from_millis(150),

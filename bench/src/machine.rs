@@ -1,4 +1,4 @@
-//! What the figures were taken on.
+//! What the numbers were taken on.
 //!
 //! Owns the look at the machine and at the file system of the data folder. What cannot be found out is called unknown.
 

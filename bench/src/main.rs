@@ -1,7 +1,7 @@
 //! `placet-bench`: what a governed call costs, measured against the same call made directly, in the same run; and what the
 //! ledger under it costs, by its size.
 //!
-//! Owns the order of the measurements and how long each may take. Does not judge: it prints figures with everything they
+//! Owns the order of the measurements and how long each may take. Does not judge: it prints numbers with everything they
 //! depend on, and no test compares one of them with a time. Invariants: nothing but loopback is spoken to; every child
 //! that is started is ended; a call that fails ends the run instead of counting as a fast one.
 
@@ -154,7 +154,7 @@ fn progress(what: &str) {
     say(&mut io::stderr().lock(), &format!("measuring {what} …"));
 }
 
-/// Writes a line. Whoever closes our output does not want to hear of it.
+/// Writes a line. Anyone who closes our output does not want to hear of it.
 fn say(to: &mut impl io::Write, text: &str) {
     writeln!(to, "{text}").unwrap_or_default();
 }

@@ -15,7 +15,7 @@ use crate::{
     load::{self, Plan},
     peer::{LOOK, NOTE, Peer, Transport},
     progress,
-    stats::{Figures, Sample, median},
+    stats::{Numbers, Sample, median},
 };
 
 const CONCURRENCIES: [usize; 2] = [1, 32];
@@ -30,9 +30,9 @@ pub(crate) struct Comparison {
     /// Callers at the same time.
     pub(crate) concurrency: usize,
     /// Without Placet.
-    pub(crate) direct: Figures,
+    pub(crate) direct: Numbers,
     /// With it.
-    pub(crate) governed: Figures,
+    pub(crate) governed: Numbers,
     /// Governed by direct, of the medians of neighbouring rounds.
     pub(crate) ratio: Ratio,
 }
@@ -109,7 +109,7 @@ impl Pairing {
         for _pair in 0..plan.pairs {
             let a = load::run(self.concurrency, plan.round, plain.clone()).await?;
             let b = load::run(self.concurrency, plan.round, governed.clone()).await?;
-            if let (Some(a), Some(b)) = (a.figures(), b.figures()) {
+            if let (Some(a), Some(b)) = (a.counts(), b.counts()) {
                 ratios.push(b.p50_ms / a.p50_ms);
             }
             one.join(a);
@@ -120,8 +120,8 @@ impl Pairing {
             call: self.call,
             transport: self.transport,
             concurrency: self.concurrency,
-            direct: one.figures().context(none)?,
-            governed: other.figures().context(none)?,
+            direct: one.counts().context(none)?,
+            governed: other.counts().context(none)?,
             ratio: Ratio::of(&ratios).context(none)?,
         })
     }

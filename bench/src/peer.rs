@@ -1,6 +1,6 @@
 //! The MCP server that is called, directly and through Placet: one read, one write to memory.
 //!
-//! Owns its two tools and its two transports. It is rmcp's own server, and it is the same program whoever calls it: over HTTP
+//! Owns its two tools and its two transports. It is rmcp's own server, and it is the same program anyone who calls it: over HTTP
 //! even the same process, over stdio a child of each caller.
 
 use std::{
@@ -140,7 +140,7 @@ impl Notes {
                 let arrived = Instant::now();
                 let note = text("text").ok_or_else(|| wrong("no text"))?.to_owned();
                 if let Some(arrivals) = &self.1 {
-                    // Nobody has to listen; whoever does misses the call, and says so.
+                    // Nobody has to listen; anyone who does misses the call, and says so.
                     arrivals.try_send((arrived, note.clone())).unwrap_or_default();
                 }
                 notes.push_back(note);

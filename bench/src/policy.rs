@@ -1,7 +1,7 @@
 //! What a decision costs as the bundle grows.
 //!
 //! Owns the generated policies and the one call that is decided. It measures `placet-policy` alone: no engine, no ledger.
-//! Every generated policy is a `forbid` whose condition has to be evaluated and does not hold; half of the figures are for policies
+//! Every generated policy is a `forbid` whose condition has to be evaluated and does not hold; half of the numbers are for policies
 //! that all concern the called tool, the other half for policies that concern another one and are sliced away.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
@@ -205,9 +205,9 @@ fn decide(snapshot: &Snapshot, facts: &Facts<'_>, length: Duration) -> Result<De
             bail!("the call is not permitted: {verdict:?}");
         }
     }
-    let figures =
-        Sample { latencies, elapsed: began.elapsed() }.figures().context("nothing was decided")?;
-    Ok(DecisionTime { p50_us: figures.p50_ms * 1_000.0, p99_us: figures.p99_ms * 1_000.0 })
+    let counts =
+        Sample { latencies, elapsed: began.elapsed() }.counts().context("nothing was decided")?;
+    Ok(DecisionTime { p50_us: counts.p50_ms * 1_000.0, p99_us: counts.p99_ms * 1_000.0 })
 }
 
 /// How many policies are shipped.

@@ -31,7 +31,7 @@ use crate::{
     progress,
     records::Caller,
     say,
-    stats::{Figures, Sample, rate},
+    stats::{Numbers, Sample, rate},
     table::{exact, machine, table, whole},
 };
 
@@ -73,20 +73,20 @@ struct StoreRates {
 #[derive(Debug, Clone, Serialize)]
 struct Write {
     concurrency: usize,
-    figures: Figures,
+    counts: Numbers,
     /// Times a second that the store made commits durable.
     syncs: f64,
     /// Commits that one of them made durable, on average.
     batch: f64,
     /// What the disk alone does with batches of that size.
-    disk: Figures,
+    disk: Numbers,
 }
 
 /// Replays at one concurrency.
 #[derive(Debug, Clone, Serialize)]
 struct Replay {
     concurrency: usize,
-    figures: Figures,
+    counts: Numbers,
 }
 
 /// Counts what a store makes durable.
@@ -177,8 +177,8 @@ async fn rates(
                 caller.replay(step.checked_rem(known).context("nothing was written")?).await
             }
         };
-        let figures = figures(&load::run(concurrency, plan.rate, replay).await?)?;
-        replays.push(Replay { concurrency, figures });
+        let counts = counts(&load::run(concurrency, plan.rate, replay).await?)?;
+        replays.push(Replay { concurrency, counts });
     }
     store.close().await?;
     Ok(StoreRates { store: name, writes, replays })
@@ -208,10 +208,10 @@ async fn write(
     disk.join(disk::syncs_of(folder, plan.disk, bytes_of(batch)).await?);
     Ok(Write {
         concurrency,
-        figures: figures(&sample)?,
+        counts: counts(&sample)?,
         syncs: float(syncs) * rate(1, sample.elapsed).context("no time passed")?,
         batch,
-        disk: figures(&disk)?,
+        disk: counts(&disk)?,
     })
 }
 
@@ -235,8 +235,8 @@ fn bytes_of(batch: f64) -> usize {
     bytes
 }
 
-fn figures(sample: &Sample) -> Result<Figures> {
-    sample.figures().context("no call ended in time")
+fn counts(sample: &Sample) -> Result<Numbers> {
+    sample.counts().context("no call ended in time")
 }
 
 fn render(report: &Report) -> String {
@@ -264,9 +264,9 @@ fn writes(store: &StoreRates) -> String {
     let rows = store.writes.iter().map(|one| {
         [
             one.concurrency.to_string(),
-            whole(one.figures.per_second),
-            exact(one.figures.p50_ms),
-            exact(one.figures.p99_ms),
+            whole(one.counts.per_second),
+            exact(one.counts.p50_ms),
+            exact(one.counts.p99_ms),
             whole(one.syncs),
             format!("{:.1}", one.batch),
             whole(one.disk.per_second),
@@ -279,12 +279,12 @@ fn writes(store: &StoreRates) -> String {
 
 fn replays(store: &StoreRates) -> String {
     let rows = store.replays.iter().map(|one| {
-        let figures = &one.figures;
+        let counts = &one.counts;
         [
             one.concurrency.to_string(),
-            whole(figures.per_second),
-            exact(figures.p50_ms),
-            exact(figures.p99_ms),
+            whole(counts.per_second),
+            exact(counts.p50_ms),
+            exact(counts.p99_ms),
         ]
     });
     table(["callers", "replays /s", "p50 ms", "p99 ms"], 0, rows)

@@ -12,7 +12,7 @@ use crate::{
     writes::{ReplayRate, Writes},
 };
 
-/// The figures of one run.
+/// The numbers of one run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     /// What they were taken on.

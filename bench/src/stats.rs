@@ -1,4 +1,4 @@
-//! Figures from samples: rates, percentiles, medians.
+//! Numbers from samples: rates, percentiles, medians.
 //!
 //! Owns the arithmetic. Invariant: what cannot be said of the samples at hand is absent, never zero.
 
@@ -28,11 +28,11 @@ impl Sample {
         self.elapsed = self.elapsed.saturating_add(other.elapsed);
     }
 
-    /// The figures, if there were any calls.
-    pub(crate) fn figures(&self) -> Option<Figures> {
+    /// The numbers, if there were any calls.
+    pub(crate) fn counts(&self) -> Option<Numbers> {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
-        Some(Figures {
+        Some(Numbers {
             calls: sorted.len(),
             per_second: rate(sorted.len(), self.elapsed)?,
             p50_ms: milliseconds(percentile(&sorted, 50)?),
@@ -43,7 +43,7 @@ impl Sample {
 
 /// What a sample says.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct Numbers {
     /// How many calls.
     pub(crate) calls: usize,
     /// Of them in a second.
@@ -80,7 +80,7 @@ pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
 
-/// A count as a number to divide; beyond 2³² the figures of a run of a minute mean nothing anyway.
+/// A count as a number to divide; beyond 2³² the numbers of a run of a minute mean nothing anyway.
 pub(crate) fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_are_no_figures() {
+    fn of_nothing_there_are_no_counts() {
         assert_eq!(percentile(&[], 50), None);
         assert_eq!(median(&[]), None);
         assert_eq!(rate(5, Duration::ZERO), None);
-        assert_eq!(Sample::default().figures(), None);
-        assert_eq!(Sample { elapsed: Duration::from_secs(1), latencies: vec![] }.figures(), None);
+        assert_eq!(Sample::default().counts(), None);
+        assert_eq!(Sample { elapsed: Duration::from_secs(1), latencies: vec![] }.counts(), None);
     }
 
     #[test]
@@ -126,10 +126,10 @@ mod tests {
     fn rounds_are_joined_before_anything_is_computed() {
         let mut sample = Sample { latencies: ms(&[30, 10]), elapsed: Duration::from_secs(1) };
         sample.join(Sample { latencies: ms(&[20]), elapsed: Duration::from_secs(2) });
-        let figures = sample.figures().unwrap();
-        assert_eq!((figures.calls, figures.per_second), (3, 1.0));
-        assert!((figures.p50_ms - 20.0).abs() < 1e-9, "{figures:?}");
-        assert!((figures.p99_ms - 30.0).abs() < 1e-9, "{figures:?}");
+        let counts = sample.counts().unwrap();
+        assert_eq!((counts.calls, counts.per_second), (3, 1.0));
+        assert!((counts.p50_ms - 20.0).abs() < 1e-9, "{counts:?}");
+        assert!((counts.p99_ms - 30.0).abs() < 1e-9, "{counts:?}");
     }
 
     #[test]

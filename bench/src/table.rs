@@ -18,7 +18,7 @@ pub(crate) fn render(report: &Report) -> String {
     parts.join("\n\n")
 }
 
-/// What the figures were taken on.
+/// What the numbers were taken on.
 pub(crate) fn machine(machine: &Machine) -> String {
     let mut lines = vec![
         format!(
@@ -35,10 +35,10 @@ pub(crate) fn machine(machine: &Machine) -> String {
         ),
     ];
     if machine.in_memory {
-        lines.push("- NOTE: the data folder is in memory, so the figures about writes say nothing about a disk".to_owned());
+        lines.push("- NOTE: the data folder is in memory, so the numbers about writes say nothing about a disk".to_owned());
     }
     if machine.profile == "debug" {
-        lines.push("- NOTE: this is a debug build, so the figures say nothing".to_owned());
+        lines.push("- NOTE: this is a debug build, so the numbers say nothing".to_owned());
     }
     lines.join("\n")
 }
@@ -94,12 +94,12 @@ fn writes(report: &Report) -> String {
     let rows = report.writes.rates.iter().map(|one| {
         [
             one.concurrency.to_string(),
-            whole(one.figures.per_second),
-            exact(one.figures.p50_ms),
-            exact(one.figures.p99_ms),
+            whole(one.counts.per_second),
+            exact(one.counts.p50_ms),
+            exact(one.counts.p99_ms),
             whole(one.syncs_per_second),
             one.batch.map_or_else(|| "–".to_owned(), |batch| format!("{batch:.1}")),
-            format!("{:.2}", one.figures.per_second / disk.per_second),
+            format!("{:.2}", one.counts.per_second / disk.per_second),
         ]
     });
     format!(
@@ -113,12 +113,12 @@ fn writes(report: &Report) -> String {
 
 fn replays(report: &Report) -> String {
     let rows = report.replays.iter().map(|one| {
-        let figures = &one.figures;
+        let counts = &one.counts;
         [
             one.concurrency.to_string(),
-            whole(figures.per_second),
-            exact(figures.p50_ms),
-            exact(figures.p99_ms),
+            whole(counts.per_second),
+            exact(counts.p50_ms),
+            exact(counts.p99_ms),
         ]
     });
     format!(
@@ -188,12 +188,12 @@ mod tests {
         peer::Transport,
         policy::{DecisionCost, DecisionTime},
         report::Report,
-        stats::Figures,
+        stats::Numbers,
         writes::{ReplayRate, WriteRate, Writes},
     };
 
     fn report() -> Report {
-        let figures = |per_second| Figures { calls: 10, per_second, p50_ms: 1.0, p99_ms: 2.5 };
+        let counts = |per_second| Numbers { calls: 10, per_second, p50_ms: 1.0, p99_ms: 2.5 };
         let time = DecisionTime { p50_us: 40.0, p99_us: 80.0 };
         let ratio = Ratio { median: 3.0, least: 2.0, most: 4.0 };
         Report {
@@ -202,20 +202,20 @@ mod tests {
                 call: "read",
                 transport: Transport::Stdio,
                 concurrency: 32,
-                direct: figures(9_000.0),
-                governed: Figures { p50_ms: 1.25, ..figures(3_000.0) },
+                direct: counts(9_000.0),
+                governed: Numbers { p50_ms: 1.25, ..counts(3_000.0) },
                 ratio,
             }],
             writes: Writes {
-                disk: figures(500.0),
+                disk: counts(500.0),
                 rates: vec![WriteRate {
                     concurrency: 256,
-                    figures: figures(1_000.0),
+                    counts: counts(1_000.0),
                     syncs_per_second: 400.0,
                     batch: None,
                 }],
             },
-            replays: vec![ReplayRate { concurrency: 1, figures: figures(700.0) }],
+            replays: vec![ReplayRate { concurrency: 1, counts: counts(700.0) }],
             decisions: vec![DecisionCost {
                 policies: 200,
                 compile_ms: 9.0,

@@ -14,7 +14,7 @@ use crate::{
     load::{self, Plan},
     peer::{NOTE, Transport},
     progress,
-    stats::{Figures, Sample, rate},
+    stats::{Numbers, Sample, rate},
 };
 
 const CONCURRENCIES: [usize; 3] = [1, 32, 256];
@@ -26,7 +26,7 @@ const BATCH_COUNT: &str = "placet_journal_batch_size_count";
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Writes {
     /// The disk before and after, without the engine.
-    pub(crate) disk: Figures,
+    pub(crate) disk: Numbers,
     /// One for each concurrency.
     pub(crate) rates: Vec<WriteRate>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct WriteRate {
     /// Callers at the same time.
     pub(crate) concurrency: usize,
     /// The calls.
-    pub(crate) figures: Figures,
+    pub(crate) counts: Numbers,
     /// Syncs of the journal in a second.
     pub(crate) syncs_per_second: f64,
     /// Entries that one sync made durable, on average; absent when nothing was synced.
@@ -50,7 +50,7 @@ pub(crate) struct ReplayRate {
     /// Callers at the same time.
     pub(crate) concurrency: usize,
     /// The calls.
-    pub(crate) figures: Figures,
+    pub(crate) counts: Numbers,
 }
 
 /// Measures the write rates.
@@ -64,7 +64,7 @@ pub(crate) async fn measure(plan: &Plan, engine: &Engine, folder: &Path) -> Resu
     }
     progress("the disk again");
     disk.join(disk::syncs(folder, plan.disk).await?);
-    Ok(Writes { disk: disk.figures().context("the disk synced nothing")?, rates })
+    Ok(Writes { disk: disk.counts().context("the disk synced nothing")?, rates })
 }
 
 async fn write_rate(plan: &Plan, engine: &Engine, concurrency: usize) -> Result<WriteRate> {
@@ -77,7 +77,7 @@ async fn write_rate(plan: &Plan, engine: &Engine, concurrency: usize) -> Result<
     let (syncs, entries) = (after.syncs - before.syncs, after.entries - before.entries);
     Ok(WriteRate {
         concurrency,
-        figures: figures(&sample)?,
+        counts: counts(&sample)?,
         syncs_per_second: rate(1, sample.elapsed).context("no time passed")? * syncs,
         batch: (syncs > 0.0).then(|| entries / syncs),
     })
@@ -92,13 +92,13 @@ pub(crate) async fn replays(plan: &Plan, engine: &Engine) -> Result<Vec<ReplayRa
         let replay = move || caller.clone().replay();
         load::run(concurrency, plan.warm_up, replay.clone()).await?;
         let sample = load::run(concurrency, plan.rate, replay).await?;
-        rates.push(ReplayRate { concurrency, figures: figures(&sample)? });
+        rates.push(ReplayRate { concurrency, counts: counts(&sample)? });
     }
     Ok(rates)
 }
 
-fn figures(sample: &Sample) -> Result<Figures> {
-    sample.figures().context("no call ended in time")
+fn counts(sample: &Sample) -> Result<Numbers> {
+    sample.counts().context("no call ended in time")
 }
 
 /// What the engine says about its journal.

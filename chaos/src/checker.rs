@@ -1,4 +1,4 @@
-//! The judge: what was answered and what happened, against the promises I1 to I16.
+//! The checker: what was answered and what happened, against the promises I1 to I16.
 //!
 //! Owns the verdict. Its input is the history, the witness's log and the final state, nothing else; it does not know how faults
 //! are made. Invariants: a promise for which the input is missing is unchecked, which counts as a failure. What one round has to leave out,

@@ -27,7 +27,7 @@ use tokio::{
 use url::Url;
 
 use crate::{
-    http::Doors,
+    http::Api,
     machine::Machine,
     node::{Node, Started},
     people::People,
@@ -58,7 +58,7 @@ pub(crate) struct Cluster {
     pub(crate) setup: Setup,
     /// The folder of everything.
     pub(crate) folder: PathBuf,
-    admin: Doors,
+    admin: Api,
     stopping: AtomicBool,
     /// Until when whose ends have a cause that was injected; no node: those of all.
     excused: Mutex<Vec<(Option<usize>, Instant)>>,
@@ -115,9 +115,9 @@ impl Cluster {
             }
             nodes.push(Arc::new(node));
         }
-        let doors = Doors::new(urls(&nodes, |node| node.listen)?, CLIENT_WAITS)?;
-        let admin = Doors::new(urls(&nodes, |node| node.admin)?, Duration::from_secs(5))?;
-        let scene = Scene::new(doors, people, plan.world, plan.recorder, ADAPTER.to_owned());
+        let api = Api::new(urls(&nodes, |node| node.listen)?, CLIENT_WAITS)?;
+        let admin = Api::new(urls(&nodes, |node| node.admin)?, Duration::from_secs(5))?;
+        let scene = Scene::new(api, people, plan.world, plan.recorder, ADAPTER.to_owned());
         let cluster = Arc::new(Self {
             scene: Arc::new(scene),
             nodes,
@@ -171,7 +171,7 @@ impl Cluster {
         self.scene.note(node.number, NodeChange::Exited { code: status.code(), why });
     }
 
-    /// Starts a node until it is up and ready. Whoever calls holds its gate, or nobody else can.
+    /// Starts a node until it is up and ready. Anyone who calls holds its gate, or nobody else can.
     pub(crate) async fn bring_up(&self, node: &Node) -> Result<()> {
         for attempt in 1..=STARTS_MAX {
             let began = Instant::now();

@@ -119,7 +119,7 @@ async fn approvals(cluster: &Cluster, (tenant, node): (&str, usize)) -> Option<V
     let (mut rows, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/approvals?limit=200{after}");
-        let answer = cluster.scene.doors.get(node, &path, bearer).await.ok()?;
+        let answer = cluster.scene.api.get(node, &path, bearer).await.ok()?;
         if answer.status != 200 {
             return None;
         }

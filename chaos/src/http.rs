@@ -16,9 +16,9 @@ use url::Url;
 
 const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
 
-/// The doors of all nodes.
+/// The listeners of all nodes.
 #[derive(Debug, Clone)]
-pub(crate) struct Doors {
+pub(crate) struct Api {
     client: EgressClient,
     nodes: Vec<Url>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Bearer {
 }
 
 impl Bearer {
-    /// Whoever has this token.
+    /// Anyone who has this token.
     pub(crate) fn new(token: &str) -> Result<Self> {
         let mut token =
             HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;
@@ -66,8 +66,8 @@ impl Answered {
     }
 }
 
-impl Doors {
-    /// Doors at these addresses.
+impl Api {
+    /// Listeners at these addresses.
     pub(crate) fn new(nodes: Vec<Url>, request_timeout: Duration) -> Result<Self> {
         let destinations = nodes
             .iter()

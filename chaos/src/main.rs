@@ -1,4 +1,4 @@
-//! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a judge that reads what came of it.
+//! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a checker that reads what came of it.
 //!
 //! Owns the command line and the exit code: 0 all is well, 1 a violation, a fault that never came to happen or, in a whole run, a part of
 //! a promise that came up and was never judged, 2 usage.
@@ -10,7 +10,6 @@ mod cluster;
 mod collect;
 mod fault;
 mod http;
-mod judge;
 mod load;
 mod node;
 mod people;
@@ -26,6 +25,7 @@ mod setup;
 mod shrink;
 mod strace;
 mod target;
+mod verdict;
 mod world;
 
 use std::{io, path::PathBuf, process::ExitCode};
@@ -99,7 +99,7 @@ pub(crate) struct Cli {
     /// Run against these nodes of your own deployment instead: only with what clients and the upstream can do.
     #[arg(long, value_name = "URL", requires = "tokens", num_args = 1..)]
     target: Vec<url::Url>,
-    /// The tokens for `--target`: a JSON object, `{"acme/courier": "…"}`.
+    /// The tokens for `--target`: a JSON object, `{"acme/clerk": "…"}`.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Where the witness listens for `--target`; `placet-chaos contract` prints the contract for it.
@@ -190,7 +190,7 @@ fn started(cli: &Cli) -> Result<bool> {
                 witness::serve(options).await.context("the witness broke").map(|()| true)
             }
             Some(Part::Check { history, witness }) => {
-                let judgement = judge::judge(history, witness, Vec::new())?;
+                let judgement = verdict::judge(history, witness, Vec::new())?;
                 say(&mut io::stdout().lock(), &judgement.report.text());
                 Ok(judgement.wrong.is_empty())
             }
@@ -219,7 +219,7 @@ fn contract(url: &str, environment: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a line. Whoever closes our output does not want to hear of it.
+/// Writes a line. Anyone who closes our output does not want to hear of it.
 pub(crate) fn say(to: &mut impl io::Write, text: &str) {
     writeln!(to, "{text}").unwrap_or_default();
 }

@@ -61,7 +61,7 @@ pub(crate) struct Node {
     pub(crate) listen: SocketAddr,
     /// Where health and metrics are.
     pub(crate) admin: SocketAddr,
-    /// Held by whoever starts it or works on its files.
+    /// Held by the one who starts it or works on its files.
     pub(crate) gate: tokio::sync::Mutex<()>,
     placet: PathBuf,
     setpriv: Option<PathBuf>,
@@ -94,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Another node on a folder, with the same program, the same way of starting and other doors.
+    /// Another node on a folder, with the same program, the same way of starting and other listeners.
     pub(crate) fn twin(
         &self,
         folder: PathBuf,

@@ -15,7 +15,7 @@ use crate::{http::Bearer, machine::Wall};
 /// The tenant that most is done in, and the one that must see nothing of it.
 pub(crate) const TENANTS: [&str; 2] = ["acme", "rival"];
 /// Agents of each tenant.
-pub(crate) const AGENTS: [&str; 2] = ["courier", "porter"];
+pub(crate) const AGENTS: [&str; 2] = ["clerk", "porter"];
 /// Who answers for the agents, and therefore may not approve.
 pub(crate) const OWNER: &str = "ana";
 /// Approvers of each tenant.
@@ -98,8 +98,8 @@ impl People {
         Ok(Self { bearers, delegated })
     }
 
-    /// The tokens in a file, for a deployment that has its own people: a JSON object in which `acme/courier` and the other names
-    /// of this module stand for whoever plays that part. What is not there is not played.
+    /// The tokens in a file, for a deployment that has its own people: a JSON object in which `acme/clerk` and the other names
+    /// of this module stand for anyone who plays that part. What is not there is not played.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
         let tokens: BTreeMap<String, String> =

@@ -18,7 +18,7 @@ use crate::{
     schedule::{Schedule, Store},
 };
 
-/// The figures of a run so far.
+/// The numbers of a run so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
     /// Rounds.
@@ -36,7 +36,7 @@ pub(crate) struct Totals {
 impl Totals {
     /// Adds a round.
     pub(crate) fn add(&mut self, store: Store, round: &Round) {
-        let (requests, _, kills) = round.figures;
+        let (requests, _, kills) = round.counts;
         self.rounds = self.rounds.saturating_add(1);
         self.requests = self.requests.saturating_add(requests);
         self.kills = self.kills.saturating_add(kills);
@@ -92,7 +92,7 @@ impl Progress {
     pub(crate) fn played(&self, schedule: &Schedule, round: &Round, totals: &Totals) {
         let faults: Vec<String> =
             round.injected.iter().map(|(kind, count)| format!("{kind}:{count}")).collect();
-        let (requests, _, kills) = round.figures;
+        let (requests, _, kills) = round.counts;
         let line = format!(
             "round {} seed {} {} x{}: {requests} requests, {kills} kills, {} | {} in all | {}",
             totals.rounds,

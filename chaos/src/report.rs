@@ -1,6 +1,6 @@
 //! The report of a run: what was done to it, what it did, and whether it kept its promises.
 //!
-//! Owns the figures and their three forms: text, JSON, a page. Invariant: a run passes only if every promise was checked and kept,
+//! Owns the numbers and their three forms: text, JSON, a page. Invariant: a run passes only if every promise was checked and kept,
 //! and every fault that can happen did. A whole run passes only if each part of a promise that came up on a store was judged there once.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub use spread::Spread;
 const JUDGED_BY: &str =
     "run it for longer (--minutes), or again: without --seed each run draws other rounds";
 
-/// The figures of a run.
+/// The numbers of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Whether it passed.
@@ -71,7 +71,7 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// What could not be checked.
     pub unchecked: Vec<Unchecked>,
-    /// What else is wrong, as whoever ran it says.
+    /// What else is wrong, as the one who ran it says.
     pub findings: Vec<String>,
 }
 
@@ -133,7 +133,7 @@ pub struct Outcome {
     /// Effects that happened twice.
     pub double: u64,
     /// Requests, records or nodes that never came to an end.
-    pub stranded: u64,
+    pub hung: u64,
     /// Keys of which somebody was told that the outcome is unknown.
     pub indeterminate: u64,
     /// Their share of all keys.
@@ -189,7 +189,7 @@ impl Report {
             lost: length(verdict.of(Invariant::I3).count()),
             phantom: length(verdict.of(Invariant::I12).chain(verdict.of(Invariant::Real)).count()),
             double: length(verdict.of(Invariant::I1).count()),
-            stranded: length(verdict.of(Invariant::I13).count()),
+            hung: length(verdict.of(Invariant::I13).count()),
             ..counted.outcome
         };
         let mut report = Self {

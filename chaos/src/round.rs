@@ -20,7 +20,6 @@ use crate::{
     cluster::{Cluster, Plan},
     collect,
     fault::Injector,
-    judge::{self, Judgement},
     load::{Load, finale},
     machine::Machine,
     people::TENANTS,
@@ -28,6 +27,7 @@ use crate::{
     schedule::{Act, Schedule, Store},
     seeded::Chance,
     setup::{Abilities, KEYED_WINDOW_MS, SETTLE_DELAY_MS, Setup, put},
+    verdict::{self, Judgement},
     world::World,
 };
 
@@ -69,7 +69,7 @@ pub(crate) struct Round {
     /// What is wrong.
     pub(crate) judgement: Judgement,
     /// Requests, answers, kills.
-    pub(crate) figures: (u64, u64, u64),
+    pub(crate) counts: (u64, u64, u64),
 }
 
 /// Plays a schedule. `number` tells the rounds of a run apart.
@@ -110,9 +110,9 @@ pub(crate) async fn play(shop: &mut Workshop, schedule: &Schedule, number: u64) 
     }
     recorder.record(What::Phase(Phase::Ended));
     recorder.finish().context("the history cannot be written")?;
-    let judgement = judge::judge(&folder.join("history.jsonl"), &log, cluster.scene.findings())?;
-    let (injected, figures) = (cluster.scene.injections(), cluster.scene.figures());
-    Ok(Round { folder, injected, judgement, figures })
+    let judgement = verdict::judge(&folder.join("history.jsonl"), &log, cluster.scene.findings())?;
+    let (injected, counts) = (cluster.scene.injections(), cluster.scene.counts());
+    Ok(Round { folder, injected, judgement, counts })
 }
 
 fn info(shop: &Workshop, schedule: &Schedule) -> RunInfo {

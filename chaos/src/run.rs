@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
         }
         let until = Instant::now() + self.length;
         let mut failed = false;
-        // Whoever wants only some faults does not want those of the kept seeds.
+        // Anyone who wants only some faults does not want those of the kept seeds.
         let kept = if self.cli.faults.is_empty() { seeds::kept()? } else { Vec::new() };
         for kept in kept {
             if self.stores.contains(&kept.store) && !failed {

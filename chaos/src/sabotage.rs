@@ -15,11 +15,11 @@ use placet_chaos::{checker::Invariant, history::fault::FaultKind};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
-    judge::Judgement,
     round::{self, Workshop},
     run, say,
     schedule::{self, Act, Frame, Schedule, Store},
     seeded::Chance,
+    verdict::Judgement,
 };
 
 /// The variable that takes guards out of a build with the feature `sabotage`.

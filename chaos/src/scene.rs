@@ -1,4 +1,4 @@
-//! What load and faults act on, whoever runs the nodes: doors, people, the witness, and the history.
+//! What load and faults act on, no matter who runs the nodes: listeners, people, the witness, and the history.
 //!
 //! Owns the numbering of requests and votes, the count of faults that really happened, and what only the harness can see to be
 //! wrong. Invariant: nothing is counted that is not in the history.
@@ -17,13 +17,13 @@ use placet_chaos::history::{
     node::{NodeChange, NodeEvent},
 };
 
-use crate::{http::Doors, people::People, world::World};
+use crate::{http::Api, people::People, world::World};
 
 /// The scene of a round.
 #[derive(Debug)]
 pub(crate) struct Scene {
-    /// The doors of all nodes.
-    pub(crate) doors: Doors,
+    /// The listeners of all nodes.
+    pub(crate) api: Api,
     /// Everybody's tokens.
     pub(crate) people: People,
     /// The upstream.
@@ -44,14 +44,14 @@ pub(crate) struct Scene {
 impl Scene {
     /// A scene on which nothing has happened.
     pub(crate) fn new(
-        doors: Doors,
+        api: Api,
         people: People,
         world: World,
         recorder: Recorder,
         adapter: String,
     ) -> Self {
         Self {
-            doors,
+            api,
             people,
             world,
             recorder,
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// Requests sent, requests answered, processes killed.
-    pub(crate) fn figures(&self) -> (u64, u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         (of(&self.requests), of(&self.replies), of(&self.kills))
     }

@@ -1,7 +1,7 @@
 //! Somebody's own deployment: the faults that need no hold of its processes.
 //!
 //! Owns such a run: load, duplicates, changed arguments, other principals, clients that leave, an upstream that misbehaves, votes,
-//! overload. Everything else is reported as not applicable. Invariant: nothing of the deployment is touched but through its doors.
+//! overload. Everything else is reported as not applicable. Invariant: nothing of the deployment is touched but through its listeners.
 
 use std::{collections::BTreeSet, fs, io, sync::Arc, time::Duration};
 
@@ -14,8 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     Cli,
     cluster::CLIENT_WAITS,
-    http::Doors,
-    judge,
+    http::Api,
     load::{Load, finale},
     people::{People, TENANTS},
     say,
@@ -23,6 +22,7 @@ use crate::{
     schedule::{self, Frame, Store},
     seeded::Chance,
     setup::{ADAPTER, KEYED_WINDOW_MS, SETTLE_DELAY_MS},
+    verdict,
     world::World,
 };
 
@@ -70,9 +70,9 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     })));
     let world = World::start(&folder.join("witness"), Some(cli.witness_port)).await?;
     let witness = world.log.clone();
-    let doors = Doors::new(cli.target.clone(), CLIENT_WAITS)?;
+    let api = Api::new(cli.target.clone(), CLIENT_WAITS)?;
     let scene = Arc::new(Scene::new(
-        doors,
+        api,
         People::read(tokens)?,
         world,
         recorder.clone(),
@@ -82,7 +82,7 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     play(cli, &scene, seed, &frame).await?;
     recorder.record(What::Phase(Phase::Ended));
     recorder.finish().context("the history cannot be written")?;
-    let judgement = judge::judge(&folder.join("history.jsonl"), &witness, scene.findings())?;
+    let judgement = verdict::judge(&folder.join("history.jsonl"), &witness, scene.findings())?;
     let report = judgement.report;
     if let Some(path) = &cli.json {
         fs::write(path, report.json()?).with_context(|| format!("`{}`", path.display()))?;
@@ -111,7 +111,7 @@ async fn play(cli: &Cli, scene: &Arc<Scene>, seed: u64, frame: &Frame) -> Result
     let until = Instant::now() + Duration::try_from_secs_f64(cli.minutes * 60.0)?;
     while Instant::now() < until {
         sleep(Duration::from_secs(5).min(until.saturating_duration_since(Instant::now()))).await;
-        let (requests, replies, _) = scene.figures();
+        let (requests, replies, _) = scene.counts();
         let faults: u64 = scene.injections().values().sum();
         say(
             &mut io::stderr().lock(),
@@ -132,7 +132,7 @@ async fn play(cli: &Cli, scene: &Arc<Scene>, seed: u64, frame: &Frame) -> Result
     }
     finale::count_not_found(scene);
     scene.recorder.record(What::Phase(Phase::Probing));
-    for node in 0..scene.doors.len() {
+    for node in 0..scene.api.len() {
         for tenant in TENANTS {
             if let Some(records) = finale::records(scene, (tenant, node), None).await {
                 let node = u32::try_from(node).unwrap_or(u32::MAX);

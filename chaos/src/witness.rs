@@ -1,6 +1,6 @@
 //! The upstream whose effects are judged: an MCP server with a log of its own, outside the system under test.
 //!
-//! Owns its process: two doors, one for calls and one for the injector. Invariant: an effect is in the log, synced, before
+//! Owns its process: two listeners, one for calls and one for the injector. Invariant: an effect is in the log, synced, before
 //! anybody can learn of it, and the log outlives the process.
 
 use std::{
@@ -54,10 +54,10 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Opens the log and both doors.
+    /// Opens the log and both listeners.
     ///
     /// # Errors
-    /// When the log cannot be read or written, or a door is taken.
+    /// When the log cannot be read or written, or the API is taken.
     pub async fn open(options: &Options) -> io::Result<Self> {
         let shared = Arc::new(Shared::open(&options.log, options.window_ms)?);
         let calls = TcpListener::bind(options.listen).await?;

@@ -1,4 +1,4 @@
-// People at the approval desk in real Chromium, against a running Placet and a real OpenID provider. Driven by tests/it/console.rs.
+// People at the approval service in real Chromium, against a running Placet and a real OpenID provider. Driven by tests/it/console.rs.
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -26,7 +26,7 @@ await check("who is not signed in sees nothing but the sign-in, and comes back t
   await page.context().close();
 });
 
-await check("the session's cookie is for nobody's script", async () => {
+await check("the session's cookie is for no one's script", async () => {
   const cookies = await ben.context().cookies(base);
   const session = cookies.find((cookie) => cookie.name === "placet");
   assert.deepEqual([session.httpOnly, session.sameSite, session.path, session.expires], [true, "Lax", "/", -1]);
@@ -74,7 +74,7 @@ await check("a denial ends it, and the agent is told so", async () => {
   assert.equal(answer.error_code ?? answer.error?.code, "APPROVAL_DENIED", JSON.stringify(answer));
 });
 
-await check("narrower arguments show as a difference, need everybody anew, and the agent learns of them", async () => {
+await check("narrower arguments show as a difference, need everybody again, and the agent learns of them", async () => {
   const held = await refund(order("too much", 90_000));
   await cleo.goto(`${base}/approvals/${held.id}`);
   await ben.goto(`${base}/approvals/${held.id}/edit`);
@@ -139,7 +139,7 @@ await check("hostile arguments, reasons and names are text", async () => {
   await decide(ben, "Deny", attack);
   assert.ok((await ben.locator("#people").innerText()).includes(attack));
   await ben.goto(`${base}/approvals/${held.id}/edit`);
-  await ben.goto(`${base}/calls/${held.call}/trail`);
+  await ben.goto(`${base}/calls/${held.call}/timeline`);
   for (const page of [ben, cleo]) {
     assert.equal(await page.locator("img, main script").count(), 0);
   }
@@ -160,7 +160,7 @@ await check("hostile names and descriptions of operations are text, and a name t
   const held = await ask("raffle", { note: "one ticket" });
   await ben.goto(`${base}/approvals/${held.id}`);
   assert.match(await ben.locator("#head").innerText(), /Draws a winner\. "><img src=x onerror=alert\(5\)><\/textarea><script>alert\(6\)/);
-  const pages = ["/", `/approvals/${held.id}/edit`, `/approvals/${held.id}/grant`, `/calls/${held.call}/trail`, `/?q=${encodeURIComponent("<img src=x>")}`];
+  const pages = ["/", `/approvals/${held.id}/edit`, `/approvals/${held.id}/grant`, `/calls/${held.call}/timeline`, `/?q=${encodeURIComponent("<img src=x>")}`];
   for (const path of [`/approvals/${held.id}`, ...pages]) {
     await ben.goto(base + path);
     assert.equal(await ben.locator("img, main script").count(), 0, path);
@@ -170,7 +170,7 @@ await check("hostile names and descriptions of operations are text, and a name t
   await ben.locator("#together").click();
   await ben.getByText("Draws a winner.").waitFor();
   assert.equal(await ben.locator("img, main script").count(), 0);
-  // The server offers an operation whose name is markup. It is nobody's.
+  // The server offers an operation whose name is markup. It is no one's.
   const named = await fetch(`${base}/v1/calls`, {
     method: "POST", headers: { authorization: `Bearer ${task.agent}`, "content-type": "application/json" },
     body: JSON.stringify({ tool: `till__"><img src=x onerror=alert(7)>`, args: { note: "x" }, step_id: "hostile", request_id: "req", run: { run_id: "run-of-the-console" } }),
@@ -201,7 +201,7 @@ async function forged(host, held) {
   const request = await posted, status = (await request.response()).status();
   const headers = await request.allHeaders();
   assert.equal(headers.origin, origin);
-  // It comes no further than the door, which answers as it answers programs.
+  // It comes no further than the API, which answers as it answers programs.
   assert.equal(status, 403);
   await page.getByText("scripts of that `Origin` may not call this service").waitFor();
   await page.close();
@@ -214,7 +214,7 @@ async function forged(host, held) {
 }
 
 await check("a form of another origin of the same site is refused by its origin, although it has cookie, token and digest", async () => {
-  const held = await refund(order("forged next door"));
+  const held = await refund(order("forged next API"));
   // Another port of the same host is the same site: the browser sends the session's cookie along.
   const { cookie, digest } = await forged("127.0.0.1", held);
   assert.match(cookie, /placet=/, "it was sent as the person");
@@ -266,8 +266,8 @@ await check("several calls are looked at and decided together", async () => {
   // Of each is recorded what was shown.
   for (const held of some) {
     const [, shown] = items.map((item) => item.split(" ")).find(([id]) => id === held.id);
-    await ben.goto(`${base}/calls/${held.call}/trail`);
-    const step = ben.locator("ol.trail > li", { hasText: "Voted" }).last();
+    await ben.goto(`${base}/calls/${held.call}/timeline`);
+    const step = ben.locator("ol.timeline > li", { hasText: "Voted" }).last();
     assert.ok((await step.textContent()).includes(shown), `${held.id}: ${await step.textContent()}`);
   }
 });
@@ -282,13 +282,13 @@ await check("what others do is told to who does not look, and neither what is op
   await ben.locator("#live", { hasText: "Agreement: 1 of 2 from approvers" }).waitFor();
   assert.equal(await ben.locator("#digests").evaluate((details) => details.open), true);
   assert.equal(await ben.evaluate(() => document.activeElement.tagName), "SUMMARY");
-  // The same on the trail, where each step can be opened.
-  await cleo.goto(`${base}/calls/${held.call}/trail`);
-  const steps = cleo.locator("ol.trail > li");
+  // The same on the timeline, where each step can be opened.
+  await cleo.goto(`${base}/calls/${held.call}/timeline`);
+  const steps = cleo.locator("ol.timeline > li");
   const before = await steps.count();
   await steps.first().locator("summary").click();
   await decide(ben, "Deny", "the second of two");
-  await until(async () => (await steps.count()) > before, "the trail goes on");
+  await until(async () => (await steps.count()) > before, "the timeline goes on");
   assert.equal(await steps.first().locator("details").evaluate((details) => details.open), true);
 });
 
@@ -356,7 +356,7 @@ await check("what nobody decides on expires by itself, on the open page too, and
   await ben.goto(`${base}/?state=expired`);
   await ben.locator(`tr[data-href="/approvals/${held.id}"]`).waitFor();
   await accessible(ben, "expired calls");
-  await ben.goto(`${base}/calls/${held.call}/trail`);
+  await ben.goto(`${base}/calls/${held.call}/timeline`);
   assert.match(await ben.locator("main").innerText(), /expired/i);
   assert.equal(effects().length, before, "it did not run");
 });
@@ -387,7 +387,7 @@ await check("when the first group is silent another is asked, sees it appear, an
   await decide(emma, "Approve", "they are all at lunch");
   await until(async () => (await held.again()).status === "succeeded", "it is executed");
   assert.deepEqual(effects().at(-1), { tool: "discount", note: "half price" });
-  await emma.goto(`${base}/calls/${held.call}/trail`);
+  await emma.goto(`${base}/calls/${held.call}/timeline`);
   assert.match(await emma.locator("main").innerText(), /directors is asked/);
   await emma.context().close();
 });
@@ -415,7 +415,7 @@ await check("when the tool is no longer what was reviewed, what waits for it is 
 await check("a call that wants a fresh sign-in asks for it, comes back to the same page, and only then takes a yes", async () => {
   const page = await signIn("cleo");
   const held = await ask("payout", { note: "the drawer" });
-  // Whoever has just signed in is fresh enough, and the page does not ask.
+  // Anyone who has just signed in is fresh enough, and the page does not ask.
   await page.goto(`${base}/approvals/${held.id}`);
   assert.equal(await page.getByRole("link", { name: "Sign in again" }).count(), 0);
   assert.match(await page.locator("#why").innerText(), /proved who they are within the last 60 s/);
@@ -445,7 +445,7 @@ await check("a call that wants a fresh sign-in asks for it, comes back to the sa
 });
 
 const entries = {};
-await check("a freeze, a handover, an emergency and a grant are arranged, shown and ended", async () => {
+await check("a freeze, a delegation, an emergency and a grant are arranged, shown and ended", async () => {
   await ben.goto(`${base}/calendar`);
   await ben.locator("#name").fill("Year-end <close>");
   await ben.locator("#starts").fill(`${soon}-15T00:00`);
@@ -478,7 +478,7 @@ await check("a freeze, a handover, an emergency and a grant are arranged, shown 
   await cleo.getByRole("button", { name: "Agree" }).click();
   await cleo.waitForURL(/done=1/);
   assert.match(await cleo.locator("h1").innerText(), /in force/);
-  // Whoever may not end it is told so; a form that says it all the same changes nothing.
+  // Anyone who may not end it is told so; a form that says it all the same changes nothing.
   assert.equal(await cleo.getByRole("button", { name: "End it" }).count(), 0);
   assert.match(await cleo.locator("#acts").innerText(), /not for you to end this/);
   await accessible(cleo, "an entry");
@@ -494,7 +494,7 @@ await check("a freeze, a handover, an emergency and a grant are arranged, shown 
   await ben.getByRole("button", { name: "End it" }).click();
   await ben.getByText("review due").first().waitFor();
 
-  await ben.goto(`${base}/handovers`);
+  await ben.goto(`${base}/delegations`);
   await ben.locator("#to").fill("dora");
   await ben.locator("#groups").fill("approvers");
   await ben.locator("#reason").fill("away on Friday");
@@ -547,8 +547,8 @@ const together = async (page) => {
 };
 const pages = {
   inbox: "/", finished: "/?state=finished&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
-  grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", report: "/report", grants: "/grants?state=all",
-  "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: `/calendar?month=${soon}`, help: "/help",
+  grant: `/approvals/${held.id}/grant`, timeline: `/calls/${held.call}/timeline`, load: "/load", report: "/report", grants: "/grants?state=all",
+  "break-glass": "/break-glass?state=all", delegations: "/delegations?state=all", calendar: `/calendar?month=${soon}`, help: "/help",
   "not-found": "/approvals/none", edited: `/approvals/${edited.id}`, together,
   "entry-freeze": entries.freeze, "entry-break-glass": entries.emergency, "entry-grant": entries.standing,
 };

@@ -2,7 +2,7 @@
 //
 //   node idp.mjs CONSOLE-ORIGIN PEOPLE-JSON     prints {"issuer": …} once it listens
 //
-// PEOPLE-JSON is {"name": {"display": …, "groups": […]}, …}. Whoever knows a name signs in; that is the provider's affair, not ours.
+// PEOPLE-JSON is {"name": {"display": …, "groups": […]}, …}. Anyone who knows a name signs in; that is the provider's affair, not ours.
 
 import { createServer } from "node:http";
 import { generateKeyPairSync } from "node:crypto";

@@ -113,7 +113,7 @@ await check("a line that stays away is said after a while, and its return too", 
   await window.context().close();
 });
 
-await check("whoever is signed out is told so, with the way back in", async () => {
+await check("anyone who is signed out is told so, with the way back in", async () => {
   const window = await open();
   is_signed_in = false;
   for (const line of lines.splice(0)) line.end();

@@ -76,7 +76,7 @@ async fn deactivated_agents_and_users_read_nothing() {
     let paths = [
         format!("/v1/calls/{done}"),
         format!("/v1/calls/{done}/events"),
-        format!("/v1/calls/{done}/trail"),
+        format!("/v1/calls/{done}/timeline"),
         format!("/v1/calls/{done}/receipt"),
         format!("/v1/calls/{waits}"),
         format!("/v1/calls/{waits}?wait_ms=1000"),

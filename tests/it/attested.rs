@@ -147,8 +147,8 @@ async fn a_held_call_keeps_the_proof_it_was_made_with() {
         "{caller:#}"
     );
     assert_eq!(caller["agent_urn"], "urn:placet:agent:local:dev-agent");
-    let trail = ben.get(&format!("/v1/calls/{}/trail", text(&held, "call_id"))).await.ok();
-    let steps = trail["steps"].as_array().unwrap();
+    let timeline = ben.get(&format!("/v1/calls/{}/timeline", text(&held, "call_id"))).await.ok();
+    let steps = timeline["steps"].as_array().unwrap();
     let step = steps.iter().find(|step| step["kind"] == "held").unwrap();
     assert_eq!(&step["caller"], caller);
     let printed = ["approvals", "show", &text(&held, "approval_id")];
@@ -172,7 +172,7 @@ async fn a_client_certificate_with_a_spiffe_id_is_told_to_policies() {
         "workloads": { "below": "/agent/", "shared_principals": true },
     });
     let setup = Setup::new()
-        .with("tls", json!({ "certificate": "door.pem", "key": "door-key.pem" }))
+        .with("tls", json!({ "certificate": "api.pem", "key": "api-key.pem" }))
         .with("client_authorities", json!([authority]));
     let mesh = Mesh::new(&setup);
     mesh.issue(&setup, "agent", SanType::URI(AGENT.try_into().unwrap()));

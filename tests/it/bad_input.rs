@@ -464,7 +464,7 @@ async fn listeners_that_others_could_reach_are_refused_without_issuers() {
     refused(&admin, &["admin"]).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let busy = Setup::new().arg("--listen").arg(&taken.local_addr().unwrap().to_string());
-    refused(&busy, &["cannot be opened"]).await;
+    refused(&busy, &["cannot bind"]).await;
 }
 
 #[tokio::test]

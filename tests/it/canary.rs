@@ -3,10 +3,10 @@
 //! Owns the collection of everything that leaves the process or stays on disk: bytes that upstreams and webhooks received, spans,
 //! logs, metrics, error bodies, pages of the console, the data folder, before and after a crash. The search itself is
 //! `harness::search`'s, and is tested here on the same places. `estate` is a Placet with every kind of secret there is, and `everywhere`
-//! what is looked for in it; `doors` are the ways to people and callers, `sign_in` a provider that repeats all it hears, `failing` adapters that
+//! what is looked for in it; `api` are the ways to people and callers, `sign_in` a provider that repeats all it hears, `failing` adapters that
 //! fail in every way, and a process that is killed and aborted.
 
-mod doors;
+mod api;
 mod estate;
 mod everywhere;
 mod failing;
@@ -193,7 +193,7 @@ impl Inbound {
         Self { agent, user: String::new(), headers, query }
     }
 
-    /// Of each token its signature and its claims; of each header the part that is nobody's name.
+    /// Of each token its signature and its claims; of each header the part that is no one's name.
     fn canaries(&self) -> Vec<String> {
         let parts =
             |token: &String| token.split('.').skip(1).map(str::to_owned).collect::<Vec<String>>();
@@ -360,7 +360,7 @@ async fn pages(
 ) -> String {
     let session = signed_in(setup, placet, "ben").await;
     let approval = format!("/approvals/{}", text(held, "approval_id"));
-    let trail = format!("/calls/{}/trail", text(held, "call_id"));
+    let timeline = format!("/calls/{}/timeline", text(held, "call_id"));
     let (edit, grant) = (format!("{approval}/edit"), format!("{approval}/grant"));
     let mut shown = 0;
     for path in [
@@ -368,11 +368,11 @@ async fn pages(
         &approval,
         &edit,
         &grant,
-        &trail,
+        &timeline,
         "/load",
         "/grants",
         "/calendar",
-        "/handovers",
+        "/delegations",
         "/break-glass",
     ] {
         let page = page(placet, &session, path).await;
@@ -394,7 +394,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
     pages((&world.setup, &placet), &held, "remote", &mut places).await;
     until("the webhook is told", || async { !world.webhook.bytes().is_empty() }).await;
     for path in ["/metrics", "/readyz", "/healthz"] {
-        places.add(format!("the admin door's {path}"), placet.ask(path).await.body.to_vec());
+        places.add(format!("the admin listener's {path}"), placet.ask(path).await.body.to_vec());
     }
     let ben = world.setup.ben(&placet).await;
     ben.decide(&held, "approve").await.ok();

@@ -247,7 +247,7 @@ async fn after_a_crash_the_files_adapter_is_asked_where_its_contract_says_so() {
     contract["capabilities"]["write"]["dedup"] =
         json!({"class": "queryable", "settle_delay_ms": 0});
     let setup = setup.contract("files", &contract);
-    let setup = setup.arg("--drill-pause-after-effect-ms").arg("60000");
+    let setup = setup.arg("--inject-pause-after-effect-ms").arg("60000");
     let mut call = plan("files__write", "s1", json!({ "path": "a.txt", "content": "x" }));
     call["run"]["run_budget"] = json!({ "tool_latency_ms_max": 3_000 });
     let first = setup.start().await;

@@ -77,7 +77,7 @@ async fn who_sends_requests_and_never_reads_loses_the_connection() {
         stream.write_all(many.as_bytes()).await.unwrap();
         silent.push(stream);
     }
-    // Whoever watches is told, on the other listener.
+    // Anyone who watches is told, on the other listener.
     until("it is not ready", || async { placet.ask("/readyz").await.status == 503 }).await;
     let ready = placet.ask("/readyz").await;
     assert!(ready.text().contains("limits.connections_max"), "{}", ready.text());

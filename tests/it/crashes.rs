@@ -130,7 +130,7 @@ async fn an_approved_call_whose_parked_arguments_were_altered_is_void_and_does_n
     assert!(!setup.file("uarget-of-the-call.txt").try_exists().unwrap());
     let void = ben.get("/v1/approvals?state=void").await.ok();
     assert_eq!(void["approvals"][0]["approval_id"], held["approval_id"], "{void:#}");
-    // What was approved is over: the same call asks anew.
+    // What was approved is over: the same call asks again.
     assert_ne!(agent.call(&call).await.held()["approval_id"], held["approval_id"]);
 }
 
@@ -273,7 +273,7 @@ async fn a_second_process_on_the_same_data_is_refused_and_told_who_has_it() {
 
 #[tokio::test]
 async fn asked_to_stop_it_finishes_what_is_under_way_and_takes_nothing_new() {
-    let setup = Setup::new().arg("--drill-pause-after-effect-ms").arg("1500");
+    let setup = Setup::new().arg("--inject-pause-after-effect-ms").arg("1500");
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
     let caller = {
@@ -283,7 +283,7 @@ async fn asked_to_stop_it_finishes_what_is_under_way_and_takes_nothing_new() {
     until("the call is under way", || async { setup.file("a.txt").try_exists().unwrap() }).await;
     placet.ask_to_stop();
     let fresh = placet.client(agent.token.clone());
-    until("the door is closed", || async { !fresh.is_answered("/").await }).await;
+    until("the API is closed", || async { !fresh.is_answered("/").await }).await;
     assert!(!caller.is_finished(), "the pause is over too early for this test to mean anything");
     let result = within("the call under way is answered", caller).await.unwrap().succeeded();
     let gone = placet.gone().await;
@@ -300,7 +300,7 @@ async fn asked_to_stop_it_finishes_what_is_under_way_and_takes_nothing_new() {
 
 #[tokio::test]
 async fn asked_to_stop_it_sends_nothing_that_waited_for_its_turn() {
-    let setup = Setup::new().files_contract().arg("--drill-pause-after-effect-ms").arg("3000");
+    let setup = Setup::new().files_contract().arg("--inject-pause-after-effect-ms").arg("3000");
     let mut contract = setup.read_contract("files");
     contract["limits"] = json!({"concurrency_max": 1});
     let setup = setup.contract("files", &contract);

@@ -1,4 +1,4 @@
-//! The worked example of the book: a credit that a finance lead and the recipient's tenant agree to.
+//! The worked example of the docs: a credit that a finance lead and the recipient's tenant agree to.
 //!
 //! Owns the tour of `docs/src/worked-example.md`: its files are those beside the page, and every line of its tour is typed here as it
 //! stands there. Invariant: a line of the page that nobody types fails the test.
@@ -204,14 +204,14 @@ async fn a_credit_runs_when_a_finance_lead_and_the_recipients_tenant_have_agreed
     let booked = tour.booked();
     assert_eq!((booked.len(), &booked[0]["recipient"]), (1, &json!("globex")));
     let call = text(&held, "call_id");
-    chain_names_the_guest(&tour, (&id, &call)).await;
+    chain_names_the_external(&tour, (&id, &call)).await;
     no_finds_nothing_and_ends_it(&tour).await;
     tour.ends();
 }
 
-/// The guest's pages of the console, in real Chromium: what they show and what they do not, and that the checker finds nothing.
+/// The external approver's pages of the console, in real Chromium: what they show and what they do not, and that the checker finds nothing.
 #[tokio::test]
-async fn a_guest_decides_in_the_browser() {
+async fn an_external_approver_decides_in_the_browser() {
     let tour = Tour::begin().await;
     let base = tour.placet.base.as_str().trim_end_matches('/').to_owned();
     let agent = token(&tour.setup, "agent", "credit-bot", "acme").await;
@@ -221,7 +221,7 @@ async fn a_guest_decides_in_the_browser() {
         "base": base, "agent": agent, "chromium": npm::chromium(), "call": Tour::call("", "globex"), "link": link,
         "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
     });
-    let people = script("guest.mjs").env("PLACET_CONSOLE_TASK", task.to_string()).output();
+    let people = script("external.mjs").env("PLACET_CONSOLE_TASK", task.to_string()).output();
     let output = tokio::time::timeout(Duration::from_secs(240), people).await;
     let output = output.expect("the people come to an end").unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -231,13 +231,13 @@ async fn a_guest_decides_in_the_browser() {
 }
 
 /// The decision is in acme's chain, and is not globex's to read.
-async fn chain_names_the_guest(tour: &Tour, (id, call): (&str, &str)) {
-    let path = format!("/v1/calls/{call}/trail");
+async fn chain_names_the_external(tour: &Tour, (id, call): (&str, &str)) {
+    let path = format!("/v1/calls/{call}/timeline");
     let rita = tour.placet.client(Some(token(&tour.setup, "user", "rita", "acme").await));
-    let trail = rita.get(&path).await.json();
-    let steps = trail["steps"].as_array().unwrap();
-    let vote = |step: &&Value| step["note"] == "approved as a guest of globex";
-    let vote = steps.iter().find(vote).unwrap_or_else(|| panic!("{trail:#}"));
+    let timeline = rita.get(&path).await.json();
+    let steps = timeline["steps"].as_array().unwrap();
+    let vote = |step: &&Value| step["note"] == "approved as an external approver of globex";
+    let vote = steps.iter().find(vote).unwrap_or_else(|| panic!("{timeline:#}"));
     assert_eq!(vote["by"], "gil");
     // What Gil was shown is digested beside what he decided on.
     let part = &tour.shown(GIL, id).await["approval"]["digest"];

@@ -1,4 +1,4 @@
-//! The approval desk from the command line of the built program: edits, decisions together, grants, handovers, break-glass, freezes.
+//! The approval service from the command line of the built program: edits, decisions together, grants, delegations, break-glass, freezes.
 //!
 //! Owns what people type and what comes of it. Invariant that is tested throughout: a digest of what is no longer shown decides nothing.
 
@@ -134,7 +134,7 @@ fn refused(ran: &Ran, code: &str) {
 #[tokio::test]
 async fn other_arguments_are_shown_as_a_difference_decided_by_somebody_else_and_the_agent_is_told()
 {
-    // One agreement is enough here, but never that of whoever wrote the arguments.
+    // One agreement is enough here, but never that of the one who wrote the arguments.
     let desk = Desk::shipped().await;
     desk.setup.put("b.txt", "not needed");
     let (held, id, digest) = desk.held("a.txt", "s1").await;
@@ -246,7 +246,7 @@ async fn a_grant_of_two_people_lets_calls_run_until_it_is_ended() {
     let wrong = desk.types("ben", &["freezes", "lift", &grant, "--reason", "oops"]).await;
     assert_eq!(wrong.code, Some(2), "a grant is no freeze: {wrong:?}");
     assert!(wrong.err.contains("standing grant"), "{wrong:?}");
-    // It covers more than the call, so that whoever proposed it does not count.
+    // It covers more than the call, so that anyone who proposed it does not count.
     refused(&desk.types("ben", &and(&agree, &terms)).await, "POLICY_DENIED");
     let one = desk.reads("cleo", &and(&agree, &terms)).await;
     assert_eq!(one["state"], "proposed", "{one:#}");
@@ -286,7 +286,7 @@ async fn a_colleague_decides_in_anothers_place_for_a_time_and_the_record_names_b
     refused(&theirs, "VALIDATION_ERROR");
     let handed =
         ["delegate", "dora", "--groups", "approvers", "--for", "8h", "--reason", "on a plane"];
-    let handover = text(&desk.reads("cleo", &handed).await, "desk_id");
+    let delegation = text(&desk.reads("cleo", &handed).await, "desk_id");
     let shown = desk.types("dora", &["show", &id]).await;
     assert!(shown.ok().contains("you decide for cleo"), "{}", shown.out);
     let decided = desk.reads("dora", &approve).await;
@@ -304,7 +304,7 @@ async fn a_colleague_decides_in_anothers_place_for_a_time_and_the_record_names_b
             .ok()
             .contains("dora decides for cleo in approvers")
     );
-    desk.types("cleo", &["delegations", "end", &handover, "--reason", "back"]).await.ok();
+    desk.types("cleo", &["delegations", "end", &delegation, "--reason", "back"]).await.ok();
     let (_, later, digest) = desk.held("b.txt", "s2").await;
     let approve = ["approve", &later, "--reason", "for cleo", "--digest", &digest];
     refused(&desk.types("dora", &approve).await, "NOT_FOUND");
@@ -397,7 +397,7 @@ async fn in_a_freeze_a_write_waits_that_otherwise_runs() {
 }
 
 #[tokio::test]
-async fn the_inbox_and_the_trail_of_a_call_are_for_those_they_concern() {
+async fn the_inbox_and_the_timeline_of_a_call_are_for_those_they_concern() {
     let desk = Desk::shipped().await;
     let (held, id, digest) = desk.held("a.txt", "s1").await;
     let call = text(&held, "call_id");
@@ -417,19 +417,19 @@ async fn the_inbox_and_the_trail_of_a_call_are_for_those_they_concern() {
     let done = desk.reads("ben", &["list", "--state", "all"]).await;
     assert_eq!(done[0]["approval"]["state"], "succeeded", "{done:#}");
 
-    let trail = desk.reads("rita", &["trail", &call]).await;
+    let timeline = desk.reads("rita", &["timeline", &call]).await;
     let kinds: Vec<String> =
-        trail["steps"].as_array().unwrap().iter().map(|step| text(step, "kind")).collect();
-    let steps = trail["steps"].as_array().unwrap();
+        timeline["steps"].as_array().unwrap().iter().map(|step| text(step, "kind")).collect();
+    let steps = timeline["steps"].as_array().unwrap();
     assert!(steps.len() >= 3, "{kinds:?}");
-    assert!(steps.iter().any(|step| step["by"] == "ben"), "{trail:#}");
-    assert!(!trail.to_string().contains("keep me"), "{trail:#}");
-    assert!(desk.types("ben", &["trail", &call]).await.ok().contains("WHEN"));
-    refused(&desk.types("dora", &["trail", &call]).await, "NOT_FOUND");
+    assert!(steps.iter().any(|step| step["by"] == "ben"), "{timeline:#}");
+    assert!(!timeline.to_string().contains("keep me"), "{timeline:#}");
+    assert!(desk.types("ben", &["timeline", &call]).await.ok().contains("WHEN"));
+    refused(&desk.types("dora", &["timeline", &call]).await, "NOT_FOUND");
 }
 
 #[tokio::test]
-async fn whoever_watches_sees_what_happens_a_line_each_until_ctrl_c() {
+async fn anyone_who_watches_sees_what_happens_a_line_each_until_ctrl_c() {
     let desk = Desk::shipped().await;
     let token = desk.setup.token("user", "ben").await;
     let mut watch = desk.setup.follows(&desk.placet, &token, &["approvals", "watch", "--json"]);

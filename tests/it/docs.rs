@@ -1,4 +1,4 @@
-//! The book: complete, current, and without a link into nothing.
+//! The docs: complete, current, and without a link into nothing.
 //!
 //! Owns the pages that are generated and the rules for those that are written. Refresh the generated ones with
 //! `UPDATE_EXPECT=1 cargo test -p placet-e2e --test it docs`.
@@ -174,13 +174,13 @@ fn every_example_that_names_a_schema_is_accepted_by_it() {
     }
     assert!(
         seen > 3,
-        "only {seen} examples were found: the pattern does not fit the book any more"
+        "only {seen} examples were found: the pattern does not fit the docs any more"
     );
     none("examples that the program would not accept", &findings);
 }
 
 #[test]
-fn the_policies_of_the_book_pass_the_check_and_decide_its_cases() {
+fn the_policies_of_the_docs_pass_the_check_and_decide_its_cases() {
     let blocks = |page: &str, language: &str| -> Vec<String> {
         let fence = Regex::new(&format!(r"(?ms)^```{language}\n(.*?)^```")).expect("a pattern");
         fence.captures_iter(&read(page)).map(|parts| parts[1].to_owned()).collect()
@@ -210,7 +210,7 @@ fn the_policies_of_the_book_pass_the_check_and_decide_its_cases() {
     let people = blocks("docs/src/policies.md", "yaml,directory").remove(0);
     write("directory.yaml", &with_people(&directory, &people));
     let policies = blocks("docs/src/policies.md", "cedar");
-    assert!(policies.len() > 3, "the pattern does not fit the book any more");
+    assert!(policies.len() > 3, "the pattern does not fit the docs any more");
     write("policies/90-book.cedar", &policies.join("\n"));
     done(&["policy", "check"]);
 

@@ -229,7 +229,7 @@ async fn a_log_that_is_not_what_was_signed_is_found_out_and_not_served() {
     elsewhere.stop().await;
     let verify = ["audit", "verify", "--key", &key, "--checkpoint", &early];
     fs::remove_dir_all(other.data().join("ledger/sealed")).unwrap();
-    found(&other.configured(&verify).await, &["WRONG", "made anew"]);
+    found(&other.configured(&verify).await, &["WRONG", "rebuilt"]);
 
     // An old copy, put back with what was signed since: the start is refused, and the verification says why.
     copy(&ledger.join("sealed"), &setup.path("sealed"));

@@ -39,7 +39,7 @@ fn delete(name: &str, step: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_bad_argument_is_refused_with_the_place_to_mend_and_mended_it_runs() {
+async fn a_bad_argument_is_refused_with_the_place_to_repair_and_repaired_it_runs() {
     let world = World::new().await;
     world.setup.put("a.txt", "hello");
     let bad = world
@@ -51,8 +51,8 @@ async fn a_bad_argument_is_refused_with_the_place_to_mend_and_mended_it_runs() {
     let pointers = bad.pointers();
     assert!(pointers.iter().any(|pointer| pointer == "/args/pth"), "{problem:#}");
     assert!(pointers.iter().any(|pointer| pointer == "/args/offset"), "{problem:#}");
-    let mended = world.agent.call(&plan("files__read", "s1", json!({ "path": "a.txt" }))).await;
-    assert_eq!(mended.succeeded()["output"]["content"], "hello");
+    let repaired = world.agent.call(&plan("files__read", "s1", json!({ "path": "a.txt" }))).await;
+    assert_eq!(repaired.succeeded()["output"]["content"], "hello");
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ impl Mesh {
         let key = KeyPair::generate().unwrap();
         fs::write(setup.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
         let mesh = Self { authority: Issuer::new(params, key) };
-        mesh.issue(setup, "door", SanType::IpAddress("127.0.0.1".parse().unwrap()));
+        mesh.issue(setup, "api", SanType::IpAddress("127.0.0.1".parse().unwrap()));
         mesh
     }
 
@@ -178,13 +178,13 @@ impl Mesh {
 }
 
 #[tokio::test]
-async fn a_certificate_is_an_agents_identity_where_the_door_speaks_tls() {
+async fn a_certificate_is_an_agents_identity_where_the_api_speaks_tls() {
     let authority = json!({
         "name": "mesh", "ca": "ca.pem", "tenant": "local", "trust_domain": "prod.example",
         "workloads": { "below": "/agent/", "shared_principals": true },
     });
     let setup = Setup::new()
-        .with("tls", json!({ "certificate": "door.pem", "key": "door-key.pem" }))
+        .with("tls", json!({ "certificate": "api.pem", "key": "api-key.pem" }))
         .with("telemetry", json!({ "log_filter": "trace" }))
         .with("client_authorities", json!([authority]));
     let mesh = Mesh::new(&setup);
@@ -216,8 +216,8 @@ async fn a_certificate_is_an_agents_identity_where_the_door_speaks_tls() {
     places.add("the log", placet.stop().await);
     places.add_folder(&setup.data());
     assert!(places.has("the log", "placet_") && places.has("ledger/journal", "files"));
-    let key = pem_part(&setup.path("door-key.pem"));
-    assert_eq!(places.with(&key), Vec::<String>::new(), "the key of the door");
+    let key = pem_part(&setup.path("api-key.pem"));
+    assert_eq!(places.with(&key), Vec::<String>::new(), "the key of the API");
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn an_issuer_whose_keys_are_away_is_no_reason_to_call_a_token_wrong() {
     for word in ["idp.example", "127.0.0.1", "jwks"] {
         assert!(!problem["detail"].to_string().contains(word), "{problem:#}");
     }
-    // Whoever shows nothing is told where to get a token.
+    // Anyone who shows nothing is told where to get a token.
     let challenge = asked_by_nobody(&placet).await;
     assert!(challenge.starts_with("Bearer resource_metadata="), "{challenge}");
     let metadata = placet.client(None).get("/.well-known/oauth-protected-resource").await.ok();

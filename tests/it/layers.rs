@@ -141,7 +141,7 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("anyhow", &["placet-bench", "placet-chaos"], &[]),
 ];
 
-/// Crates that have no place in the tree at all, whoever asks for them.
+/// Crates that have no place in the tree at all, no matter who asks for them.
 const BANNED: &[&str] =
     &["reqwest", "native-tls", "openssl-sys", "ractor_cluster", "async-std", "serde_yaml"];
 

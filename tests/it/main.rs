@@ -1,6 +1,6 @@
 //! One binary with everything that is tested from outside: the repository itself, and the built program.
 //!
-//! Owns nothing but the list. The first group reads the sources, the manifests and the book; whatever drives the program
+//! Owns nothing but the list. The first group reads the sources, the manifests and the docs; whatever drives the program
 //! comes after it. Add a module here: `#[cfg(test)]` tells the lints that it is test code.
 
 #[cfg(test)]

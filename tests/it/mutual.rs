@@ -29,7 +29,7 @@ impl World {
     async fn new() -> Self {
         let setup = Setup::new().with("contracts", json!("contracts"));
         let mesh = Mesh::new(&setup);
-        let files = ["door.pem", "door-key.pem", "ca.pem"];
+        let files = ["api.pem", "api-key.pem", "ca.pem"];
         let (provider, port) = Provider::start_tls(&setup, files).await;
         let guarded = Guarded::start(&setup, &provider.issuer).await;
         std::fs::write(setup.path("directory.yaml"), DIRECTORY).unwrap();

@@ -156,7 +156,7 @@ fn delete(name: &str, step: &str) -> Value {
     plan("files__delete", step, json!({ "path": name }))
 }
 
-/// Whether the code of the book takes a message.
+/// Whether the code of the docs takes a message.
 fn verifies(key: &str, taken: &Taken) -> bool {
     let page = workspace::read("docs/src/notifications.md");
     let code = page.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
@@ -223,18 +223,18 @@ async fn people_are_told_of_a_held_call_in_order_once_and_over_a_restart() {
     }
     assert_eq!(taken[2].json()["data"]["outcome"], "succeeded");
     // What was sent is on the record of the call.
-    let trail = setup
+    let timeline = setup
         .ben(&placet)
         .await
-        .get(&format!("/v1/calls/{}/trail", text(&held, "call_id")))
+        .get(&format!("/v1/calls/{}/timeline", text(&held, "call_id")))
         .await
         .ok();
     let notified =
-        trail["steps"].as_array().unwrap().iter().filter(|step| step["kind"] == "notified");
+        timeline["steps"].as_array().unwrap().iter().filter(|step| step["kind"] == "notified");
     let notes: Vec<String> = notified.map(|step| text(step, "note")).collect();
     assert!(
         notes.iter().any(|note| note.contains("`ops`") && note.ends_with(": held")),
-        "{trail:#}"
+        "{timeline:#}"
     );
     until("the metrics say so", || async {
         let metrics = placet.ask("/metrics").await.text();
@@ -321,7 +321,7 @@ async fn operators_are_told_once_of_a_static_secret_that_its_target_takes_no_mor
         (&json!("remote"), &json!("static_secret"), &json!("remote/look"))
     );
     assert!(text(&told["data"], "problem").contains("does not accept the credential"), "{told:#}");
-    // What was mended is told of by nobody, and what breaks again within the hour was told of.
+    // What was repaired is told of by nobody, and what breaks again within the hour was told of.
     server.takes_only(&secret);
     look(&agent, "s4").await.succeeded();
     server.takes_only("another one");

@@ -132,7 +132,7 @@ async fn a_server_that_changes_over_after_us_loses_no_call() {
     let tried = turned_away.iter().filter(|one| **one == newer).count();
     assert!((1..=30).contains(&tried), "the newest is tried, and not by every call: {tried}");
     // Where neither is taken there is one further try and a clear refusal.
-    server.takes_only("nobody's");
+    server.takes_only("another one");
     look(&agent, "neither").await.refused(502, "CREDENTIAL_MISCONFIGURED");
     assert_eq!(
         server.turned_away().len(),

@@ -96,7 +96,7 @@ async fn what_became_of_a_call_is_news_on_the_node_that_neither_asked_nor_ran_it
 async fn a_node_that_is_killed_is_taken_over_with_what_it_held_and_what_it_had_sent() {
     let database = Database::start().await;
     let (one, two) = database.two_nodes().await;
-    let one = one.arg("--drill-pause-after-effect-ms").arg("60000");
+    let one = one.arg("--inject-pause-after-effect-ms").arg("60000");
     let (a, b) = (one.start().await, two.start().await);
     one.put("held.txt", "x");
     let held = one.agent(&a).await.call(&delete("held.txt", "s1")).await.held();
@@ -275,7 +275,7 @@ async fn the_logs_of_a_database_verify_beside_a_running_node_and_one_changed_byt
     // A checkpoint is signed once for each head.
     let ben = setup.ben(&first).await;
     let checkpoints = ben.get("/v1/audit/checkpoints").await.ok();
-    assert_eq!(ben.get("/v1/audit/checkpoints").await.ok(), checkpoints, "signed anew");
+    assert_eq!(ben.get("/v1/audit/checkpoints").await.ok(), checkpoints, "signed again");
     let beside = verified(&setup, &[], 0).await;
     assert_eq!((&beside["ok"], &beside["logs"][0]["log"]), (&json!(true), &json!("epoch-1")));
     assert_eq!(beside["logs"][0]["sealed_entries"], checkpoints["checkpoints"][0]["size"]);

@@ -12,7 +12,7 @@ fn write() -> Value {
 
 /// What a stranger types: a key that is none, a head that is none, an argument without a name, a token of another folder, a call without a mode.
 #[tokio::test]
-async fn a_stranger_who_mistypes_is_told_what_to_mend() {
+async fn a_stranger_who_mistypes_is_told_what_to_repair() {
     let setup = Setup::new();
     let placet = setup.start().await;
     let token = setup.token("agent", "dev-agent").await;

@@ -1,5 +1,5 @@
 //! What a run has in its context, from outside: declared over HTTP and on the command line, brought by results, kept over restarts and
-//! on every node, and shown to whoever is asked.
+//! on every node, and shown to the one who is asked.
 
 use serde_json::{Value, json};
 
@@ -77,9 +77,9 @@ async fn a_run_that_has_read_a_secret_sends_nothing_out_unseen_even_after_a_rest
     let proposal = ben.get(&path).await.ok()["proposal"].clone();
     assert_eq!(proposal["requirement"]["reasons"][0]["policy"], "tainted-egress", "{proposal:#}");
     assert_eq!(proposal["evidence"]["taint"], json!(["secret"]));
-    let trail = ben.get(&format!("/v1/calls/{}/trail", text(&held, "call_id"))).await.ok();
-    let asked = trail["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "held");
-    assert_eq!(asked.unwrap()["taint"], json!(["secret"]), "{trail:#}");
+    let timeline = ben.get(&format!("/v1/calls/{}/timeline", text(&held, "call_id"))).await.ok();
+    let asked = timeline["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "held");
+    assert_eq!(asked.unwrap()["taint"], json!(["secret"]), "{timeline:#}");
     ben.decide(&held, "approve").await.ok();
     agent.end_of(&text(&held, "call_id")).await.succeeded();
     assert!(setup.file("r1-s3.txt").is_file());

@@ -205,7 +205,7 @@ fn the_changelog_keeps_its_form() {
 
 #[test]
 fn nothing_but_the_program_reads_the_environment() {
-    // The clocks are banned by name in clippy.toml; the environment has too many doors for that.
+    // The clocks are banned by name in clippy.toml; the environment has too many listeners for that.
     let mut findings = Vec::new();
     for file in files(&["crates", "adapters"], &[".rs"]) {
         let reads =
@@ -287,7 +287,7 @@ fn the_licence_is_there_in_full() {
 }
 
 /// Words that the project has others for: what is not the field's own word is not a name, nor a sentence's.
-const AVOIDED: [&str; 26] = [
+const AVOIDED: [&str; 25] = [
     r"mend(s|ed|ing)?",
     r"doors?",
     r"the book",
@@ -297,7 +297,6 @@ const AVOIDED: [&str; 26] = [
     r"nobody's",
     r"hostile readers?",
     r"reading found",
-    r"people are asked",
     r"stranded",
     r"the judge",
     r"strikes|is struck",
@@ -341,6 +340,7 @@ fn names_and_sentences_use_the_fields_own_words() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "git is a program, and tells what was committed")]
 fn commit_subjects_fit_in_72_characters() {
     let log = std::process::Command::new("git")
         .args(["log", "--since=2026-11-24T12:00:00Z", "--format=%s"])

@@ -392,7 +392,7 @@ async fn user_and_password_of_one_lease_belong_together_and_a_revoked_token_is_r
 }
 
 #[tokio::test]
-async fn a_start_without_its_secrets_says_what_is_wrong_and_whose_it_is_to_mend() {
+async fn a_start_without_its_secrets_says_what_is_wrong_and_whose_it_is_to_repair() {
     let vault = OpenBao::start().await;
     vault.write("secret/data/tickets", &json!({ "key": "one", "number": 7, "empty": "" })).await;
     vault.logins(READS, ("10m", "1h")).await;
@@ -466,7 +466,7 @@ async fn a_start_without_its_secrets_says_what_is_wrong_and_whose_it_is_to_mend(
 }
 
 #[tokio::test]
-async fn doctor_reads_the_vault_and_leaves_nothing_lent_and_namespaces_are_kept_apart() {
+async fn doctor_reads_the_vault_and_leaves_nothing_leased_and_namespaces_are_kept_apart() {
     let vault = OpenBao::start().await;
     let database = with_database(&vault, ("1h", "2h")).await;
     let rules = r#"path "database/creds/reader" { capabilities = ["read"] }"#;

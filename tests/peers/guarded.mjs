@@ -6,8 +6,8 @@
 // A call that asks for `your secret` is told every authorization that any call has brought so far.
 // RECORD.withdrawn may have the `jti` of tokens that are taken no more, one a line; with `all` none is. RECORD.forbids makes it answer 403 to
 // what is not taken, as a server whose rules are elsewhere, and RECORD.silent makes it not answer what is. RECORD.moved has the URL that it
-// sends everybody to who calls. RECORD.sessions makes it keep sessions: with `first` it does every call of a session as whoever made the first
-// one, with `user` a session is there only for whoever began it. RECORD.closed makes it want a credential, whichever, for its greeting and its
+// sends everybody to who calls. RECORD.sessions makes it keep sessions: with `first` it does every call of a session as the one who made the first
+// one, with `user` a session is there only for anyone who began it. RECORD.closed makes it want a credential, whichever, for its greeting and its
 // list too. RECORD.slow has for how many milliseconds it thinks about sending, and
 // RECORD.begins for how many it thinks about the session of somebody with a credential.
 

@@ -35,7 +35,7 @@ const server = new SMTPServer({
     stream.on("data", (part) => parts.push(part.toString("utf8")));
     stream.on("end", () => {
       count += 1;
-      // Whoever sees the name sees the whole mail.
+      // Anyone who sees the name sees the whole mail.
       const name = join(folder, `${count}.eml`);
       writeFileSync(`${name}.part`, parts.join(""));
       renameSync(`${name}.part`, name);

@@ -60,7 +60,7 @@ const UNDER_WAY_PAUSE: Duration = Duration::from_millis(10);
 /// How the adapter behaves, apart from its contract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilesSettings {
-    /// A fault drill: after the effect of a `write` or `delete` the answer is held back this long, in milliseconds. An operator
+    /// Fault injection: after the effect of a `write` or `delete` the answer is held back this long, in milliseconds. An operator
     /// can thus rehearse a crash between an effect and its record. 0, the default: never.
     pub pause_after_effect_ms: u64,
 }
@@ -92,7 +92,7 @@ impl FilesConnector {
             }
         };
         if contract.protocol_version != PROTOCOL_VERSION {
-            return Err(AdapterError::Drifted(format!(
+            return Err(AdapterError::SchemaMismatch(format!(
                 "the contract pins `{}`, and this build speaks `{PROTOCOL_VERSION}`",
                 contract.protocol_version
             )));
@@ -194,7 +194,7 @@ impl Files {
         if dispatch.contract_digest() != self.contract.digest
             || dispatch.capability().adapter() != &self.contract.adapter
         {
-            return Err(AdapterError::Drifted(
+            return Err(AdapterError::SchemaMismatch(
                 "the call was permitted under another contract".to_owned(),
             ));
         }
@@ -239,7 +239,7 @@ impl Files {
             Ok(Ok(answer)) => Outcome::Done(answer),
             Ok(Err(fault)) => return fault.into(),
             Err(_) if gate.close() => {
-                return Outcome::NothingHappened(AdapterError::Unavailable(
+                return Outcome::NotExecuted(AdapterError::Unavailable(
                     "the operation was broken off".to_owned(),
                 ));
             }
@@ -305,7 +305,7 @@ impl Adapter for Files {
         let operation = self.operation(&dispatch);
         let work = match operation.and_then(|one| Ok((one, self.tree(dispatch.tenant())?))) {
             Ok(work) => work,
-            Err(error) => return Outcome::NothingHappened(error),
+            Err(error) => return Outcome::NotExecuted(error),
         };
         let (token, attempt) = (dispatch.token(), dispatch.attempt());
         let names = Names {
@@ -320,11 +320,11 @@ impl Adapter for Files {
         if limit.is_zero() {
             // Another thread could begin before the clock is looked at.
             let late = "there is no time left to begin".to_owned();
-            return Outcome::NothingHappened(AdapterError::Unavailable(late));
+            return Outcome::NotExecuted(AdapterError::Unavailable(late));
         }
         match tokio::time::timeout(limit, self.perform(work, names, Arc::clone(&gate))).await {
             Ok(outcome) => outcome,
-            Err(_) if gate.close() => Outcome::NothingHappened(AdapterError::Unavailable(format!(
+            Err(_) if gate.close() => Outcome::NotExecuted(AdapterError::Unavailable(format!(
                 "not begun within {} ms",
                 conditions.timeout_ms
             ))),

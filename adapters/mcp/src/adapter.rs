@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Conditions, Dispatch, Inquiry, Seat, TraceHeaders},
+    adapter::{Adapter, Conditions, Dispatch, Inquiry, PrepareRequest, SessionLease, TraceHeaders},
     outcome::{AdapterError, Outcome, Probe, Rejection},
 };
 use placet_types::{
@@ -82,9 +82,9 @@ impl Link {
 
     /// What the server said in the handshake.
     pub(crate) fn peer_info(&self) -> Result<Arc<ServerPeerInfo>, AdapterError> {
-        self.peer
-            .peer_info()
-            .ok_or_else(|| AdapterError::Garbled("its handshake says nothing of itself".to_owned()))
+        self.peer.peer_info().ok_or_else(|| {
+            AdapterError::InvalidResponse("its handshake says nothing of itself".to_owned())
+        })
     }
 
     pub(crate) async fn close(&self) {
@@ -199,7 +199,7 @@ impl McpAdapter {
     }
 
     /// The turn that was taken for a call, if the server keeps sessions.
-    fn seated(&self, seat: Seat) -> Result<Option<Turn>, AdapterError> {
+    fn seated(&self, seat: SessionLease) -> Result<Option<Turn>, AdapterError> {
         let Some(sessions) = &self.sessions else { return Ok(None) };
         let turn = seat.into_held::<Turn>().filter(|turn| turn.is_in(sessions));
         let none = || AdapterError::NoSession("none was begun for the call".to_owned());
@@ -221,7 +221,7 @@ impl McpAdapter {
         let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
         let Some(deadline) = deadline.filter(|_| timeout_ms > 0) else {
             let why = "there is no time left for the call".to_owned();
-            return Outcome::NothingHappened(AdapterError::Unavailable(why));
+            return Outcome::NotExecuted(AdapterError::Unavailable(why));
         };
         let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(&self.link.peer);
         let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
@@ -234,7 +234,7 @@ impl McpAdapter {
                 let in_session = turn.is_some();
                 let error =
                     if in_session { AdapterError::NoSession } else { AdapterError::Unavailable };
-                return Outcome::NothingHappened(error(why));
+                return Outcome::NotExecuted(error(why));
             }
         };
         let listening = Duration::from_millis(prepared.listen_ms);
@@ -309,11 +309,11 @@ impl McpAdapter {
         if !capability.is_write_class()
             && let Some(refusal) = fault.as_refusal()
         {
-            return Outcome::NothingHappened(refusal);
+            return Outcome::NotExecuted(refusal);
         }
         match fault {
-            Fault::Nothing(error) => Outcome::NothingHappened(error),
-            Fault::Garbled(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
+            Fault::Nothing(error) => Outcome::NotExecuted(error),
+            Fault::InvalidResponse(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
             // The server may have run into it anywhere: whether it had changed something by then, its contract says.
             Fault::Status { answer, error } => {
                 Outcome::Rejected(Rejection { answer: ErrorAnswer::Http(answer), error })
@@ -382,15 +382,15 @@ impl Adapter for McpAdapter {
         self.link.generation.load(Ordering::Acquire)
     }
 
-    async fn make_ready(&self, approach: Approach<'_>) -> Result<Seat, AdapterError> {
-        let Some(sessions) = &self.sessions else { return Ok(Seat::default()) };
+    async fn prepare(&self, approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
+        let Some(sessions) = &self.sessions else { return Ok(SessionLease::default()) };
         if !self.link.is_alive() {
             return Err(AdapterError::Unavailable("the connection has ended".to_owned()));
         }
         let headers = CallHeaders::of(&TraceHeaders::default(), approach.credential)?;
         let given = Duration::from_millis(approach.timeout_ms);
         let turn = sessions.for_call(approach.owner, &headers, given).await?;
-        Ok(Seat::holding(turn))
+        Ok(SessionLease::holding(turn))
     }
 
     async fn invoke(&self, dispatch: Dispatch, mut conditions: Conditions) -> Outcome {
@@ -401,7 +401,7 @@ impl Adapter for McpAdapter {
         });
         match prepared {
             Ok((prepared, capability, turn)) => self.send(prepared, capability, turn).await,
-            Err(error) => Outcome::NothingHappened(error),
+            Err(error) => Outcome::NotExecuted(error),
         }
     }
 

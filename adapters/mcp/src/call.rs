@@ -46,7 +46,7 @@ pub(crate) fn capability<'a>(
 ) -> Result<&'a Capability, AdapterError> {
     let id = dispatch.capability();
     if dispatch.contract_digest() != contract.digest {
-        return Err(AdapterError::Drifted(
+        return Err(AdapterError::SchemaMismatch(
             "the contract has changed since the call was permitted".to_owned(),
         ));
     }

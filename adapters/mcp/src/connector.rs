@@ -175,8 +175,8 @@ impl McpConnector {
             Ok(opened) => opened.link,
             // A server of the newest revision has no `initialize`.
             Err(
-                first @ (AdapterError::Drifted(_)
-                | AdapterError::Garbled(_)
+                first @ (AdapterError::SchemaMismatch(_)
+                | AdapterError::InvalidResponse(_)
                 | AdapterError::Refused(_)),
             ) => {
                 let second = self
@@ -224,7 +224,7 @@ impl McpConnector {
             return Ok(opened);
         }
         opened.link.close().await;
-        Err(AdapterError::Drifted(format!(
+        Err(AdapterError::SchemaMismatch(format!(
             "the server speaks protocol version `{}`, not `{version}`",
             whole(negotiated.as_str())
         )))

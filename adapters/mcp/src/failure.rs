@@ -1,6 +1,6 @@
 //! What a failure of the connection says about a call.
 //!
-//! Owns the line between «certainly nothing happened» and «unknown». Invariant: a failure counts as
+//! Owns the line between «nothing happened» and «unknown». Invariant: a failure counts as
 //! «nothing happened» only if no complete message can have reached the server. What a server answers to a call that may have an effect is
 //! passed on as it is: its contract says what it means.
 
@@ -32,7 +32,7 @@ const REFUSAL_STATUSES: [u16; 12] = [400, 401, 403, 404, 405, 406, 411, 413, 414
 /// What a failure says about the message it happened to.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Certainly nothing happened.
+    /// nothing happened.
     Nothing(AdapterError),
     /// The server answered the message with a status of failure.
     Status {
@@ -49,7 +49,7 @@ pub(crate) enum Fault {
         message: String,
     },
     /// The server answered with something that is no answer; it may have happened.
-    Garbled(String),
+    InvalidResponse(String),
     /// It may have happened.
     Perhaps(String),
 }
@@ -65,7 +65,7 @@ impl Fault {
             Self::Reported { code, message } => {
                 REFUSALS.contains(&ErrorCode(*code)).then(|| of_words(*code, message))
             }
-            Self::Garbled(_) | Self::Perhaps(_) => None,
+            Self::InvalidResponse(_) | Self::Perhaps(_) => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Fault {
                 AdapterError::Unavailable(HttpFault::Status(answer).to_string())
             }
             Self::Reported { code, message } => of_words(code, &message),
-            Self::Garbled(why) => AdapterError::Garbled(why),
+            Self::InvalidResponse(why) => AdapterError::InvalidResponse(why),
             Self::Perhaps(why) => AdapterError::Unavailable(why),
         }
     }
@@ -95,7 +95,7 @@ pub(crate) fn of_request(error: &ServiceError) -> Fault {
         return of_transport(error);
     }
     if let ServiceError::UnexpectedResponse = error {
-        return Fault::Garbled("the answer is of another kind than the request".to_owned());
+        return Fault::InvalidResponse("the answer is of another kind than the request".to_owned());
     }
     Fault::Perhaps("the connection ended before the answer".to_owned())
 }

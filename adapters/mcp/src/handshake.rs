@@ -43,7 +43,8 @@ where
 }
 
 fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterError {
-    let garbled = || AdapterError::Garbled("its answer to the handshake is none".to_owned());
+    let garbled =
+        || AdapterError::InvalidResponse("its answer to the handshake is none".to_owned());
     if let ClientInitializeError::TransportError { error, .. } = error {
         return failure::of_transport(error).into_handshake_error();
     }
@@ -52,7 +53,7 @@ fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterE
         // A server of an older revision does not know `server/discover` at all.
         let is_older = !version.has_initialize() && error.code != ErrorCode::INTERNAL_ERROR;
         return if is_older || error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
-            AdapterError::Drifted(format!(
+            AdapterError::SchemaMismatch(format!(
                 "it does not support the protocol version `{version}`: {said}"
             ))
         } else {
@@ -64,7 +65,7 @@ fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterE
     }
     if let ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } = error {
         let spoken = server_supported.iter().take(8).map(|v| whole(v.as_str())).collect::<Vec<_>>();
-        return AdapterError::Drifted(format!(
+        return AdapterError::SchemaMismatch(format!(
             "it supports only the protocol versions `{}`",
             spoken.join(", ")
         ));

@@ -6,7 +6,7 @@
 //!
 //! Invariants, written as absences:
 //! - nothing of `rmcp` is in a public signature;
-//! - no session with a server is used for calls of two owners of credentials, whoever asks for it and in whatever order;
+//! - no session with a server is used for calls of two owners of credentials, no matter who asks for it and in whatever order;
 //! - no call is sent twice, and no outcome is called a failure unless the server declared it or nothing was sent;
 //! - no child process sees an environment variable that its contract does not name, and none outlives its connection;
 //! - nothing that a server says about itself is trusted, and nothing that it sends is kept without a limit.

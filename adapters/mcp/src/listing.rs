@@ -34,7 +34,7 @@ const DEFINITION_LIMITS: JsonLimits = JsonLimits {
 
 /// Asks for every page.
 pub(crate) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<LiveTool>, AdapterError> {
-    let garbled = |why: &str| Err(AdapterError::Garbled(why.to_owned()));
+    let garbled = |why: &str| Err(AdapterError::InvalidResponse(why.to_owned()));
     let mut tools = Vec::new();
     let mut names = BTreeSet::new();
     let mut cursor: Option<String> = None;

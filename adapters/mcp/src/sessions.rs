@@ -5,7 +5,7 @@
 //! how the end of a beginning is told (`under_way`).
 //! Invariants: calls of two owners never share a session; a session that is over ends no call that is under way in another one, nor one that
 //! still is in it; there are never more than the limit says, but for those that are just being ended; what a server does not do for one
-//! owner is no failure for all, as long as it can be reached; a session is begun once for all who wait for it, whoever of them gives up.
+//! owner is no failure for all, as long as it can be reached; a session is begun once for all who wait for it, any of them who gives up.
 
 mod opening;
 mod places;
@@ -147,7 +147,7 @@ impl Sessions {
         Err(last)
     }
 
-    /// Does what has to be done before calls go through a place, whoever still waits for it, and tells those who do.
+    /// Does what has to be done before calls go through a place, no matter who still waits for it, and tells those who do.
     async fn work(
         self: Arc<Self>,
         turn: Turn,

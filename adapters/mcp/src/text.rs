@@ -8,7 +8,7 @@ use placet_types::text::is_hidden;
 /// The longest text of a server that is carried on.
 const WHOLE_BYTES_MAX: usize = 64 * 1024;
 
-/// The text with control and direction characters escaped, and nothing cut off: it is cut by whoever removes secrets. One that is too
+/// The text with control and direction characters escaped, and nothing cut off: it is cut by the one who removes secrets. One that is too
 /// long for that is left out.
 pub(crate) fn whole(text: &str) -> String {
     if text.len() > WHOLE_BYTES_MAX {

@@ -34,7 +34,7 @@ use crate::{
 
 /// How long anything may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
-/// How many calls are made at once while the desk fills.
+/// How many calls are made at once while the approval service fills.
 const CALLERS: usize = 64;
 /// More than ever wait to be read.
 const ARRIVALS_MAX: usize = 1_024;
@@ -68,14 +68,14 @@ pub(super) struct Party {
     folder: PathBuf,
     config: PathBuf,
     child: Child,
-    door: Door,
+    api: Api,
     arrivals: Receiver<(Instant, String)>,
     calls: usize,
 }
 
 /// The way in.
 #[derive(Debug, Clone)]
-struct Door {
+struct Api {
     client: EgressClient,
     base: Url,
     agent: HeaderValue,
@@ -98,9 +98,9 @@ impl Party {
             engine::bearer(&token)
         };
         let (agent, approver) = (bearer("agent", "dev-agent").await?, bearer("user", "ben").await?);
-        let door = Door::new(&greeting, agent, approver)?;
+        let api = Api::new(&greeting, agent, approver)?;
         let (placet, folder) = (placet.to_owned(), folder.to_owned());
-        let party = Self { placet, folder, config, child, door, arrivals, calls: 0 };
+        let party = Self { placet, folder, config, child, api, arrivals, calls: 0 };
         party.warm().await?;
         Ok(party)
     }
@@ -123,8 +123,8 @@ impl Party {
     /// Starts it again where it was.
     pub(super) async fn resume(&mut self) -> Result<()> {
         let (child, greeting) = engine::serve(&self.placet, &self.folder, &self.config).await?;
-        let Door { agent, approver, .. } = self.door.clone();
-        self.door = Door::new(&greeting, agent, approver)?;
+        let Api { agent, approver, .. } = self.api.clone();
+        self.api = Api::new(&greeting, agent, approver)?;
         self.child = child;
         Ok(())
     }
@@ -133,21 +133,21 @@ impl Party {
     pub(super) async fn hold(&mut self, many: usize) -> Result<Vec<Held>> {
         let first = self.calls;
         self.calls = first.saturating_add(many);
-        let door = &self.door;
-        let calls = stream::iter(first..self.calls).map(|number| door.hold(number));
+        let api = &self.api;
+        let calls = stream::iter(first..self.calls).map(|number| api.hold(number));
         calls.buffer_unordered(CALLERS).try_collect().await
     }
 
     /// Looks at a held call as an approver does, agrees to it, and waits until its tool was called.
     pub(super) async fn decide(&mut self, held: &Held) -> Result<Took> {
         let path = format!("/v1/approvals/{}", held.approval_id);
-        let shown = self.door.read(&path).await?;
+        let shown = self.api.read(&path).await?;
         let digest = shown.pointer("/approval/digest").context("no digest is shown")?;
         let body =
             json!({"decision": "approve", "reason": "the payment is there", "digest": digest});
         let began = Instant::now();
         let to = format!("{path}/decisions");
-        let (status, said) = self.door.send((Method::POST, &to), Some(&body), false).await?;
+        let (status, said) = self.api.send((Method::POST, &to), Some(&body), false).await?;
         let answer = began.elapsed();
         if status != StatusCode::OK {
             bail!("a decision was answered with {status}: {said}");
@@ -162,13 +162,13 @@ impl Party {
 
     /// A page of the approver's inbox.
     pub(super) async fn page(&self) -> Result<Value> {
-        self.door.read("/v1/inbox").await
+        self.api.read("/v1/inbox").await
     }
 
-    /// How many wait, as the approver's inbox says; nothing while a start still reads what waits: the doors are open before that.
+    /// How many wait, as the approver's inbox says; nothing while a start still reads what waits: the listeners are open before that.
     pub(super) async fn waiting(&self) -> Result<Option<usize>> {
         let path = "/v1/inbox?limit=1";
-        let (status, inbox) = self.door.send((Method::GET, path), None, false).await?;
+        let (status, inbox) = self.api.send((Method::GET, path), None, false).await?;
         if inbox.get("error_code").and_then(Value::as_str) == Some("OVERLOADED") {
             return Ok(None);
         }
@@ -201,7 +201,7 @@ impl Party {
                 "run": {"run_id": "warm", "safety_mode": "read_only"},
             });
             let (status, said) =
-                self.door.send((Method::POST, "/v1/calls"), Some(&body), true).await?;
+                self.api.send((Method::POST, "/v1/calls"), Some(&body), true).await?;
             let succeeded = said.get("status").and_then(Value::as_str) == Some("succeeded");
             if status == StatusCode::OK && succeeded {
                 return Ok(());
@@ -214,7 +214,7 @@ impl Party {
     }
 }
 
-impl Door {
+impl Api {
     fn new(greeting: &Greeting, agent: HeaderValue, approver: HeaderValue) -> Result<Self> {
         let client = http_client::egress(&[&greeting.listen, &greeting.admin_listen], CONNECTIONS)?;
         Ok(Self { client, base: greeting.listen.clone(), agent, approver })

@@ -1,10 +1,10 @@
-//! The tables about the desk.
+//! The tables about the approval service.
 //!
 //! Owns layout and rounding. What a held call weighs is the memory that came since the first line of the same run.
 
 use super::{Memory, Report, Weight, party::looks::PAGE};
 use crate::{
-    stats::Figures,
+    stats::Numbers,
     table::{exact, machine, table, whole},
 };
 
@@ -74,7 +74,7 @@ fn decisions(report: &Report) -> String {
         "a page of the inbox: p50 ms",
         "p99 ms",
     ];
-    let pair = |figures: &Figures| [exact(figures.p50_ms), exact(figures.p99_ms)];
+    let pair = |counts: &Numbers| [exact(counts.p50_ms), exact(counts.p99_ms)];
     let rows = report.decided.iter().map(|one| {
         let ([d50, d99], [a50, a99]) = (pair(&one.dispatch), pair(&one.answer));
         let [p50, p99] = pair(&one.page);

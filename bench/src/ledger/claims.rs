@@ -1,4 +1,4 @@
-//! Claims in a store of any size, by turns with the same claims in one of the smallest size.
+//! Claims in a store of any size, alternately with the same claims in one of the smallest size.
 //!
 //! Owns which keys are claimed, and the machine's own reads beside them. Not here: filling the stores (`part`), the table (`sizes`).
 //! Invariants: every key that is called known was written before; no two claims of one kind are of the same key where there
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::part::{Open, PartArgs, SERIES, Said, open};
 use crate::{
     records::Caller,
-    stats::{Figures, Sample},
+    stats::{Numbers, Sample},
 };
 
 /// Claims of each kind that are measured, and that come before them without being counted.
@@ -43,15 +43,15 @@ const PAGE: usize = 4_096;
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Claims {
     /// Of keys that nobody had claimed.
-    pub(crate) new: Option<Figures>,
+    pub(crate) new: Option<Numbers>,
     /// Of keys with a recorded result, among the last ones that were written.
-    pub(crate) recent: Option<Figures>,
+    pub(crate) recent: Option<Numbers>,
     /// Of such keys, drawn from all.
-    pub(crate) known: Option<Figures>,
+    pub(crate) known: Option<Numbers>,
     /// Of new keys, with the dispatch made durable.
-    pub(crate) durable: Option<Figures>,
+    pub(crate) durable: Option<Numbers>,
     /// Not claims: reads of 4 KiB at random places of the store's journal and tables.
-    pub(crate) page: Option<Figures>,
+    pub(crate) page: Option<Numbers>,
 }
 
 /// What is claimed, or read.
@@ -184,12 +184,12 @@ impl Files {
     }
 }
 
-/// Does something of one kind in both stores by turns; answers the figures of each.
-async fn by_turns(
+/// Does something of one kind in both stores alternately; answers the numbers of each.
+async fn alternately(
     both: &[Claimed; 2],
     kind: Kind,
     (count, warm_up, is_cold): (u64, u64, bool),
-) -> Result<[Option<Figures>; 2]> {
+) -> Result<[Option<Numbers>; 2]> {
     let mut samples = [Sample::default(), Sample::default()];
     for step in 0..count.saturating_add(warm_up) {
         for (one, sample) in both.iter().zip(&mut samples) {
@@ -202,7 +202,7 @@ async fn by_turns(
             }
         }
     }
-    Ok(samples.map(|sample| sample.figures()))
+    Ok(samples.map(|sample| sample.counts()))
 }
 
 struct Both {
@@ -239,12 +239,12 @@ impl Both {
 pub(super) async fn measured(args: &PartArgs) -> Result<Said> {
     let both = Both::open(args).await?;
     let each = (CLAIMS, WARM_UP, false);
-    let [new, small_new] = by_turns(&both.claimed, Kind::New, each).await?;
-    let [recent, small_recent] = by_turns(&both.claimed, Kind::Recent, each).await?;
-    let [known, small_known] = by_turns(&both.claimed, Kind::Known, each).await?;
-    let [page, small_page] = by_turns(&both.claimed, Kind::Page, each).await?;
+    let [new, small_new] = alternately(&both.claimed, Kind::New, each).await?;
+    let [recent, small_recent] = alternately(&both.claimed, Kind::Recent, each).await?;
+    let [known, small_known] = alternately(&both.claimed, Kind::Known, each).await?;
+    let [page, small_page] = alternately(&both.claimed, Kind::Page, each).await?;
     let [durable, small_durable] =
-        by_turns(&both.claimed, Kind::Durable, (DURABLE, 0, false)).await?;
+        alternately(&both.claimed, Kind::Durable, (DURABLE, 0, false)).await?;
     let large = Claims { new, recent, known, durable, page };
     let small = Claims {
         new: small_new,
@@ -259,8 +259,8 @@ pub(super) async fn measured(args: &PartArgs) -> Result<Said> {
 /// Claims of known keys, and reads, with nothing of journal and tables in the operating system's memory.
 pub(super) async fn cold(args: &PartArgs) -> Result<Said> {
     let both = Both::open(args).await?;
-    let [known, small_known] = by_turns(&both.claimed, Kind::Known, (COLD, 0, true)).await?;
-    let [page, small_page] = by_turns(&both.claimed, Kind::Page, (COLD, 0, true)).await?;
+    let [known, small_known] = alternately(&both.claimed, Kind::Known, (COLD, 0, true)).await?;
+    let [page, small_page] = alternately(&both.claimed, Kind::Page, (COLD, 0, true)).await?;
     let large = Claims { known, page, ..Claims::default() };
     let small = Claims { known: small_known, page: small_page, ..Claims::default() };
     both.close([large, small]).await

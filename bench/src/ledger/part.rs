@@ -54,7 +54,7 @@ pub(crate) enum Part {
     Claims,
     /// Claim known keys of which nothing is in the operating system's memory.
     Cold,
-    /// Make the index anew from the whole journal.
+    /// Rebuild the index from the whole journal.
     Rebuild,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct PartArgs {
     /// How many there shall be.
     #[arg(long, default_value_t = 0)]
     pub(crate) to: u64,
-    /// The store of the smallest size, which claims are made in by turns, and how many records it has.
+    /// The store of the smallest size, which claims are made in alternately, and how many records it has.
     #[arg(long)]
     pub(crate) reference: Option<PathBuf>,
     /// How many records that one has.
@@ -88,7 +88,7 @@ pub(crate) struct Said {
     pub(crate) read: u64,
     /// Effect records found.
     pub(crate) effects: u64,
-    /// The index was made anew.
+    /// The index was rebuilt.
     pub(crate) rebuilt: bool,
     /// How long closing took.
     pub(crate) close_ms: f64,
@@ -315,8 +315,8 @@ mod tests {
         let said = claims::measured(&both).await.unwrap();
         assert_eq!((said.effects, said.rebuilt), (310, false));
         for claims in [said.claims.unwrap(), said.reference.unwrap()] {
-            let of_each = [claims.new, claims.recent, claims.known].map(|figures| figures.unwrap());
-            assert!(of_each.iter().all(|figures| u64::try_from(figures.calls).unwrap() == CLAIMS));
+            let of_each = [claims.new, claims.recent, claims.known].map(|counts| counts.unwrap());
+            assert!(of_each.iter().all(|counts| u64::try_from(counts.calls).unwrap() == CLAIMS));
             assert!(claims.durable.is_some() && claims.page.is_some());
         }
         let said = claims::cold(&both).await.unwrap();

@@ -5,7 +5,7 @@
 
 use super::{Report, Size, claims::Claims, part::Said};
 use crate::{
-    stats::Figures,
+    stats::Numbers,
     table::{exact, machine, table, whole},
 };
 
@@ -35,11 +35,11 @@ pub(super) fn line(size: &Size) -> String {
     )
 }
 
-/// What is claimed, by name, with its figures in each store.
-fn kinds(size: &Size) -> Vec<(&'static str, Figures, Figures)> {
-    let of = |said: &Said, figures: fn(&Claims) -> Option<Figures>| {
-        let large = said.claims.as_ref().and_then(figures)?;
-        Some((large, said.reference.as_ref().and_then(figures)?))
+/// What is claimed, by name, with its numbers in each store.
+fn kinds(size: &Size) -> Vec<(&'static str, Numbers, Numbers)> {
+    let of = |said: &Said, counts: fn(&Claims) -> Option<Numbers>| {
+        let large = said.claims.as_ref().and_then(counts)?;
+        Some((large, said.reference.as_ref().and_then(counts)?))
     };
     let (warm, cold) = (&size.claims, &size.cold);
     let rows = [
@@ -76,7 +76,7 @@ fn claims(report: &Report) -> String {
         })
     });
     format!(
-        "Claims by one caller, in a store that has just been opened, by turns with one of {smallest} records, and reads of 4 KiB at random places of the\nsame journal and tables. \"In no cache\": before each claim, and each read, the operating system gives up what it holds of them:\n\n{}",
+        "Claims by one caller, in a store that has just been opened, alternately with one of {smallest} records, and reads of 4 KiB at random places of the\nsame journal and tables. \"In no cache\": before each claim, and each read, the operating system gives up what it holds of them:\n\n{}",
         table::<8>(header, 2, rows)
     )
 }
@@ -181,15 +181,15 @@ mod tests {
             part::{Memory, Said},
         },
         machine::Machine,
-        stats::Figures,
+        stats::Numbers,
     };
 
     fn size(records: u64, p50_ms: f64, bytes: Bytes) -> Size {
-        let figures = |p50_ms| Figures { calls: 9, per_second: 1.0, p50_ms, p99_ms: 2.0 * p50_ms };
+        let counts = |p50_ms| Numbers { calls: 9, per_second: 1.0, p50_ms, p99_ms: 2.0 * p50_ms };
         let claims = |p50_ms| {
-            let figures = Some(figures(p50_ms));
-            let all = Claims { new: figures, recent: figures, known: figures, ..Claims::default() };
-            Some(Claims { durable: figures, page: figures, ..all })
+            let counts = Some(counts(p50_ms));
+            let all = Claims { new: counts, recent: counts, known: counts, ..Claims::default() };
+            Some(Claims { durable: counts, page: counts, ..all })
         };
         let said = Said {
             open_ms: 250.0,

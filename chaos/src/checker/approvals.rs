@@ -215,7 +215,7 @@ fn refused(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whoever is said to have agreed has sent a «yes», and was not told that it does not count.
+/// Anyone who is said to have agreed has sent a «yes», and was not told that it does not count.
 fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
     for (approval, course) in courses {
         let Some((entry, last)) = course.last() else {

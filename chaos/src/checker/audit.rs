@@ -228,7 +228,7 @@ fn approvals(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// I15: no secret in an answer or on the disk; what was lent was taken back.
+/// I15: no secret in an answer or on the disk; what was leased was taken back.
 fn secrets(world: &World<'_>, findings: &mut Findings) {
     let reads = world.reads.iter().filter_map(|op| op.reply());
     let replies = world.replies().map(|(_, _, at, reply)| (at, reply)).chain(reads);
@@ -248,7 +248,7 @@ fn secrets(world: &World<'_>, findings: &mut Findings) {
         if let Probe::Leases { minted, ended } = probe
             && minted != ended
         {
-            let why = format!("{minted} credentials were lent, {ended} came back or ran out");
+            let why = format!("{minted} credentials were leased, {ended} came back or ran out");
             findings.broken(Invariant::I15, "credentials", why, Vec::new());
         }
     }

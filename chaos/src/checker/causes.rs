@@ -1,6 +1,6 @@
 //! What struck which node, and for how long.
 //!
-//! Owns which events trouble whom. Who asks about it says for what it has to be a cause: a wait in vain, or being shut out. Invariant: what
+//! Owns which events trouble whom. Who asks about it says for what it has to be a cause: a wait without success, or being shut out. Invariant: what
 //! was injected excuses the nodes that it struck and nobody else, and only from when its injector began until some time after it.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const BEFORE_US: u64 = 40_000_000;
 /// For so long what it struck may need to find its way back, in microseconds.
 const AFTER_US: u64 = 15_000_000;
 
-/// What strikes a node.
+/// What injects a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     /// It did not run, or not on: it, its disk or its database was stopped, or held up.
@@ -50,7 +50,7 @@ impl Causes {
         causes.take_nodes(world);
         causes.take_clocks(world);
         for (at, fault) in &world.faults {
-            let Some((trouble, node)) = strikes(fault) else { continue };
+            let Some((trouble, node)) = effect_of(fault) else { continue };
             let began = world.injecting.iter().rfind(|began| *began <= at);
             let from_us = began.map_or(at.us.saturating_sub(BEFORE_US), |began| began.us);
             let to_us = at.us.saturating_add(AFTER_US);
@@ -146,7 +146,7 @@ impl Causes {
 }
 
 /// Whom a fault troubles, and how; none for what is done to callers, copies or the upstream, and for what nodes' changes tell better.
-fn strikes(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
+fn effect_of(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
     match fault.kind {
         FaultKind::F8 | FaultKind::F11 => fault.node.map(|node| (Trouble::Halted, Some(node))),
         // A database's clock keeps nobody from anything: no promise has an exception for it.

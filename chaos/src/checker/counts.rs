@@ -16,7 +16,7 @@ use crate::history::{
 pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
     conserved(world, findings);
     budgets(world, findings);
-    stranded(world, causes, findings);
+    hung(world, causes, findings);
     settled(world, findings);
     for probe in &world.probes {
         if let Probe::Gauge { node, name, value, cap } = probe
@@ -128,8 +128,8 @@ fn budgets(world: &World<'_>, findings: &mut Findings) {
 /// A run: its tenant, agent, user and name.
 type RunName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
-/// I13 for clients: nobody waits for ever, and while the faults go on nobody waits in vain at a node that nothing struck.
-fn stranded(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
+/// I13 for clients: nobody waits for ever, and while the faults go on nobody waits without success at a node that nothing struck.
+fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
     let (mut asked, mut unjudged) = (0_usize, 0_usize);
     let mut broken = |subject: String, op: &Op<'_>, how: &str, told: Vec<String>| {
         let why = format!("request {} {how}", op.sent.request);
@@ -147,11 +147,21 @@ fn stranded(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
             None if world.ended => broken(subject, op, "was never answered", told()),
             Some((until, End::Lost(Loss::TimedOut))) => {
                 if world.quiet.is_some_and(|quiet| op.at >= quiet) {
-                    broken(subject, op, "waited in vain, though the faults were over", told());
+                    broken(
+                        subject,
+                        op,
+                        "waited without success, though the faults were over",
+                        told(),
+                    );
                 } else if !causes.are_known() {
                     unjudged = unjudged.saturating_add(1);
                 } else if causes.is_calm(op.sent.node, (op.at, until)) {
-                    broken(subject, op, "waited in vain at a node that nothing struck", told());
+                    broken(
+                        subject,
+                        op,
+                        "waited without success at a node that nothing struck",
+                        told(),
+                    );
                 }
             }
             None | Some((_, End::Lost(_) | End::Reply(_))) => {}

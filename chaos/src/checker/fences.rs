@@ -25,7 +25,7 @@ pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings)
 type ShutOut = (u32, u64, String);
 
 /// Those of whom the database says that another node shut them out. A start that the next one of the same node took over from had an end,
-/// which is the affair of whoever runs the nodes.
+/// which is the affair of the one who runs the nodes.
 fn kept(world: &World<'_>, findings: &mut Findings) -> Vec<ShutOut> {
     let nodes = world.nodes_of_starts();
     let mut shut_out = Vec::new();

@@ -168,7 +168,7 @@ fn look<'a>(op: &Op<'a>, names: &mut Names<'a>) -> Look {
         Answer::Expired if reply.code.as_deref() == Some("RESULT_EXPIRED") => Look::Gone,
         Answer::Denied => Look::Denied,
         Answer::Refused if op.says_call_did_not_happen() => Look::DidNotHappen,
-        Answer::Expired | Answer::Refused | Answer::Garbled => Look::Nothing,
+        Answer::Expired | Answer::Refused | Answer::InvalidResponse => Look::Nothing,
     }
 }
 

@@ -208,7 +208,7 @@ fn rearmed(world: &World<'_>, from: &RecordImage, next: &RecordImage) -> Judged 
     )?;
     unless(
         from.rearm.iter().all(|one| next.rearm.contains(one)),
-        "whoever asked first is not among them",
+        "anyone who asked first is not among them",
     )?;
     who.into_iter().try_for_each(|one| operator(world, &next.record_id, Some(one), Act::Rearm))
 }

@@ -90,7 +90,7 @@ enum Step {
 #[derive(Debug, Default)]
 struct Known<'a> {
     revs: HashMap<Thing<'a>, u64>,
-    /// The revision in which an entry of the desk came into force: it is not used before.
+    /// The revision in which an entry of the approval service came into force: it is not used before.
     in_force: HashMap<&'a str, u64>,
 }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_begins_anew_after_its_end() {
+    fn what_was_removed_begins_again_after_its_end() {
         let entries = [
             put("a", 1, 10, ("x", 1)),
             gone("a", 2, 3_600_000, ("x", 1)),

@@ -84,7 +84,7 @@ fn said_done(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Fi
             return;
         }
     }
-    for op in story.ops.iter().filter(|op| op.answer() == Some(Answer::Garbled)) {
+    for op in story.ops.iter().filter(|op| op.answer() == Some(Answer::InvalidResponse)) {
         let why = format!("request {} got something that is no answer", op.sent.request);
         findings.broken(Invariant::Real, id, why, story.told());
     }

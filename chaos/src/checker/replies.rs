@@ -38,7 +38,7 @@ fn first_success<'s, 'a>(story: &'s Story<'a>) -> Option<(&'s Op<'a>, Moment)> {
     successes.min_by_key(|(_, at)| *at)
 }
 
-/// I3, as clients see it: whoever asks after a success is not told otherwise.
+/// I3, as clients see it: anyone who asks after a success is not told otherwise.
 fn lost_for_clients(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     let Some((done, at)) = first_success(story) else {
         return;
@@ -54,7 +54,9 @@ fn lost_for_clients(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
                 | Answer::Denied,
             ) => true,
             Some(Answer::Refused) => op.says_call_did_not_happen(),
-            Some(Answer::Succeeded | Answer::Conflict | Answer::Expired | Answer::Garbled)
+            Some(
+                Answer::Succeeded | Answer::Conflict | Answer::Expired | Answer::InvalidResponse,
+            )
             | None => false,
         };
         let again = op.reply().is_some_and(|(_, reply)| {
@@ -244,7 +246,7 @@ const fn depends_on(reply: &Reply) -> Option<&'static [&'static str]> {
         | Answer::Conflict
         | Answer::Expired
         | Answer::Refused
-        | Answer::Garbled => None,
+        | Answer::InvalidResponse => None,
     }
 }
 

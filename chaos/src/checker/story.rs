@@ -115,7 +115,7 @@ impl<'a> Op<'a> {
         })
     }
 
-    /// Whether the answer says that the call, by whomever sent, has not happened.
+    /// Whether the answer says that the call, by anyone whom sent, has not happened.
     pub(super) fn says_call_did_not_happen(&self) -> bool {
         self.says_nothing_happened() && self.has_code(&OF_THE_CALL)
     }

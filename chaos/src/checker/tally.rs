@@ -49,7 +49,7 @@ parts! {
     StruckBefore = I8, "I8 cause", "nobody is shut out whom nothing struck";
     IdleOnceStopped = I8, "I8 stop", "nothing is dispatched after a stop was asked for";
     PolicyOfThen = I10, "I10 policy", "the policy that permitted a dispatch was the active one";
-    Answered = I13, "I13 answers", "nobody waits in vain";
+    Answered = I13, "I13 answers", "nobody waits without success";
     Settled = I13, "I13 end", "in the end nothing is under way, and every node takes calls";
     TakenUp = I13, "I13 agreements", "what was agreed to when the faults were over runs";
 }

@@ -1,6 +1,6 @@
 //! Copies of a node's folder that are started for themselves, and second processes on the same one (F13).
 //!
-//! Owns the copy: other doors, and an upstream that nobody is. Invariant: a copy can have no effect.
+//! Owns the copy: other listeners, and an upstream that nobody is. Invariant: a copy can have no effect.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use url::Url;
 
 use super::Injector;
 use crate::{
-    http::Doors,
+    http::Api,
     node::{Launch, Node, Started},
     port::free_port,
     setup::Setup,
@@ -26,8 +26,8 @@ use crate::{
 pub(super) struct Copied {
     /// The node that runs on it.
     pub(super) node: Node,
-    /// Its doors.
-    pub(super) doors: Doors,
+    /// Its listeners.
+    pub(super) api: Api,
 }
 
 impl Injector {
@@ -77,14 +77,14 @@ impl Injector {
         self.twin(node, &folder)
     }
 
-    /// A node with doors of its own on a folder.
+    /// A node with listeners of its own on a folder.
     pub(super) fn twin(&self, node: &Node, folder: &Path) -> Result<Copied> {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (listen, admin) = (address(free_port()?), address(free_port()?));
-        let doors =
-            Doors::new(vec![Url::parse(&format!("http://{listen}"))?], Duration::from_secs(10))?;
+        let api =
+            Api::new(vec![Url::parse(&format!("http://{listen}"))?], Duration::from_secs(10))?;
         let node = node.twin(folder.to_owned(), (listen, admin), &self.cluster.machine);
-        Ok(Copied { node, doors })
+        Ok(Copied { node, api })
     }
 }
 

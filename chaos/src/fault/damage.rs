@@ -1,4 +1,4 @@
-//! Damage to a stopped store (F12): refused, or mended without loss; never served in silence.
+//! Damage to a stopped store (F12): refused, or repaired without loss; never served in silence.
 //!
 //! Owns the damaging of a copy and the verdict about what the program makes of it.
 
@@ -30,7 +30,7 @@ use crate::{
 /// What an entry of the journal begins with.
 const ENTRY: &[u8; 4] = b"PLJF";
 /// How long a node has to find damage before its checkpoint.
-const LOOKED_OVER: Duration = Duration::from_secs(20);
+const VERIFIED: Duration = Duration::from_secs(20);
 /// The most calls that are made again on a copy.
 const CHECKED_MAX: usize = 60;
 
@@ -87,13 +87,13 @@ impl Injector {
                 Ok("refused")
             }
             Started::Up => {
-                let looked_over = matches!(damage, Damage::Flip | Damage::Zero);
-                if looked_over && let Some(status) = copy.node.gone_within(LOOKED_OVER).await {
-                    // What a checkpoint covers is looked over while calls are served.
+                let verified = matches!(damage, Damage::Flip | Damage::Zero);
+                if verified && let Some(status) = copy.node.gone_within(VERIFIED).await {
+                    // What a checkpoint covers is verified while calls are served.
                     let why = copy.node.tail(4);
                     let rightly = !status.success() && why.contains("not what was written");
                     self.cluster.scene.note(copy.node.number, NodeChange::Refused { why, rightly });
-                    return Ok("refused when it was looked over");
+                    return Ok("refused when it was verified");
                 }
                 if must_refuse {
                     self.cluster
@@ -103,7 +103,7 @@ impl Injector {
                     self.compare(copy, damage, acknowledged).await;
                 }
                 copy.node.kill().await;
-                Ok(if must_refuse { "served" } else { "mended" })
+                Ok(if must_refuse { "served" } else { "repaired" })
             }
         }
     }
@@ -115,7 +115,7 @@ impl Injector {
         for call in acknowledged.iter().rev().take(CHECKED_MAX) {
             let Some(known) = call.digest() else { continue };
             let again = loop {
-                let answer = call.send_aside(scene, &copy.doors).await;
+                let answer = call.send_aside(scene, &copy.api).await;
                 let secrets = [("witness".to_owned(), SECRET.to_owned())];
                 let reply = answer.map(|a| Reply::read(0, a.status, &a.body, &secrets));
                 // A result that was altered is refused for good; everything else may only not be ready yet.

@@ -143,8 +143,8 @@ impl Injector {
         let before = (scene.world.counts().await?, scene.world.restarts());
         scene.world.arm(&call.args.item, manner).await?;
         let sending = Sending::new(Why::New, node.number);
-        let (sent, doors) = (Arc::clone(&call), Arc::clone(&scene));
-        let first = tokio::spawn(async move { sent.send(&doors, &sending).await });
+        let (sent, api) = (Arc::clone(&call), Arc::clone(&scene));
+        let first = tokio::spawn(async move { sent.send(&api, &sending).await });
         let count = |said: &placet_chaos::witness::control::Said| {
             said.fired.get(manner.name()).copied().unwrap_or(0)
         };
@@ -333,7 +333,7 @@ impl Injector {
         let bearer = self.cluster.scene.people.bearer(tenant, crate::people::OWNER).ok()?;
         let answered = timeout(
             Duration::from_secs(5),
-            self.cluster.scene.doors.get(node.number, "/v1/tools", bearer),
+            self.cluster.scene.api.get(node.number, "/v1/tools", bearer),
         );
         let answer = answered.await.ok()?.ok()?;
         let shown = second_of_day(&answer.date?)?;

@@ -100,14 +100,14 @@ impl Injector {
         });
         let until = Instant::now() + Duration::from_secs(20);
         loop {
-            let replay = copy.doors.post(0, "/v1/calls", &agent, call.to_string().into()).await;
-            let listed = copy.doors.get(0, "/v1/ledger?limit=50", &operator).await;
-            let void = copy.doors.get(0, "/v1/approvals?state=void", &operator).await;
+            let replay = copy.api.post(0, "/v1/calls", &agent, call.to_string().into()).await;
+            let listed = copy.api.get(0, "/v1/ledger?limit=50", &operator).await;
+            let void = copy.api.get(0, "/v1/approvals?state=void", &operator).await;
             let wrong = match (replay, listed, void) {
                 (Ok(replay), Ok(listed), Ok(void)) => judge(&replay, &listed, &void),
                 _ => Some("there is no answer".to_owned()),
             };
-            // What was under way is looked at after the doors are open.
+            // What was under way is looked at after the listeners are open.
             if wrong.is_none() || Instant::now() >= until {
                 return Ok(wrong);
             }

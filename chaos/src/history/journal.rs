@@ -35,7 +35,7 @@ pub struct JournalEntry {
     /// What became of approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalImage>,
-    /// What became of entries of the desk.
+    /// What became of entries of the approval service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub desk: Vec<DeskImage>,
     /// The standing grant that was used once more.

@@ -110,9 +110,9 @@ pub enum Probe {
         /// Which secret stands where.
         hits: Vec<String>,
     },
-    /// Credentials lent to calls.
+    /// Credentials leased to calls.
     Leases {
-        /// How many were lent.
+        /// How many were leased.
         minted: u64,
         /// How many were taken back or ran out.
         ended: u64,

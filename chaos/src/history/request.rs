@@ -136,7 +136,7 @@ pub enum Answer {
     /// Not executed, for some other reason.
     Refused,
     /// Something that is no answer of Placet's.
-    Garbled,
+    InvalidResponse,
 }
 
 /// A result as a client got it.
@@ -182,7 +182,7 @@ impl std::fmt::Display for Loss {
         f.write_str(match self {
             Self::NotConnected => "not connected",
             Self::Broken => "broken off",
-            Self::TimedOut => "waited in vain",
+            Self::TimedOut => "waited without success",
             Self::Abandoned => "gone on purpose",
         })
     }
@@ -248,7 +248,7 @@ fn of_envelope(document: &Value) -> Answer {
         Some("pending") => Answer::Pending,
         Some("unknown") => Answer::Unknown,
         Some("refused") => Answer::Refused,
-        _ => Answer::Garbled,
+        _ => Answer::InvalidResponse,
     }
 }
 
@@ -262,7 +262,7 @@ fn of_problem(status: u16, code: Option<&str>, document: &Value) -> Answer {
         Some("APPROVAL_PENDING") => Answer::Pending,
         Some(_) => Answer::Refused,
         None if status == 202 && document.get("approval_id").is_some() => Answer::Pending,
-        None => Answer::Garbled,
+        None => Answer::InvalidResponse,
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
         }
         let held = json!({"call_id": "c", "approval_id": "a", "state": "pending"});
         assert_eq!(read(202, &held).answer, Answer::Pending);
-        assert_eq!(read(502, &json!("<html>")).answer, Answer::Garbled);
+        assert_eq!(read(502, &json!("<html>")).answer, Answer::InvalidResponse);
     }
 
     #[test]

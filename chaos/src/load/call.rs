@@ -21,7 +21,7 @@ use tokio::time::{Duration, timeout};
 
 use super::forms::{Args, Form};
 use crate::{
-    http::{Answered, Bearer, Doors},
+    http::{Answered, Api, Bearer},
     people::USER,
     scene::Scene,
     setup::{LATENCY_MS, SECRET},
@@ -146,10 +146,10 @@ impl Call {
     }
 
     /// Sends it to somebody who is no part of the deployment, outside the history.
-    pub(crate) async fn send_aside(&self, scene: &Scene, doors: &Doors) -> Result<Answered, Loss> {
+    pub(crate) async fn send_aside(&self, scene: &Scene, api: &Api) -> Result<Answered, Loss> {
         let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
         let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
-        doors.post(0, "/v1/calls", &bearer, self.body(scene, &self.args.text(Form::Plain))).await
+        api.post(0, "/v1/calls", &bearer, self.body(scene, &self.args.text(Form::Plain))).await
     }
 
     /// Whether a definite answer came.
@@ -181,7 +181,7 @@ impl Call {
         scene.recorder.record(What::Sent(Box::new(sent)));
         let mut fate = Fate { scene, request, told: false };
         let body = self.body(scene, &args.text(sending.form));
-        let exchange = scene.doors.post(sending.node, "/v1/calls", &bearer, body);
+        let exchange = scene.api.post(sending.node, "/v1/calls", &bearer, body);
         let answered = match sending.leaves_after {
             None => exchange.await,
             Some(after) => timeout(after, exchange).await.unwrap_or(Err(Loss::Abandoned)),
@@ -208,7 +208,7 @@ impl Call {
         scene.recorder.record(What::Sent(Box::new(sent)));
         let mut fate = Fate { scene, request, told: false };
         let path = format!("/v1/calls/{call_id}?wait_ms={wait_ms}");
-        fate.tell(scene.doors.get(node, &path, &bearer).await)
+        fate.tell(scene.api.get(node, &path, &bearer).await)
     }
 
     fn sent(&self, scene: &Scene, (request, node): (u64, usize), args: &Args, why: Why) -> Sent {
@@ -263,7 +263,7 @@ impl Call {
 /// Whether an answer is the last word about a call, as far as nobody decides or resolves anything.
 pub(crate) fn is_definite(reply: &Reply) -> bool {
     match reply.answer {
-        Answer::InProgress | Answer::Garbled => false,
+        Answer::InProgress | Answer::InvalidResponse => false,
         Answer::Refused => !is_retryable(reply.code.as_deref()),
         Answer::Succeeded
         | Answer::Failed

@@ -59,7 +59,7 @@ pub(crate) async fn ask_all(load: &Load, limit: Duration) -> usize {
             open = open.saturating_add(tally(asked.join_next().await));
         }
         let scene = Arc::clone(&load.scene);
-        let node = number.checked_rem(scene.doors.len()).unwrap_or(0);
+        let node = number.checked_rem(scene.api.len()).unwrap_or(0);
         asked.spawn(async move { ask(&scene, &call, node, until).await });
     }
     while let Some(ended) = asked.join_next().await {
@@ -89,7 +89,7 @@ async fn ask(scene: &Scene, call: &Call, node: usize, until: Instant) -> bool {
 
 /// Has a call of each node held and agreed to, and gives it the time to run: nobody asks for it again meanwhile.
 pub(crate) async fn agree(load: &Load, chance: &mut Chance) {
-    for node in 0..load.scene.doors.len() {
+    for node in 0..load.scene.api.len() {
         let call = load.fresh(Some("erase"), 0, chance);
         load.until_definite(&call, Sending::new(Why::New, node), chance).await;
         let Some(approval) = call.approval() else { continue };
@@ -124,7 +124,7 @@ pub(crate) async fn records(
     let (mut rows, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/ledger?limit=200{filter}{after}");
-        let answer = scene.doors.get(node, &path, bearer).await.ok()?;
+        let answer = scene.api.get(node, &path, bearer).await.ok()?;
         if answer.status != 200 {
             return None;
         }
@@ -142,7 +142,7 @@ pub(crate) async fn records(
 pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
     let (mut resolved, mut has_waited) = (0_usize, false);
     for tenant in TENANTS {
-        let node = chance.index(scene.doors.len());
+        let node = chance.index(scene.api.len());
         let unknown = records(scene, (tenant, node), Some("indeterminate")).await;
         // Read after the records, so that what is unknown now has happened by now or does not count.
         let mut happened = effects(scene);
@@ -184,7 +184,7 @@ async fn resolve(scene: &Scene, (tenant, node): (&str, usize), record_id: &str, 
     let outcome = if act == Act::Happened { "happened" } else { "did_not_happen" };
     let body = json!({ "outcome": outcome, "evidence": "looked into the witness's log" });
     let path = format!("/v1/ledger/{record_id}/resolution");
-    let answer = scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await;
+    let answer = scene.api.post(node, &path, bearer, Bytes::from(body.to_string())).await;
     scene.recorder.record(What::Operator(OperatorAct {
         record_id: record_id.to_owned(),
         tenant: tenant.to_owned(),

@@ -1,7 +1,7 @@
 //! A standing grant: an approver looks at a held call and has another one give calls like it a few uses, and then more of them come than there are uses,
 //! at once, some of them twice, and sometimes while the grant is being ended (F14).
 //!
-//! Owns the asking for the grant and the calls. That no more of them run than was agreed to is the judge's.
+//! Owns the asking for the grant and the calls. That no more of them run than was agreed to is the checker's.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) async fn more_calls_than_uses(
     let approver = chance.pick(&APPROVERS).copied().unwrap_or("ben");
     let Some(grant) = ask(scene, &held, (approver, uses_max), node).await else { return };
     let calls = chance.within(2..7).saturating_add(u64::from(uses_max));
-    let (mut sent, nodes) = (JoinSet::new(), scene.doors.len());
+    let (mut sent, nodes) = (JoinSet::new(), scene.api.len());
     for number in 0..calls {
         let call = load.alike(&held, number);
         for copy in 0..chance.within(1..3) {
@@ -65,7 +65,7 @@ async fn ask(
     let approval_id = held.approval()?;
     let bearer = scene.people.bearer(&held.tenant, approver).ok()?;
     let path = format!("/v1/approvals/{approval_id}");
-    let shown = scene.doors.get(node, &path, bearer).await.ok()?.json();
+    let shown = scene.api.get(node, &path, bearer).await.ok()?.json();
     let digest = shown.pointer("/approval/digest")?.as_str()?;
     let anything = json!({ "any": "value" });
     let pattern = json!({
@@ -85,25 +85,25 @@ async fn ask(
         approver: approver.to_owned(),
         uses_max,
     }));
-    let answer = scene.doors.post(node, "/v1/desk", bearer, Bytes::from(body.to_string())).await;
+    let answer = scene.api.post(node, "/v1/desk", bearer, Bytes::from(body.to_string())).await;
     let document = answer.ok()?.json();
     let grant = document.get("desk_id").and_then(Value::as_str)?.to_owned();
     if document.get("in_force") == Some(&json!(false)) {
-        // It covers more than the call, so that whoever proposes it does not agree to it.
+        // It covers more than the call, so that anyone who proposes it does not agree to it.
         let other = APPROVERS.iter().copied().find(|other| *other != approver)?;
         let bearer = scene.people.bearer(&held.tenant, other).ok()?;
         let (digest, path) = (document.get("digest")?, format!("/v1/desk/{grant}/acts"));
         let body =
             json!({ "act": "decide", "decision": "approve", "reason": "chaos", "digest": digest });
-        drop(scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await);
+        drop(scene.api.post(node, &path, bearer, Bytes::from(body.to_string())).await);
     }
     Some(grant)
 }
 
-/// Ends it before its time. Whether that was in time for anything is the judge's to see.
+/// Ends it before its time. Whether that was in time for anything is the checker's to see.
 async fn end(scene: &Scene, (held, grant): (&Call, &str), approver: &str, node: usize) {
     let Ok(bearer) = scene.people.bearer(&held.tenant, approver) else { return };
     let body = json!({ "act": "end", "reason": "enough" }).to_string();
     let path = format!("/v1/desk/{grant}/acts");
-    drop(scene.doors.post(node, &path, bearer, Bytes::from(body)).await);
+    drop(scene.api.post(node, &path, bearer, Bytes::from(body)).await);
 }

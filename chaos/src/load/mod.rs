@@ -168,7 +168,7 @@ impl Load {
     }
 
     async fn act(&self, doing: Doing, client: u32, chance: &mut Chance) {
-        let node = chance.index(self.scene.doors.len());
+        let node = chance.index(self.scene.api.len());
         match doing {
             Doing::Call if chance.permille(60) => {
                 thrifty::more_calls_than_the_run_may(self, client, chance).await;
@@ -213,10 +213,10 @@ impl Load {
         let tool = tool.or_else(|| chance.pick(&TOOLS).copied()).unwrap_or("put");
         let [home, abroad] = TENANTS;
         let tenant = if chance.permille(900) { home } else { abroad };
-        let agent = chance.pick(&AGENTS).copied().unwrap_or("courier");
+        let agent = chance.pick(&AGENTS).copied().unwrap_or("clerk");
         let delegated = chance.permille(250) && self.scene.people.can_delegate();
         let known = self.scene.people.has(tenant, agent);
-        let who = if known { (tenant, agent, delegated) } else { (home, "courier", delegated) };
+        let who = if known { (tenant, agent, delegated) } else { (home, "clerk", delegated) };
         let run = format!("run-{}-{}", self.name, client % 3);
         let call = Arc::new(Call::new(who, tool, Args::new(item, chance), (run, client)));
         self.calls.lock().push(Arc::clone(&call));
@@ -266,7 +266,7 @@ impl Load {
             }
             sending.leaves_after = None;
             if chance.permille(500) {
-                sending.node = chance.index(self.scene.doors.len());
+                sending.node = chance.index(self.scene.api.len());
             }
         }
         last
@@ -279,7 +279,7 @@ impl Load {
             70..97 => chance.within(6..20),
             _ => chance.within(40..120),
         };
-        let nodes = self.scene.doors.len();
+        let nodes = self.scene.api.len();
         let mut sent = JoinSet::new();
         for copy in 0..copies {
             let why = if copy == 0 { Why::New } else { Why::Immediately };
@@ -365,7 +365,7 @@ impl Load {
             let is_hot = number % 2 == 0;
             let call = if is_hot { Arc::clone(&hot) } else { self.fresh(None, 0, &mut chance) };
             let why = if is_hot && number > 0 { Why::Immediately } else { Why::New };
-            let sending = Sending::new(why, chance.index(self.scene.doors.len()));
+            let sending = Sending::new(why, chance.index(self.scene.api.len()));
             let scene = Arc::clone(&self.scene);
             sent.spawn(async move { call.send(&scene, &sending).await });
         }

@@ -83,7 +83,7 @@ async fn rearm(scene: &Scene, call: &Call, node: usize) -> bool {
         let Ok(bearer) = scene.people.bearer(&call.tenant, operator) else { return false };
         let body = json!({ "evidence": "twice does no harm here" });
         let path = format!("/v1/ledger/{}/rearm", record.record_id);
-        let answer = scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await;
+        let answer = scene.api.post(node, &path, bearer, Bytes::from(body.to_string())).await;
         let status = answer.ok().map(|answer| answer.status);
         scene.recorder.record(What::Operator(OperatorAct {
             record_id: record.record_id.clone(),

@@ -1,6 +1,6 @@
 //! A run with a small budget: more calls than it may make come at once, to all nodes, some of them twice.
 //!
-//! Owns the calls. That no more of them ran than the run may, and that it was charged for those, is the judge's (I11).
+//! Owns the calls. That no more of them ran than the run may, and that it was charged for those, is the checker's (I11).
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ pub(super) async fn more_calls_than_the_run_may(load: &Load, client: u32, chance
     let [tenant, _] = TENANTS;
     let agent = chance.pick(&AGENTS).filter(|agent| load.scene.people.has(tenant, agent));
     let (agent, tool) =
-        (agent.copied().unwrap_or("courier"), chance.pick(&["put", "post", "push"]).copied());
+        (agent.copied().unwrap_or("clerk"), chance.pick(&["put", "post", "push"]).copied());
     let first = load.made.load(std::sync::atomic::Ordering::SeqCst);
     let run = format!("thrifty-{}-{client}-{first}", load.name);
-    let (mut sent, nodes) = (JoinSet::new(), load.scene.doors.len());
+    let (mut sent, nodes) = (JoinSet::new(), load.scene.api.len());
     let calls = chance.within(1..5).saturating_add(u64::from(calls_max));
     for number in 0..calls {
         let args = Args::new(format!("{}-{client}-{first}-few-{number}", load.name), chance);

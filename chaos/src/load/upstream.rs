@@ -30,7 +30,7 @@ pub(crate) async fn misbehave(
         // Its count ended with it.
         for _ in 0..40 {
             if world.restarts() > before.1 {
-                // No node's trouble: whoever waits at one has nothing to blame it for.
+                // No node's trouble: anyone who waits at one has nothing to blame it for.
                 let detail = format!("the upstream ended: {}", manner.name());
                 load.scene.injected(FaultKind::F8, None, detail);
                 break;

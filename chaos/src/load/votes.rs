@@ -31,7 +31,7 @@ pub(crate) enum Manner {
     Race,
     /// The same one agrees twice, and another one too.
     Twice,
-    /// Whoever answers for the agent tries first.
+    /// Anyone who answers for the agent tries first.
     Requester,
     /// One agrees, and then the call comes with other arguments.
     ChangedAfter,
@@ -135,7 +135,7 @@ pub(super) async fn vote(
     node: usize,
 ) -> Option<u16> {
     let bearer = scene.people.bearer(&call.tenant, person).ok()?;
-    let shown = scene.doors.get(node, &format!("/v1/approvals/{approval}"), bearer).await.ok()?;
+    let shown = scene.api.get(node, &format!("/v1/approvals/{approval}"), bearer).await.ok()?;
     let document = shown.json();
     let digest = match seen(call, approval, &document) {
         Some(seen) => {
@@ -157,7 +157,7 @@ pub(super) async fn vote(
     let decision = if approve { "approve" } else { "deny" };
     let body = json!({ "decision": decision, "reason": "chaos", "digest": digest });
     let path = format!("/v1/approvals/{approval}/decisions");
-    let answer = scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await.ok()?;
+    let answer = scene.api.post(node, &path, bearer, Bytes::from(body.to_string())).await.ok()?;
     let document = answer.json();
     let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
     scene.recorder.record(What::VoteReply(VoteReply {

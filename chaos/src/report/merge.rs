@@ -113,7 +113,7 @@ fn outcome(rounds: &[Report]) -> Outcome {
         lost: sum(|outcome| outcome.lost),
         phantom: sum(|outcome| outcome.phantom),
         double: sum(|outcome| outcome.double),
-        stranded: sum(|outcome| outcome.stranded),
+        hung: sum(|outcome| outcome.hung),
         indeterminate: sum(|outcome| outcome.indeterminate),
         ..Outcome::default()
     };

@@ -88,7 +88,7 @@ fn tiles(report: &Report, to: &mut String) -> fmt::Result {
         (grouped(outcome.lost), "lost", zero(outcome.lost)),
         (grouped(outcome.double), "done twice", zero(outcome.double)),
         (grouped(outcome.phantom), "phantom", zero(outcome.phantom)),
-        (grouped(outcome.stranded), "stranded", zero(outcome.stranded)),
+        (grouped(outcome.hung), "hung", zero(outcome.hung)),
         (percent(outcome.indeterminate_rate), "outcome unknown", ""),
         (percent(outcome.replay.rate), "replays correct (TM-21)", replay),
         (format!("{} ms", grouped(report.recovery.p99_ms)), "recovery, p99", ""),
@@ -233,7 +233,7 @@ fn answers(report: &Report) -> Vec<Bar> {
         Answer::Expired => ("result no longer kept", "calm"),
         Answer::Denied => ("people said no", "calm"),
         Answer::Refused => ("refused, not executed", "faint"),
-        Answer::Garbled => ("no answer of Placet's", "bad"),
+        Answer::InvalidResponse => ("no answer of Placet's", "bad"),
     };
     let bar = |(answer, count): (&Answer, &u64)| {
         let (label, tone) = name(*answer);

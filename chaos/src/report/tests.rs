@@ -1,4 +1,4 @@
-//! The report's figures and its three forms.
+//! The report's numbers and its three forms.
 
 use super::{
     NeverJudged, Report,

@@ -95,7 +95,7 @@ fn outcome(report: &Report, to: &mut String) -> fmt::Result {
     writeln!(to, "lost         {}", outcome.lost)?;
     writeln!(to, "phantom      {}", outcome.phantom)?;
     writeln!(to, "double       {}", outcome.double)?;
-    writeln!(to, "stranded     {}", outcome.stranded)?;
+    writeln!(to, "hung     {}", outcome.hung)?;
     writeln!(
         to,
         "unknown      {} keys ({})",

@@ -145,7 +145,7 @@ pub struct Said {
     pub arrivals: u64,
 }
 
-/// Gives a command to the witness whose control door is at `control`.
+/// Gives a command to the witness whose control API is at `control`.
 ///
 /// # Errors
 /// When it cannot be reached or does not answer in the form it should.

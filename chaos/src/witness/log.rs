@@ -172,7 +172,7 @@ fn write(mut file: File, queue: &Receiver<Job>) {
         let failed = written.as_ref().err().map(ToString::to_string);
         for told in batch.into_iter().filter_map(|(_, told)| told) {
             let said = failed.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone())));
-            // Whoever asked may be gone.
+            // Anyone who asked may be gone.
             told.send(said).unwrap_or_default();
         }
         if failed.is_some() {

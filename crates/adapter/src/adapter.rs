@@ -30,14 +30,14 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// Counts changes of the tool list that the endpoint announced, so that a cached list can be told from a fresh one.
     fn generation(&self) -> u64;
 
-    /// Gets ready what a call of this kind goes through, where that takes time: a session for whoever it is made for. Comes before the
+    /// Gets ready what a call of this kind goes through, where that takes time: a session for anyone who it is made for. Comes before the
     /// dispatch is recorded, so that nothing is left to wait for once it is, and what was decided meanwhile (a freeze, a revocation) still
     /// stops the call. Has no effect; never outlives `approach.timeout_ms`. Where there is nothing to get ready this is the seat.
     ///
     /// # Errors
     /// Why there is none; the call is not dispatched then.
-    async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
-        Ok(Seat::default())
+    async fn prepare(&self, _approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
+        Ok(SessionLease::default())
     }
 
     /// Performs one call, through what was made ready for it. The only method that may have an effect.
@@ -69,7 +69,7 @@ pub struct Inquiry {
 
 /// For whom something is made ready.
 #[derive(Debug)]
-pub struct Approach<'a> {
+pub struct PrepareRequest<'a> {
     /// How long that may take, in milliseconds.
     pub timeout_ms: u64,
     /// The credential of the call: the same that comes with its conditions.
@@ -80,9 +80,9 @@ pub struct Approach<'a> {
 
 /// What was made ready for one call; given back on drop. Only the adapter that made it knows what it is.
 #[derive(Default)]
-pub struct Seat(Option<Box<dyn Any + Send + Sync>>);
+pub struct SessionLease(Option<Box<dyn Any + Send + Sync>>);
 
-impl Seat {
+impl SessionLease {
     /// One that is something.
     #[must_use]
     pub fn holding(what: impl Any + Send + Sync) -> Self {
@@ -96,9 +96,9 @@ impl Seat {
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for SessionLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Seat").field(&self.0.is_some()).finish()
+        f.debug_tuple("SessionLease").field(&self.0.is_some()).finish()
     }
 }
 
@@ -113,7 +113,7 @@ pub struct Conditions {
     /// The credential to attach; minted after the gate.
     pub credential: Option<Credential>,
     /// What was made ready for it, with this credential.
-    pub seat: Seat,
+    pub seat: SessionLease,
     /// The W3C trace headers of the adapter's span.
     pub trace: TraceHeaders,
 }
@@ -126,12 +126,12 @@ pub struct Credential {
     pub value: SecretString,
     /// The only origin (`https://host:port`) that it may be sent to; absent: wherever the contract says.
     pub origin: Option<String>,
-    /// When its time is over, where it has an end: nothing is sent with it then.
+    /// When it expires, where it has an end: nothing is sent with it then.
     pub ends: Option<Instant>,
 }
 
 impl Credential {
-    /// Whether its time is over at `now`.
+    /// Whether it has expired at `now`.
     #[must_use]
     pub fn is_over_at(&self, now: Instant) -> bool {
         self.ends.is_some_and(|ends| now >= ends)
@@ -155,7 +155,7 @@ pub struct SessionOwner {
 
 impl SessionOwner {
     /// Of calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name and the mark of the
-    /// version that is sent, or none. A server may go on as whoever began a session: what was rotated away must not be that.
+    /// version that is sent, or none. A server may go on as the one who began a session: what was rotated away must not be that.
     #[must_use]
     pub fn shared(tenant: &TenantId, secret: Option<(&str, Option<Digest>)>) -> Self {
         let builder = DigestBuilder::new("placet.session.shared.v1");

@@ -1,6 +1,6 @@
 //! What an adapter's author can check: does the target keep what its contract says about repeating a call?
 //!
-//! Owns the order of calls and questions for each class, and the judgement. Does not make a [`Dispatch`], wait or measure time: whoever
+//! Owns the order of calls and questions for each class, and the judgement. Does not make a [`Dispatch`], wait or measure time: anyone who
 //! runs a check brings a [`Bench`], whose dispatches come from a ledger as every dispatch does. Invariant: what could not be seen is
 //! [`Standing::NotChecked`], never passed.
 
@@ -18,7 +18,7 @@ use placet_types::{
 };
 
 use crate::{
-    adapter::{Adapter, Approach, Conditions, Dispatch, Inquiry, SessionOwner},
+    adapter::{Adapter, Conditions, Dispatch, Inquiry, PrepareRequest, SessionOwner},
     outcome::{Answer, Outcome, Probe, Rejection},
 };
 
@@ -30,7 +30,7 @@ pub const GRACE_MS: u64 = 1_000;
 /// The longest settle delay that a check waits out, in milliseconds.
 pub const SETTLE_WAIT_MS_MAX: u64 = 120_000;
 
-/// What a check needs from whoever runs it.
+/// What a check needs from the one who runs it.
 #[async_trait]
 pub trait Bench: Send {
     /// Leave to call `capability` once: the same key gives the same token, another key another one. A call that changes nothing takes
@@ -202,14 +202,14 @@ impl Run<'_> {
 
     /// Has ready what the call goes through, and sends it.
     async fn send(&self, dispatch: Dispatch, mut conditions: Conditions) -> Outcome {
-        let approach = Approach {
+        let approach = PrepareRequest {
             timeout_ms: conditions.timeout_ms,
             credential: conditions.credential.as_ref(),
             owner: SessionOwner::rehearsal(),
         };
-        match self.adapter.make_ready(approach).await {
+        match self.adapter.prepare(approach).await {
             Ok(seat) => conditions.seat = seat,
-            Err(error) => return Outcome::NothingHappened(error),
+            Err(error) => return Outcome::NotExecuted(error),
         }
         self.adapter.invoke(dispatch, conditions).await
     }
@@ -236,7 +236,7 @@ impl Run<'_> {
         const NAME: &str = "a call that is not sent is told as «nothing happened»";
         match self.invoke("without-time", 0).await {
             Ok((token, outcome)) => {
-                let holds = matches!(outcome, Outcome::NothingHappened(_));
+                let holds = matches!(outcome, Outcome::NotExecuted(_));
                 self.judge(NAME, holds, not_done(&outcome)).then_some(token)
             }
             Err(why) => {
@@ -327,7 +327,7 @@ fn not_done(outcome: &Outcome) -> String {
         Outcome::Failed(_) => {
             "the target reports that it failed: are the example arguments right?".to_owned()
         }
-        Outcome::NothingHappened(error) => format!("nothing happened: {error}"),
+        Outcome::NotExecuted(error) => format!("nothing happened: {error}"),
         Outcome::Rejected(Rejection { answer, error }) => {
             format!("the target answered with {answer}: {error}")
         }

@@ -1,6 +1,6 @@
 //! What an adapter can say about a call.
 //!
-//! Owns the distinction that the ledger rests on: done, failed, certainly nothing happened, or unknown. Invariant: an error with which a
+//! Owns the distinction that the ledger rests on: done, failed, nothing happened, or unknown. Invariant: an error with which a
 //! target answers a call counts as "not executed" by its contract only ([`Outcome::under`]), whatever the adapter makes of it.
 
 use serde_json::Value;
@@ -17,9 +17,9 @@ pub enum Outcome {
     Done(Answer),
     /// The endpoint was asked and reports that it failed; the call is over.
     Failed(Answer),
-    /// Certainly nothing happened: no byte of the call was sent, or the adapter itself refused it before acting. Never said of what an
+    /// nothing happened: no byte of the call was sent, or the adapter itself refused it before acting. Never said of what an
     /// endpoint has answered to a call that may have an effect.
-    NothingHappened(AdapterError),
+    NotExecuted(AdapterError),
     /// It was sent, and the endpoint answered with an error of its protocol. Whether that means "not executed" is for the contract to say.
     Rejected(Rejection),
     /// It was sent and the outcome is not known: a timeout, a broken connection, an answer that is none.
@@ -38,7 +38,7 @@ impl Outcome {
             }
             other @ (Self::Done(_)
             | Self::Failed(_)
-            | Self::NothingHappened(_)
+            | Self::NotExecuted(_)
             | Self::Rejected(_)
             | Self::Unknown(_)) => other,
         }
@@ -48,7 +48,7 @@ impl Outcome {
     #[must_use]
     pub const fn not_executed(&self) -> Option<&AdapterError> {
         match self {
-            Self::NothingHappened(error) | Self::Rejected(Rejection { error, .. }) => Some(error),
+            Self::NotExecuted(error) | Self::Rejected(Rejection { error, .. }) => Some(error),
             Self::Done(_) | Self::Failed(_) | Self::Unknown(_) => None,
         }
     }
@@ -84,7 +84,7 @@ pub enum AdapterError {
     Unavailable(String),
     /// It is not what the contract says: another protocol version, another tool list.
     #[error("not as the contract says: {0}")]
-    Drifted(String),
+    SchemaMismatch(String),
     /// It refused the credential before anything happened, since it does not know it, or knows it no more: another one may be taken.
     #[error("credential refused: {0}")]
     CredentialRefused(String),
@@ -97,7 +97,7 @@ pub enum AdapterError {
     NoSession(String),
     /// It answered something that is no answer.
     #[error("unusable answer: {0}")]
-    Garbled(String),
+    InvalidResponse(String),
     /// The contract names something this kind of adapter does not have.
     #[error("misconfigured: {0}")]
     Misconfigured(String),
@@ -112,11 +112,11 @@ impl AdapterError {
     pub fn map_text(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Unavailable(text) => Self::Unavailable(change(text)),
-            Self::Drifted(text) => Self::Drifted(change(text)),
+            Self::SchemaMismatch(text) => Self::SchemaMismatch(change(text)),
             Self::CredentialRefused(text) => Self::CredentialRefused(change(text)),
             Self::Forbidden(text) => Self::Forbidden(change(text)),
             Self::NoSession(text) => Self::NoSession(change(text)),
-            Self::Garbled(text) => Self::Garbled(change(text)),
+            Self::InvalidResponse(text) => Self::InvalidResponse(change(text)),
             Self::Misconfigured(text) => Self::Misconfigured(change(text)),
             Self::Refused(text) => Self::Refused(change(text)),
         }

@@ -189,7 +189,7 @@ impl Scrub {
         match outcome {
             Outcome::Done(answer) => Outcome::Done(self.answer(answer)),
             Outcome::Failed(answer) => Outcome::Failed(self.answer(answer)),
-            Outcome::NothingHappened(error) => Outcome::NothingHappened(self.error(error)),
+            Outcome::NotExecuted(error) => Outcome::NotExecuted(self.error(error)),
             Outcome::Rejected(Rejection { answer, error }) => {
                 Outcome::Rejected(Rejection { answer, error: self.error(error) })
             }

@@ -8,7 +8,7 @@ use placet_adapter::{
     outcome::Outcome,
 };
 use placet_ledger::{
-    dispatch::{Armed, Intent, Settlement},
+    dispatch::{DispatchGuard, Intent, Settlement},
     ledger::{self, Ledger, LedgerError},
     record::EffectRecord,
     store::Durability,
@@ -16,7 +16,7 @@ use placet_ledger::{
 use placet_policy::permit::Permit;
 use placet_types::{contract::Dedup, envelope::result::ToolResultEnvelope};
 
-type Dispatched = Result<Armed, LedgerError>;
+type Dispatched = Result<DispatchGuard, LedgerError>;
 
 async fn permit_to_dispatch(
     ledger: &Ledger,

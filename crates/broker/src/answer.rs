@@ -112,7 +112,7 @@ pub(crate) const fn refused<T>(problem: &'static str) -> Result<T, BrokerError> 
 }
 
 /// The form or the times of an answer are not what they should be. That is a fault of the service or of a clock, and the same for every call:
-/// it says nothing of the grant, and passes or is mended.
+/// it says nothing of the grant, and passes or is repaired.
 pub(crate) const fn unusable<T>(problem: &'static str) -> Result<T, BrokerError> {
     Err(BrokerError::AnswerUnusable { problem })
 }
@@ -128,7 +128,7 @@ impl Check<'_> {
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX || !token.bytes().all(is_token_byte) {
             return unusable("it holds no token");
         }
-        // Before anything else is read of it: what it says may well be as asked for. No exchange gives back what somebody called with or what
+        // Before anything else is read of it: what it says may well be as asked for. No exchange returns what somebody called with or what
         // proves who we are, and no target may have it.
         if self.shown.has(token) {
             return refused("the token is one that it was shown");

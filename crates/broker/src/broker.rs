@@ -70,7 +70,7 @@ struct Inner {
 
 /// How often what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BrokerFigures {
+pub struct CredentialCounts {
     /// Credentials that a token service issued.
     pub minted: u64,
     /// Calls that were made with one that was there.
@@ -176,7 +176,7 @@ impl Broker {
             holder,
             reused,
         };
-        let errand = Errand { inner: Arc::clone(&self.inner), service, wanted, key, owner };
+        let errand = TokenRequest { inner: Arc::clone(&self.inner), service, wanted, key, owner };
         if request.cache == CachePolicy::Never {
             let asked = timeout_at(request.deadline, errand.ask()).await;
             let minted = asked.unwrap_or(Err(BrokerError::OutOfTime))?;
@@ -185,9 +185,9 @@ impl Broker {
             return Ok(grant(minted, false));
         }
         let (Flight { mut progress, begun }, is_ours) = match self.board(errand, now) {
-            Boarded::Known(Ok(minted)) => return Ok(grant(minted, true)),
-            Boarded::Known(Err(error)) => return Err(error),
-            Boarded::UnderWay(flight, is_ours) => (flight, is_ours),
+            JoinedExchange::Known(Ok(minted)) => return Ok(grant(minted, true)),
+            JoinedExchange::Known(Err(error)) => return Err(error),
+            JoinedExchange::UnderWay(flight, is_ours) => (flight, is_ours),
         };
         rides_on.since(begun);
         let told = timeout_at(request.deadline, progress.wait_for(Option::is_some)).await;
@@ -201,23 +201,23 @@ impl Broker {
     }
 
     /// Finds the credential in the cache, joins the request that is under way, or begins one.
-    fn board(&self, errand: Errand, now: Timestamp) -> Boarded {
+    fn board(&self, errand: TokenRequest, now: Timestamp) -> JoinedExchange {
         let mut flights = self.inner.flights();
         // Under the lock: a request that ends puts its outcome into the cache before it leaves the flights.
         match self.inner.cache.look(&errand.key, now) {
-            Known::Granted(minted) => return Boarded::Known(Ok(minted)),
-            Known::Refused(error) => return Boarded::Known(Err(error)),
+            Known::Granted(minted) => return JoinedExchange::Known(Ok(minted)),
+            Known::Refused(error) => return JoinedExchange::Known(Err(error)),
             Known::Nothing => {}
         }
         if let Some(flight) = flights.get(&errand.key) {
-            return Boarded::UnderWay(flight.clone(), false);
+            return JoinedExchange::UnderWay(flight.clone(), false);
         }
         let (told, progress) = watch::channel(None);
         let flight = Flight { progress: progress.clone(), begun: now };
         flights.insert(errand.key, flight.clone());
-        // In a task of its own: whoever waits may run out of time before it, others not.
+        // In a task of its own: anyone who waits may run out of time before it, others not.
         drop(tokio::spawn(errand.fly(told, progress).in_current_span()));
-        Boarded::UnderWay(flight, true)
+        JoinedExchange::UnderWay(flight, true)
     }
 
     /// Drops the credential that a target has refused, by its key and its own digest: what was minted in its place meanwhile stays.
@@ -235,7 +235,7 @@ impl Broker {
     pub fn enforce(&self, revoked: Vec<Revoked>) -> Option<usize> {
         let fresh = self.inner.revocations.replace(revoked);
         if !fresh.is_empty() {
-            // Whoever waits for one of them goes on waiting; whoever comes now asks anew.
+            // Anyone who waits for one of them goes on waiting; anyone who comes now asks again.
             self.inner.flights().clear();
         }
         let dropped = |one: Revoked| self.purge(&Purge::Subject(one.name));
@@ -260,7 +260,7 @@ impl Broker {
     /// made.
     ///
     /// # Errors
-    /// [`BrokerError`] for what no waiting mends.
+    /// [`BrokerError`] for what no waiting fixes.
     pub fn check(&self, plan: &CredentialPlan, tokens: &CallTokens) -> Result<(), BrokerError> {
         if plan.kind == CredentialKind::StaticSecret {
             return Ok(());
@@ -287,10 +287,10 @@ impl Broker {
 
     /// How often what happened so far.
     #[must_use]
-    pub fn figures(&self) -> BrokerFigures {
+    pub fn counts(&self) -> CredentialCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let inner = &self.inner;
-        BrokerFigures {
+        CredentialCounts {
             minted: of(&inner.minted),
             reused: of(&inner.reused),
             refused: of(&inner.refused),
@@ -300,7 +300,7 @@ impl Broker {
     }
 }
 
-enum Boarded {
+enum JoinedExchange {
     Known(Outcome),
     UnderWay(Flight, bool),
 }
@@ -316,7 +316,7 @@ impl Inner {
 }
 
 /// One request to a token service, for everybody who waits for it.
-struct Errand {
+struct TokenRequest {
     inner: Arc<Inner>,
     service: Arc<Service>,
     wanted: Wanted,
@@ -324,7 +324,7 @@ struct Errand {
     owner: Owner,
 }
 
-impl Errand {
+impl TokenRequest {
     async fn ask(&self) -> Outcome {
         let nobody = || BrokerError::Unavailable { problem: "there is no way out".to_owned() };
         let egress = self.inner.egress.as_ref().ok_or_else(nobody)?;

@@ -47,7 +47,7 @@ pub(crate) struct CacheKey {
 }
 
 impl CacheKey {
-    /// Whom the credential speaks for, at which target and for what: the same when it is minted anew from later tokens of the same people.
+    /// Whom the credential speaks for, at which target and for what: the same when it is minted again from later tokens of the same people.
     pub(crate) fn holder(&self) -> Digest {
         let without_tokens = Self {
             subject_token: None,
@@ -274,7 +274,7 @@ impl Cache {
         hit.len()
     }
 
-    /// Drops everything whose time is over.
+    /// Drops everything that has expired.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let mut kept = self.lock();
         kept.refusals.retain(|_, (_, until)| *until > now);

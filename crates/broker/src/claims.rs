@@ -55,7 +55,7 @@ pub(crate) fn claims_of(token: &str) -> Result<Option<Claims>, BrokerError> {
     }
 }
 
-/// Whether these bytes begin as a JSON object does, for whoever is generous. A word that is not meant as one begins so by chance only once
+/// Whether these bytes begin as a JSON object does, for anyone who is generous. A word that is not meant as one begins so by chance only once
 /// in 65,536 times.
 fn may_be_object(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -90,7 +90,7 @@ impl Check<'_> {
         Ok(own)
     }
 
-    /// When the token says that its time is over. One whose time has not begun when the answer is there is of no use to anybody.
+    /// When the token says that it has expired. One whose time has not begun when the answer is there is of no use to anybody.
     pub(crate) fn own_end(
         &self,
         claims: &Map<String, Value>,

@@ -135,7 +135,7 @@ pub enum Remedy {
     Time,
     /// The caller, with another token.
     Caller,
-    /// An operator, who mends a secret or the configuration.
+    /// An operator, who fixes a secret or the configuration.
     Operator,
     /// Nothing that this call could wait for.
     None,
@@ -170,7 +170,7 @@ impl BrokerError {
         }
     }
 
-    /// What an operator is told who has to mend it; nothing where it is not theirs.
+    /// What an operator is told who has to fix it; nothing where it is not theirs.
     #[must_use]
     pub const fn for_operators(&self) -> Option<&'static str> {
         match self {

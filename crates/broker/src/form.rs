@@ -29,7 +29,7 @@ const JWT_SPIFFE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-spiffe
 const FORM_BYTES: usize = 80 * 1024;
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// What is asked for, whoever asks and however often.
+/// What is asked for, no matter who asks and however often.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) kind: CredentialKind,

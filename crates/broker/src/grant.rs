@@ -99,7 +99,7 @@ impl Grant {
     /// The token, for a request to `origin`.
     ///
     /// # Errors
-    /// [`BrokerError::OtherHost`] for another origin than it was minted for, [`BrokerError::GrantExpired`] once its time is over.
+    /// [`BrokerError::OtherHost`] for another origin than it was minted for, [`BrokerError::GrantExpired`] once it has expired.
     pub fn value_for(&self, origin: &str, now: Timestamp) -> Result<SecretString, BrokerError> {
         if origin != self.origin {
             return Err(BrokerError::OtherHost);
@@ -116,7 +116,7 @@ impl Grant {
         &self.origin
     }
 
-    /// When its time is over.
+    /// When it expires.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.minted.expires_at

@@ -59,7 +59,7 @@ pub(crate) fn wanted(
 }
 
 /// Who is named as acting: by another token than the subject's, or not at all. Where the subject's token says who alone may act, that is
-/// whoever is named, and nobody else is (RFC 8693, section 4.4).
+/// anyone who is named, and nobody else is (RFC 8693, section 4.4).
 pub(crate) fn actor_of(
     service: &StsConfig,
     source: ActorSource,

@@ -1,6 +1,6 @@
 //! What a request shows a token service, so that none of it is taken for an answer.
 //!
-//! Owns the comparison. Keeps digests of what proves somebody, and no copy of it. Invariant: two texts that whoever decodes them
+//! Owns the comparison. Keeps digests of what proves somebody, and no copy of it. Invariant: two texts that anyone who decodes them
 //! generously takes for the same are the same in here, whatever alphabet, padding or spare bits they are written with.
 
 use std::collections::BTreeSet;
@@ -149,7 +149,7 @@ pub(crate) const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'/' | b'=')
 }
 
-/// The bytes that a part of a token stands for, for whoever decodes it most generously: either alphabet, no matter which padding, whatever
+/// The bytes that a part of a token stands for, for anyone who decodes it most generously: either alphabet, no matter which padding, whatever
 /// is in neither left out. What cannot be decoded at all stands for itself.
 pub(crate) fn plain(part: &[u8]) -> Zeroizing<Vec<u8>> {
     // Room enough from the start, here and below: what a text leaves behind where it grows is not overwritten.

@@ -1,7 +1,7 @@
-//! What tells one state of a file from another, for files that count anew when they have changed.
+//! What tells one state of a file from another, for files that count again when they have changed.
 //!
 //! Owns the mark. Does not say how often a file is looked at, nor keep what is in it. Invariants: two contents have two marks, also of the same
-//! length and moment; no byte of a file is in its mark, nor stays in memory for it; a file that hangs holds up whoever asks, so marks are taken where
+//! length and moment; no byte of a file is in its mark, nor stays in memory for it; a file that hangs holds up anyone who asks, so marks are taken where
 //! blocking is allowed.
 
 use std::{fs::File, io::Read as _, os::unix::fs::MetadataExt as _, path::Path};

@@ -167,7 +167,7 @@ fn stamp(path: &Path) -> Option<FileMark> {
     FileMark::of(path, FILE_BYTES_MAX)
 }
 
-/// Shows the identity to whoever asks on one connection.
+/// Shows the identity to the one who asks on one connection.
 #[derive(Debug)]
 pub(crate) struct Showing(pub(crate) ClientIdentity);
 

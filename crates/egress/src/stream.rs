@@ -1,6 +1,6 @@
 //! The stream of one connection: plain TCP or TLS over it.
 //!
-//! It owns nothing but the delegation of reads and writes; whoever holds an [`EgressStream`] holds a connection whose
+//! It owns nothing but the delegation of reads and writes; anyone who holds an [`EgressStream`] holds a connection whose
 //! address was checked.
 
 use std::io;

@@ -203,7 +203,7 @@ impl ClientAuthorities {
         Arc::clone(&self.inner.loaded.load().any)
     }
 
-    /// How often the files were read again: whoever keeps a verifier of handshakes takes a new one when it has changed.
+    /// How often the files were read again: anyone who keeps a verifier of handshakes takes a new one when it has changed.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.inner.generation.load(Ordering::Acquire)

@@ -36,7 +36,7 @@ pub const LEEWAY_S_MAX: u64 = 5;
 const LIFETIME_S_CEILING: u64 = 24 * 60 * 60;
 const ISSUER_BYTES_MAX: usize = 256;
 
-/// A signature algorithm. There is no symmetric one: whoever can verify must not be able to sign.
+/// A signature algorithm. There is no symmetric one: anyone who can verify must not be able to sign.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -211,7 +211,7 @@ pub struct IssuerConfig {
     /// each. Who signs in at the console needs none. No agent may have a token of such a client.
     #[serde(default)]
     pub person_clients: BTreeSet<String>,
-    /// Lets every agent of the tenant use a user's token that names neither an actor nor a client. Whoever gets hold of such a token
+    /// Lets every agent of the tenant use a user's token that names neither an actor nor a client. Anyone who gets hold of such a token
     /// acts with it.
     #[serde(default)]
     pub delegations_for_anybody: bool,

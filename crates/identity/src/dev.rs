@@ -212,7 +212,7 @@ impl DevKey {
         config.algorithms = vec![Algorithm::Es256];
         config.lifetime_s_max = DEV_LIFETIME_S_MAX;
         config.groups_claim = Some(GROUPS_CLAIM.to_owned());
-        // Whoever holds the key may speak for everybody of the tenant; that is what it is for.
+        // Anyone who holds the key may speak for everybody of the tenant; that is what it is for.
         config.shared_principals = true;
         config.act = Some(ActingRule::default());
         // Else the shipped policies would let nobody try anything; policies tell it by `auth_type`.

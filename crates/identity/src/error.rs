@@ -103,7 +103,7 @@ pub enum IdentityError {
         /// The issuer.
         issuer: String,
     },
-    /// The token's time is over.
+    /// The token has expired.
     #[error("the token of issuer `{issuer}` has expired")]
     Expired {
         /// The issuer.
@@ -144,7 +144,7 @@ pub enum IdentityError {
         problem: &'static str,
     },
     /// Neither a token nor a certificate was shown.
-    #[error("nothing was shown that says who calls")]
+    #[error("missing credentials")]
     NothingShown,
     /// A user's token that an agent may hold is shown as if the user were there.
     #[error("the token of issuer `{issuer}` is a user's, and an agent may hold it")]
@@ -192,7 +192,7 @@ impl IdentityError {
 
     /// Whether the same token may be accepted in a moment: nothing was found wrong with it.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         self.code() == ErrorCode::IdentityUnavailable
     }
 

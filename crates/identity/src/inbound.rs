@@ -1,8 +1,8 @@
 //! What a request shows of who sends it, and the one question that is asked about it.
 //!
-//! Owns the seam between the doors and whatever verifies callers, and how the parts of one request are put together: the
+//! Owns the seam between the listeners and whatever verifies callers, and how the parts of one request are put together: the
 //! caller's token or certificate, the user's delegation, or one token that says both. Invariants: a token that is bound to a
-//! certificate counts only together with that certificate; whoever shows the certificate of a workload calls as that workload or not at all.
+//! certificate counts only together with that certificate; anyone who shows the certificate of a workload calls as that workload or not at all.
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ impl Verifier {
     ) -> Result<(), IdentityError> {
         let owner = match self.verify_certificate(certificate) {
             Ok(owner) => owner,
-            Err(error) if error.is_passing() => return Err(error),
+            Err(error) if error.is_transient() => return Err(error),
             Err(_) => return Ok(()),
         };
         let (owner, shown) = (owner.principal(), actor.principal());

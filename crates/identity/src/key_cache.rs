@@ -55,9 +55,9 @@ pub(crate) struct KeyCache {
     retry_interval: Duration,
     stale_age: Duration,
     current: ArcSwapOption<Loaded>,
-    /// When a fetch was last begun. Whoever holds the lock is the one that fetches.
+    /// When a fetch was last begun. Anyone who holds the lock is the one that fetches.
     begun: Arc<Mutex<Option<Instant>>>,
-    /// Whoever holds it reads the file: one thread, however long the file does not answer.
+    /// Anyone who holds it reads the file: one thread, however long the file does not answer.
     reads: Arc<Mutex<()>>,
     /// How a file is read; a test has one that takes long.
     read: fn(&Path) -> Result<Vec<u8>, KeyError>,
@@ -320,7 +320,7 @@ impl KeyCache {
         KeySet::parse(&fetched, self.wanted)
     }
 
-    /// Reads a file on a thread for blocking, and on one only. Whoever asks waits for a moment; what comes later is taken in when it comes.
+    /// Reads a file on a thread for blocking, and on one only. Anyone who asks waits for a moment; what comes later is taken in when it comes.
     async fn read_soon(self: &Arc<Self>, path: &Path) -> Result<Vec<u8>, KeyError> {
         let late = || KeyError::TimedOut { timeout_ms: FILE_TIMEOUT_MS };
         let reads = Arc::clone(&self.reads).try_lock_owned().map_err(|_held| late())?;
@@ -338,7 +338,7 @@ impl KeyCache {
             if let Err(error) = cache.take_in(outcome, at) {
                 tracing::warn!(issuer = %cache.issuer, error = %error, "the issuer's keys came late, and could not be used");
             }
-            // Whoever may fetch next may read.
+            // Anyone who may fetch next may read.
             drop(reads);
             drop(begun);
         }));

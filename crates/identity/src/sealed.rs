@@ -37,7 +37,7 @@ pub struct TokenFacts {
     pub client: Option<String>,
     /// When it was issued; absent where it does not say.
     pub issued_at: Option<Timestamp>,
-    /// When its time is over.
+    /// When it expires.
     pub expires_at: Timestamp,
     /// What its bearer was granted.
     pub scopes: BTreeSet<String>,
@@ -113,7 +113,7 @@ impl SubjectToken {
         self.0.may_act.as_ref()
     }
 
-    /// When its time is over.
+    /// When it expires.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.0.expires_at

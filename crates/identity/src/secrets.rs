@@ -38,7 +38,7 @@ use crate::{
 };
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
-/// How many values are remembered that are live no more: whoever looks for them in an answer has to know them.
+/// How many values are remembered that are live no more: anyone who looks for them in an answer has to know them.
 const EARLIER_MAX: usize = 8;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
 pub(crate) const OVERLAP: Duration = Duration::from_mins(10);

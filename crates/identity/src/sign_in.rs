@@ -81,10 +81,10 @@ pub enum SignInError {
 impl SignInError {
     /// Whether the same may be accepted in a moment: nothing was found wrong with it.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable { .. } => true,
-            Self::Identity(error) => error.is_passing(),
+            Self::Identity(error) => error.is_transient(),
             Self::Refused { .. } | Self::NotFresh => false,
         }
     }

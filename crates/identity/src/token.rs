@@ -51,7 +51,7 @@ pub struct Acting<'a> {
 }
 
 impl ActorClaim {
-    /// Whether everything that the claim says in a token of `said_by` is true of whoever acts. A claim that says nothing names nobody.
+    /// Whether everything that the claim says in a token of `said_by` is true of the one who acts. A claim that says nothing names nobody.
     #[must_use]
     pub fn names(&self, said_by: &str, acting: Acting<'_>) -> bool {
         let subject_fits = self.subject.as_deref().is_none_or(|subject| subject == acting.subject);
@@ -100,7 +100,7 @@ pub struct VerifiedToken {
     pub(crate) actor: Option<ActorClaim>,
     pub(crate) prior_actors: Vec<String>,
     pub(crate) may_act: Option<ActorClaim>,
-    /// Whether the one who holds it may be an agent, so that it proves nobody's presence.
+    /// Whether the one who holds it may be an agent, so that it proves no one's presence.
     pub(crate) is_held: bool,
     /// Whether a delegation that names neither actor nor client is for every agent of the tenant.
     pub(crate) for_anybody: bool,
@@ -260,13 +260,13 @@ impl VerifiedToken {
         (!self.is_undated).then_some(self.issued_at)
     }
 
-    /// When the token's time is over.
+    /// When the token has expired.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
 
-    /// Whether the token's time is over at `now`, without leeway: for calls that waited.
+    /// Whether the token has expired at `now`, without leeway: for calls that waited.
     #[must_use]
     pub fn is_expired_at(&self, now: Timestamp) -> bool {
         self.expires_at <= now
@@ -343,7 +343,7 @@ impl VerifiedToken {
         let tenant_id = self.principal.tenant_id.clone();
         Ok(Self {
             role: TokenRole::Actor,
-            // What the token is bound to is the key of whoever sends it, which is the actor.
+            // What the token is bound to is the key of the one who sends it, which is the actor.
             auth_type: if self.auth_type == AuthType::Jwt {
                 AuthType::ActorClaim
             } else {

@@ -1,7 +1,7 @@
 //! Secrets that are kept in a Vault or an OpenBao: where it is, how we prove there who we are, and which entry a secret is.
 //!
 //! Owns the configuration's form and its check. `wire` speaks the HTTP interface, `session` has the token, `reading` holds what was read,
-//! `keeper` reads, renews and gives back. No client library is used: those there are open sockets of their own, and every socket of ours
+//! `keeper` reads, renews and returns. No client library is used: those there are open sockets of their own, and every socket of ours
 //! is opened by the egress client, to the one address that the configuration names.
 //! Invariant: an entry's name cannot lead out of the interface's path for entries, whatever is written in it.
 

@@ -264,7 +264,7 @@ impl Verifier {
         authorities.verify(certificate, self.inner.clock.now())
     }
 
-    /// The authorities whose client certificates name agents, for the door's handshakes.
+    /// The authorities whose client certificates name agents, for the API's handshakes.
     #[must_use]
     pub fn client_authorities(&self) -> Option<&ClientAuthorities> {
         self.inner.authorities.as_ref()
@@ -318,7 +318,7 @@ impl Verifier {
         config.audiences = [rules.client_id.to_owned()].into();
         let judge = self.judge(&config, TokenRole::Actor, now);
         let mut verified = judge.token(jws.claims(), jws.signed())?;
-        // Whoever comes back from the provider with it sits before this browser, whichever clients agents have.
+        // Anyone who comes back from the provider with it sits before this browser, whichever clients agents have.
         verified.is_held = false;
         check_id_token(jws.claims(), rules, &verified)?;
         Ok(verified)

@@ -61,7 +61,7 @@ pub struct ApprovalRecord {
     /// How many of the requirement's escalations were made, in their order.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub escalated: u32,
-    /// Agreements that count no more, by their places in `votes`: whoever gave them may agree anew.
+    /// Agreements that count no more, by their places in `votes`: anyone who gave them may agree again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lapsed: BTreeSet<usize>,
     /// How often it went back to its approvers, because the policies came to ask for more than was agreed.
@@ -78,7 +78,7 @@ pub struct ApprovalRecord {
     pub taint: BTreeSet<Taint>,
     /// The other tenants that are asked, now or later. An edit does not change them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub guests: BTreeSet<TenantId>,
+    pub external_tenants: BTreeSet<TenantId>,
     /// The channel over which the caller wants to be told how the call ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<ChannelName>,
@@ -102,7 +102,7 @@ pub struct Edit {
     pub from_request: Digest,
     /// The content digest of the call as it was parked before.
     pub from_parked: Digest,
-    /// Who does not decide any more, having written arguments that are not narrower: the editor, and whoever they stood for. Nobody where they
+    /// Who does not decide any more, having written arguments that are not narrower: the editor, and the one who they stood for. Nobody where they
     /// are narrower; the editor's agreement to them is among the votes then.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub authors: BTreeSet<PrincipalId>,
@@ -227,11 +227,11 @@ pub enum VoteError {
     /// The approver is of another tenant, which is not asked.
     #[error("your tenant is not asked about this approval")]
     NotAsked,
-    /// Whoever decides wrote what is decided on, in the place of the agent, or a colleague did whom they decide for.
-    #[error("whoever wrote these arguments does not decide on them: somebody else has to agree")]
+    /// Anyone who decides wrote what is decided on, in the place of the agent, or a colleague did whom they decide for.
+    #[error("anyone who wrote these arguments does not decide on them: somebody else has to agree")]
     Author,
     /// The edit would ask other tenants.
-    #[error("these arguments ask another tenant; deny the call, and let its agent ask anew")]
+    #[error("these arguments ask another tenant; deny the call, and let its agent ask again")]
     Elsewhere,
     /// The edit changes nothing.
     #[error("these are the arguments that people decide on already; approve or deny them")]
@@ -281,7 +281,7 @@ impl ApprovalRecord {
         self.edits.iter().flat_map(|edit| &edit.authors)
     }
 
-    /// Whether whoever votes, or whom they stand for, is one of [`Self::authors`]. Only people of the call's tenant edit.
+    /// Whether anyone who votes, or whom they stand for, is one of [`Self::authors`]. Only people of the call's tenant edit.
     fn is_of_an_author(&self, vote: &Vote) -> bool {
         vote.voices().any(|voice| {
             voice.tenant.is_none() && self.authors().any(|author| author == voice.person)
@@ -308,7 +308,7 @@ impl ApprovalRecord {
 
     /// Whether there is something in a run's context of which those who agreed so far could not know: they agreed to something else.
     #[must_use]
-    pub fn is_behind(&self, taint: &BTreeSet<Taint>) -> bool {
+    pub fn is_stale(&self, taint: &BTreeSet<Taint>) -> bool {
         !taint.is_subset(&self.taint)
     }
 
@@ -365,8 +365,8 @@ impl ApprovalRecord {
         self
     }
 
-    /// The record with other arguments: another request, shown by another proposal, that everybody has to decide on anew. Whoever narrowed them
-    /// agrees by that; of whoever wrote anything else `vote` says who it was, and counts for nothing. Nothing that was required before is
+    /// The record with other arguments: another request, shown by another proposal, that everybody has to decide on again. Anyone who narrowed them
+    /// agrees by that; of the one who wrote anything else `vote` says who it was, and counts for nothing. Nothing that was required before is
     /// required no more.
     ///
     /// # Errors
@@ -377,7 +377,7 @@ impl ApprovalRecord {
             return Err(VoteError::Stale);
         }
         // Nobody of another tenant narrows what is the caller's, and nobody sends it to another tenant.
-        if vote.tenant.is_some() || edit.requirement.guests() != self.guests {
+        if vote.tenant.is_some() || edit.requirement.external_tenants() != self.external_tenants {
             return Err(VoteError::Elsewhere);
         }
         if edit.request_digest == self.request_digest || edit.proposal == self.proposal {
@@ -416,7 +416,7 @@ impl ApprovalRecord {
         Err(VoteError::Late { state: if expired { "expired" } else { self.state.name() } })
     }
 
-    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no decision taken back and none by whoever
+    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no decision taken back and none by the one who
     /// wrote what is decided on, no time given on top, and another request or proposal only by an edit that names what was there. `None`:
     /// there was none.
     #[must_use]
@@ -434,17 +434,17 @@ impl ApprovalRecord {
             Some(_) | None => false,
         };
         let went_back = self.reopened > before.reopened;
-        // Asked anew, people have as long as is given now, where that is less.
-        let asked_anew = went_back || self.edits.len() > before.edits.len();
+        // Asked again, people have as long as is given now, where that is less.
+        let asked_again = went_back || self.edits.len() > before.edits.len();
         let as_long = self.expires_at == before.expires_at
-            || (asked_anew && self.expires_at < before.expires_at);
+            || (asked_again && self.expires_at < before.expires_at);
         before.rev.checked_add(1) == Some(self.rev)
             && as_long
             && before.record_id == self.record_id
             && before.call_id == self.call_id
             && before.chain == self.chain
             && before.capability == self.capability
-            && before.guests == self.guests
+            && before.external_tenants == self.external_tenants
             && before.created_at == self.created_at
             && before.state.may_become(&self.state)
             && self.votes.starts_with(&before.votes)
@@ -453,7 +453,7 @@ impl ApprovalRecord {
             && self.reopened >= before.reopened
             && (went_back || self.reopened_at == before.reopened_at)
             && self.taint.is_superset(&before.taint)
-            && (asked_anew || self.taint == before.taint)
+            && (asked_again || self.taint == before.taint)
             && edited
     }
 

@@ -40,7 +40,7 @@ pub enum AuditKind {
     Edited,
     /// The next group was asked.
     Escalated,
-    /// An entry of the approval desk was made or moved: a standing grant, a break-glass record, a freeze, a handover, a
+    /// An entry of the approval service was made or moved: a standing grant, a break-glass record, a freeze, a delegation, a
     /// revocation.
     Desk,
     /// An approval ended without an effect.
@@ -109,7 +109,7 @@ pub struct AuditEvent {
     /// Under which approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    /// The entries of the approval desk that it is about or that it relied on. A dispatch names the standing grant that it used and the
+    /// The entries of the approval service that it is about or that it relied on. A dispatch names the standing grant that it used and the
     /// break-glass records it was decided under, so that every use of an entry is found by its name.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub desk: BTreeSet<DeskId>,
@@ -122,7 +122,7 @@ pub struct AuditEvent {
     /// Digests of what is not written out, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub digests: BTreeMap<String, Digest>,
-    /// The credential that the call was sent with: what it said, never what it was. Of an event that an operator has to mend one, that
+    /// The credential that the call was sent with: what it said, never what it was. Of an event that an operator has to fix one, that
     /// one, as it was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Box<CredentialUse>>,

@@ -1,4 +1,4 @@
-//! Entries of the approval desk: standing grants, break-glass records, freezes, handovers, revocations, and what may become of them.
+//! Entries of the approval service: standing grants, break-glass records, freezes, delegations, revocations, and what may become of them.
 //!
 //! Owns the record, its machine and how often a grant may still be used. What an entry arranges is in `placet_types::desk`; who may
 //! arrange it is Cedar's answer. Invariant: what an entry arranges never changes; it is in force only when enough distinct people
@@ -57,7 +57,7 @@ pub struct DeskEntry {
     /// How often it was used: of a grant only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uses: u32,
-    /// Of a handover: which of its groups nothing but its author's token said, and since when.
+    /// Of a delegation: which of its groups nothing but its author's token said, and since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Claimed>,
     /// Where it stands.
@@ -74,7 +74,7 @@ pub struct Claimed {
     pub as_of: Timestamp,
 }
 
-/// Where an entry stands. That its time is over is not a state: [`DeskEntry::is_in_force`] says so.
+/// Where an entry stands. That it has expired is not a state: [`DeskEntry::is_in_force`] says so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DeskState {
@@ -148,7 +148,7 @@ pub enum DeskError {
     #[error(transparent)]
     Vote(#[from] VoteError),
     /// It is over.
-    #[error("it is {0} already; nothing changes")]
+    #[error("already {0}")]
     Over(&'static str),
     /// Only a break-glass record is reviewed.
     #[error("only a break-glass record is reviewed")]
@@ -156,7 +156,7 @@ pub enum DeskError {
     /// It is still in force.
     #[error("it is still in force; end it, or wait for its end, before it is reviewed")]
     InForce,
-    /// Whoever took part cannot look at it afterwards.
+    /// Anyone who took part cannot look at it afterwards.
     #[error("it is reviewed by somebody who neither asked for it nor agreed to it")]
     TookPart,
 }
@@ -227,13 +227,13 @@ impl DeskEntry {
     /// force, a break-glass record that was ended. What was decided before is decided again then. A grant is not among them: each
     /// dispatch that uses one finds out whether it is in force.
     #[must_use]
-    pub const fn tightens(&self) -> bool {
+    pub const fn is_restrictive(&self) -> bool {
         match self.kind() {
             DeskKind::Freeze | DeskKind::Revocation => matches!(self.state, DeskState::Active),
             DeskKind::BreakGlass => {
                 matches!(self.state, DeskState::Ended { .. } | DeskState::Reviewed { .. })
             }
-            DeskKind::Grant | DeskKind::Handover => false,
+            DeskKind::Grant | DeskKind::Delegation => false,
         }
     }
 
@@ -262,7 +262,7 @@ impl DeskEntry {
             DeskBody::Grant(grant) => Some(grant.uses_max.saturating_sub(self.uses)),
             DeskBody::BreakGlass(_)
             | DeskBody::Freeze(_)
-            | DeskBody::Handover(_)
+            | DeskBody::Delegation(_)
             | DeskBody::Revocation(_) => None,
         }
     }
@@ -314,7 +314,7 @@ impl DeskEntry {
             DeskBody::Grant(grant) => grant.authors.contains(person),
             DeskBody::BreakGlass(_)
             | DeskBody::Freeze(_)
-            | DeskBody::Handover(_)
+            | DeskBody::Delegation(_)
             | DeskBody::Revocation(_) => false,
         }
     }

@@ -148,10 +148,10 @@ pub struct Intent {
 
 /// A dispatch with the duty to settle it.
 #[derive(Debug)]
-pub struct Armed {
+pub struct DispatchGuard {
     /// For the adapter.
     pub dispatch: Dispatch,
-    /// For whoever awaits the adapter.
+    /// For anyone who awaits the adapter.
     pub settlement: Settlement,
     pub(crate) basis: Basis,
 }
@@ -164,7 +164,7 @@ pub(crate) struct Basis {
     pub(crate) durability: Durability,
 }
 
-impl Armed {
+impl DispatchGuard {
     /// A second leave for the same attempt, in case its target refuses the credential before anything happened.
     pub fn spare(&self) -> Spare {
         let Dispatch {
@@ -193,7 +193,7 @@ impl Armed {
     }
 }
 
-/// Leave to perform the attempt of a dispatch whose first try certainly had no effect, once [`crate::ledger::Ledger::dispatch_once_more`]
+/// Leave to perform the attempt of a dispatch whose first try had no effect, once [`crate::ledger::Ledger::dispatch_once_more`]
 /// has recorded it: the same attempt, with the same token until the same deadline. Cannot be copied: there is no third try.
 #[derive(Debug)]
 pub struct Spare {

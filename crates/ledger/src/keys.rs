@@ -1,6 +1,6 @@
 //! Keys that tell their own age.
 //!
-//! Owns how a time is read out of an idempotency key (UUID version 7, RFC 9562 section 5.7; ULID). Invariant: what is not certainly
+//! Owns how a time is read out of an idempotency key (UUID version 7, RFC 9562 section 5.7; ULID). Invariant: what is not
 //! of one of these forms tells nothing, and is then remembered for ever (decision 27).
 
 use placet_types::{clock::Timestamp, ids::IdempotencyKey};

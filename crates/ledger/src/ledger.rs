@@ -46,8 +46,8 @@ pub enum LedgerError {
     /// The policies have changed since the permit was given; decide again.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
-    /// What is in force at the desk has become stricter since the permit was given; decide again.
-    #[error("what is in force at the desk has changed since the decision")]
+    /// What is in force in the approval service has become stricter since the permit was given; decide again.
+    #[error("what is in force in the approval service has changed since the decision")]
     DeskMoved,
     /// The standing grant that the permit relies on is not in force any more, or used up; ask people.
     #[error("the standing grant is not in force any more, or used up")]
@@ -80,7 +80,7 @@ impl From<StoreError> for LedgerError {
             | StoreError::PoliciesReplaced(_)
             | StoreError::Fenced
             | StoreError::Unreachable(_)
-            | StoreError::Hindered(_)
+            | StoreError::LockTimeout(_)
             | StoreError::BudgetExhausted
             | StoreError::WindowExhausted { .. }
             | StoreError::ContentMissing(_)
@@ -95,10 +95,10 @@ impl From<StoreError> for LedgerError {
 }
 
 impl LedgerError {
-    /// Whether the same may go well in a moment: see [`StoreError::is_passing`].
+    /// Whether the same may go well in a moment: see [`StoreError::is_transient`].
     #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Store(error) if error.is_passing())
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_transient())
     }
 }
 
@@ -254,7 +254,7 @@ impl Ledger {
         Ok(self.store.claim(record).await?)
     }
 
-    /// Gives back a claim that came to nothing, and keeps `event` of it.
+    /// Returns a claim that came to nothing, and keeps `event` of it.
     ///
     /// # Errors
     /// [`LedgerError::Store`] when the event could not be kept; the claim is given back all the same.

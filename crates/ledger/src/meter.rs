@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_exhausted_until_it_ends_and_then_begins_anew() {
+    fn a_window_is_exhausted_until_it_ends_and_then_begins_again() {
         let now = Timestamp::from_ms(NOON + 12_345);
         let one = meter(Window::Minute, now, 2).taken(&run(), None, 5).unwrap();
         let two = meter(Window::Minute, now, 2).taken(&run(), Some(&one), 5).unwrap();

@@ -191,7 +191,7 @@ pub struct Attempt {
     /// The standing grant it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<DeskId>,
-    /// What it took from its run's budget: it goes back when certainly nothing happened, whoever finds that out.
+    /// What it took from its run's budget: it goes back when nothing happened, no matter who finds that out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reservation>>,
 }
@@ -330,7 +330,7 @@ impl EffectState {
         }
     }
 
-    /// Whether whoever is told of it is told words of the target: its result, its report of a failure, its reason for refusing the call.
+    /// Whether anyone who is told of it is told words of the target: its result, its report of a failure, its reason for refusing the call.
     #[must_use]
     pub const fn has_words(&self) -> bool {
         match self {

@@ -83,7 +83,7 @@ pub struct Changes {
     pub effects: Vec<EffectChange>,
     /// Approval records; each `rev` is one more than the stored one's.
     pub approvals: Vec<ApprovalRecord>,
-    /// Entries of the approval desk; each `rev` is one more than the stored one's, and each move one that
+    /// Entries of the approval service; each `rev` is one more than the stored one's, and each move one that
     /// [`DeskEntry::may_follow`] knows.
     pub desk: Vec<DeskEntry>,
     /// The standing grant that a dispatch uses once more; refused with [`StoreError::GrantSpent`] when it is not in force or used up
@@ -100,7 +100,7 @@ pub struct Changes {
     pub taint: Option<RunTaint>,
     /// The policy epoch that the permit was given in; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
     pub expect_policy: Option<u64>,
-    /// What the permit knew of the desk; refused with [`StoreError::DeskMoved`] where that has become stricter since, or does by its
+    /// What the permit knew of the approval service; refused with [`StoreError::DeskMoved`] where that has become stricter since, or does by its
     /// time before the commit.
     pub expect_desk: Option<DeskBasis>,
     /// Policies that become the active ones; refused with [`StoreError::Conflict`] unless their epoch is the next one, or they are
@@ -114,7 +114,7 @@ pub struct Changes {
     /// Approvals that are dropped, their retention over, with the stored revision: only those that
     /// [`ApprovalRecord::may_be_forgotten`].
     pub forget_approvals: Vec<(ApprovalId, u64)>,
-    /// Entries of the approval desk that are dropped, with the stored revision: only those that nothing may become of any more.
+    /// Entries of the approval service that are dropped, with the stored revision: only those that nothing may become of any more.
     pub forget_desk: Vec<(DeskId, u64)>,
     /// Events for the audit chain.
     pub audit: Vec<AuditEvent>,
@@ -196,10 +196,10 @@ pub struct ApprovalQuery {
     /// Only this tenant's.
     pub tenant: Option<TenantId>,
     /// Only those of other tenants that ask a group of this one; quick without a tenant.
-    pub guest: Option<TenantId>,
+    pub external: Option<TenantId>,
     /// Only those in a state of this name.
     pub state: Option<String>,
-    /// Only those that people are not asked about any more; quick together with a tenant and an operation, and not as a guest.
+    /// Only those that people are not asked about any more; quick together with a tenant and an operation, and not as an external approver.
     pub decided: bool,
     /// Only those of this operation; quick together with a tenant.
     pub capability: Option<CapabilityId>,
@@ -216,7 +216,10 @@ impl ApprovalQuery {
     #[must_use]
     pub fn wants(&self, approval: &ApprovalRecord) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
-            && self.guest.as_ref().is_none_or(|guest| approval.guests.contains(guest))
+            && self
+                .external
+                .as_ref()
+                .is_none_or(|external| approval.external_tenants.contains(external))
             && self.state.as_ref().is_none_or(|state| approval.state.name() == state)
             && (!self.decided || approval.state != ApprovalState::Pending)
             && self.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
@@ -232,7 +235,7 @@ pub struct ApprovalMark {
     pub rev: u64,
 }
 
-/// Which entries of the approval desk to list.
+/// Which entries of the approval service to list.
 #[derive(Debug, Clone, Default)]
 pub struct DeskQuery {
     /// Only this tenant's.
@@ -275,8 +278,8 @@ pub enum StoreError {
     /// Other policies are active than those the permit was given under.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
-    /// What is in force at the desk is stricter than what the permit was given under.
-    #[error("what is in force at the desk has changed since the decision")]
+    /// What is in force in the approval service is stricter than what the permit was given under.
+    #[error("what is in force in the approval service has changed since the decision")]
     DeskMoved,
     /// The policies to be activated were active before, and a later activation replaced them.
     #[error("{0}")]
@@ -291,7 +294,7 @@ pub enum StoreError {
     #[error(
         "what binds every node could not be written, because somebody holds a row that it has to change: {0}"
     )]
-    Hindered(String),
+    LockTimeout(String),
     /// The run has too little left.
     #[error("the run's budget is used up")]
     BudgetExhausted,
@@ -332,10 +335,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same may be kept, or read, in a moment, and certainly was not yet: the store is away, or full.
+    /// Whether the same may be kept, or read, in a moment, and was not yet: the store is away, or full.
     #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Hindered(_) | Self::NoSpace)
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::LockTimeout(_) | Self::NoSpace)
     }
 }
 
@@ -344,7 +347,7 @@ impl StoreError {
 pub trait Store: Send + Sync + fmt::Debug {
     /// The time that two nodes compare: never before the last entry.
     fn now(&self) -> Timestamp;
-    /// How long ago `at` was, in milliseconds; `None` where the clock has gone back since and nobody can know. Whoever may only act
+    /// How long ago `at` was, in milliseconds; `None` where the clock has gone back since and nobody can know. Anyone who may only act
     /// within a window must not act then.
     fn age_ms(&self, at: Timestamp) -> Option<i64> {
         Some(self.now().since_ms(at))
@@ -445,22 +448,22 @@ pub trait Store: Send + Sync + fmt::Debug {
             .map(|ApprovalRecord { approval_id, rev, .. }| ApprovalMark { approval_id, rev })
             .collect())
     }
-    /// An entry of the approval desk.
+    /// An entry of the approval service.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError>;
-    /// Entries of the approval desk, in the order of their age.
+    /// Entries of the approval service, in the order of their age.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError>;
-    /// How often what is in force has become stricter ([`DeskEntry::tightens`]) in entries that can be read by now: whoever reads the
+    /// How often what is in force has become stricter ([`DeskEntry::is_restrictive`]) in entries that can be read by now: anyone who reads the
     /// entries afterwards has read all of that.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
-    async fn desk_rev(&self) -> Result<u64, StoreError>;
+    async fn restriction_version(&self) -> Result<u64, StoreError>;
     /// Syncs and closes; later changes are refused.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! A store in memory: the reference model of [`crate::store::Store`], for tests.
 //!
 //! Owns the plainest reading of what a store promises: one lock, compare and swap on every revision, all of a commit or nothing, and
-//! the record machines enforced. Keeps nothing over a restart. Every future it returns is ready at once, but for lists of the desk that a test
+//! the record machines enforced. Keeps nothing over a restart. Every future it returns is ready at once, but for lists of the approval service that a test
 //! holds up.
 
 mod reads;
@@ -58,15 +58,15 @@ pub fn ready<F: Future>(future: F) -> F::Output {
 pub enum Fault {
     /// It is refused, and nothing is changed.
     Refuse(StoreError),
-    /// Whoever asks panics, and nothing is changed.
+    /// Anyone who asks panics, and nothing is changed.
     Panic,
     /// It is kept, and everything stands still for so long before anybody hears of it: as a process that was paused.
     Stall(std::time::Duration),
     /// It is kept, and so many milliseconds have passed by the store's clock before anybody hears of it.
     Slow(i64),
-    /// It is kept, and whoever asks is told that the store cannot be reached.
+    /// It is kept, and the one who asks is told that the store cannot be reached.
     Unconfirmed,
-    /// It is kept, and whoever asks is told that nobody knows: as when the disk fails, or the database is away, at that moment.
+    /// It is kept, and the one who asks is told that nobody knows: as when the disk fails, or the database is away, at that moment.
     Uncertain,
 }
 
@@ -108,7 +108,7 @@ struct Inner {
     effects: BTreeMap<RecordId, EffectRecord>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
     desk: BTreeMap<DeskId, DeskEntry>,
-    desk_rev: u64,
+    restriction_version: u64,
     runs: BTreeMap<RunKey, RunRecord>,
     content: BTreeMap<(TenantId, Digest), Vec<u8>>,
     audit: Vec<AuditEvent>,
@@ -360,9 +360,9 @@ impl Store for MemoryStore {
         Ok(self.lock().policy)
     }
 
-    async fn desk_rev(&self) -> Result<u64, StoreError> {
+    async fn restriction_version(&self) -> Result<u64, StoreError> {
         self.reach()?;
-        Ok(self.lock().desk_rev)
+        Ok(self.lock().restriction_version)
     }
 
     fn is_shared(&self) -> bool {

@@ -129,7 +129,7 @@ fn a_gateway_with_one_rule_taken_out_is_caught() {
         (Doctored::ProbesTooEarly, Queryable, false, "I12"),
         (Doctored::EndsWithoutEvidence, Opaque, false, "I9"),
         (Doctored::RunsWhatWasNotApproved, Opaque, true, "I10"),
-        (Doctored::AnswersAnew, Keyed, false, "I4"),
+        (Doctored::AnswersAgain, Keyed, false, "I4"),
         (Doctored::StrandsTheDead, Opaque, false, "waits for ever"),
     ] {
         let setting = Setting { class, with_approval, doctored: Some(doctored) };

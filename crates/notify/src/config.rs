@@ -279,10 +279,10 @@ impl EmailTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Only what concerns this tenant; absent: every tenant. Where the tenant is asked as a guest, only its own part is told.
+    /// Only what concerns this tenant; absent: every tenant. Where the tenant is asked as an external approver, only its own part is told.
     #[serde(default)]
     pub tenant: Option<TenantId>,
-    /// Only where one of these groups is asked; empty: whoever is asked.
+    /// Only where one of these groups is asked; empty: anyone who is asked.
     #[serde(default)]
     pub groups: BTreeSet<GroupId>,
     /// Which events.

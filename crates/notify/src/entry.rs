@@ -183,7 +183,7 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
 pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Timestamp) -> Notice {
     let tenant = approval.chain.tenant();
     let asked = approval.asked().into_iter().map(|group| {
-        let of = group.guest_tenant().unwrap_or(tenant);
+        let of = group.external_tenant().unwrap_or(tenant);
         (of.clone(), group.group().clone())
     });
     Notice {
@@ -283,7 +283,7 @@ fn of_desk(entry: &DeskEntry, at: Timestamp) -> Notice {
 /// How long the same trouble is one message, or the same wait for a caller, whichever node noted it, in milliseconds.
 pub(crate) const FAULT_MS: i64 = 3_600_000;
 
-/// A notice of a credential that an operator has to mend. Of a call that people agreed to it is the call that is told of.
+/// A notice of a credential that an operator has to fix. Of a call that people agreed to it is the call that is told of.
 fn of_credential(event: &AuditEvent, at: Timestamp) -> Option<Notice> {
     let is_fault = event.kind == AuditKind::Security
         && event.code.is_some_and(ErrorCode::lacks_credential)
@@ -318,7 +318,7 @@ fn groups(requirement: &Requirement, tenant: &TenantId) -> BTreeSet<Asked> {
     let groups = requirement.groups.keys();
     groups
         .map(|group| {
-            let of = group.guest_tenant().unwrap_or(tenant);
+            let of = group.external_tenant().unwrap_or(tenant);
             (of.clone(), group.group().clone())
         })
         .collect()
@@ -328,7 +328,7 @@ fn operation(body: &DeskBody) -> Option<CapabilityId> {
     match body {
         DeskBody::Grant(grant) => Some(grant.capability.clone()),
         DeskBody::BreakGlass(glass) => glass.capability.clone(),
-        DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => None,
+        DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => None,
     }
 }
 

@@ -5,10 +5,9 @@
 //! a message decides nothing and holds no token, no argument that is marked sensitive, and no text that an agent or a person wrote;
 //! nothing here can hold a call up.
 
-pub mod book;
 pub mod config;
-pub mod courier;
 mod entry;
+pub mod ledger_reader;
 mod memory;
 pub mod message;
 pub mod notice;
@@ -18,6 +17,7 @@ mod reading;
 mod render;
 mod route;
 pub mod schedule;
+pub mod sender;
 pub mod signature;
 mod smtp;
 #[cfg(test)]

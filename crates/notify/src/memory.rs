@@ -11,7 +11,7 @@ use placet_ledger::{
 };
 use placet_types::{clock::Timestamp, ids::ChannelName};
 
-use crate::{book::Book, entry};
+use crate::{entry, ledger_reader::LedgerReader};
 
 /// How many entries are read at a time.
 const READ: u64 = 256;
@@ -43,7 +43,7 @@ struct Last {
 }
 
 /// Reads what the chain remembers; nothing when nobody ever sent anything.
-pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError> {
+pub(crate) async fn recall(book: &dyn LedgerReader) -> Result<Option<Memory>, StoreError> {
     let heads = book.heads().await?;
     let mut last: Option<Last> = None;
     let mut last_ms = BTreeMap::new();
@@ -79,7 +79,7 @@ pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError
 }
 
 /// When an entry was written; nothing when it is in an archive.
-async fn at_ms_of(book: &dyn Book, log: &str, seq: u64) -> Result<Option<i64>, StoreError> {
+async fn at_ms_of(book: &dyn LedgerReader, log: &str, seq: u64) -> Result<Option<i64>, StoreError> {
     match book.entries(log, seq, 1).await {
         Ok(entries) => Ok(entries.first().map(|entry| entry.at_ms)),
         Err(StoreError::Damaged(_)) => Ok(None),
@@ -89,7 +89,7 @@ async fn at_ms_of(book: &dyn Book, log: &str, seq: u64) -> Result<Option<i64>, S
 
 /// Looks for the last note among the entries of a log after `lowest`, from `until` backwards.
 async fn search(
-    book: &dyn Book,
+    book: &dyn LedgerReader,
     log: &str,
     lowest: u64,
     mut until: u64,
@@ -121,7 +121,12 @@ async fn search(
 }
 
 /// The entry before the first one that was written at that moment or later.
-async fn first_since(book: &dyn Book, log: &str, head: u64, at_ms: i64) -> Result<u64, StoreError> {
+async fn first_since(
+    book: &dyn LedgerReader,
+    log: &str,
+    head: u64,
+    at_ms: i64,
+) -> Result<u64, StoreError> {
     let (mut low, mut high) = (1_u64, head.saturating_add(1));
     while low < high {
         let middle = low.midpoint(high);
@@ -138,7 +143,7 @@ async fn first_since(book: &dyn Book, log: &str, head: u64, at_ms: i64) -> Resul
 /// Where reading goes on after `place`: there; or, where what came next is in an archive that was taken away, before the first entry that
 /// can still be read. Nobody is told of what is between, and the log says so.
 pub(crate) async fn still_there(
-    book: &dyn Book,
+    book: &dyn LedgerReader,
     log: &str,
     place: u64,
     head: u64,
@@ -166,7 +171,7 @@ pub(crate) async fn still_there(
     Ok(gone)
 }
 
-async fn is_there(book: &dyn Book, log: &str, seq: u64) -> Result<bool, StoreError> {
+async fn is_there(book: &dyn LedgerReader, log: &str, seq: u64) -> Result<bool, StoreError> {
     match book.entries(log, seq, 1).await {
         Ok(_) => Ok(true),
         Err(StoreError::Damaged(_)) => Ok(false),
@@ -176,7 +181,7 @@ async fn is_there(book: &dyn Book, log: &str, seq: u64) -> Result<bool, StoreErr
 
 /// Collects what was sent or given up.
 async fn marks(
-    book: &dyn Book,
+    book: &dyn LedgerReader,
     log: &str,
     place: u64,
     head: u64,

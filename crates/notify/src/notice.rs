@@ -1,4 +1,4 @@
-//! What people are told of: the facts of one event of one call, or of one entry of the desk.
+//! What people are told of: the facts of one event of one call, or of one entry of the approval service.
 //!
 //! Owns the kinds and the facts. Not here: how a message looks ([`crate::message`]). Invariant: a fact is a name, a code, a time, a digest or
 //! the text of a policy, or a sentence of ours; nothing that an agent or a person wrote.
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub enum NoticeKind {
     /// A call was held: people are asked.
     Held,
-    /// An approver narrowed the arguments: everybody else is asked anew.
+    /// An approver narrowed the arguments: everybody else is asked again.
     Edited,
     /// Somebody decided, and others are asked still.
     Voted,
@@ -55,11 +55,11 @@ pub enum NoticeKind {
     BreakGlass,
     /// A freeze was made or has moved.
     Freeze,
-    /// A handover was made or has moved.
-    Handover,
+    /// A delegation was made or has moved.
+    Delegation,
     /// A revocation was made or has moved.
     Revocation,
-    /// Calls get no credential, and an operator has to mend that.
+    /// Calls get no credential, and an operator has to fix that.
     CredentialRefused,
 }
 
@@ -81,12 +81,12 @@ impl NoticeKind {
         Self::Grant,
         Self::BreakGlass,
         Self::Freeze,
-        Self::Handover,
+        Self::Delegation,
         Self::Revocation,
         Self::CredentialRefused,
     ];
 
-    /// What is told where a route does not say: all but each single decision, the end of the call, and what is its caller's to mend.
+    /// What is told where a route does not say: all but each single decision, the end of the call, and what is its caller's to fix.
     #[must_use]
     pub fn usual() -> BTreeSet<Self> {
         let rare =
@@ -113,7 +113,7 @@ impl NoticeKind {
             Self::Grant => "grant",
             Self::BreakGlass => "break_glass",
             Self::Freeze => "freeze",
-            Self::Handover => "handover",
+            Self::Delegation => "delegation",
             Self::Revocation => "revocation",
             Self::CredentialRefused => "credential_refused",
         }
@@ -144,7 +144,7 @@ impl NoticeKind {
             | Self::Grant
             | Self::BreakGlass
             | Self::Freeze
-            | Self::Handover
+            | Self::Delegation
             | Self::Revocation
             | Self::CredentialRefused => None,
         }
@@ -171,7 +171,7 @@ impl From<DeskKind> for NoticeKind {
             DeskKind::Grant => Self::Grant,
             DeskKind::BreakGlass => Self::BreakGlass,
             DeskKind::Freeze => Self::Freeze,
-            DeskKind::Handover => Self::Handover,
+            DeskKind::Delegation => Self::Delegation,
             DeskKind::Revocation => Self::Revocation,
         }
     }
@@ -216,9 +216,9 @@ impl Notice {
 pub enum About {
     /// A held call.
     Call(Box<CallFacts>),
-    /// An entry of the desk.
+    /// An entry of the approval service.
     Desk(Box<DeskFacts>),
-    /// A credential that an operator has to mend.
+    /// A credential that an operator has to fix.
     Credential(Box<CredentialFacts>),
 }
 
@@ -264,7 +264,7 @@ pub struct CallEnd {
     pub result: Option<Digest>,
 }
 
-/// An entry of the desk.
+/// An entry of the approval service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeskFacts {
     /// The entry.
@@ -283,7 +283,7 @@ pub struct DeskFacts {
     pub terms: Digest,
 }
 
-/// A credential that an operator has to mend.
+/// A credential that an operator has to fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialFacts {
     /// The same for the same credential and the same trouble with it.

@@ -1,6 +1,6 @@
 //! The sender: reads the chain on, tells who is to be told, and notes what went out.
 //!
-//! Owns the turns. Does not own how a message is delivered ([`crate::courier`]). Invariants: only the node that leads sends; nothing is
+//! Owns the turns. Does not own how a message is delivered ([`crate::sender`]). Invariants: only the node that leads sends; nothing is
 //! taken as sent before the chain says so; whatever fails here is tried again or given up visibly, and holds no call up.
 
 mod state;
@@ -24,12 +24,12 @@ use tokio::{
 };
 
 use crate::{
-    book::Book,
     config::{NotifyConfig, Show},
-    courier::Courier,
+    ledger_reader::LedgerReader,
     message::{Content, Letter, Message, Scope},
     notice::About,
     outbox::{After, Failure, Taken},
+    sender::MessageSender,
 };
 use state::State;
 
@@ -40,8 +40,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Notifier {
     config: Arc<NotifyConfig>,
-    book: Arc<dyn Book>,
-    courier: Arc<dyn Courier>,
+    book: Arc<dyn LedgerReader>,
+    sender: Arc<dyn MessageSender>,
     metrics: Metrics,
     state: Option<State>,
     sends: JoinSet<Result<(), Failure>>,
@@ -54,14 +54,14 @@ impl Notifier {
     #[must_use]
     pub fn new(
         config: Arc<NotifyConfig>,
-        book: Arc<dyn Book>,
-        courier: Arc<dyn Courier>,
+        book: Arc<dyn LedgerReader>,
+        sender: Arc<dyn MessageSender>,
         metrics: Metrics,
     ) -> Self {
         Self {
             config,
             book,
-            courier,
+            sender,
             metrics,
             state: None,
             sends: JoinSet::new(),
@@ -150,7 +150,7 @@ impl Notifier {
                 let shows = self.config.channels.get(name).map(|channel| channel.show);
                 let delivery = deliver(
                     Arc::clone(&self.book),
-                    Arc::clone(&self.courier),
+                    Arc::clone(&self.sender),
                     name.clone(),
                     taken,
                     shows == Some(Show::Preview),
@@ -209,8 +209,8 @@ impl Notifier {
 }
 
 async fn deliver(
-    book: Arc<dyn Book>,
-    courier: Arc<dyn Courier>,
+    book: Arc<dyn LedgerReader>,
+    sender: Arc<dyn MessageSender>,
     channel: ChannelName,
     taken: Taken,
     shows_arguments: bool,
@@ -229,7 +229,7 @@ async fn deliver(
         Content::One(_) | Content::Digest(_) | Content::Test => None,
     };
     let letter = Letter { message, preview, served };
-    courier.deliver(&channel, &letter, book.now()).await.map(|_answer| ())
+    sender.deliver(&channel, &letter, book.now()).await.map(|_answer| ())
 }
 
 /// What is noted of a message.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use placet_ledger::{log::LogEntry, store::StoreError};
 
-use crate::{book::Book, memory};
+use crate::{ledger_reader::LedgerReader, memory};
 
 /// How many entries of a log are read in one turn.
 const READ: usize = 1_024;
@@ -30,7 +30,7 @@ pub(crate) struct Batch {
 
 /// Reads on, and moves the places.
 pub(crate) async fn on(
-    book: &dyn Book,
+    book: &dyn LedgerReader,
     places: &mut BTreeMap<String, u64>,
 ) -> Result<Batch, StoreError> {
     // Taken together, so that what came before an entry that is seen is seen as well.
@@ -67,7 +67,7 @@ pub(crate) async fn on(
 
 /// The next entries after a place; where those are in an archive that was taken away, the first that can still be read.
 async fn after(
-    book: &dyn Book,
+    book: &dyn LedgerReader,
     log: &str,
     place: u64,
     head: u64,

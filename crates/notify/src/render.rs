@@ -44,14 +44,14 @@ fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String>
     let path = match (&notice.about, scope) {
         // A caller has no page in the console.
         (About::Call(call), Scope::Caller) => format!("v1/calls/{}", call.call_id),
-        (About::Call(call), Scope::Full | Scope::Guest(_)) => {
+        (About::Call(call), Scope::Full | Scope::External(_)) => {
             format!("approvals/{}", call.approval_id)
         }
-        (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+        (About::Desk(desk), Scope::Full | Scope::External(_) | Scope::Caller) => {
             format!("entries/{}", desk.desk_id)
         }
-        // What mends it is not in the console.
-        (About::Credential(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => return None,
+        // What fixes it is not in the console.
+        (About::Credential(_), Scope::Full | Scope::External(_) | Scope::Caller) => return None,
     };
     console?.join(&path).ok().map(String::from)
 }
@@ -101,11 +101,11 @@ fn type_of(told: &Told) -> String {
     let kind = told.notice.kind;
     match (&told.notice.about, &told.scope) {
         (About::Call(_), Scope::Caller) => format!("call.{}", kind.as_str()),
-        (About::Call(_), Scope::Full | Scope::Guest(_)) => format!("approval.{}", kind.as_str()),
-        (About::Desk(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+        (About::Call(_), Scope::Full | Scope::External(_)) => format!("approval.{}", kind.as_str()),
+        (About::Desk(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
             format!("desk.{}", kind.as_str())
         }
-        (About::Credential(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+        (About::Credential(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
             format!("operator.{}", kind.as_str())
         }
     }
@@ -117,12 +117,14 @@ fn data_of(told: &Told, console: Option<&Url>) -> Value {
     data.insert("tenant".to_owned(), json!(notice.tenant));
     match (&notice.about, &told.scope) {
         (About::Call(call), Scope::Caller) => for_caller(&mut data, call),
-        (About::Call(call), Scope::Guest(tenant)) => for_guest(&mut data, call, notice, tenant),
+        (About::Call(call), Scope::External(tenant)) => {
+            for_external(&mut data, call, notice, tenant)
+        }
         (About::Call(call), Scope::Full) => for_approvers(&mut data, call, notice),
-        (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+        (About::Desk(desk), Scope::Full | Scope::External(_) | Scope::Caller) => {
             of_desk(&mut data, desk, notice);
         }
-        (About::Credential(credential), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+        (About::Credential(credential), Scope::Full | Scope::External(_) | Scope::Caller) => {
             of_credential(&mut data, credential);
         }
     }
@@ -163,7 +165,12 @@ fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
     );
 }
 
-fn for_guest(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notice, tenant: &TenantId) {
+fn for_external(
+    data: &mut Map<String, Value>,
+    call: &CallFacts,
+    notice: &Notice,
+    tenant: &TenantId,
+) {
     put(
         data,
         json!({

@@ -17,7 +17,7 @@ pub enum Scope {
     /// How the call ended, or that it waits for its caller, and nothing of its approval.
     Caller,
     /// What concerns the people of this tenant, who are asked about a call of another one.
-    Guest(TenantId),
+    External(TenantId),
     /// Everything.
     Full,
 }
@@ -57,15 +57,14 @@ fn scope_of(route: &RouteConfig, notice: &Notice) -> Option<Scope> {
         Some(tenant) if *tenant == notice.tenant => {
             (route.groups.is_empty() || asks(Some(tenant))).then_some(Scope::Full)
         }
-        Some(tenant) => {
-            (asks(Some(tenant)) && is_for_guests(notice.kind)).then(|| Scope::Guest(tenant.clone()))
-        }
+        Some(tenant) => (asks(Some(tenant)) && is_for_external_tenants(notice.kind))
+            .then(|| Scope::External(tenant.clone())),
     }
 }
 
-/// Whether guests are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor what a tenant
+/// Whether external approvers are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor what a tenant
 /// arranges at its desk.
-const fn is_for_guests(kind: NoticeKind) -> bool {
+const fn is_for_external_tenants(kind: NoticeKind) -> bool {
     match kind {
         NoticeKind::Held
         | NoticeKind::Edited
@@ -82,7 +81,7 @@ const fn is_for_guests(kind: NoticeKind) -> bool {
         | NoticeKind::Grant
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze
-        | NoticeKind::Handover
+        | NoticeKind::Delegation
         | NoticeKind::Revocation
         | NoticeKind::CredentialRefused => false,
     }

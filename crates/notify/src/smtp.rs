@@ -49,7 +49,7 @@ const LINES_MAX: usize = 100;
 const TALK: Duration = Duration::from_secs(60);
 /// What stands in the place of the greeting that a server gives only once, before TLS.
 const GREETING: &[u8] = b"220 tls\r\n";
-/// How we call ourselves: we take no mail, so it is nobody's business.
+/// How we call ourselves: we take no mail, so it concerns no one else.
 const OWN_NAME: &str = "localhost";
 
 /// Sends a mail.
@@ -98,7 +98,7 @@ fn letter(
     builder.body(mail.body.clone()).map_err(|_unfit| Failure::passing("no mail can be made of it"))
 }
 
-/// So that nobody's absence note answers (RFC 3834 section 5).
+/// So that no one's absence note answers (RFC 3834 section 5).
 #[derive(Debug, Clone, Copy)]
 struct AutoSubmitted;
 

@@ -81,7 +81,7 @@ impl Active {
         Self { policy, ..self.clone() }
     }
 
-    /// Whether the directory says the same about whoever calls.
+    /// Whether the directory says the same about anyone who calls.
     fn describes_alike(&self, other: &Self, chain: &PrincipalChain) -> bool {
         let (tenant, actor) = (chain.tenant(), &chain.actor.id);
         let (one, other) = (&self.directory, &other.directory);

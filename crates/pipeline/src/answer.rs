@@ -1,6 +1,6 @@
 //! What a caller can be told about its call at any moment.
 //!
-//! Owns the forms, each with the envelope that its caller gets (TM-03). The doors turn them into HTTP or server-sent events.
+//! Owns the forms, each with the envelope that its caller gets (TM-03). The listeners turn them into HTTP or server-sent events.
 
 use placet_types::{
     approval::Requirement,

@@ -109,7 +109,7 @@ pub(crate) fn of_peer(context: &Arc<Context>, peer: IpAddr, code: ErrorCode) {
     }
 }
 
-/// Writes what was counted: when its time is over, and before the ledger is closed.
+/// Writes what was counted: when it expires, and before the ledger is closed.
 pub(crate) async fn write(context: &Context) {
     for event in context.attempts.take() {
         context.note(event).await;

@@ -1,6 +1,6 @@
 //! `Call<S>`: a call changes type as it goes through the stages, so that none can be skipped.
 //!
-//! Owns the stage types and [`Passage`], the duty to answer. Invariant: a passage that is dropped unanswered answers by itself,
+//! Owns the stage types and [`Responder`], the duty to answer. Invariant: a passage that is dropped unanswered answers by itself,
 //! with what the ledger knows to be true.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -44,7 +44,7 @@ use crate::{
     answer::{Answer, Held},
     context::{Abandoned, Context},
     desk::resume::ResumeGuard,
-    hands::Hand,
+    in_flight::InFlightGuard,
     stages::result::Subject,
     submission::Submission,
 };
@@ -52,18 +52,18 @@ use crate::{
 /// A call at stage `S`.
 #[derive(Debug)]
 pub(crate) struct Call<S> {
-    pub(crate) passage: Passage,
+    pub(crate) responder: Responder,
     pub(crate) stage: S,
 }
 
 impl<S> Call<S> {
     /// The call at its next stage.
     pub(crate) fn advance<T>(self, next: impl FnOnce(S) -> T) -> Call<T> {
-        Call { passage: self.passage, stage: next(self.stage) }
+        Call { responder: self.responder, stage: next(self.stage) }
     }
 }
 
-/// As the door took it in.
+/// As the API took it in.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) submission: Submission,
@@ -111,8 +111,8 @@ pub(crate) struct Built {
     pub(crate) retries: u32,
     /// Whether it was under way in a process that is over.
     pub(crate) recovered: bool,
-    /// How often it was put off since something kept it from being sent again.
-    pub(crate) put_off: u32,
+    /// How often it was deferred since something kept it from being sent again.
+    pub(crate) deferrals: u32,
     /// How often it was decided upon again because policies changed on its way.
     pub(crate) decided_again: u32,
     /// Whether people are asked although a standing grant seems to cover it: one was used up at the moment of the dispatch.
@@ -154,7 +154,7 @@ impl Built {
             caller: Caller::Recorded(Box::new(identity)),
             retries: 0,
             recovered: matches!(record.state, EffectState::Dispatched(_)),
-            put_off: 0,
+            deferrals: 0,
             edited: parked.edited.clone(),
             as_sent: None,
             decided_again: 0,
@@ -265,18 +265,18 @@ impl Asked {
 
 /// The duty to answer one admitted call.
 #[derive(Debug)]
-pub(crate) struct Passage {
+pub(crate) struct Responder {
     context: Arc<Context>,
     pub(crate) call_id: ToolCallId,
     pub(crate) asked: Asked,
     pub(crate) span: Span,
     pub(crate) trace_id: String,
     pub(crate) accepted_at: Timestamp,
-    /// When this passage began: a call that was held begins anew when it is taken up.
+    /// When this passage began: a call that was held begins again when it is taken up.
     pub(crate) began: Instant,
     record_id: Option<RecordId>,
     /// Held to the end, also of a record that is another one's to answer for.
-    hand: Option<Hand>,
+    hand: Option<InFlightGuard>,
     sent: bool,
     admission: Option<OwnedSemaphorePermits>,
     /// For how long it waits for the end of the call that it is a duplicate of, in milliseconds.
@@ -295,7 +295,7 @@ pub(crate) struct OwnedSemaphorePermits {
     pub(crate) _tenant: OwnedSemaphorePermit,
 }
 
-impl Passage {
+impl Responder {
     /// A passage for a call that the registry knows.
     pub(crate) fn new(
         context: Arc<Context>,
@@ -342,7 +342,7 @@ impl Passage {
     }
 
     /// Says under which record the call runs, so that an abandoned call is answered from it.
-    pub(crate) fn runs_under(&mut self, record_id: RecordId) {
+    pub(crate) fn attach_record(&mut self, record_id: RecordId) {
         self.hand = Some(self.context.hands.take(record_id));
         self.record_id = Some(record_id);
     }
@@ -376,8 +376,8 @@ impl Passage {
         self.sent = true;
     }
 
-    /// Goes on under the id of the call that made the record: whoever asks for that one learns the outcome.
-    pub(crate) fn goes_on_as(&mut self, original: &ToolCallId) {
+    /// Goes on under the id of the call that made the record: anyone who asks for that one learns the outcome.
+    pub(crate) fn continue_as(&mut self, original: &ToolCallId) {
         if self.call_id == *original {
             return;
         }
@@ -398,7 +398,7 @@ impl Passage {
     }
 
     /// Says that the record is not this call's to answer for.
-    pub(crate) fn leaves_record(&mut self) {
+    pub(crate) fn detach_record(&mut self) {
         self.record_id = None;
     }
 
@@ -409,7 +409,7 @@ impl Passage {
         self.context.registry.publish(&self.call_id, answer);
     }
 
-    /// Tells the waiters that the call is parked: it is data now, and the desk takes it up again. A duplicate keeps nothing of
+    /// Tells the waiters that the call is parked: it is data now, and the approval service takes it up again. A duplicate keeps nothing of
     /// its own: its waiters go on to the call that is held.
     pub(crate) fn park(mut self, held: Held) {
         self.answered = true;
@@ -422,8 +422,8 @@ impl Passage {
         }
     }
 
-    /// Leaves the call to whoever else works on it.
-    pub(crate) fn let_go(mut self) {
+    /// Leaves the call to anyone else who works on it.
+    pub(crate) fn release(mut self) {
         self.answered = true;
     }
 
@@ -446,7 +446,7 @@ impl Passage {
     }
 }
 
-impl Drop for Passage {
+impl Drop for Responder {
     fn drop(&mut self) {
         if !self.answered {
             drop(self.admission.take());

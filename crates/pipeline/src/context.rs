@@ -35,16 +35,17 @@ use placet_types::{
 use crate::{
     active::{Active, Disk},
     actors::routes::Routes,
-    adapters::handed::Handed,
+    adapters::known_secrets::KnownSecrets,
     admission::Admission,
     answer::Answer,
     attempts::Attempts,
     credential_faults::CredentialFaults,
     desk::{Desk, resume::Resuming},
     engine::Connectors,
-    figures::Figures,
     fleet,
-    hands::Hands,
+    in_flight::InFlight,
+    metrics::EngineMetrics,
+    readiness::NodeHealth,
     rearm::Rearming,
     recovery::asking::Asked,
     registry::{Owner, Registry},
@@ -52,7 +53,6 @@ use crate::{
     retention::Swept,
     settings::Settings,
     stages::{recorded, result::Subject},
-    standing::Standing,
     subjects::Subjects,
     tokens::Tokens,
 };
@@ -73,20 +73,20 @@ pub(crate) struct Context {
     pub(crate) engine_mode: Mutex<EngineMode>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
-    pub(crate) metrics: Figures,
+    pub(crate) metrics: EngineMetrics,
     pub(crate) registry: Registry,
     pub(crate) admission: Admission,
-    pub(crate) handed: Handed,
+    pub(crate) handed: KnownSecrets,
     pub(crate) routes: Routes,
     pub(crate) desk: Desk,
     pub(crate) resuming: Resuming,
-    pub(crate) hands: Hands,
+    pub(crate) hands: InFlight,
     pub(crate) rearming: Rearming,
     pub(crate) surfaces: Surfaces,
     /// Somebody asked the process to stop: nothing is sent any more.
     pub(crate) ending: CancellationToken,
     pub(crate) stopping: CancellationToken,
-    pub(crate) standing: Standing,
+    pub(crate) standing: NodeHealth,
     pub(crate) promotions: tokio::sync::Mutex<()>,
     pub(crate) late: Arc<Semaphore>,
     pub(crate) asked: Asked,
@@ -163,7 +163,7 @@ impl Context {
                 "tokens of further subjects are revoked; what was minted for them is dropped"
             );
         }
-        self.metrics.revoked(self.broker.figures().revoked);
+        self.metrics.revoked(self.broker.counts().revoked);
     }
 
     /// Whether a token that somebody calls with is revoked.
@@ -319,7 +319,7 @@ pub(crate) struct Surfaces {
 type SurfaceKey = (PrincipalChain, BTreeSet<GroupId>);
 type Surface = Arc<BTreeSet<CapabilityId>>;
 
-/// How many surfaces are remembered; beyond that they are computed anew.
+/// How many surfaces are remembered; beyond that they are computed again.
 const SURFACES_MAX: usize = 10_000;
 
 impl Surfaces {
@@ -409,7 +409,7 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
         ),
         LedgerError::DeskMoved => Refusal::new(
             ErrorCode::Overloaded,
-            "what is in force at the desk changed while this call was decided; repeat it",
+            "what is in force in the approval service changed while this call was decided; repeat it",
         ),
         LedgerError::GrantSpent => Refusal::new(
             ErrorCode::InProgress,
@@ -421,7 +421,7 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
             "the ledger stopped while it kept this, and whether it is kept is not known yet; ask again, or repeat the call with the same key",
         )
         .with_execution(Execution::Unknown),
-        LedgerError::Store(StoreError::Hindered(_)) => Refusal::new(
+        LedgerError::Store(StoreError::LockTimeout(_)) => Refusal::new(
             ErrorCode::LedgerUnavailable,
             "this is not in force: it has to wait for every node, and one that hangs, or another session of the database, holds it up; \
              try again at once, and have an operator stop that node or end the session that the log names",

@@ -1,4 +1,4 @@
-//! Credentials that only an operator can mend: noted in the chain, where the sender of messages finds them.
+//! Credentials that only an operator can fix: noted in the chain, where the sender of messages finds them.
 //!
 //! Owns how often: an outage is one note, and one more for each day that it lasts. Invariants: what is noted names a secret or a token
 //! service and says in our own words what is wrong; no word of a token service or a target is in it, and no secret.
@@ -18,7 +18,7 @@ use placet_types::{
 use crate::{call::Brokered, context::Context};
 
 /// How long after it was noted the same is noted again, where it went well in between, in milliseconds.
-const ANEW_AFTER_MS: i64 = 3_600_000;
+const REPEAT_UNREPAIRED_AFTER_MS: i64 = 3_600_000;
 /// The same where it never did.
 const AGAIN_AFTER_MS: i64 = 86_400_000;
 /// How many are remembered; what is beyond that is in the log alone.
@@ -38,13 +38,14 @@ struct Fault {
 #[derive(Debug, Clone, Copy)]
 struct Noted {
     at: Timestamp,
-    is_mended: bool,
+    is_repaired: bool,
 }
 
 impl CredentialFaults {
     fn is_news(&self, fault: Fault, now: Timestamp) -> bool {
         let is_old = |noted: &Noted| {
-            let after_ms = if noted.is_mended { ANEW_AFTER_MS } else { AGAIN_AFTER_MS };
+            let after_ms =
+                if noted.is_repaired { REPEAT_UNREPAIRED_AFTER_MS } else { AGAIN_AFTER_MS };
             now.since_ms(noted.at) >= after_ms
         };
         let mut noted = self.lock();
@@ -56,16 +57,16 @@ impl CredentialFaults {
         }
         let has_room = noted.len() < REMEMBERED_MAX;
         if has_room {
-            noted.insert(fault, Noted { at: now, is_mended: false });
+            noted.insert(fault, Noted { at: now, is_repaired: false });
         }
         has_room
     }
 
-    fn mended(&self, tenant: &TenantId, source: &str) {
+    fn repaired(&self, tenant: &TenantId, source: &str) {
         let mut noted = self.lock();
         for (fault, noted) in noted.iter_mut() {
             if fault.tenant == *tenant && fault.source == source {
-                noted.is_mended = true;
+                noted.is_repaired = true;
             }
         }
     }
@@ -74,7 +75,7 @@ impl CredentialFaults {
     }
 }
 
-/// A call had no credential, or one that its target does not take, and somebody has to mend that; with the code that its caller is told.
+/// A call had no credential, or one that its target does not take, and somebody has to fix that; with the code that its caller is told.
 pub(crate) async fn note(
     context: &Context,
     brokered: &Brokered,
@@ -89,7 +90,7 @@ pub(crate) async fn note(
         return;
     }
     let capability = brokered.binding.capability.clone();
-    tracing::error!(%capability, source, problem, "an operator has to mend a credential");
+    tracing::error!(%capability, source, problem, "an operator has to fix a credential");
     let mut event = AuditEvent::new(AuditKind::Security);
     event.tenant = Some(tenant);
     event.capability = Some(capability);
@@ -100,9 +101,9 @@ pub(crate) async fn note(
 }
 
 /// A call went well with the credential of this plan.
-pub(crate) fn mended(context: &Context, brokered: &Brokered) {
+pub(crate) fn repaired(context: &Context, brokered: &Brokered) {
     if let Some(source) = &brokered.binding.credential.source {
-        context.credential_faults.mended(brokered.identity.chain.tenant(), source);
+        context.credential_faults.repaired(brokered.identity.chain.tenant(), source);
     }
 }
 
@@ -157,16 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_mended_and_breaks_again_is_news_but_not_within_the_hour() {
+    fn what_was_repaired_and_breaks_again_is_news_but_not_within_the_hour() {
         let faults = CredentialFaults::default();
         let one = || fault("acme", "corp", "a");
         assert!(faults.is_news(one(), at(0)));
-        faults.mended(&"acme".parse().unwrap(), "corp");
+        faults.repaired(&"acme".parse().unwrap(), "corp");
         assert!(!faults.is_news(one(), at(HOUR - 1)), "it goes to and fro");
         assert!(faults.is_news(one(), at(HOUR)));
-        faults.mended(&"acme".parse().unwrap(), "other");
-        faults.mended(&"globex".parse().unwrap(), "corp");
-        assert!(!faults.is_news(one(), at(3 * HOUR)), "others were mended");
+        faults.repaired(&"acme".parse().unwrap(), "other");
+        faults.repaired(&"globex".parse().unwrap(), "corp");
+        assert!(!faults.is_news(one(), at(3 * HOUR)), "others were repaired");
     }
 
     #[test]

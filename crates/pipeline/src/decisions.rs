@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{
     context::{Context, lookup_refusal},
-    desk::{asker, trail::first_at},
+    desk::{reviewer, timeline::first_at},
     views::decisions::{
         DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView, DecisionsPage,
         DecisionsQuery,
@@ -140,13 +140,13 @@ struct Wanted<'a> {
 impl<'a> Reader<'a> {
     /// People only: which policy stands against a call is nothing for the agent that is refused.
     fn of(context: &'a Context, caller: &'a VerifiedCaller) -> Result<Self, Refusal> {
-        if !asker::is_person(caller) {
+        if !reviewer::is_person(caller) {
             return Err(Refusal::new(
                 ErrorCode::PolicyDenied,
                 "decisions are for people: operators, auditors, the agent's owner and the user it acts for",
             ));
         }
-        let sees_all = asker::viewer(context, caller).is_auditor;
+        let sees_all = reviewer::viewer(context, caller).is_auditor;
         Ok(Self { context, caller, sees_all })
     }
 

@@ -1,4 +1,4 @@
-//! `Engine`: the handle that the doors and the command line use.
+//! `Engine`: the handle that the listeners and the command line use.
 //!
 //! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
 
@@ -7,8 +7,8 @@ pub(crate) mod assembly;
 mod authentication;
 mod credentials;
 mod desk;
-mod drills;
 pub mod evidence;
+mod fault_injection;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ use crate::{
     adapters::ports::Connection,
     answer::Answer,
     attempts,
-    call::{Asked, Call, Passage, Planned},
+    call::{Asked, Call, Planned, Responder},
     context::{Context, ending_refusal},
     desk::{decide, people, show},
     operator,
@@ -102,7 +102,7 @@ pub struct EngineParts {
     pub clock: Arc<dyn Clock>,
     /// Fresh identifiers.
     pub ids: Arc<dyn IdSource>,
-    /// Where figures go.
+    /// Where numbers go.
     pub metrics: Metrics,
     /// Who signs receipts and checkpoints; without one there are none.
     pub notary: Option<Arc<Notary>>,
@@ -232,7 +232,7 @@ impl Engine {
         };
         let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
         let owner = Owner::of(&caller.chain());
-        let passage = Passage::new(
+        let responder = Responder::new(
             Arc::clone(context),
             call_id.clone(),
             Asked::of(&submission),
@@ -240,10 +240,10 @@ impl Engine {
             Some(places),
         )
         .attaches_for(submission.wait_ms);
-        let told = passage.subject().in_progress();
+        let told = responder.subject().in_progress();
         let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller };
-        context.routes.build(context, Call { passage, stage });
+        context.routes.build(context, Call { responder, stage });
         Ok(Ticket::new(Arc::clone(context), call_id, owner, progress))
     }
 
@@ -389,7 +389,7 @@ impl Engine {
         self.context.registry.spawn(async move { context.note(event).await });
     }
 
-    /// The figures.
+    /// The numbers.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         self.context.metrics.metrics()

@@ -16,7 +16,7 @@ const LOOKED_UP_MAX: usize = 500;
 pub(crate) async fn round(context: &Arc<Context>) {
     if let Err(error) = look(context).await {
         context.noticed(&error);
-        tracing::warn!(%error, "the fleet could not be looked after");
+        tracing::warn!(%error, "cluster maintenance failed");
     }
 }
 
@@ -32,7 +32,7 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
         tracing::warn!(epochs = ?dead, "nodes were silent for too long and are fenced");
     }
     if context.is_ending() {
-        // Whoever takes a call over has to end it.
+        // Anyone who takes a call over has to end it.
         return Ok(());
     }
     let adopted = recovery::adopt_orphans(context).await;

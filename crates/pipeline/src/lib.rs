@@ -1,6 +1,6 @@
-//! The way of a call: five stages, the approval desk, the adapters' supervisors and the tree that keeps them alive.
+//! The way of a call: five stages, the approval service, the adapters' supervisors and the tree that keeps them alive.
 //!
-//! Owns the actors and [`engine::Engine`], the handle that the doors use. Decides nothing itself (policy does), keeps nothing
+//! Owns the actors and [`engine::Engine`], the handle that the listeners use. Decides nothing itself (policy does), keeps nothing
 //! itself (the ledger does), sends nothing itself (adapters do). Invariant: an admitted call is always answered, whatever dies.
 
 pub mod answer;
@@ -23,17 +23,17 @@ mod admission;
 mod call;
 mod context;
 mod credential_faults;
-mod figures;
 mod fleet;
-mod hands;
+mod in_flight;
+mod metrics;
 mod operator;
 mod policies;
 mod queries;
+mod readiness;
 mod rearm;
 mod recovery;
 mod registry;
 mod retention;
 mod stages;
-mod standing;
 mod subjects;
 mod tokens;

@@ -89,7 +89,7 @@ fn may_be_rearmed(context: &Context, record: &EffectRecord) -> Result<(), Refusa
     let may_live = store.is_shared() && attempt.adopted_by.is_some();
     if may_live && store.now() < attempt.deadline_at {
         return refuse(format!(
-            "the node that sent it may not have stopped: wait until {}, when its time is over",
+            "the node that sent it may not have stopped: wait until {}, when it expires",
             attempt.deadline_at
         ));
     }

@@ -20,7 +20,7 @@ use placet_telemetry::trace::{CallFields, Stage, continue_span};
 
 use crate::{
     adapters::ports::backoff,
-    call::{Asked, Built, Call, Passage, Resumed},
+    call::{Asked, Built, Call, Responder, Resumed},
     context::Context,
     desk::{
         resume::{ResumeGuard, recorded_identity},
@@ -206,7 +206,7 @@ pub(crate) async fn take_up(
 ) -> Result<(), NotTaken> {
     let parked = context.ledger.parked(record).await.map_err(|error| {
         let why = format!("what was sent cannot be read: {error}");
-        if error.is_passing() { NotTaken::Passing(why) } else { NotTaken::Final(why) }
+        if error.is_transient() { NotTaken::Passing(why) } else { NotTaken::Final(why) }
     })?;
     let active = context.active();
     let target = active
@@ -232,17 +232,18 @@ pub(crate) async fn take_up(
     let traceparent = parked.traceparent.as_deref().unwrap_or_default();
     let span = continue_span(traceparent, None, Stage::Invoke, &fields);
     let asked = Asked::of_record(record, parked.envelope.session_id.clone());
-    let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
-    passage.accepted_at = record.created_at;
-    passage.runs_under(record.record_id);
-    passage.in_trace_of(&parked.envelope.trace_id);
+    let mut responder =
+        Responder::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
+    responder.accepted_at = record.created_at;
+    responder.attach_record(record.record_id);
+    responder.in_trace_of(&parked.envelope.trace_id);
     if let Some(guard) = guard {
-        passage.resumed_under(guard);
+        responder.resumed_under(guard);
     }
     let approval = match record.state.approval_id() {
         Some(id) => match context.ledger.store().approval(id).await {
             Ok(approval) => approval,
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_transient() => {
                 return Err(NotTaken::Passing(format!("its approval cannot be read: {error}")));
             }
             Err(error) => {
@@ -255,6 +256,6 @@ pub(crate) async fn take_up(
     let identity = recorded_identity(&parked);
     let resumed = Resumed { record: record.clone(), approval, parked };
     let built = Built::restored(active, target, identity, resumed);
-    context.routes.broker(context, Call { passage, stage: built });
+    context.routes.broker(context, Call { responder, stage: built });
     Ok(())
 }

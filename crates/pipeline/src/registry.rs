@@ -157,7 +157,7 @@ impl Registry {
         let mut entries = self.lock();
         let waited = |entry: &Entry| {
             let told = entry.is_waited_for();
-            // What is held costs nothing here while nobody waits for it: the ledger tells whoever asks.
+            // What is held costs nothing here while nobody waits for it: the ledger tells anyone who asks.
             let is_held = matches!(&*entry.progress.borrow(), Answer::Held(_));
             let is_final = entry.progress.borrow().is_final();
             told || is_final || (entry.watched.is_none() && !is_held)
@@ -183,7 +183,7 @@ impl Registry {
         due.into_iter().map(|(_, watched)| watched).collect()
     }
 
-    /// Tells the waiters what was read of a watched call, unless it has been taken up anew since.
+    /// Tells the waiters what was read of a watched call, unless it has been taken up again since.
     pub(crate) fn publish_watched(&self, watched: &Watched, rev: u64, answer: Answer) {
         let current = {
             let mut entries = self.lock();

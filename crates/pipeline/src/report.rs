@@ -23,7 +23,7 @@ use placet_types::{
 
 use crate::{
     context::{Context, lookup_refusal},
-    desk::trail::first_at,
+    desk::timeline::first_at,
     operator,
 };
 

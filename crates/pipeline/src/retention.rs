@@ -1,7 +1,7 @@
 //! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are
-//! dropped (T10, decision 27); so is what has been over at the desk for as long.
+//! dropped (T10, decision 27); so is what has been over in the approval service for as long.
 //!
-//! Owns which records are due. Not here: what is over at the desk (`of_desk`), and in which order the lists take their turns (`lists`).
+//! Owns which records are due. Not here: what is over in the approval service (`of_desk`), and in which order the lists take their turns (`lists`).
 //! Invariants: a key that had an effect is never free again, unless it is refused as too old from then on; every turn is bounded and no
 //! call waits for one, each list goes on where it stopped, and what cannot be moved keeps nothing else from it.
 
@@ -60,7 +60,7 @@ pub(crate) fn refuse_key(
     })
 }
 
-/// A turn of the approvals that are void. They have no record any more, so what was shown of them is dropped here once its time is over.
+/// A turn of the approvals that are void. They have no record any more, so what was shown of them is dropped here once it has expired.
 /// They themselves stay for longer. Says whether the end of the list was reached.
 async fn drop_proposals(context: &Context) -> Result<bool, LedgerError> {
     let retention = &context.settings.ledger.retention;

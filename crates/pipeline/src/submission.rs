@@ -1,4 +1,4 @@
-//! What a door hands in: a call as its caller wrote it, strictly parsed.
+//! What the API hands in: a call as its caller wrote it, strictly parsed.
 //!
 //! Owns the wire form of `POST /v1/calls`. Does not interpret it: the build stage does. Says nothing about who calls.
 

@@ -2,7 +2,7 @@
 //!
 //! Owns what is kept of a held call's caller beside its record, and which held calls wait for their caller to come back with a new token.
 //! In the ledger there is nothing of this: after a restart every such call waits. Invariants: no token is kept past its own time, nor past
-//! the last call that it is kept for; where there are too many, whoever has the most of them gives way.
+//! the last call that it is kept for; where there are too many, the one who has the most of them gives way.
 
 use std::collections::{HashMap, HashSet};
 
@@ -187,7 +187,7 @@ impl Kept {
         self.of.insert(record_id, waiting);
     }
 
-    /// Whoever keeps the most gives way to others, and to nobody if that is who asks.
+    /// Anyone who keeps the most gives way to others, and to nobody if that is who asks.
     fn make_room(&mut self, tenant: &TenantId) -> bool {
         let own = self.by_tenant.get(tenant).map_or(0, HashSet::len);
         let most = self.by_tenant.values().max_by_key(|records| records.len());

@@ -1,4 +1,4 @@
-//! What the doors show of tools, approvals and records.
+//! What the listeners show of tools, approvals and records.
 //!
 //! Owns the forms. Everything in here is for the caller it was made for: filtered by surface, tenant and Cedar before.
 
@@ -13,7 +13,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     envelope::{
-        proposal::{GuestPart, ToolProposalEnvelope},
+        proposal::{ExternalPart, ToolProposalEnvelope},
         result::ToolResultEnvelope,
     },
     error::ErrorCode,
@@ -97,7 +97,7 @@ pub struct ApprovalView {
     pub requirement: Requirement,
     /// Who decided what so far.
     pub votes: Vec<Vote>,
-    /// Which of them are agreements that count no more, by their places: who gave them may agree anew.
+    /// Which of them are agreements that count no more, by their places: who gave them may agree again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lapsed: BTreeSet<usize>,
     /// When it was asked.
@@ -121,12 +121,12 @@ pub struct ApprovalView {
 pub struct ApprovalDetail {
     /// The approval.
     pub approval: ApprovalView,
-    /// The frozen proposal, fields marked sensitive masked; absent for a guest.
+    /// The frozen proposal, fields marked sensitive masked; absent for an external approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<ToolProposalEnvelope>,
     /// The part of the proposal that somebody of another tenant is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<GuestPart>,
+    pub part: Option<ExternalPart>,
     /// What the caller may do with it.
     pub standing: ReviewStanding,
     /// What became of the call, where it has a record.

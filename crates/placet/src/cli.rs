@@ -32,7 +32,7 @@ pub(crate) struct Cli {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start the engine and its HTTP doors.
+    /// Start the engine and its HTTP listeners.
     Serve(serve::Args),
     /// Show what Placet guarantees, on real files, in seconds.
     Demo(crate::demo::Args),

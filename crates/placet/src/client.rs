@@ -1,4 +1,4 @@
-//! The client of the HTTP door, for the commands that ask a running Placet.
+//! The client of the HTTP API, for the commands that ask a running Placet.
 //!
 //! Owns where it is (`PLACET_URL`), who asks (`PLACET_TOKEN`, `PLACET_DELEGATION`) and how an answer becomes a failure that a
 //! person can act on; [`events`] reads what a stream says. Opens no socket itself: every request goes through `placet-egress` to the one host that was named.
@@ -117,7 +117,7 @@ impl Client {
         Ok(Self { base, http, token: Some(token), delegation, named_by: "PLACET_URL" })
     }
 
-    /// A client that shows no token: for the admin door.
+    /// A client that shows no token: for the admin listener.
     ///
     /// # Errors
     /// [`Failure`] when the URL cannot be used.
@@ -233,7 +233,7 @@ enum Sent {
     Question,
     /// A call of a tool.
     Call,
-    /// Anything else: a decision, something at the desk, an operator's word.
+    /// Anything else: a decision, something in the approval service, an operator's word.
     Deed,
 }
 
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_its_code_the_places_to_mend_and_what_to_do() {
+    fn a_refusal_names_its_code_the_places_to_repair_and_what_to_do() {
         let problem = ProblemDocument {
             type_path: "/errors/VALIDATION_ERROR".to_owned(),
             title: String::new(),

@@ -1,4 +1,4 @@
-//! The composition root: puts the parts together into a running engine behind its doors.
+//! The composition root: puts the parts together into a running engine behind its listeners.
 //!
 //! Owns the order of the start: configuration checked, listeners bound, data folder locked, journal verified, policies compiled;
 //! only then is anything served. Makes no decision of its own.
@@ -75,7 +75,7 @@ impl SecretLookup for ConfiguredSecrets {
 pub(crate) struct Running {
     /// The engine.
     pub(crate) engine: Engine,
-    /// The doors, bound and not yet served.
+    /// The listeners, bound and not yet served.
     pub(crate) bound: Bound,
     /// The telemetry.
     pub(crate) telemetry: TelemetryGuard,
@@ -89,7 +89,7 @@ pub(crate) struct Running {
 
 /// What only the command line can ask for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Drills {
+pub(crate) struct FaultInjection {
     /// See [`FilesSettings::pause_after_effect_ms`].
     pub(crate) pause_after_effect_ms: u64,
 }
@@ -103,7 +103,7 @@ pub(crate) fn staffed(world: &World, config: &Config) -> Result<(), Failure> {
     checked.map_err(|problems| not_started(StartError::Bundle(problems)))
 }
 
-/// Starts everything up to the point where the doors can be served.
+/// Starts everything up to the point where the listeners can be served.
 ///
 /// # Errors
 /// [`Failure`] for the first part that cannot come up; nothing runs then.
@@ -111,14 +111,14 @@ pub(crate) async fn start(
     config: &Config,
     world: &World,
     read: Read,
-    drills: Drills,
+    fault_injection: FaultInjection,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
     staffed(world, config)?;
     let telemetry = telemetry(config)?;
     let data = data_folder(config)?;
     let bound = bind(config.server.clone()).await.map_err(|error| {
-        Failure::new("the doors cannot be opened")
+        Failure::new("cannot bind the listeners")
             .because(error)
             .try_this("is another Placet running? --listen and --admin-listen name other addresses; port 0 takes a free one")
     })?;
@@ -152,7 +152,7 @@ pub(crate) async fn start(
         contracts: world.checked(),
         directory: Arc::new(world.directory.clone()),
         bundle: world.bundle.clone(),
-        connectors: connectors(config, data, own, drills),
+        connectors: connectors(config, data, own, fault_injection),
         clock: Arc::clone(&clock),
         ids: Arc::new(UlidSource::new(SystemClock)),
         metrics: telemetry.metrics(),
@@ -192,7 +192,7 @@ pub(crate) fn tls_settings(config: &Config, verifier: &Verifier) -> Option<TlsSe
     })
 }
 
-/// Lets the admin door make backups, if there is a folder for them.
+/// Lets the admin listener make backups, if there is a folder for them.
 fn with_backups(
     config: &Config,
     bound: Bound,
@@ -202,7 +202,7 @@ fn with_backups(
     let folder = match (&config.ledger.backups, &opened.embedded) {
         (Some(folder), _) => folder.clone(),
         (None, Some(_)) => return bound,
-        // Whoever asks is told how a database is backed up.
+        // Anyone who asks is told how a database is backed up.
         (None, None) => PathBuf::new(),
     };
     bound.with_backups(Arc::new(LedgerBackups {
@@ -233,8 +233,13 @@ fn not_started(error: StartError) -> Failure {
     failure.because(error)
 }
 
-fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Drills) -> Connectors {
-    let files = FilesSettings { pause_after_effect_ms: drills.pause_after_effect_ms };
+fn connectors(
+    config: &Config,
+    data: PathBuf,
+    own: Vec<SocketAddr>,
+    fault_injection: FaultInjection,
+) -> Connectors {
+    let files = FilesSettings { pause_after_effect_ms: fault_injection.pause_after_effect_ms };
     let mcp = McpSettings {
         data_dir: data.clone(),
         client_name: "placet".to_owned(),
@@ -325,7 +330,7 @@ fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
             // The configuration names the collector, so it may be on a private network.
             let destination =
                 Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
-            // The doors are not open yet; with port 0 nobody can have meant them.
+            // The listeners are not open yet; with port 0 nobody can have meant them.
             let own = vec![config.server.listen, config.server.admin_listen];
             let policy = EgressPolicy::new(vec![destination]).refusing_listeners(own);
             Some(

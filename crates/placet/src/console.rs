@@ -18,7 +18,7 @@ use crate::{
     failure::{Attempted as _, Failure},
 };
 
-/// The doors with the console, if it is wanted.
+/// The listeners with the console, if it is wanted.
 ///
 /// # Errors
 /// [`Failure`] when the sign-in cannot be set up.

@@ -38,7 +38,7 @@ impl Kept {
         self.vault.as_ref().map_or(0, VaultKeeper::entries)
     }
 
-    /// Gives back what was lent.
+    /// Returns what was leased.
     pub(crate) async fn close(self) {
         if let Some(vault) = self.vault {
             vault.close().await;

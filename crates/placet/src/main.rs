@@ -1,4 +1,4 @@
-//! The program `placet`: a command line in front of the engine, the doors and the tools around them.
+//! The program `placet`: a command line in front of the engine, the listeners and the tools around them.
 //!
 //! Owns start and exit code. This crate alone reads the clock ([`clock`]), the environment ([`environment`]) and files of
 //! configuration, and puts the parts together ([`compose`]); it decides nothing about a call.

@@ -7,10 +7,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use placet_ledger::store::StoreError;
 use placet_notify::{
-    book::{Book, LedgerBook},
     config::NotifyConfig,
-    courier::{Courier, Post},
+    ledger_reader::{LedgerBook, LedgerReader},
     notifier::Notifier,
+    sender::{MessageSender, Post},
 };
 use placet_telemetry::metrics::Metrics;
 use tokio::time::{sleep, timeout};
@@ -33,8 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
     config: Arc<NotifyConfig>,
-    book: Arc<dyn Book>,
-    courier: Arc<dyn Courier>,
+    book: Arc<dyn LedgerReader>,
+    sender: Arc<dyn MessageSender>,
     metrics: Metrics,
 }
 
@@ -43,7 +43,7 @@ impl Sender {
         Notifier::new(
             Arc::clone(&self.config),
             Arc::clone(&self.book),
-            Arc::clone(&self.courier),
+            Arc::clone(&self.sender),
             self.metrics.clone(),
         )
     }
@@ -81,7 +81,7 @@ pub(crate) fn sender(
     Ok(Some(Sender {
         config: Arc::new(config.notifications.clone()),
         book: Arc::new(book),
-        courier: Arc::new(post),
+        sender: Arc::new(post),
         metrics,
     }))
 }

@@ -113,7 +113,7 @@ fn write_to(mut out: impl io::Write, text: &str) {
     settle(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Whoever closed the pipe does not want to read on; there is nobody to tell.
+/// Anyone who closed the pipe does not want to read on; there is nobody to tell.
 fn settle(written: io::Result<()>) {
     written.unwrap_or_default();
 }

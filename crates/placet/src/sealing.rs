@@ -102,7 +102,7 @@ fn unsealed(error: &NotaryError, data: &Path) -> Failure {
     }
 }
 
-/// What is looked after while the engine runs.
+/// What is maintained while the engine runs.
 #[derive(Debug)]
 pub(crate) struct Tending {
     /// Who is told when the log is not what was signed before.
@@ -121,7 +121,7 @@ impl Tending {
     /// Signs, makes checkpoints and archives, every so often, until the process ends.
     pub(crate) async fn run(self, every: Duration) {
         if let Some(store) = &self.embedded {
-            drop(tokio::spawn(look_over(self.engine.clone(), Arc::clone(store))));
+            drop(tokio::spawn(scrub(self.engine.clone(), Arc::clone(store))));
         }
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,27 +167,27 @@ impl Tending {
     }
 }
 
-/// How often the whole journal is looked over.
-const LOOK_OVER_EVERY: Duration = Duration::from_secs(24 * 3_600);
+/// How often the whole journal is verified.
+const SCRUB_EVERY: Duration = Duration::from_secs(24 * 3_600);
 
 /// Looks the journal over, at once and then every day: a start from a checkpoint has not looked at what that covers.
-async fn look_over(engine: Engine, store: Arc<EmbeddedStore>) {
-    let mut ticks = interval(LOOK_OVER_EVERY);
+async fn scrub(engine: Engine, store: Arc<EmbeddedStore>) {
+    let mut ticks = interval(SCRUB_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        match store.look_over().await {
-            Ok(entries) => tracing::info!(entries, "the journal was looked over"),
+        match store.scrub().await {
+            Ok(entries) => tracing::info!(entries, "journal scrub finished"),
             Err(StoreError::Damaged(why)) => {
                 engine.die(&format!("the journal is not what was written: {why}"));
                 return;
             }
             // Closed, or failed: then it has told the engine, as of any disk that cannot be read.
             Err(StoreError::Stopped(why)) => {
-                tracing::info!(why, "the journal is looked over no more");
+                tracing::info!(why, "journal scrub stopped");
                 return;
             }
-            Err(error) => tracing::warn!(%error, "the journal could not be looked over"),
+            Err(error) => tracing::warn!(%error, "journal scrub failed"),
         }
     }
 }

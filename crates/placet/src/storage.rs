@@ -1,7 +1,7 @@
 //! The store: opening the one that is configured for the engine.
 //!
 //! Owns where things lie in the data folder. Not here: what is done with a folder that no process serves ([`offline`]). Invariant: a
-//! process that holds a store is named to whoever finds it taken.
+//! process that holds a store is named to the one who finds it taken.
 
 pub(crate) mod fsck;
 pub(crate) mod offline;
@@ -221,7 +221,7 @@ pub(crate) fn check_finished(data: &Path) -> Result<(), Failure> {
 /// The same for a database. Who is in somebody's way, or lost the connection, lacks nothing that the doctor would find.
 fn refused_by_database(error: &postgres::OpenError) -> Failure {
     let failure = Failure::new("the store cannot be opened").because(error);
-    if matches!(error, postgres::OpenError::Hindered { .. }) {
+    if matches!(error, postgres::OpenError::LockTimeout { .. }) {
         return failure.try_this(
             "start again: a node that fell silent is let go of within its `lease_ms`; a session that still holds it then has to be ended \
              by an administrator of the database",
@@ -245,7 +245,7 @@ fn in_words(report: &RecoveryReport) -> String {
     };
     let index = match &report.index {
         IndexFate::Kept => String::new(),
-        IndexFate::Rebuilt { why } => format!(", index made anew ({why})"),
+        IndexFate::Rebuilt { why } => format!(", index rebuilt ({why})"),
     };
     format!(
         "ledger: {} entries verified, {} records{open}{torn}{index}",
@@ -308,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_held_up_by_another_session_is_told_to_start_again_and_not_what_the_database_lacks()
+    fn anyone_who_is_held_up_by_another_session_is_told_to_start_again_and_not_what_the_database_lacks()
      {
         let (what, why) = ("give this node an epoch", "process 7 holds it".to_owned());
         for error in [
-            OpenError::Hindered { what, why: why.clone() },
+            OpenError::LockTimeout { what, why: why.clone() },
             OpenError::Lost { what, why: why.clone() },
         ] {
             let remedy = refused_by_database(&error).remedy();

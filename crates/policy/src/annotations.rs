@@ -253,7 +253,7 @@ impl Reader<'_> {
         if said.is_some_and(|said| said != "permitted" || policy.effect() != Effect::Permit) {
             self.error(
                 format!("`@{IMPERSONATION}` is said by a `permit`, and says `permitted`"),
-                "take it out, or mend it",
+                "take it out, or fix it",
             );
         }
     }

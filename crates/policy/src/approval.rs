@@ -89,7 +89,7 @@ fn flaw_of(approval: &ApprovalFacts, request_digest: Digest, now: Timestamp) -> 
     (now >= approval.expires_at).then_some(DenialKind::ApprovalExpired)
 }
 
-/// The agreements to what is shown now, each voice once: whoever decided, and whoever they decided for, are one voice. Who may
+/// The agreements to what is shown now, each voice once: anyone who decided, and the one who they decided for, are one voice. Who may
 /// not count is left out only afterwards, so that no second vote of the same voice slips in behind a first that does not count.
 fn heard(approval: &ApprovalFacts) -> impl Iterator<Item = &Vote> {
     let mut voices: BTreeSet<Voice<'_>> = BTreeSet::new();
@@ -148,7 +148,7 @@ impl Electorate<'_> {
         let tenant = self.tenant_of(vote);
         let groups = self.groups_still(vote).map(|group| self.asked_as(vote, group));
         let groups: BTreeSet<ApproverGroup> = match &vote.tenant {
-            // Guests count as those whom they were asked as, of a tenant that still lets them be asked.
+            // External approvers count as those whom they were asked as, of a tenant that still lets them be asked.
             Some(_) => {
                 let asked = asked_now(approval);
                 let may = |group: &ApproverGroup| {
@@ -293,10 +293,10 @@ impl Asked {
     }
 
     /// The other tenants that it asks, at once or later.
-    fn guests(&self) -> BTreeSet<TenantId> {
+    fn external_tenants(&self) -> BTreeSet<TenantId> {
         let later = self.steps.iter().map(|(_, group, _)| group);
         let groups = self.groups.keys().chain(later);
-        groups.filter_map(ApproverGroup::guest_tenant).cloned().collect()
+        groups.filter_map(ApproverGroup::external_tenant).cloned().collect()
     }
 }
 
@@ -326,12 +326,16 @@ pub(crate) fn requirement<'a>(
         merged.once_only |= route.once_only;
         merged.expires_in_ms = merged.expires_in_ms.min(route.expires_in_ms);
         let reason = forbid.reason().unwrap_or_default().to_owned();
-        merged.reasons.push(HoldReason { policy: forbid.id.clone(), reason, asks: asked.guests() });
+        merged.reasons.push(HoldReason {
+            policy: forbid.id.clone(),
+            reason,
+            asks: asked.external_tenants(),
+        });
         routes.push(asked);
     }
     merged.escalations = escalations(&routes, merged.expires_in_ms);
     // Another tenant agrees to single calls and to nothing that stands.
-    merged.once_only |= !merged.guests().is_empty();
+    merged.once_only |= !merged.external_tenants().is_empty();
     merged.quorum = distinct::people_needed(&merged, facts.chain, directory);
     Ok((!merged.reasons.is_empty()).then_some(merged))
 }
@@ -347,7 +351,7 @@ fn escalations(routes: &[Asked], expires_in_ms: u64) -> Vec<Escalation> {
     {
         let replaceable = route.groups.keys().filter(|group| {
             let mut asking = routes.iter().filter(|other| other.groups.contains_key(*group));
-            group.guest_tenant() == later.guest_tenant()
+            group.external_tenant() == later.external_tenant()
                 && asking.all(|other| other.steps.iter().any(|(_, one, _)| one == later))
         });
         let replaceable: BTreeSet<ApproverGroup> = replaceable.cloned().collect();

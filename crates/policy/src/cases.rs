@@ -55,7 +55,7 @@ pub struct CaseFile {
     /// Reviews of approvals and whether they are allowed.
     #[serde(default)]
     pub reviews: Vec<ReviewCase>,
-    /// What people do at the desk and whether it is allowed.
+    /// What people do in the approval service and whether it is allowed.
     #[serde(default)]
     pub desk: Vec<DeskCase>,
     /// Callers and the tools that exist for them.

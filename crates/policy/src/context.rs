@@ -172,7 +172,7 @@ fn budget(view: BudgetView) -> Result<RestrictedExpression, ExpressionConstructi
     ])
 }
 
-/// The break-glass record that policy is told of: never one whose time is over.
+/// The break-glass record that policy is told of: never one that has expired.
 pub(crate) fn in_force<'a>(facts: &Facts<'a>) -> Option<&'a BreakGlassFacts> {
     facts.break_glass.filter(|record| facts.now < record.until)
 }

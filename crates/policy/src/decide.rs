@@ -359,7 +359,7 @@ impl<'a> Call<'a> {
                 format!("no approval would help{why}"),
             );
         }
-        if let Some(note) = impersonation::in_vain(self.snapshot, self.facts, &answers) {
+        if let Some(note) = impersonation::without_success(self.snapshot, self.facts, &answers) {
             return Ruling::deny(DenialKind::Policy, determining, note);
         }
         if let Some(kind) = flaw {
@@ -379,7 +379,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The requirement without escalations that policies would not accept: nobody is asked in vain later, either.
+    /// The requirement without escalations that policies would not accept: nobody is asked without success later, either.
     fn with_escalations_of_use(
         &self,
         terms: Terms<'_>,

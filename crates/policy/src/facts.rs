@@ -56,7 +56,7 @@ pub struct Facts<'a> {
     pub frozen: bool,
     /// The break-glass record that is in force for this call, if there is one.
     pub break_glass: Option<&'a BreakGlassFacts>,
-    /// As of when this says what is in force at the desk; no policy sees it, the permit carries it.
+    /// As of when this says what is in force in the approval service; no policy sees it, the permit carries it.
     pub desk: DeskBasis,
     /// How the caller, and the user it acts for, proved who they are.
     pub proof: &'a CallerProof,

@@ -1,7 +1,7 @@
 //! Policy: decides, with Cedar, whether a call happens, waits for people or is refused; alone makes a [`permit::Permit`].
 //!
 //! Owns the Cedar schema (generated from the contracts), the checks a bundle passes before it is used, the decision, the
-//! tool surface, who may review an approval and manage the desk, and how all of that is explained. Does no I/O and reads no clock: files,
+//! tool surface, who may review an approval and manage the approval service, and how all of that is explained. Does no I/O and reads no clock: files,
 //! time and identity come in as values. Invariants: a policy that cannot be evaluated denies (trap T1); adding a `forbid`
 //! never turns a denial into anything better; what is not decided is denied.
 

@@ -1,4 +1,4 @@
-//! Who may arrange something at the desk: break-glass records, freezes, grants, handovers, revocations. Itself a Cedar request.
+//! Who may arrange something in the approval service: break-glass records, freezes, grants, delegations, revocations. Itself a Cedar request.
 //!
 //! Owns the request and its entity. What an entry may become is the ledger's. Only people of the entry's own tenant can do
 //! anything with it. Invariants, whatever a bundle says: nobody confirms a break-glass record that they asked for, nobody
@@ -24,7 +24,7 @@ use crate::{
     vocabulary::{self, uids},
 };
 
-/// The actions at the desk, as policies name them.
+/// The actions in the approval service, as policies name them.
 pub(crate) const ACTIONS: [&str; 14] = [
     "declare_break_glass",
     "confirm_break_glass",
@@ -35,14 +35,14 @@ pub(crate) const ACTIONS: [&str; 14] = [
     "set_lockdown",
     "lift_lockdown",
     "revoke_grant",
-    "hand_over",
+    "delegate_votes",
     "take_back",
     "revoke_credentials",
     "lift_revocation",
     "view_entry",
 ];
 
-/// What somebody wants to do at the desk.
+/// What somebody wants to do in the approval service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeskActKind {
@@ -65,8 +65,8 @@ pub enum DeskActKind {
     /// End a standing grant before its time.
     RevokeGrant,
     /// Hand one's own duty over to a colleague.
-    HandOver,
-    /// End a handover before its time.
+    DelegateVotes,
+    /// End a delegation before its time.
     TakeBack,
     /// Revoke the tokens of a subject.
     RevokeCredentials,
@@ -91,7 +91,7 @@ impl DeskActKind {
             Self::SetLockdown => "set_lockdown",
             Self::LiftLockdown => "lift_lockdown",
             Self::RevokeGrant => "revoke_grant",
-            Self::HandOver => "hand_over",
+            Self::DelegateVotes => "delegate_votes",
             Self::TakeBack => "take_back",
             Self::RevokeCredentials => "revoke_credentials",
             Self::LiftRevocation => "lift_revocation",
@@ -111,11 +111,11 @@ pub struct EntryFacts<'a> {
     pub decided_by: &'a BTreeSet<PrincipalId>,
     /// The groups asked for it: of a standing grant.
     pub asked: &'a BTreeSet<GroupId>,
-    /// Who decides instead: of a handover.
+    /// Who decides instead: of a delegation.
     pub colleague: Option<&'a PrincipalId>,
 }
 
-/// Something somebody wants to do at the desk.
+/// Something somebody wants to do in the approval service.
 #[derive(Debug, Clone, Copy)]
 pub struct Management<'a> {
     /// Who.
@@ -142,7 +142,10 @@ pub(crate) fn may_manage(
 fn ask(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRefusal> {
     let person = management.reviewer.principal;
     if person.kind != PrincipalKind::User {
-        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people manage the desk"));
+        return Err(ReviewRefusal::of(
+            ErrorCode::PolicyDenied,
+            "only people manage the approval service",
+        ));
     }
     let nothing = (BTreeSet::new(), BTreeSet::new());
     let entry = management.entry.unwrap_or(EntryFacts {
@@ -187,10 +190,10 @@ fn floor(act: DeskActKind, person: &PrincipalId, entry: &EntryFacts<'_>) -> Opti
     if act == Act::ReviewBreakGlass && took_part {
         return Some("somebody who took no part reviews a break-glass record");
     }
-    if act == Act::HandOver && entry.by != person {
+    if act == Act::DelegateVotes && entry.by != person {
         return Some("everybody hands over their own duty");
     }
-    let to_oneself = act == Act::HandOver && entry.colleague == Some(person);
+    let to_oneself = act == Act::DelegateVotes && entry.colleague == Some(person);
     to_oneself.then_some("nobody decides in their own place")
 }
 

@@ -1,7 +1,7 @@
 //! The right to dispatch one exact call, once.
 //!
 //! Owns [`Permit`]. Invariant: only [`crate::snapshot::Snapshot::decide`] makes one, and it cannot be copied, cloned,
-//! defaulted or read from anywhere, so whoever holds one was given it for this call; the ledger consumes it.
+//! defaulted or read from anywhere, so anyone who holds one was given it for this call; the ledger consumes it.
 
 use placet_types::{
     desk::DeskBasis,
@@ -96,7 +96,7 @@ impl Permit {
         self.decision.epoch
     }
 
-    /// As of when it knew what is in force at the desk; where that has become stricter, dispatch needs a new decision.
+    /// As of when it knew what is in force in the approval service; where that has become stricter, dispatch needs a new decision.
     #[must_use]
     pub fn desk(&self) -> DeskBasis {
         self.desk

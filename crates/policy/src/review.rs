@@ -2,8 +2,8 @@
 //!
 //! Owns the request and its entities. Does not count votes: [`crate::approval`] does, and never counts the caller's owner or
 //! the user acted for, whatever a bundle says. Invariants: who decides for a colleague may do so only where both of them may;
-//! whoever wrote the arguments in the place of the agent decides nothing; where an approval asks for a fresh proof of identity,
-//! nobody agrees without one; a guest, who is of another tenant, may see, agree or say no only while asked as a member of a group
+//! anyone who wrote the arguments in the place of the agent decides nothing; where an approval asks for a fresh proof of identity,
+//! nobody agrees without one; an external approver, who is of another tenant, may see, agree or say no only while asked as a member of a group
 //! of that tenant, and nothing else. All of it whatever a bundle says.
 
 use std::collections::BTreeSet;
@@ -124,7 +124,7 @@ pub struct Withdrawal<'a> {
     pub now: Timestamp,
 }
 
-/// Somebody may not review or see an approval, or do something at the desk.
+/// Somebody may not review or see an approval, or do something in the approval service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the review is refused: {}", self.why())]
 pub struct ReviewRefusal {
@@ -233,7 +233,7 @@ fn must_not_be_author(review: &Review<'_>) -> Result<(), ReviewRefusal> {
             && review.request.authors.contains(&person.principal.id)
     });
     if wrote {
-        let note = "whoever wrote the arguments does not decide on them";
+        let note = "anyone who wrote the arguments does not decide on them";
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
     }
     Ok(())
@@ -248,7 +248,7 @@ fn against_standing_for(
 ) -> Option<&'static str> {
     let tenant = request.chain.tenant();
     if [reviewer, colleague].iter().any(|person| &person.principal.tenant_id != tenant) {
-        return Some("a guest decides in their own right");
+        return Some("an external approver decides in their own right");
     }
     let both = [&reviewer.principal.id, &colleague.principal.id].map(Voice::own);
     let interested = |voice: &Voice<'_>| is_interested(&snapshot.directory, request.chain, *voice);
@@ -308,7 +308,7 @@ fn ask(
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people review approvals"));
     }
     if &person.tenant_id != tenant {
-        as_guest(snapshot, action, asked.person, request)?;
+        as_external(snapshot, action, asked.person, request)?;
     }
     let (entities, target) =
         entities_of(snapshot, asked, request).map_err(|_unmade| ReviewRefusal::unmade())?;
@@ -330,16 +330,16 @@ fn ask(
     if answer.allowed { Ok(()) } else { Err(ReviewRefusal::by(snapshot, answer)) }
 }
 
-/// What a guest may ask for at all.
-fn as_guest(
+/// What an external approver may ask for at all.
+fn as_external(
     snapshot: &Snapshot,
     action: &str,
-    guest: &Reviewer<'_>,
+    external: &Reviewer<'_>,
     request: &ReviewedRequest<'_>,
 ) -> Result<(), ReviewRefusal> {
-    let tenant = &guest.principal.tenant_id;
-    let listed = snapshot.directory.user(tenant, &guest.principal.id);
-    let mut groups = guest.groups.clone();
+    let tenant = &external.principal.tenant_id;
+    let listed = snapshot.directory.user(tenant, &external.principal.id);
+    let mut groups = external.groups.clone();
     groups.extend(listed.into_iter().flat_map(|user| user.groups.iter().cloned()));
     let as_asked = |group: &ApproverGroup| {
         group.has(Some(tenant), &groups) && has_group(&snapshot.directory, tenant, group.group())
@@ -398,11 +398,11 @@ fn approval_request(
 ) -> entities::EntityResult<Entity> {
     let (names, tenant) = (&snapshot.names, request.chain.tenant());
     let owner = owner.map_or_else(|| names.nobody(tenant), |owner| names.user_uid(tenant, owner));
-    let home = |guest: Option<&TenantId>| guest.unwrap_or(tenant).clone();
+    let home = |external: Option<&TenantId>| external.unwrap_or(tenant).clone();
     let groups = request
         .asked
         .iter()
-        .map(|group| names.group_uid(&home(group.guest_tenant()), group.group()));
+        .map(|group| names.group_uid(&home(group.external_tenant()), group.group()));
     let decided =
         request.decided_by.iter().map(|voice| names.user_uid(&home(voice.tenant), voice.person));
     let authors = request.authors.iter().map(|author| names.user_uid(tenant, author));

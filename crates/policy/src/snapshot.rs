@@ -200,7 +200,7 @@ impl Snapshot {
     }
 
     /// The places of the agreements among `votes` that count no more as what they were given, now that `requirement` is asked for: those
-    /// of people who may not agree any more, and of groups that nothing younger than a day says they are in. Who gave them may agree anew.
+    /// of people who may not agree any more, and of groups that nothing younger than a day says they are in. Who gave them may agree again.
     #[must_use]
     pub fn lapsed(
         &self,
@@ -228,7 +228,7 @@ impl Snapshot {
         crate::review::may_withdraw(self, withdrawal)
     }
 
-    /// Whether somebody may do this at the desk: make, confirm, end, review or see an entry.
+    /// Whether somebody may do this in the approval service: make, confirm, end, review or see an entry.
     ///
     /// # Errors
     /// [`ReviewRefusal`] when policy does not let them; for whom may not see the entry it does not exist.

@@ -1,4 +1,4 @@
-//! The admin door: is it alive, is it ready, what does it measure, and a backup of the ledger on request.
+//! The admin listener: is it alive, is it ready, what does it measure, and a backup of the ledger on request.
 //!
 //! Owns its four routes and nothing else; it has no authentication, stands on loopback unless told otherwise, and says
 //! nothing about any tenant's calls.
@@ -16,9 +16,9 @@ use serde_json::json;
 
 use crate::{
     answer,
+    api::ApiState,
     backend::Backend,
     backups::{self, Backups},
-    door::Door,
     guard::Guard,
     router::surround,
 };
@@ -27,7 +27,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 
 /// The four routes.
 pub(crate) fn router<B: Backend>(
-    door: &Door<B>,
+    api: &ApiState<B>,
     guard: Guard,
     backups: Option<Arc<dyn Backups>>,
 ) -> Router {
@@ -36,7 +36,7 @@ pub(crate) fn router<B: Backend>(
         .route("/readyz", get(readiness::<B>))
         .route("/metrics", get(metrics::<B>))
         .route("/backups", post(move || backups::make(backups.clone())))
-        .with_state(door.clone());
+        .with_state(api.clone());
     surround(router, guard.with_addresses_allowed())
 }
 
@@ -45,14 +45,14 @@ async fn health() -> Response {
     answer::json(&json!({ "status": "ok" }))
 }
 
-/// The engine can take calls, and the doors are open.
-async fn readiness<B: Backend>(State(door): State<Door<B>>) -> Response {
-    let mut readiness = door.backend.readiness();
-    if door.connections().are_full() {
+/// The engine can take calls, and the listeners are open.
+async fn readiness<B: Backend>(State(api): State<ApiState<B>>) -> Response {
+    let mut readiness = api.backend.readiness();
+    if api.connections().are_full() {
         readiness.ready = false;
         readiness.notes.push("every connection of `limits.connections_max` is in use".to_owned());
     }
-    if door.is_closing() {
+    if api.is_closing() {
         readiness.ready = false;
         readiness.notes.push("the service is shutting down".to_owned());
     }
@@ -60,7 +60,7 @@ async fn readiness<B: Backend>(State(door): State<Door<B>>) -> Response {
     answer::json_with_status(status, &readiness)
 }
 
-async fn metrics<B: Backend>(State(door): State<Door<B>>) -> Response {
-    let text = door.backend.metrics_text();
+async fn metrics<B: Backend>(State(api): State<ApiState<B>>) -> Response {
+    let text = api.backend.metrics_text();
     ([(header::CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS))], text).into_response()
 }

@@ -1,4 +1,4 @@
-//! What the doors ask of the engine, as a trait, so that the doors can be tested on answers that are hard to provoke.
+//! What the listeners ask of the engine, as a trait, so that the listeners can be tested on answers that are hard to provoke.
 //!
 //! Owns the list of verbs; the engine ([`engine`]) is the one implementation outside of tests. Adds nothing to them.
 
@@ -16,8 +16,9 @@ use placet_pipeline::{
         RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
-            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            FreezeView, InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskEvent, DeskRequest,
+            EditRequest, EntriesPage, EntriesQuery, FreezeView, InboxQuery, InboxView,
+            TimelineView,
         },
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -40,13 +41,13 @@ pub(crate) struct Page<I> {
     pub(crate) limit: usize,
 }
 
-/// What is behind the doors.
+/// What is behind the listeners.
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// A verified caller.
     type Caller: Clone + Send + Sync + 'static;
     /// A view on one call.
     type Ticket: Follow;
-    /// What happens at the desk, as one caller may see it.
+    /// What happens in the approval service, as one caller may see it.
     type Feed: Feed;
 
     fn authenticate(
@@ -132,8 +133,8 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     fn decide_together(
         &self,
         caller: &Self::Caller,
-        request: TogetherRequest,
-    ) -> impl Future<Output = Result<TogetherView, Refusal>> + Send;
+        request: BulkDecisionRequest,
+    ) -> impl Future<Output = Result<BulkDecisionView, Refusal>> + Send;
 
     fn desk_entries(
         &self,
@@ -160,11 +161,11 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         act: DeskAct,
     ) -> impl Future<Output = Result<DeskEntryView, Refusal>> + Send;
 
-    fn trail(
+    fn timeline(
         &self,
         caller: &Self::Caller,
         id: &ToolCallId,
-    ) -> impl Future<Output = Result<TrailView, Refusal>> + Send;
+    ) -> impl Future<Output = Result<TimelineView, Refusal>> + Send;
 
     fn desk_events(&self, caller: &Self::Caller) -> Self::Feed;
 
@@ -280,7 +281,7 @@ pub(crate) trait Follow: Send + 'static {
     fn settled(&mut self, wait_ms: u64) -> impl Future<Output = Answer> + Send;
 }
 
-/// What happens at the desk, one after the other.
+/// What happens in the approval service, one after the other.
 pub(crate) trait Feed: Send + 'static {
     /// What happens next. None: some of it was missed, so that everything has to be looked at again.
     fn next(&mut self) -> impl Future<Output = Option<DeskEvent>> + Send;

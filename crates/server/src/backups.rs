@@ -1,7 +1,7 @@
-//! What the admin door asks for a backup, as a trait: the doors do not know where the ledger is.
+//! What the admin listener asks for a backup, as a trait: the listeners do not know where the ledger is.
 //!
 //! Owns the request and how its failure is answered. Not here: the copying. Invariant: a backup that was begun is carried through, whether or
-//! not whoever asked for it waits.
+//! not the one who asked for it waits.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ pub enum BackupError {
 }
 
 impl From<BackupError> for Failure {
-    /// Whoever reaches the admin door operates the process, so the reason is told in full.
+    /// Anyone who reaches the admin listener operates the process, so the reason is told in full.
     fn from(error: BackupError) -> Self {
         let message = error.to_string();
         match error {
@@ -67,7 +67,7 @@ impl From<BackupError> for Failure {
     }
 }
 
-/// `POST /backups` of the admin door.
+/// `POST /backups` of the admin listener.
 pub(crate) async fn make(backups: Option<Arc<dyn Backups>>) -> Response {
     let Some(backups) = backups else {
         return Failure::from(BackupError::NotConfigured).into_response();

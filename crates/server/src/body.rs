@@ -21,7 +21,7 @@ use placet_types::{
     json::{JsonError, JsonLimits, from_value_strict, parse_strict},
 };
 
-use crate::{answer::JSON, backend::Backend, door::Door, problem::Failure, request::Caller};
+use crate::{answer::JSON, api::ApiState, backend::Backend, problem::Failure, request::Caller};
 
 /// How many times the limit is read and thrown away, so that a client that sends too much hears why.
 const DISCARD_FACTOR: usize = 32;
@@ -30,13 +30,13 @@ const DISCARD_FACTOR: usize = 32;
 #[derive(Debug, Clone)]
 pub(crate) struct StrictJson<T>(pub(crate) T);
 
-impl<B: Backend, T: DeserializeOwned> FromRequest<Door<B>> for StrictJson<T> {
+impl<B: Backend, T: DeserializeOwned> FromRequest<ApiState<B>> for StrictJson<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, door: &Door<B>) -> Result<Self, Failure> {
+    async fn from_request(request: Request, api: &ApiState<B>) -> Result<Self, Failure> {
         check_media_type(request.headers())?;
         let caller = request.extensions().get::<Caller<B::Caller>>().cloned();
-        let config = door.config();
+        let config = api.config();
         let within = Duration::from_millis(config.request_timeout_ms);
         let bytes =
             tokio::time::timeout(within, read(request.into_body(), config.body_bytes_max)).await;
@@ -44,7 +44,7 @@ impl<B: Backend, T: DeserializeOwned> FromRequest<Door<B>> for StrictJson<T> {
         let limits = JsonLimits { bytes_max: config.body_bytes_max, ..JsonLimits::default() };
         let document = parse_strict(&bytes, &limits);
         if let (Some(Caller(caller)), Some(attempt)) = (&caller, attempt_of(&document)) {
-            door.backend.attempted(caller, attempt);
+            api.backend.attempted(caller, attempt);
         }
         let read = document.and_then(object).and_then(from_value_strict);
         read.map(Self).map_err(|error| invalid(&error))

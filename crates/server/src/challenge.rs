@@ -13,8 +13,8 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::{
-    answer, backend::Backend, config::ServerConfig, documents::ProtectedResourceDocument,
-    door::Door,
+    answer, api::ApiState, backend::Backend, config::ServerConfig,
+    documents::ProtectedResourceDocument,
 };
 
 /// Where the document is.
@@ -32,10 +32,10 @@ fn origin(config: &ServerConfig, headers: &HeaderMap) -> Option<String> {
 
 /// `GET /.well-known/oauth-protected-resource`.
 pub(crate) async fn metadata<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     headers: HeaderMap,
 ) -> Response {
-    let config = door.config();
+    let config = api.config();
     let ours = origin(config, &headers).unwrap_or_default();
     answer::json(&ProtectedResourceDocument {
         resource: config.resource.clone().unwrap_or(ours),

@@ -1,4 +1,4 @@
-//! What the composition root decides about the doors.
+//! What the composition root decides about the listeners.
 //!
 //! Owns the values, their defaults and their check. Does not read them from anywhere.
 
@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use url::Url;
 
-/// The port of the HTTP door.
+/// The port of the HTTP API.
 pub const PORT: u16 = 7411;
-/// The port of the admin door.
+/// The port of the admin listener.
 pub const ADMIN_PORT: u16 = 7412;
 
-/// How the doors behave.
+/// How the listeners behave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Where callers come in; port 0 takes a free one.
@@ -39,20 +39,20 @@ pub struct ServerConfig {
     pub write_timeout_ms: u64,
     /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed.
     pub handshakes_per_address_max: u32,
-    /// Event streams of calls open at the same time, and as many of the desk; one more is `OVERLOADED`. One principal has a quarter of
+    /// Event streams of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a quarter of
     /// them at most, one tenant three quarters.
     pub streams_max: usize,
     /// How often a silent event stream sends a comment, in milliseconds.
     pub heartbeat_ms: u64,
     /// How long one event stream may last, in milliseconds; its reader comes again with a token that is still valid.
     pub stream_ms_max: u64,
-    /// How long open requests may take to end after the doors were asked to close, in milliseconds.
+    /// How long open requests may take to end after the listeners were asked to close, in milliseconds.
     pub drain_ms: u64,
     /// Whether callers speak TLS with us. [`crate::listen::Bound::with_tls`] sets it.
     pub is_tls: bool,
     /// The address that others reach us at; absent: what their requests call us.
     pub public_url: Option<Url>,
-    /// Our name in tokens, where it is a URL; it is told to whoever asks where to get a token for us.
+    /// Our name in tokens, where it is a URL; it is told to the one who asks where to get a token for us.
     pub resource: Option<String>,
     /// The issuers that are told to everybody.
     pub authorization_servers: Vec<String>,
@@ -125,7 +125,7 @@ impl ServerConfig {
     }
 }
 
-/// Why a configuration of the doors cannot be used. For the operator.
+/// Why a configuration of the listeners cannot be used. For the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A limit is zero or too large.

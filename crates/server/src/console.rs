@@ -1,11 +1,11 @@
-//! The web console: the approval desk for people with a browser, served at `/`.
+//! The web console: the approval service for people with a browser, served at `/`.
 //!
 //! Owns pages, sessions and sign-in. Decides nothing: every page shows what the backend answers to the person's own caller, and every
 //! form asks the backend for something that it may refuse.
 //!
 //! Invariants, written as absences:
 //! - no page is shown to who is not signed in, except the ones for signing in;
-//! - no `GET` changes anything at the desk, and no form is heard without the session's own token and our own origin;
+//! - no `GET` changes anything in the approval service, and no form is heard without the session's own token and our own origin;
 //! - no text reaches a page except escaped; no page runs a script or takes a style that is not ours.
 
 use std::{fmt, net::IpAddr, sync::Arc};
@@ -22,12 +22,13 @@ use placet_types::{
 };
 use url::Url;
 
-use crate::{backend::Backend, door::Door};
+use crate::{api::ApiState, backend::Backend};
 use links::Links;
 use session::Sessions;
 
 mod arrange;
 mod assets;
+mod bulk;
 mod calendar;
 mod call;
 mod charts;
@@ -51,8 +52,7 @@ mod page;
 mod report;
 mod session;
 mod sign_in;
-mod together;
-mod trail;
+mod timeline;
 mod tree;
 mod visitor;
 mod words;
@@ -90,7 +90,7 @@ pub const SESSION_MS: u64 = 8 * 3_600_000;
 /// How many sessions there are at the same time if nothing else is said.
 pub const SESSIONS_MAX: usize = 4_096;
 
-/// Signing in without a provider: whoever has a link made with the development key may be anybody of the directory, once.
+/// Signing in without a provider: anyone who has a link made with the development key may be anybody of the directory, once.
 #[derive(Clone)]
 pub struct Development {
     /// Whose tokens the engine accepts, and who makes the links.
@@ -172,16 +172,16 @@ impl<C> Console<C> {
     }
 }
 
-/// The door and the console: what a page's handler is given.
+/// The API and the console: what a page's handler is given.
 #[derive(Debug)]
 pub(crate) struct Desk<B: Backend> {
-    pub(crate) door: Door<B>,
+    pub(crate) api: ApiState<B>,
     pub(crate) console: Arc<Console<B::Caller>>,
 }
 
 impl<B: Backend> Clone for Desk<B> {
     fn clone(&self) -> Self {
-        Self { door: self.door.clone(), console: Arc::clone(&self.console) }
+        Self { api: self.api.clone(), console: Arc::clone(&self.console) }
     }
 }
 
@@ -195,16 +195,16 @@ pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
         .route("/approvals/{id}/outcome", get(decide::back).post(call::outcome::resolve::<B>))
         .route("/approvals/{id}/edit", get(edit::show::<B>).post(edit::edit::<B>))
         .route("/approvals/{id}/grant", get(grant::show::<B>).post(grant::propose::<B>))
-        .route("/together", get(together::back).post(together::look::<B>))
-        .route("/together/decision", get(together::back).post(together::decide::<B>))
+        .route("/together", get(bulk::back).post(bulk::look::<B>))
+        .route("/together/decision", get(bulk::back).post(bulk::decide::<B>))
         .route("/load", get(load::show::<B>))
         .route("/report", get(report::show::<B>))
         .route("/decisions", get(decisions::list::<B>))
         .route("/decisions/{id}", get(decisions::show::<B>))
-        .route("/calls/{id}/trail", get(trail::show::<B>))
+        .route("/calls/{id}/timeline", get(timeline::show::<B>))
         .route("/grants", get(entries::grants::<B>))
         .route("/break-glass", get(entries::break_glass::<B>).post(arrange::break_glass::<B>))
-        .route("/handovers", get(entries::handovers::<B>).post(arrange::handover::<B>))
+        .route("/delegations", get(entries::delegations::<B>).post(arrange::delegation::<B>))
         .route("/calendar", get(calendar::show::<B>).post(arrange::freeze::<B>))
         .route("/entries/{id}", get(entry::show::<B>).post(entry::act_on::<B>))
         .route("/help", get(help::show::<B>))

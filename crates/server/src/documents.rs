@@ -9,7 +9,7 @@ use placet_pipeline::{
     engine::evidence::CheckpointView,
     views::{
         ApprovalView, RecordView, ToolView,
-        desk::{DeskEntryView, TrailStep},
+        desk::{DeskEntryView, TimelineStep},
     },
 };
 use placet_types::{
@@ -44,13 +44,13 @@ pub struct DeskList {
     pub next_after: Option<DeskId>,
 }
 
-/// What `GET /v1/calls/{id}/trail` answers.
+/// What `GET /v1/calls/{id}/timeline` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Trail {
+pub struct Timeline {
     /// The call.
     pub call_id: ToolCallId,
     /// What happened, in order.
-    pub steps: Vec<TrailStep>,
+    pub steps: Vec<TimelineStep>,
     /// Whether there may be further steps between these: so much was written meanwhile that the chain was read only around the moments at
     /// which the call is known to have moved, or a part of it is not there any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -74,7 +74,7 @@ pub struct CheckpointList {
     pub checkpoints: Vec<CheckpointView>,
 }
 
-/// What `POST /backups` of the admin door answers.
+/// What `POST /backups` of the admin listener answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupDocument {
     /// The folder that was made, within the one of the configuration. It is a data folder.

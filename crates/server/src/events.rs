@@ -1,7 +1,7 @@
-//! Server-sent events: one call followed to its end, and what happens at the desk ([`desk`]).
+//! Server-sent events: one call followed to its end, and what happens in the approval service ([`desk`]).
 //!
 //! Owns the stream's life: it starts with how the call stands, sends every change, comments while nothing changes, and ends
-//! after the final answer, when its time is up or when the doors close. Holds a place among the streams until then. Invariant: the last
+//! after the final answer, when its time is up or when the listeners close. Holds a place among the streams until then. Invariant: the last
 //! event of a stream whose reader's token counts no more says so, and nothing that the reader may not see comes before it.
 
 pub(crate) mod desk;
@@ -20,8 +20,8 @@ use placet_types::error::Refusal;
 
 use crate::{
     answer,
+    api::ApiState,
     backend::{Backend, Follow},
-    door::Door,
     problem::{Failure, json_bytes},
     streams::{About, Place},
 };
@@ -61,21 +61,21 @@ struct Follower<T, C> {
 
 /// The events of a call.
 pub(crate) fn respond<B: Backend>(
-    door: &Door<B>,
+    api: &ApiState<B>,
     caller: &B::Caller,
     ticket: B::Ticket,
 ) -> Result<Response, Failure> {
     let follower = Follower {
         ticket,
         sent: None,
-        over: Box::pin(door.over(caller)),
+        over: Box::pin(api.over(caller)),
         is_over: false,
-        ends_at: door.stream_ends_at(),
-        closing: Box::pin(door.closing()),
-        _place: door.place(About::Call, caller)?,
+        ends_at: api.stream_ends_at(),
+        closing: Box::pin(api.closing()),
+        _place: api.place(About::Call, caller)?,
     };
     let heartbeat =
-        KeepAlive::new().interval(Duration::from_millis(door.config().heartbeat_ms)).text("alive");
+        KeepAlive::new().interval(Duration::from_millis(api.config().heartbeat_ms)).text("alive");
     Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
 }
 

@@ -1,4 +1,4 @@
-//! `Host` and `Origin`: keeps web pages away from a port on the machine of whoever visits them (DNS rebinding, CSRF).
+//! `Host` and `Origin`: keeps web pages away from a port on the machine of the one who visits them (DNS rebinding, CSRF).
 //!
 //! Owns the two allow-lists. Does not know who calls. Invariant: a request with no `Host`, two, or one that is not in the
 //! list is refused, and so is one with any `Origin` that is not in the other list.

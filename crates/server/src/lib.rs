@@ -1,4 +1,4 @@
-//! The HTTP door on the engine, and the admin door beside it.
+//! The HTTP API on the engine, and the admin listener beside it.
 //!
 //! Owns the routes, what a request must look like to be heard, the form of every answer, and the OpenAPI document that is
 //! generated from the same list of operations as the router. Decides nothing about a call: the engine does.
@@ -20,11 +20,11 @@ pub mod tls;
 
 mod admin;
 mod answer;
+mod api;
 mod backend;
 mod body;
 mod challenge;
 mod connections;
-mod door;
 mod events;
 mod guard;
 mod operation;

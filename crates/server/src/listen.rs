@@ -1,7 +1,7 @@
 //! The two listeners: bound together, served together, closed together.
 //!
 //! Owns connections: how many, how long their heads may take, how long they last, how they end. Does not look into requests. Invariant: when the
-//! doors close, open requests get their time to end and nothing new is taken.
+//! listeners close, open requests get their time to end and nothing new is taken.
 
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -27,21 +27,21 @@ use placet_pipeline::engine::Engine;
 
 use crate::{
     admin,
+    api::{ApiState, Phase, reached},
     backend::Backend,
     backups::Backups,
     config::{ConfigError, ServerConfig},
     connections::Connections,
     console::ConsoleSettings,
-    door::{Door, Phase, reached},
     guard::Guard,
     paced::Paced,
     per_address::{self, PerAddress},
     request::Peer,
     router,
-    tls::{TlsDoor, TlsError, TlsSettings, shown_by},
+    tls::{TlsError, TlsListener, TlsSettings, shown_by},
 };
 
-/// The most connections on the admin door.
+/// The most connections on the admin listener.
 const ADMIN_CONNECTIONS_MAX: u32 = 64;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
@@ -50,7 +50,7 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// How long to wait when the operating system has no more sockets to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the doors cannot be opened or kept open. For the operator.
+/// Why cannot bind the listeners or kept open. For the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The configuration cannot be used.
@@ -83,7 +83,7 @@ pub enum ServerError {
     },
 }
 
-/// Both doors, bound and not yet served.
+/// Both listeners, bound and not yet served.
 #[derive(Debug)]
 pub struct Bound {
     config: ServerConfig,
@@ -91,7 +91,7 @@ pub struct Bound {
     admin: Listener,
     backups: Option<Arc<dyn Backups>>,
     console: Option<ConsoleSettings>,
-    tls: Option<Arc<TlsDoor>>,
+    tls: Option<Arc<TlsListener>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ struct Listener {
     guard: Guard,
 }
 
-/// Binds both doors.
+/// Binds both listeners.
 ///
 /// # Errors
 /// [`ServerError`] when the configuration cannot be used or an address is taken.
@@ -123,18 +123,18 @@ impl Listener {
 }
 
 impl Bound {
-    /// Lets the admin door ask for backups.
+    /// Lets the admin listener ask for backups.
     #[must_use]
     pub fn with_backups(self, backups: Arc<dyn Backups>) -> Self {
         Self { backups: Some(backups), ..self }
     }
 
-    /// Speaks TLS on the door of the callers, and nothing else. To be said before the console.
+    /// Speaks TLS on the API of the callers, and nothing else. To be said before the console.
     ///
     /// # Errors
     /// [`ServerError::Tls`] when the files cannot be used.
     pub fn with_tls(mut self, settings: TlsSettings) -> Result<Self, ServerError> {
-        self.tls = Some(Arc::new(TlsDoor::new(settings)?));
+        self.tls = Some(Arc::new(TlsListener::new(settings)?));
         self.main.guard = self.main.guard.with_tls();
         self.config.is_tls = true;
         Ok(self)
@@ -173,7 +173,7 @@ impl Bound {
         self.admin.address
     }
 
-    /// Serves both doors until `shutdown` resolves and the open requests have ended, or their time to do so is up.
+    /// Serves both listeners until `shutdown` resolves and the open requests have ended, or their time to do so is up.
     ///
     /// # Errors
     /// [`ServerError::Listener`] when a listener breaks.
@@ -192,7 +192,7 @@ impl Bound {
     ) -> Result<(), ServerError> {
         let Self { config, main, admin, backups, console, tls } = self;
         let (phase, watching) = watch::channel(Phase::Serving);
-        let door = Door::new(backend, Arc::new(config.clone()), watching.clone());
+        let api = ApiState::new(backend, Arc::new(config.clone()), watching.clone());
         let slots =
             Arc::new(Semaphore::new(usize::try_from(config.connections_max).unwrap_or(usize::MAX)));
         let admin_slots =
@@ -200,18 +200,18 @@ impl Bound {
         let manner = Manner::new(&config);
 
         let main_loop = Accepting {
-            router: router::router(&door, main.guard.clone(), console),
+            router: router::router(&api, main.guard.clone(), console),
             listener: main,
             manner: manner.clone(),
             tls: tls.clone(),
             handshaking: PerAddress::new(config.handshakes_per_address_max),
-            connections: Arc::clone(door.connections()),
+            connections: Arc::clone(api.connections()),
             slots: Arc::clone(&slots),
             phase: watching.clone(),
             until: Phase::Draining,
         };
         let admin_loop = Accepting {
-            router: admin::router(&door, admin.guard.clone(), backups),
+            router: admin::router(&api, admin.guard.clone(), backups),
             listener: admin,
             manner,
             tls: None,
@@ -284,7 +284,7 @@ struct Accepting {
     listener: Listener,
     router: Router,
     manner: Manner,
-    tls: Option<Arc<TlsDoor>>,
+    tls: Option<Arc<TlsListener>>,
     handshaking: Arc<PerAddress>,
     connections: Arc<Connections>,
     slots: Arc<Semaphore>,
@@ -312,7 +312,7 @@ impl Accepting {
             let connection = self.connection(stream, peer);
             drop(tokio::spawn(async move {
                 connection.await;
-                // Whoever takes the place next finds the address without this one.
+                // Anyone who takes the place next finds the address without this one.
                 drop(open);
                 drop(place);
             }));
@@ -381,7 +381,7 @@ struct Shown {
     from: Peer,
 }
 
-/// Serves one connection to its end: of itself, of its time, or of the doors.
+/// Serves one connection to its end: of itself, of its time, or of the listeners.
 async fn exchange<I>(
     manner: &Manner,
     stream: I,

@@ -1,4 +1,4 @@
-//! The operations of the HTTP door: the one list that the router and the OpenAPI document are both made from.
+//! The operations of the HTTP API: the one list that the router and the OpenAPI document are both made from.
 //!
 //! Owns methods and paths. Invariant: a route that is not in [`Operation::ALL`] does not exist, and one that is in it is
 //! routed and described, because both sides match on this enum without a wildcard.
@@ -7,13 +7,13 @@ use http::Method;
 
 use crate::challenge::METADATA_PATH;
 
-/// Something a caller can ask of the HTTP door.
+/// Something a caller can ask of the HTTP API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
     SubmitCall,
     GetCall,
     FollowCall,
-    GetTrail,
+    GetTimeline,
     ListTools,
     ReadInbox,
     ListApprovals,
@@ -21,7 +21,7 @@ pub(crate) enum Operation {
     DecideApproval,
     EditApproval,
     WithdrawApproval,
-    DecideTogether,
+    DecideBulk,
     ListDesk,
     ArrangeAtDesk,
     GetDeskEntry,
@@ -54,7 +54,7 @@ impl Operation {
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
-        Self::GetTrail,
+        Self::GetTimeline,
         Self::ListTools,
         Self::ReadInbox,
         Self::ListApprovals,
@@ -62,7 +62,7 @@ impl Operation {
         Self::DecideApproval,
         Self::EditApproval,
         Self::WithdrawApproval,
-        Self::DecideTogether,
+        Self::DecideBulk,
         Self::ListDesk,
         Self::ArrangeAtDesk,
         Self::GetDeskEntry,
@@ -96,7 +96,7 @@ impl Operation {
             | Self::DecideApproval
             | Self::EditApproval
             | Self::WithdrawApproval
-            | Self::DecideTogether
+            | Self::DecideBulk
             | Self::ArrangeAtDesk
             | Self::ActOnDeskEntry
             | Self::ResolveRecord
@@ -104,7 +104,7 @@ impl Operation {
             | Self::Reload => Method::POST,
             Self::GetCall
             | Self::FollowCall
-            | Self::GetTrail
+            | Self::GetTimeline
             | Self::ListTools
             | Self::ReadInbox
             | Self::ListApprovals
@@ -137,7 +137,7 @@ impl Operation {
             Self::SubmitCall => "/v1/calls",
             Self::GetCall => "/v1/calls/{id}",
             Self::FollowCall => "/v1/calls/{id}/events",
-            Self::GetTrail => "/v1/calls/{id}/trail",
+            Self::GetTimeline => "/v1/calls/{id}/timeline",
             Self::ListTools => "/v1/tools",
             Self::ReadInbox => "/v1/inbox",
             Self::ListApprovals => "/v1/approvals",
@@ -145,7 +145,7 @@ impl Operation {
             Self::DecideApproval => "/v1/approvals/{id}/decisions",
             Self::EditApproval => "/v1/approvals/{id}/edits",
             Self::WithdrawApproval => "/v1/approvals/{id}/withdrawal",
-            Self::DecideTogether => "/v1/approvals/decisions",
+            Self::DecideBulk => "/v1/approvals/decisions",
             Self::ListDesk | Self::ArrangeAtDesk => "/v1/desk",
             Self::GetDeskEntry => "/v1/desk/{id}",
             Self::ActOnDeskEntry => "/v1/desk/{id}/acts",

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// What whoever has one address of IPv6 has all of: the first 64 bits.
+/// What anyone who has one address of IPv6 has all of: the first 64 bits.
 const NETWORK_OF_ONE: u128 = u128::MAX << 64;
 
 /// What is under way, by whom. It is never larger than there are connections.

@@ -44,7 +44,7 @@ pub struct ProblemDocument {
     pub remediation: String,
     /// What is known about the effect.
     pub execution: Execution,
-    /// Places to mend.
+    /// Places to correct.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
     /// When to try again, in milliseconds from now; `Retry-After` says the same in seconds.
@@ -121,7 +121,7 @@ impl Failure {
         Self::new(refused.refusal.clone()).about(&refused.result)
     }
 
-    /// The end of waiting for a call, which goes on without whoever waited: what they asked with counts no more.
+    /// The end of waiting for a call, which goes on without anyone who waited: what they asked with counts no more.
     pub(crate) fn of_wait(refusal: Refusal, standing: &Answer) -> Self {
         let execution = match standing {
             Answer::Held(_) => Execution::NotExecuted,
@@ -152,7 +152,7 @@ impl Failure {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is nothing of this id that you may see"))
     }
 
-    /// A request that is not formed as this door wants it.
+    /// A request that is not formed as this API wants it.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(Refusal::new(ErrorCode::ValidationError, message))
     }

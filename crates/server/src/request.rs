@@ -15,7 +15,7 @@ use placet_types::{
     ids::IdempotencyKey,
 };
 
-use crate::{backend::Backend, door::Door, problem::Failure};
+use crate::{api::ApiState, backend::Backend, problem::Failure};
 
 /// The header that carries the user's token.
 pub(crate) const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
@@ -79,10 +79,10 @@ fn at_most_one<'h>(
 #[derive(Debug, Clone)]
 pub(crate) struct Caller<C>(pub(crate) C);
 
-impl<B: Backend> FromRequestParts<Door<B>> for Caller<B::Caller> {
+impl<B: Backend> FromRequestParts<ApiState<B>> for Caller<B::Caller> {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Door<B>) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState<B>) -> Result<Self, Failure> {
         let caller = parts.extensions.get::<Self>().cloned();
         caller
             .ok_or_else(|| Failure::internal("a route without a verified caller was asked for one"))

@@ -1,4 +1,4 @@
-//! The router of the HTTP door, made from the list of operations, and what stands around every handler.
+//! The router of the HTTP API, made from the list of operations, and what stands around every handler.
 //!
 //! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: an
 //! operation is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
@@ -19,10 +19,10 @@ use placet_identity::ClientCertificate;
 use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
+    api::ApiState,
     backend::Backend,
     challenge::{self, challenge},
     console::{self, Console, ConsoleSettings, Desk},
-    door::Door,
     guard::Guard,
     operation::Operation,
     problem::Failure,
@@ -39,7 +39,7 @@ pub(crate) const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// Every operation, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
 pub(crate) fn router<B: Backend>(
-    door: &Door<B>,
+    api: &ApiState<B>,
     guard: Guard,
     console: Option<ConsoleSettings>,
 ) -> Router {
@@ -51,26 +51,26 @@ pub(crate) fn router<B: Backend>(
         let mut route = handler(operation);
         if !operation.is_open() {
             route =
-                route.route_layer(middleware::from_fn_with_state(door.clone(), authenticate::<B>));
+                route.route_layer(middleware::from_fn_with_state(api.clone(), authenticate::<B>));
         }
         router = router.route(operation.path(), route);
     }
-    let mut router = router.with_state(door.clone());
+    let mut router = router.with_state(api.clone());
     if let Some(settings) = console {
-        let desk = Desk { door: door.clone(), console: Arc::new(Console::new(settings)) };
+        let desk = Desk { api: api.clone(), console: Arc::new(Console::new(settings)) };
         router = router.merge(console::router(desk));
     }
-    let config = Arc::new(door.config().clone());
+    let config = Arc::new(api.config().clone());
     let router = router.layer(middleware::from_fn_with_state(config, challenge));
     surround(router, guard)
 }
 
-fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
+fn handler<B: Backend>(operation: Operation) -> MethodRouter<ApiState<B>> {
     match operation {
         Operation::SubmitCall => post(calls::submit::<B>),
         Operation::GetCall => get(calls::get::<B>),
         Operation::FollowCall => get(calls::follow::<B>),
-        Operation::GetTrail => get(calls::trail::<B>),
+        Operation::GetTimeline => get(calls::timeline::<B>),
         Operation::ListTools => get(tools::list::<B>),
         Operation::ReadInbox => get(inbox::read::<B>),
         Operation::ListApprovals => get(approvals::list::<B>),
@@ -78,7 +78,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::DecideApproval => post(approvals::decide::<B>),
         Operation::EditApproval => post(approvals::edit::<B>),
         Operation::WithdrawApproval => post(approvals::withdraw::<B>),
-        Operation::DecideTogether => post(approvals::decide_together::<B>),
+        Operation::DecideBulk => post(approvals::decide_together::<B>),
         Operation::ListDesk => get(desk::list::<B>),
         Operation::ArrangeAtDesk => post(desk::arrange::<B>),
         Operation::GetDeskEntry => get(desk::get::<B>),
@@ -106,7 +106,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
     }
 }
 
-/// What stands around the routes of any door.
+/// What stands around the routes of any API.
 pub(crate) fn surround(router: Router, guard: Guard) -> Router {
     router
         .fallback(unknown_route)
@@ -118,16 +118,16 @@ pub(crate) fn surround(router: Router, guard: Guard) -> Router {
 
 /// Verifies the caller before anything else of the request is looked at.
 async fn authenticate<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
     let certificate = request.extensions().get::<ClientCertificate>();
     let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
     let credentials = Credentials { certificate, peer, ..Credentials::of(request.headers())? };
-    let caller = door.read(door.backend.authenticate(credentials)).await?;
+    let caller = api.read(api.backend.authenticate(credentials)).await?;
     // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
-    let _place = door.place(About::Request, &caller)?;
+    let _place = api.place(About::Request, &caller)?;
     request.extensions_mut().insert(Caller(caller));
     Ok(next.run(request).await)
 }

@@ -1,6 +1,6 @@
 //! The places of event streams and of requests at work: how many there may be, and whose.
 //!
-//! Owns the counts. Those who follow calls and those who follow the desk have places of their own, as many each; requests have as many as
+//! Owns the counts. Those who follow calls and those who follow the approval service have places of their own, as many each; requests have as many as
 //! there are connections. Invariant: one principal has a quarter of them at most, one tenant three quarters, so that nobody takes all of
 //! them from everybody else.
 
@@ -18,13 +18,13 @@ use placet_types::{
 pub(crate) enum About {
     /// One call.
     Call,
-    /// The desk: what approvers see live.
+    /// The approval service: what approvers see live.
     Desk,
     /// A request, until it is answered, however long it waits.
     Request,
 }
 
-/// All places of one door.
+/// All places of one API.
 #[derive(Debug)]
 pub(crate) struct Streams {
     calls: Arc<Places>,
@@ -58,7 +58,7 @@ pub(crate) struct Place {
 /// Why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Whoever asks has as many as one may have.
+    /// Anyone who asks has as many as one may have.
     Own,
     /// Their tenant has.
     Tenant,
@@ -85,7 +85,7 @@ impl Full {
 }
 
 impl Streams {
-    /// So many for calls, as many for the desk, and so many for requests.
+    /// So many for calls, as many for the approval service, and so many for requests.
     pub(crate) fn new(max: usize, requests_max: usize) -> Self {
         let places = |max| Arc::new(Places { max, open: Mutex::default() });
         Self { calls: places(max), desk: places(max), requests: places(requests_max) }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_principal_takes_a_quarter_one_tenant_three_and_the_desk_keeps_its_own() {
+    fn one_principal_takes_a_quarter_one_tenant_three_and_the_approval_service_keeps_its_own() {
         let streams = Streams::new(256, 8);
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
@@ -190,7 +190,7 @@ mod tests {
         }
         let (none, full) = fill(&streams, About::Call, &who("acme", "d"));
         assert_eq!((none.len(), full), (0, Full::Tenant));
-        // Another tenant's people still follow, and the desk is not touched by any of that.
+        // Another tenant's people still follow, and the approval service is not touched by any of that.
         let (others, _) = fill(&streams, About::Call, &who("globex", "a"));
         assert_eq!(others.len(), 64);
         let (none, full) = fill(&streams, About::Call, &who("initech", "a"));

@@ -1,10 +1,10 @@
-//! An engine that says what a test wants, for the tests of the doors.
+//! An engine that says what a test wants, for the tests of the listeners.
 //!
 //! Owns two tenants: `tenant-a` has everything there is, `tenant-b` has nothing. A token is `Bearer` and the tenant's name; a
 //! certificate of a handshake is one of `tenant-a`.
 
+mod api;
 mod desk;
-mod door;
 mod samples;
 pub(crate) mod sessions;
 
@@ -26,8 +26,8 @@ use placet_pipeline::{
         RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
-            DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskRequest,
+            EditRequest, EntriesPage, EntriesQuery, InboxQuery, InboxView, TimelineView,
         },
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -45,8 +45,8 @@ use crate::{
     request::Credentials,
 };
 
+pub(crate) use api::{Reply, TestApi, get, post, submission};
 pub(crate) use desk::{FakeDesk, Happening};
-pub(crate) use door::{Reply, TestDoor, get, post, submission};
 pub(crate) use samples::detail as sample_detail;
 use samples::{approval, detail, record, report};
 pub(crate) use samples::{finished, held, in_progress, refused};
@@ -78,9 +78,9 @@ pub(crate) struct Fake {
     pub(crate) ready: bool,
     /// Whether a ticket is on a call that was forgotten.
     pub(crate) forgetful: bool,
-    /// What the desk shows and was asked.
+    /// What the approval service shows and was asked.
     pub(crate) desk: Arc<Mutex<FakeDesk>>,
-    /// What happens at the desk.
+    /// What happens in the approval service.
     pub(crate) happening: Happening,
 }
 
@@ -294,8 +294,8 @@ impl Backend for Fake {
     async fn decide_together(
         &self,
         caller: &String,
-        request: TogetherRequest,
-    ) -> Result<TogetherView, Refusal> {
+        request: BulkDecisionRequest,
+    ) -> Result<BulkDecisionView, Refusal> {
         of_a(caller, ())?;
         Ok(self.desk.lock().together(request))
     }
@@ -337,8 +337,8 @@ impl Backend for Fake {
         desk.entry(id)
     }
 
-    async fn trail(&self, caller: &String, id: &ToolCallId) -> Result<TrailView, Refusal> {
-        of_a(if id.as_str() == CALL { caller } else { "nobody" }, desk::trail())
+    async fn timeline(&self, caller: &String, id: &ToolCallId) -> Result<TimelineView, Refusal> {
+        of_a(if id.as_str() == CALL { caller } else { "nobody" }, desk::timeline())
     }
 
     fn expires_in(&self, _: &String) -> Duration {

@@ -1,4 +1,4 @@
-//! TLS on the HTTP door: our certificate, and whose certificates are welcome.
+//! TLS on the HTTP API: our certificate, and whose certificates are welcome.
 //!
 //! Owns the files, the settings of a handshake, and that changed files count without a restart. Does not know who the owner of a
 //! certificate is: the verifier says so for every request. Invariants: a file that cannot be used never replaces one that
@@ -38,7 +38,7 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Whether the files can be used, without opening a door.
+    /// Whether the files can be used, without opening the API.
     ///
     /// # Errors
     /// [`TlsError`] naming the file that cannot.
@@ -95,21 +95,21 @@ impl Seen {
     }
 }
 
-/// The handshakes of a door.
-pub(crate) struct TlsDoor {
+/// The handshakes of the API.
+pub(crate) struct TlsListener {
     settings: TlsSettings,
     /// What the first handshakes were made of.
     first: Seen,
     current: tokio::sync::watch::Sender<Arc<Handshakes>>,
 }
 
-impl fmt::Debug for TlsDoor {
+impl fmt::Debug for TlsListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsDoor").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("TlsListener").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl TlsDoor {
+impl TlsListener {
     pub(crate) fn new(settings: TlsSettings) -> Result<Self, TlsError> {
         // Looked at before they are read: what changes in between is read once too often, not once too little.
         let first = Seen::of(&settings);
@@ -122,13 +122,13 @@ impl TlsDoor {
         TlsAcceptor::from(Arc::clone(&self.current.borrow()))
     }
 
-    /// Looks at the files for as long as the door is open.
+    /// Looks at the files for as long as the API is open.
     pub(crate) async fn follow_files(self: Arc<Self>) {
         let mut seen = self.first;
         loop {
             tokio::time::sleep(LOOK).await;
-            let (door, last) = (Arc::clone(&self), seen);
-            let looked = tokio::task::spawn_blocking(move || door.look(last)).await;
+            let (api, last) = (Arc::clone(&self), seen);
+            let looked = tokio::task::spawn_blocking(move || api.look(last)).await;
             seen = looked.unwrap_or(seen);
         }
     }
@@ -149,11 +149,11 @@ impl TlsDoor {
         match handshakes(&self.settings) {
             Ok(fresh) => {
                 self.current.send_replace(fresh);
-                tracing::info!("the certificates of the door were read again");
+                tracing::info!("the certificates of the API were read again");
                 seen
             }
             Err(error) => {
-                tracing::warn!(%error, "the certificates of the door stay as they were");
+                tracing::warn!(%error, "the certificates of the API stay as they were");
                 last
             }
         }

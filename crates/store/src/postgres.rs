@@ -367,9 +367,9 @@ impl Store for PostgresStore {
         read::policy(&self.pool).await
     }
 
-    async fn desk_rev(&self) -> Result<u64, StoreError> {
+    async fn restriction_version(&self) -> Result<u64, StoreError> {
         self.state.check()?;
-        read::desk_rev(&self.pool).await
+        read::restriction_version(&self.pool).await
     }
 
     fn is_shared(&self) -> bool {

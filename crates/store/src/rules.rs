@@ -98,7 +98,8 @@ pub(crate) fn check_desk(rev: u64, now: Timestamp, changes: &Changes) -> Result<
 
 /// The same count after these changes were made.
 pub(crate) fn desk_rev_after(rev: u64, ops: &[Op]) -> u64 {
-    let stricter = ops.iter().filter(|op| matches!(op, Op::Desk { after, .. } if after.tightens()));
+    let stricter =
+        ops.iter().filter(|op| matches!(op, Op::Desk { after, .. } if after.is_restrictive()));
     rev.saturating_add(u64::try_from(stricter.count()).unwrap_or(u64::MAX))
 }
 

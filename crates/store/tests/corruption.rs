@@ -80,7 +80,7 @@ async fn look(
     acknowledged(store, facts).await?;
     match &report.index {
         IndexFate::Rebuilt { why } => {
-            seen(Verdict::IndexRebuilt, &format!("the index is made anew: {why}"))
+            seen(Verdict::IndexRebuilt, &format!("the index is rebuilt: {why}"))
         }
         IndexFate::Kept if report.torn_bytes > 0 => {
             seen(Verdict::TailDropped, "how many bytes were cut off")

@@ -224,7 +224,7 @@ fn the_page_of_code_refuses_another_log_another_key_and_another_checkpoint() {
     assert!(!log.accepted_by_us("checkpoint"));
 }
 
-/// The log made anew, whole and chained, with one entry changed.
+/// The log rebuilt, whole and chained, with one entry changed.
 fn exported_again(log: &Exported) -> Vec<String> {
     let folder = tempdir().unwrap();
     let config = JournalConfig::new(folder.path().join("journal"));

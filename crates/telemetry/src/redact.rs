@@ -123,7 +123,7 @@ pub fn is_secret_name(name: &str) -> bool {
             '_'
         });
     }
-    // Whoever knows the number of a session with an upstream is in it.
+    // Anyone who knows the number of a session with an upstream is in it.
     words.ends_with("session_id")
         || !HARMLESS_NAMES.iter().any(|harmless| words.ends_with(harmless))
             && words.split('_').any(|word| SECRET_WORDS.contains(&word))

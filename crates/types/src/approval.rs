@@ -1,4 +1,4 @@
-//! What an approval asks for and what people answered: shared by policy, ledger and the doors.
+//! What an approval asks for and what people answered: shared by policy, ledger and the listeners.
 //!
 //! Owns the wire forms of requirement and vote. Does not decide who may vote (policy) nor keep them (ledger).
 
@@ -17,7 +17,7 @@ use crate::{
     ids::{GroupId, IdError, PrincipalId, TenantId},
 };
 
-/// A group that is asked: of the call's own tenant, or of another one, whose people decide as guests (decision 8).
+/// A group that is asked: of the call's own tenant, or of another one, whose people decide as external approvers (decision 8).
 ///
 /// Its text is `group`, or `tenant/group`.
 #[derive(
@@ -46,7 +46,7 @@ impl ApproverGroup {
 
     /// The other tenant whose group it is; nothing: the call's own.
     #[must_use]
-    pub const fn guest_tenant(&self) -> Option<&TenantId> {
+    pub const fn external_tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
     }
 
@@ -106,7 +106,7 @@ impl From<ApproverGroup> for String {
 /// Somebody whose word counts: who decided, or whom they decided for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voice<'a> {
-    /// The person's tenant, where it is not the call's own: a guest.
+    /// The person's tenant, where it is not the call's own: an external approver.
     pub tenant: Option<&'a TenantId>,
     /// The person.
     pub person: &'a PrincipalId,
@@ -178,23 +178,23 @@ impl Requirement {
 
     /// The other tenants that are asked, at once or after a while of silence.
     #[must_use]
-    pub fn guests(&self) -> BTreeSet<TenantId> {
+    pub fn external_tenants(&self) -> BTreeSet<TenantId> {
         let later = self.escalations.iter().map(|escalation| &escalation.group);
         let groups = self.groups.keys().chain(later);
-        groups.filter_map(ApproverGroup::guest_tenant).cloned().collect()
+        groups.filter_map(ApproverGroup::external_tenant).cloned().collect()
     }
 
     /// What is asked of the people of one other tenant, and why: nothing of whom else it asks. The quorum is that of their own groups.
     #[must_use]
-    pub fn part_of(&self, guest: &TenantId) -> Self {
-        let is_theirs = |group: &ApproverGroup| group.guest_tenant() == Some(guest);
+    pub fn part_of(&self, external: &TenantId) -> Self {
+        let is_theirs = |group: &ApproverGroup| group.external_tenant() == Some(external);
         let mut part = self.clone();
         part.groups.retain(|group, _| is_theirs(group));
         part.escalations.retain(|one| is_theirs(&one.group));
         part.quorum = part.groups.values().copied().max().unwrap_or(1);
-        part.reasons.retain(|reason| reason.asks.contains(guest));
+        part.reasons.retain(|reason| reason.asks.contains(external));
         for reason in &mut part.reasons {
-            reason.asks.retain(|tenant| tenant == guest);
+            reason.asks.retain(|tenant| tenant == external);
         }
         part
     }
@@ -234,7 +234,7 @@ impl Requirement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// After how long without an end, in milliseconds from when people were asked, or asked anew: by an edit, or because policies came to ask
+    /// After how long without an end, in milliseconds from when people were asked, or asked again: by an edit, or because policies came to ask
     /// for more.
     pub after_ms: u64,
     /// Who is asked then.
@@ -283,7 +283,7 @@ pub enum VoteChoice {
 pub struct Vote {
     /// Who decided.
     pub approver: PrincipalId,
-    /// The approver's tenant, where it is not the call's own: a guest, who speaks for groups of that tenant alone.
+    /// The approver's tenant, where it is not the call's own: an external approver, who speaks for groups of that tenant alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// The colleague who handed their duty over to the approver for a time; the groups are the colleague's then.
@@ -299,7 +299,7 @@ pub struct Vote {
     /// When the approver last proved who they are, where the token says so (`auth_time`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_at: Option<Timestamp>,
-    /// The OAuth client that the approver's token was issued to, where it says so. Of a guest it is not recorded.
+    /// The OAuth client that the approver's token was issued to, where it says so. Of an external approver it is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// The handle of the token by which the approver was known; never the token.
@@ -313,7 +313,7 @@ pub struct Vote {
     pub at: Timestamp,
     /// The digest of what is decided on: of the proposal.
     pub shown_digest: Digest,
-    /// The digest of what the approver was shown, where that is not the proposal as it is: a guest's part of it, or the proposal with what
+    /// The digest of what the approver was shown, where that is not the proposal as it is: an external approver's part of it, or the proposal with what
     /// the policies came to ask for besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_digest: Option<Digest>,

@@ -88,7 +88,7 @@ pub struct CredentialUse {
     /// The scopes that were granted.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// When its time is over; absent: not said.
+    /// When it expires; absent: not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The digest of the token, by which two uses of one are told to be so. Of a secret, which could be guessed from that, it is a mark of

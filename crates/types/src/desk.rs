@@ -1,4 +1,4 @@
-//! What people arrange at the approval desk beside single decisions: standing grants, break-glass, freezes, handovers, revocations.
+//! What people arrange at the approval service beside single decisions: standing grants, break-glass, freezes, delegations, revocations.
 //!
 //! Owns their wire forms. What an entry may become is the ledger's (`placet_ledger::desk`), who may arrange it is policy's, and
 //! whether a call's arguments fit a grant is [`pattern`]'s.
@@ -27,8 +27,8 @@ pub const GRANT_USES_MAX: u32 = 10_000;
 pub const BREAK_GLASS_MS_MAX: u64 = 8 * 3_600_000;
 /// The longest freeze, in milliseconds: 31 days.
 pub const FREEZE_MS_MAX: u64 = 31 * 86_400_000;
-/// The longest handover, in milliseconds: 31 days.
-pub const HANDOVER_MS_MAX: u64 = 31 * 86_400_000;
+/// The longest delegation, in milliseconds: 31 days.
+pub const DELEGATION_MS_MAX: u64 = 31 * 86_400_000;
 /// The shortest revocation, in milliseconds: a day, which is the longest that any token lives that is taken here. What its clock may be off
 /// by, and the leeway at its end, are added where revocations are looked at.
 pub const REVOCATION_MS_MIN: u64 = 86_400_000;
@@ -49,8 +49,8 @@ pub enum DeskKind {
     BreakGlass,
     /// A freeze window.
     Freeze,
-    /// A handover of an approver's duty.
-    Handover,
+    /// A delegation of an approver's duty.
+    Delegation,
     /// A revocation of a subject's tokens.
     Revocation,
 }
@@ -58,7 +58,7 @@ pub enum DeskKind {
 impl DeskKind {
     /// All kinds.
     pub const ALL: [Self; 5] =
-        [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Handover, Self::Revocation];
+        [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Delegation, Self::Revocation];
 
     /// The name on the wire.
     #[must_use]
@@ -67,13 +67,13 @@ impl DeskKind {
             Self::Grant => "grant",
             Self::BreakGlass => "break_glass",
             Self::Freeze => "freeze",
-            Self::Handover => "handover",
+            Self::Delegation => "delegation",
             Self::Revocation => "revocation",
         }
     }
 }
 
-/// As of when a decision knew what is in force at the desk, and for how long that may be taken for granted.
+/// As of when a decision knew what is in force in the approval service, and for how long that may be taken for granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeskBasis {
     /// How often what is in force had become stricter.
@@ -101,7 +101,7 @@ pub enum DeskBody {
     /// No automatic rule and no standing grant lets a call pass for a time.
     Freeze(Freeze),
     /// A colleague decides in somebody's place for a time.
-    Handover(Handover),
+    Delegation(Delegation),
     /// The tokens that a subject had before are taken no more.
     Revocation(Revocation),
 }
@@ -114,7 +114,7 @@ impl DeskBody {
             Self::Grant(_) => DeskKind::Grant,
             Self::BreakGlass(_) => DeskKind::BreakGlass,
             Self::Freeze(_) => DeskKind::Freeze,
-            Self::Handover(_) => DeskKind::Handover,
+            Self::Delegation(_) => DeskKind::Delegation,
             Self::Revocation(_) => DeskKind::Revocation,
         }
     }
@@ -180,10 +180,10 @@ impl Freeze {
     }
 }
 
-/// A handover of an approver's duty. The one who hands over is the entry's author.
+/// A delegation of an approver's duty. The one who hands over is the entry's author.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Handover {
+pub struct Delegation {
     /// Who decides instead.
     pub to: PrincipalId,
     /// For which of the author's groups.

@@ -1,4 +1,4 @@
-//! Error codes and refusals: one code per cause, the same on every door.
+//! Error codes and refusals: one code per cause, the same on every API.
 //!
 //! Owns the list of codes, what each says about the effect, and [`Refusal`] with its two messages: one for the caller,
 //! one for the log. Does not know HTTP or MCP statuses' bodies; only the status number that stands beside a code.
@@ -74,7 +74,7 @@ codes! {
     /// Policy refuses this call.
     PolicyDenied = "POLICY_DENIED", 403, false, "Do not repeat the call as it is; ask the operator if it should be allowed.";
     /// A policy could not be evaluated, so the call is refused.
-    PolicyError = "POLICY_ERROR", 500, false, "Report the policy_decision_id to the operator; the bundle needs mending.";
+    PolicyError = "POLICY_ERROR", 500, false, "Report the policy_decision_id to the operator; the bundle needs repair.";
     /// The call waits for people.
     ApprovalPending = "APPROVAL_PENDING", 202, true, "Wait for the approval; repeat the same call or poll the Location to collect the result.";
     /// People said no.
@@ -101,8 +101,8 @@ codes! {
     CredentialExpired = "CREDENTIAL_EXPIRED", 401, true, "Get a new token for the same principal and repeat the same call.";
     /// The target system or its token service does not grant this call what it needs.
     CredentialRefused = "CREDENTIAL_REFUSED", 403, false, "Bring tokens that allow the call, or ask the operator what is granted to its caller.";
-    /// There is no credential for the call until an operator mends something: no caller can.
-    CredentialMisconfigured = "CREDENTIAL_MISCONFIGURED", 502, true, "Tell the operator, who has to mend the credential of the tool; repeat the same call after that.";
+    /// There is no credential for the call until an operator fixes something: no caller can.
+    CredentialMisconfigured = "CREDENTIAL_MISCONFIGURED", 502, true, "Tell the operator, who has to fix the credential of the tool; repeat the same call after that.";
     /// Too many calls in the window.
     RateLimited = "RATE_LIMITED", 429, true, "Wait for the time named in Retry-After and repeat the same call.";
     /// The run has used up its budget.
@@ -122,7 +122,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Whether it says that a call has no credential which its target takes, whoever can mend that.
+    /// Whether it says that a call has no credential which its target takes, no matter who can fix that.
     #[must_use]
     pub const fn lacks_credential(self) -> bool {
         matches!(self, Self::CredentialRefused | Self::CredentialMisconfigured)
@@ -135,7 +135,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A place in a request that is wrong, and how to mend it.
+/// A place in a request that is wrong, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// Where, as a JSON Pointer (RFC 6901) into the request.
@@ -154,7 +154,7 @@ pub struct Refusal {
     pub message: String,
     /// For the log and the audit only; never sent to a caller.
     pub detail: Option<String>,
-    /// Places to mend, for [`ErrorCode::ValidationError`].
+    /// Places to correct, for [`ErrorCode::ValidationError`].
     pub problems: Vec<Problem>,
     /// What is known about the effect.
     pub execution: Execution,
@@ -188,7 +188,7 @@ impl Refusal {
         self
     }
 
-    /// Adds the places to mend.
+    /// Adds the places to correct.
     #[must_use]
     pub fn with_problems(mut self, problems: Vec<Problem>) -> Self {
         self.problems = problems;

@@ -222,7 +222,7 @@ text_id!(
     ApprovalId, "approval_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
 text_id!(
-    /// One entry of the approval desk: a standing grant, a break-glass record, a freeze or a handover; made by the engine.
+    /// One entry of the approval service: a standing grant, a break-glass record, a freeze or a delegation; made by the engine.
     DeskId, "desk_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
 text_id!(

@@ -145,7 +145,7 @@ async fn calls(
     own.call(&dev, &plants.plan(&format!("{name}__erase"), "s11", what)).await.held()
 }
 
-/// Tokens in the query and in cookies, of every door that answers at all.
+/// Tokens in the query and in cookies, of every API that answers at all.
 async fn looked_at(placet: &Placet, own: &Inbound, session: &str, places: &mut Places) {
     let query: String = url::form_urlencoded::byte_serialize(own.query.as_bytes()).collect();
     for path in ["/", "/v1/tools", "/approvals/x", "/calls/x", "/nothing", "/openapi.json"] {
@@ -180,7 +180,7 @@ async fn asked(estate: &Estate, placet: &Placet, held: &Value, own: &Inbound, pl
         &["approvals", "list"][..],
         &["approvals", "show", &approval],
         &["approvals", "show", &approval, "--json"],
-        &["approvals", "trail", &call],
+        &["approvals", "timeline", &call],
         &["ledger", "list", "--json"],
         &["audit", "checkpoints"],
         &["tools"],
@@ -189,7 +189,7 @@ async fn asked(estate: &Estate, placet: &Placet, held: &Value, own: &Inbound, pl
         ran.ok();
         places.add(format!("cli: {}", words.join(" ")), both(&ran));
     }
-    // Whoever is refused is not told with what.
+    // Anyone who is refused is not told with what.
     let ran = estate.setup.asks(placet, &own.query, &["tools"]).await;
     assert_ne!(ran.code, Some(0), "{ran:?}");
     places.add("cli: with a token that is none", both(&ran));

@@ -13,7 +13,7 @@ use tokio::process::Child;
 
 use super::{
     Heard, Inbound,
-    doors::processes,
+    api::processes,
     estate::{Secret, are_found, are_where_they_belong, with_child_and_remote},
     submitting, tap,
 };
@@ -65,7 +65,7 @@ impl World {
         let auth = json!({ "method": "token_file", "file": login.path() });
         let setup = setup
             .with("contracts", json!("contracts"))
-            .with("tls", json!({ "certificate": "door.pem", "key": "door-key.pem" }))
+            .with("tls", json!({ "certificate": "api.pem", "key": "api-key.pem" }))
             .with("trust", json!({
                 "roots": [vault.authority()],
                 "certificates": [{ "for": "https://tools.example", "certificate": "own.pem", "key": "own-key.pem" }],
@@ -85,7 +85,7 @@ impl World {
             Secret::new("a secret of the vault", &inside, &["upstream"]),
             Secret::new("a secret of the environment", &env, &["child environment"]),
             Secret::new("the token of the vault", &token, &[]),
-            Secret::new("the key of the door", &pem_part(&setup.path("door-key.pem")), &[]),
+            Secret::new("the key of the API", &pem_part(&setup.path("api-key.pem")), &[]),
             Secret::new("our own key", &pem_part(&setup.path("own-key.pem")), &[]),
         ];
         Self {
@@ -120,7 +120,7 @@ impl World {
     /// Everything in its folder but the files of the secrets themselves.
     fn collect(&self, places: &mut Places) {
         places.add("upstream: what it was sent", self.upstream.bytes());
-        let own = ["dev-key.jwk", "seal.key", "door-key.pem", "own-key.pem", "http-record"];
+        let own = ["dev-key.jwk", "seal.key", "api-key.pem", "own-key.pem", "http-record"];
         places.add_folder_as("left: ", &self.setup.path(""), &own);
         places.add("spans: all of them", self.spans.bytes());
     }

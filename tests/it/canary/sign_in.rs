@@ -204,7 +204,7 @@ fn set_up(setup: Setup, provider: &Provider, collector: &Url) -> Setup {
         .with("telemetry", json!({ "log_filter": "trace", "otlp": { "endpoint": collector.as_str() } }))
 }
 
-/// Signs in, and in vain in every way that a provider can refuse; answers all visits, and the session of the one that succeeded.
+/// Signs in, and without success in every way that a provider can refuse; answers all visits, and the session of the one that succeeded.
 async fn visits(placet: &Placet, provider: &Provider, places: &mut Places) -> (Vec<Visit>, String) {
     let mut visits = Vec::new();
     for manner in [

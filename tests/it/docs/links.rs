@@ -44,9 +44,9 @@ fn leads_somewhere(
     if !root().join(&path).try_exists().unwrap_or(false) {
         return Err("there is no such file");
     }
-    // A page of the book cannot reach files beside the book once it is built.
+    // A page of the docs cannot reach files beside the docs once it is built.
     if page.path.starts_with("docs/src/") && !path.starts_with("docs/src/") {
-        return Err("leads out of the book");
+        return Err("leads out of the docs");
     }
     match anchor {
         Some(anchor)

@@ -1,6 +1,6 @@
 //! A caller's token that is for several services is accepted, and the record names them all (specification: security, 2.1).
 //!
-//! Owns what an auditor sees: on the trail, over HTTP, and in the exported chain, of an embedded ledger and of one in PostgreSQL. Which
+//! Owns what an auditor sees: on the timeline, over HTTP, and in the exported chain, of an embedded ledger and of one in PostgreSQL. Which
 //! audiences are refused is tested in `placet-identity`.
 
 use std::fs;
@@ -32,10 +32,10 @@ impl World {
         self.placet.client(Some(token))
     }
 
-    /// The trail of a call, as an operator reads it.
-    async fn trail(&self, call_id: &str) -> Vec<Value> {
-        let trail = self.ben().await.get(&format!("/v1/calls/{call_id}/trail")).await.ok();
-        trail["steps"].as_array().unwrap().clone()
+    /// The timeline of a call, as an operator reads it.
+    async fn timeline(&self, call_id: &str) -> Vec<Value> {
+        let timeline = self.ben().await.get(&format!("/v1/calls/{call_id}/timeline")).await.ok();
+        timeline["steps"].as_array().unwrap().clone()
     }
 }
 
@@ -92,7 +92,7 @@ async fn recorded(setup: Setup) {
     let held = agent.call_with(&send("w1"), "placet-delegation", &wide).await.held();
     world.ben().await.decide(&held, "approve").await.ok();
     world.end_of(&text(&held, "call_id")).await;
-    let steps = world.trail(&text(&held, "call_id")).await;
+    let steps = world.timeline(&text(&held, "call_id")).await;
     for kind in ["held", "dispatched"] {
         named(audiences(&steps, kind), 1);
     }
@@ -101,7 +101,7 @@ async fn recorded(setup: Setup) {
         "the approver's token is for us alone: {steps:#?}"
     );
     let own = agent.call_with(&send("w1"), "placet-delegation", &wide).await.ok();
-    let path = format!("/v1/calls/{}/trail", text(&own, "tool_call_id"));
+    let path = format!("/v1/calls/{}/timeline", text(&own, "tool_call_id"));
     let request = agent.request(http::Method::GET, &path).header("placet-delegation", &wide);
     let seen = agent.send(request.body(bytes::Bytes::new()).unwrap()).await.text();
     assert!(seen.contains("dispatched") && !seen.contains("crm.example"), "{seen}");
@@ -118,12 +118,12 @@ async fn recorded(setup: Setup) {
     world = world.restarted().await;
     world.ben().await.decide(&held, "approve").await.ok();
     world.end_of(&text(&held, "call_id")).await;
-    let steps = world.trail(&text(&held, "call_id")).await;
+    let steps = world.timeline(&text(&held, "call_id")).await;
     for kind in ["held", "dispatched"] {
         named(audiences(&steps, kind), 2);
     }
     let (ben, call_id) = (world.bens_token().await, text(&held, "call_id"));
-    let shown = world.setup.asks(&world.placet, &ben, &["approvals", "trail", &call_id]).await;
+    let shown = world.setup.asks(&world.placet, &ben, &["approvals", "timeline", &call_id]).await;
     let words = format!("is for {}, placet, {}", OTHERS[0], OTHERS[1]);
     assert!(shown.ok().contains(&words), "{shown:?}");
 

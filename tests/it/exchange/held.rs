@@ -54,9 +54,9 @@ async fn an_agent_that_holds_an_approvers_token_does_not_approve_its_own_call() 
     assert_eq!((&vote["approver"], &vote["client"]), (&json!("ben"), &json!("cli")), "{vote:#}");
     let token_ref = text(vote, "token_ref");
     assert!(token_ref.starts_with("tok_"), "{token_ref}");
-    let trail = world.ben().await.get(&format!("/v1/calls/{call_id}/trail")).await.ok();
+    let timeline = world.ben().await.get(&format!("/v1/calls/{call_id}/timeline")).await.ok();
     let said = format!("approved with {token_ref} of client cli");
-    let steps = trail["steps"].as_array().unwrap();
-    assert!(steps.iter().any(|step| step["note"] == said.as_str()), "{trail:#}");
+    let steps = timeline["steps"].as_array().unwrap();
+    assert!(steps.iter().any(|step| step["note"] == said.as_str()), "{timeline:#}");
     assert_eq!(world.guarded.calls(), calls + 1);
 }

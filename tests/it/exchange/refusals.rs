@@ -1,4 +1,4 @@
-//! Calls that people agreed to and that get no credential: what no waiting mends ends them, and somebody hears of all of it.
+//! Calls that people agreed to and that get no credential: what no waiting fixes ends them, and somebody hears of all of it.
 
 use std::{fs, time::Duration};
 
@@ -17,18 +17,18 @@ impl World {
 
     /// The security events of a call, by the audit's own words.
     async fn alarms(&self, held: &Value) -> usize {
-        let path = format!("/v1/calls/{}/trail", text(held, "call_id"));
-        let trail = self.ben().await.get(&path).await.ok();
-        let steps = trail["steps"].as_array().unwrap();
+        let path = format!("/v1/calls/{}/timeline", text(held, "call_id"));
+        let timeline = self.ben().await.get(&path).await.ok();
+        let steps = timeline["steps"].as_array().unwrap();
         steps.iter().filter(|step| step["kind"] == "security").count()
     }
 
-    /// Waits until an approved call was tried so often in vain, for want of what an operator has to mend: each try is on the record.
+    /// Waits until an approved call was tried so often without success, for want of what an operator has to fix: each try is on the record.
     async fn is_tried(&self, held: &Value, times: usize) {
-        let path = format!("/v1/calls/{}/trail", text(held, "call_id"));
+        let path = format!("/v1/calls/{}/timeline", text(held, "call_id"));
         let tried = async || {
-            let trail = self.ben().await.get(&path).await.ok();
-            let steps = trail["steps"].as_array().unwrap();
+            let timeline = self.ben().await.get(&path).await.ok();
+            let steps = timeline["steps"].as_array().unwrap();
             let refused = |step: &&Value| step["code"] == "CREDENTIAL_MISCONFIGURED";
             steps.iter().filter(refused).count() >= times
         };
@@ -37,7 +37,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_refusal_that_no_waiting_mends_ends_the_call_and_alarms() {
+async fn a_refusal_that_no_waiting_repairs_ends_the_call_and_alarms() {
     let mut world = World::new().await;
     for (code, expected) in [
         // First: what is refused to this user and target is remembered for some seconds.
@@ -60,7 +60,7 @@ async fn a_refusal_that_no_waiting_mends_ends_the_call_and_alarms() {
         let approval = world.approval(&held).await;
         assert!(approval.to_string().contains(expected), "{code}: {approval}");
         assert!(world.alarms(&held).await >= 1, "{code}: nobody hears of it");
-        // Whoever waits for it is told why it gets no credential, and not only that its approval is over.
+        // Anyone who waits for it is told why it gets no credential, and not only that its approval is over.
         assert_eq!(text(&told.json(), "error_code"), expected, "{code}");
         world.provider.tell("refuse none").await;
     }
@@ -68,7 +68,7 @@ async fn a_refusal_that_no_waiting_mends_ends_the_call_and_alarms() {
 }
 
 #[tokio::test]
-async fn what_an_operator_can_mend_leaves_the_call_approved_and_alarms_once() {
+async fn what_an_operator_can_repair_leaves_the_call_approved_and_alarms_once() {
     let answer = |members: Value| format!("answer {members}");
     for fault in [
         "refuse invalid_client".to_owned(),
@@ -88,7 +88,7 @@ async fn what_an_operator_can_mend_leaves_the_call_approved_and_alarms_once() {
         assert_eq!(world.approval(&held).await["state"], "approved");
         assert_eq!(world.alarms(&held).await, 1);
         assert_eq!(world.placet.log().matches("gets no credential").count(), 1);
-        let told = world.placet.log().matches("an operator has to mend a credential").count();
+        let told = world.placet.log().matches("an operator has to fix a credential").count();
         assert_eq!(told, 1, "an outage is one message, whatever was tried");
         assert_eq!(world.guarded.calls(), 0);
         if fault.starts_with("answer") {
@@ -136,7 +136,7 @@ async fn a_secret_that_no_header_can_hold_is_for_operators_and_leaves_the_call_a
 }
 
 #[tokio::test]
-async fn a_misconfigured_broker_refuses_no_caller_and_the_same_call_runs_once_it_is_mended() {
+async fn a_misconfigured_broker_refuses_no_caller_and_the_same_call_runs_once_it_is_repaired() {
     let world = World::new().await;
     let file = world.setup.path("sts-secret");
     fs::write(&file, CLIENT_SECRET).unwrap();
@@ -234,7 +234,7 @@ fn behave(world: &World, how: &str, words: &str) {
 }
 
 #[tokio::test]
-async fn a_token_that_its_target_takes_no_more_is_minted_anew_once() {
+async fn a_token_that_its_target_takes_no_more_is_minted_again_once() {
     let world = World::new().await;
     let first = said(&world.call(&search("s1")).await.ok());
     withdraw(&world, first["jti"].as_str().unwrap());

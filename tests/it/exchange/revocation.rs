@@ -36,8 +36,8 @@ async fn an_operator_revokes_a_user_and_a_new_sign_in_works_again() {
     let bobs = format!("Bearer {}", world.provider.bob);
     let bobs = world.agent().call_with(&search("s4"), "placet-delegation", &bobs).await;
     assert_eq!(said(&bobs.ok())["sub"], "bob", "others were not meant");
-    let figures = world.types(&["list", "--json"]).await.json();
-    assert_eq!((&figures["revoked"], &figures["kept"]), (&json!(1), &json!(1)), "{figures}");
+    let counts = world.types(&["list", "--json"]).await.json();
+    assert_eq!((&counts["revoked"], &counts["kept"]), (&json!(1), &json!(1)), "{counts}");
     assert!(world.types(&["list"]).await.ok().contains("subjects revoked"));
 
     // People agree to what she asked for before; it is not made with what was revoked.

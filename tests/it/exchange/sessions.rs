@@ -1,4 +1,4 @@
-//! Sessions of a server behind exchanged tokens: nobody's call is done as somebody else, whatever a server makes of a session.
+//! Sessions of a server behind exchanged tokens: no one's call is done as somebody else, whatever a server makes of a session.
 //!
 //! Owns two tenants whose users call in turn. How sessions are begun, counted and ended is tested in `placet-adapter-mcp`.
 

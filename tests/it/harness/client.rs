@@ -1,4 +1,4 @@
-//! A client of the HTTP doors that expects things: every answer is checked where it is read.
+//! A client of the HTTP listeners that expects things: every answer is checked where it is read.
 //!
 //! Owns the reading of answers and of server-sent events. Opens its connections through `placet-egress`, as the program does.
 
@@ -137,7 +137,7 @@ impl Client {
         self.follow(&format!("/v1/calls/{call_id}/events")).await
     }
 
-    /// Follows the desk.
+    /// Follows the approval service.
     pub(crate) async fn desk_events(&self) -> Events {
         self.follow("/v1/desk/events").await
     }
@@ -214,7 +214,7 @@ impl Reply {
         problem
     }
 
-    /// The places to mend that a refusal names.
+    /// The places to correct that a refusal names.
     pub(crate) fn pointers(&self) -> Vec<String> {
         let problem = self.json();
         let places = problem["problems"].as_array().cloned().unwrap_or_default();
@@ -235,7 +235,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The first news of the desk of this kind of this approval.
+    /// The first news of the approval service of this kind of this approval.
     pub(crate) async fn until(&mut self, kind: &str, approval_id: &str) -> Value {
         let mut others = Vec::new();
         let found = tokio::time::timeout(NEWS_WITHIN, async {

@@ -125,7 +125,7 @@ impl OpenBao {
         token
     }
 
-    /// Lets whoever has a JWT for `vault` log in as `placet`, with tokens that live so long.
+    /// Lets anyone who has a JWT for `vault` log in as `placet`, with tokens that live so long.
     pub(crate) async fn logins(&self, rules: &str, (life, longest): (&str, &str)) {
         self.put("sys/policies/acl/placet", &json!({ "policy": rules })).await;
         self.put("sys/auth/jwt", &json!({ "type": "jwt" })).await;

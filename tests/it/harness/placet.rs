@@ -82,7 +82,7 @@ impl Placet {
     }
 
     /// Starts it and waits until it has ended; where it comes up it is killed.
-    pub(crate) async fn start_in_vain(command: Command) -> Gone {
+    pub(crate) async fn start_without_success(command: Command) -> Gone {
         match Self::spawn(command).await {
             Ok(mut placet) => {
                 placet.child.kill().await.unwrap();
@@ -115,7 +115,7 @@ impl Placet {
         Client::new(self.base.clone(), token)
     }
 
-    /// Asks the admin door.
+    /// Asks the admin listener.
     pub(crate) async fn ask(&self, path: &str) -> Reply {
         Client::new(self.admin.clone(), None).get(path).await
     }

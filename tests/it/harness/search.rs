@@ -1,7 +1,7 @@
 //! Looking for a canary in whatever left the process or stayed on disk.
 //!
 //! Owns the forms in which a text can hide, and the places that are searched. Invariant: a place that nothing was collected from is a
-//! failure, not a clean place; whoever searches shows first that the search finds what is there.
+//! failure, not a clean place; anyone who searches shows first that the search finds what is there.
 
 use std::{fs, path::Path};
 
@@ -24,7 +24,7 @@ pub(crate) fn plain_canary(what: &str) -> String {
     canary(what).replace(['+', '/'], "")
 }
 
-/// The longest part of a long text that is looked for: whoever gives the whole away gives this part away.
+/// The longest part of a long text that is looked for: anyone who gives the whole away gives this part away.
 const PART_MAX: usize = 40;
 
 /// The part of a token, a key or a cookie that says which one it is.

@@ -158,7 +158,7 @@ impl Setup {
 
     /// Kills a process after the effect of a call and before it is recorded: when `file` is there.
     pub(crate) async fn killed_in_between(self, call: &Value, file: &str) -> Self {
-        let setup = self.arg("--drill-pause-after-effect-ms").arg("60000");
+        let setup = self.arg("--inject-pause-after-effect-ms").arg("60000");
         let placet = setup.start().await;
         let agent = setup.agent(&placet).await;
         let body = serde_json::to_vec(call).unwrap();
@@ -178,7 +178,7 @@ impl Setup {
 
     /// As [`Setup::refuses`], on a configuration file that the test has written itself.
     pub(crate) async fn refuses_with(&self, config: &Path) -> Gone {
-        let gone = Placet::start_in_vain(self.serve(config)).await;
+        let gone = Placet::start_without_success(self.serve(config)).await;
         assert!(!gone.status.success(), "it came up: {gone:?}");
         gone
     }

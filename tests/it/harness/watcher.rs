@@ -1,7 +1,7 @@
 //! What ends the programs that a test has started where the test itself was ended: killed, aborted, out of memory.
 //!
 //! Owns one shell for each test process, whose input ends with that process, however it ends. Invariant: only a process that was named to it,
-//! and that began when it was named, is ended: a number that was given anew meanwhile is somebody else's.
+//! and that began when it was named, is ended: a number that was given again meanwhile is somebody else's.
 
 use std::{
     fs,
@@ -59,7 +59,7 @@ impl Watcher {
     fn start() -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::null());
-        // Whoever ends the whole group of a test does not end this.
+        // Anyone who ends the whole group of a test does not end this.
         let mut shell = command.stderr(Stdio::null()).process_group(0).spawn().unwrap();
         Self { input: Mutex::new(shell.stdin.take().unwrap()), _shell: shell }
     }
@@ -78,7 +78,7 @@ fn start_of(pid: u32) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_program_ends_when_whoever_watched_it_is_gone_and_one_that_began_later_does_not() {
+async fn a_program_ends_when_anyone_who_watched_it_is_gone_and_one_that_began_later_does_not() {
     let sleep = || {
         let mut command = tokio::process::Command::new("/bin/sleep");
         command.arg("600").stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap()

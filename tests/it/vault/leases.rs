@@ -1,4 +1,4 @@
-//! When what the vault lends is over, as the record of each call says it.
+//! When what the vault leases is over, as the record of each call says it.
 //!
 //! Owns the comparison: the vault is asked when the lease ends, the audit when the credential does. Renewal and replacement are tested above.
 

@@ -1,6 +1,6 @@
 //! How an operation ends that does not succeed, told apart by what is certain about its effect.
 //!
-//! Owns that distinction and the words for the caller. Invariant: an error becomes "nothing happened" only where it certainly
+//! Owns that distinction and the words for the caller. Invariant: an error becomes "nothing happened" only where it
 //! preceded every visible change.
 
 use std::io::{Error, ErrorKind};
@@ -15,7 +15,7 @@ use super::path::RelativePath;
 /// Why an operation did not succeed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Nothing happened; the caller can mend it.
+    /// Nothing happened; the caller can fix it.
     Refused(String),
     /// Nothing happened; the file system could not.
     Unavailable(String),
@@ -32,9 +32,9 @@ pub(crate) type Done = Result<Answer, Fault>;
 impl From<Fault> for Outcome {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Refused(why) => Self::NothingHappened(AdapterError::Refused(why)),
-            Fault::Unavailable(why) => Self::NothingHappened(AdapterError::Unavailable(why)),
-            Fault::Abandoned => Self::NothingHappened(AdapterError::Unavailable(
+            Fault::Refused(why) => Self::NotExecuted(AdapterError::Refused(why)),
+            Fault::Unavailable(why) => Self::NotExecuted(AdapterError::Unavailable(why)),
+            Fault::Abandoned => Self::NotExecuted(AdapterError::Unavailable(
                 "the call was given up in time".to_owned(),
             )),
             Fault::Partial(why, mutations) => Self::Failed(Answer {
@@ -132,7 +132,7 @@ mod tests {
     use super::{Fault, RelativePath};
 
     #[test]
-    fn only_an_error_that_certainly_prevented_the_change_is_no_effect() {
+    fn only_an_error_that_prevented_the_change_is_no_effect() {
         let path = RelativePath::parse("a").unwrap();
         for (kind, certain) in [
             (ErrorKind::NotFound, true),
@@ -143,7 +143,7 @@ mod tests {
             (ErrorKind::Other, false),
         ] {
             let outcome = Outcome::from(Fault::at_change(&path, &Error::from(kind)));
-            assert_eq!(matches!(outcome, Outcome::NothingHappened(_)), certain, "{kind}");
+            assert_eq!(matches!(outcome, Outcome::NotExecuted(_)), certain, "{kind}");
             assert_eq!(matches!(outcome, Outcome::Unknown(_)), !certain, "{kind}");
         }
         let input_output_error = Error::from_raw_os_error(5);

@@ -1,7 +1,7 @@
 //! The point of no return of one call.
 //!
 //! A blocking operation cannot be cancelled. So that a call that runs out of time can still be answered truthfully, the operation
-//! passes its gate right before its first visible change, and whoever stops waiting closes it. Invariant: exactly one of the
+//! passes its gate right before its first visible change, and the one who stops waiting closes it. Invariant: exactly one of the
 //! two happens first; a closed gate is never passed, so a call answered with "nothing happened" changes nothing afterwards.
 
 use std::sync::{
@@ -40,7 +40,7 @@ impl Gate {
     }
 }
 
-/// Closes the gate when whoever waits for the operation goes away.
+/// Closes the gate when anyone who waits for the operation goes away.
 #[derive(Debug)]
 pub(crate) struct CloseOnDrop(pub(crate) Arc<Gate>);
 

@@ -148,7 +148,7 @@ impl Mark<'_> {
         }
     }
 
-    /// Takes the intent of this call back, if it came so far: certainly it changed nothing.
+    /// Takes the intent of this call back, if it came so far: it changed nothing.
     pub(crate) fn retract(&self, tree: &Tree) {
         let Some(token) = self.noting.filter(|_| self.noted.get()) else { return };
         let removed = tree
@@ -214,7 +214,7 @@ pub(crate) fn probe(tree: &Tree, under_way: &UnderWay, token: &str) -> Probe {
     }
 }
 
-/// The note of a token; `None` only where there certainly is none.
+/// The note of a token; `None` only where there is none.
 fn read(root: &Dir, token: &str) -> io::Result<Option<Note>> {
     use std::io::Read as _;
     let opened = root.open_dir(FOLDER).and_then(|folder| folder.open(token));

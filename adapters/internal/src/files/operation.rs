@@ -74,7 +74,7 @@ impl Operation {
         }
     }
 
-    /// Whether the drill's pause applies: whether there is an effect to pause after.
+    /// Whether the injected fault's pause applies: whether there is an effect to pause after.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Delete(_))
     }

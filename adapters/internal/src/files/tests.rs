@@ -15,7 +15,7 @@ use std::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Dispatch, Seat, TestDispatch, TraceHeaders},
+    adapter::{Adapter, Conditions, Connector, Dispatch, SessionLease, TestDispatch, TraceHeaders},
     outcome::{AdapterError, Answer, Outcome},
 };
 use placet_types::{
@@ -85,11 +85,11 @@ impl Place {
         answer
     }
 
-    /// Why the call was refused, with certainly no effect.
+    /// Why the call was refused, with no effect.
     async fn refused(&self, name: &str, args: &Value) -> String {
         let outcome = self.call(name, args).await;
         let shown = format!("{outcome:?}");
-        let Outcome::NothingHappened(AdapterError::Refused(why)) = outcome else {
+        let Outcome::NotExecuted(AdapterError::Refused(why)) = outcome else {
             panic!("{name} {args} gave {shown}")
         };
         why
@@ -142,7 +142,7 @@ fn dispatch_of(tenant: &str, contract: &Contract, name: &str, args: &Value) -> D
 }
 
 fn conditions(timeout_ms: u64) -> Conditions {
-    let seat = Seat::default();
+    let seat = SessionLease::default();
     Conditions { timeout_ms, listen_ms: 0, credential: None, seat, trace: TraceHeaders::default() }
 }
 

@@ -20,7 +20,7 @@ use tokio::{
 use super::{EgressHttp, fault::HttpFault};
 
 /// How much longer than a connection may take the answer to a handshake is read, so that a session that comes a little too late is ended
-/// and not left there, and so that it is told by whoever waits that the server was too slow.
+/// and not left there, and so that it is told by the one who waits that the server was too slow.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// How long the end of a session that nobody has taken may take.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ struct Numbered {
     version: String,
 }
 
-/// The beginning of a session. Whoever lets go of it before it is complete has what the server began, or begins a little later, ended.
+/// The beginning of a session. Anyone who lets go of it before it is complete has what the server began, or begins a little later, ended.
 pub(crate) struct Beginning(Option<EgressHttp>);
 
 impl Beginning {
@@ -64,7 +64,7 @@ impl Drop for Beginning {
 }
 
 impl EgressHttp {
-    /// Held by whoever begins the session of this client.
+    /// Held by the one who begins the session of this client.
     pub(crate) fn beginning(&self) -> Beginning {
         Beginning(Some(self.clone()))
     }

@@ -47,7 +47,7 @@ impl HttpFault {
     pub(crate) fn meaning(&self) -> Fault {
         let said = self.to_string();
         match self {
-            // As a server that finds it too large would say: no outage, whoever made it so.
+            // As a server that finds it too large would say: no outage, no matter who made it so.
             Self::Egress(
                 EgressError::RequestTooLarge { .. } | EgressError::RequestUnusable { .. },
             ) => Fault::Nothing(AdapterError::Refused(said)),
@@ -55,7 +55,7 @@ impl HttpFault {
                 Fault::Nothing(AdapterError::Unavailable(said))
             }
             Self::Egress(_) | Self::Late => Fault::Perhaps(said),
-            Self::Unusable(_) => Fault::Garbled(said),
+            Self::Unusable(_) => Fault::InvalidResponse(said),
             Self::SessionEnded(status) => Fault::Status {
                 answer: HttpError::bare(*status),
                 error: AdapterError::NoSession(said),

@@ -75,7 +75,7 @@ pub(super) fn secret_header(
 ) -> Result<(HeaderName, HeaderValue), AdapterError> {
     let unusable =
         |why: &str| AdapterError::Misconfigured(format!("the credential's header {why}"));
-    // As every contract is checked when it is loaded; what is asked for here has to hold whoever made it.
+    // As every contract is checked when it is loaded; what is asked for here has to hold anyone who made it.
     check_header(name).map_err(|_problem| unusable("has a name that is not for credentials"))?;
     let name =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_error| unusable("has no usable name"))?;

@@ -1,7 +1,7 @@
 //! The numbers of the sessions in use with one server.
 //!
 //! Owns that no two of them have the same: a server that gives one number to two owners does the calls of one as the other. Holds digests,
-//! since whoever knows a number is in the session.
+//! since anyone who knows a number is in the session.
 
 use std::{
     collections::HashMap,

@@ -86,8 +86,8 @@ fn unready(error: AdapterError, http: &EgressHttp) -> Unready {
         AdapterError::NoSession(_)
         | AdapterError::Refused(_)
         | AdapterError::Unavailable(_)
-        | AdapterError::Drifted(_)
-        | AdapterError::Garbled(_)
+        | AdapterError::SchemaMismatch(_)
+        | AdapterError::InvalidResponse(_)
         | AdapterError::Misconfigured(_) => Unready::Failed(error),
     }
 }
@@ -97,8 +97,8 @@ fn as_no_session(error: AdapterError) -> AdapterError {
     match error {
         AdapterError::Refused(why)
         | AdapterError::Unavailable(why)
-        | AdapterError::Drifted(why)
-        | AdapterError::Garbled(why) => AdapterError::NoSession(why),
+        | AdapterError::SchemaMismatch(why)
+        | AdapterError::InvalidResponse(why) => AdapterError::NoSession(why),
         AdapterError::CredentialRefused(_)
         | AdapterError::Forbidden(_)
         | AdapterError::NoSession(_)
@@ -155,7 +155,7 @@ impl Session {
             }
         };
         match timeout(LOOK_WAIT, asking).await {
-            // Whoever answers a ping with an error of his own is there.
+            // Anyone who answers a ping with an error of his own is there.
             Ok(Some(Ok(_) | Err(ServiceError::McpError(_)))) if self.takes_calls() => Ok(()),
             Ok(Some(Err(error))) if self.takes_calls() && failure::is_unreached(&error) => {
                 Err(match failure::of_request(&error) {
@@ -166,7 +166,7 @@ impl Session {
                     Fault::Nothing(_)
                     | Fault::Status { .. }
                     | Fault::Reported { .. }
-                    | Fault::Garbled(_)
+                    | Fault::InvalidResponse(_)
                     | Fault::Perhaps(_) => {
                         let why = "the server cannot be reached".to_owned();
                         Unready::Failed(AdapterError::Unavailable(why))

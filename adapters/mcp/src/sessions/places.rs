@@ -36,8 +36,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// Whether the session is kept for what comes next. Questions ask as whoever the contract's secret stands for now, and a server may
-    /// go on as whoever began a session: after a rotation the answer would be somebody else's.
+    /// Whether the session is kept for what comes next. Questions ask as the one who the contract's secret stands for now, and a server may
+    /// go on as the one who began a session: after a rotation the answer would be somebody else's.
     pub(super) const fn is_kept(&self) -> bool {
         match self {
             Self::Owner(_) => true,

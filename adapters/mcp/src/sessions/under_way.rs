@@ -1,6 +1,6 @@
 //! What is under way in a place, and how those who wait for it hear of its end.
 //!
-//! Owns the ways in which that may end. Does none of it (`sessions`, `opening`). Invariants: what is under way goes on whoever still waits for
+//! Owns the ways in which that may end. Does none of it (`sessions`, `opening`). Invariants: what is under way goes on anyone who still waits for
 //! it; everybody who does hears the same.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) enum Found {
     Ready(Arc<Session>),
     /// Somebody has begun what has to be done before.
     UnderWay(Progress),
-    /// Whoever finds it has to begin with that.
+    /// Anyone who finds it has to begin with that.
     ToDo(ToDo),
     /// A session that takes no further calls.
     Over,

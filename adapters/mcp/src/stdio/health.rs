@@ -36,7 +36,7 @@ impl Health {
     /// A failed handshake, with the reason known here.
     pub(crate) fn explain(&self, error: AdapterError) -> AdapterError {
         match self.fault.get() {
-            Some(why) => AdapterError::Garbled((*why).to_owned()),
+            Some(why) => AdapterError::InvalidResponse((*why).to_owned()),
             None => error,
         }
     }

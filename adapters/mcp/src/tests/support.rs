@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use placet_adapter::{
     adapter::{
-        Adapter, Approach, Conditions, Connector, Dispatch, Seat, SessionOwner, TestDispatch,
-        TraceHeaders,
+        Adapter, Conditions, Connector, Dispatch, PrepareRequest, SessionLease, SessionOwner,
+        TestDispatch, TraceHeaders,
     },
     outcome::{AdapterError, Answer, Outcome},
 };
@@ -151,7 +151,7 @@ pub(super) fn within(timeout_ms: u64) -> Conditions {
         timeout_ms,
         listen_ms: 0,
         credential: None,
-        seat: Seat::default(),
+        seat: SessionLease::default(),
         trace: TraceHeaders {
             traceparent: Some(TRACEPARENT.to_owned()),
             tracestate: Some("a=b".to_owned()),
@@ -190,9 +190,9 @@ pub(super) async fn send_for(
     owner: SessionOwner,
 ) -> Outcome {
     let (timeout_ms, credential) = (conditions.timeout_ms, conditions.credential.as_ref());
-    match adapter.make_ready(Approach { timeout_ms, credential, owner }).await {
+    match adapter.prepare(PrepareRequest { timeout_ms, credential, owner }).await {
         Ok(seat) => conditions.seat = seat,
-        Err(error) => return Outcome::NothingHappened(error),
+        Err(error) => return Outcome::NotExecuted(error),
     }
     adapter.invoke(dispatch, conditions).await
 }

@@ -15,12 +15,12 @@ use tokio::{
 };
 use url::{Url, form_urlencoded::byte_serialize};
 
-use super::{Door, PATIENCE, Party};
+use super::{Api, PATIENCE, Party};
 use crate::engine;
 
 /// How many a page has.
 pub(crate) const PAGE: usize = 50;
-/// The cookie of whoever signs in, and of whoever has.
+/// The cookie of the one who signs in, and of the one who has.
 const SIGNING_IN: &str = "placet-sign-in";
 const SIGNED_IN: &str = "placet";
 
@@ -59,9 +59,9 @@ impl Look {
 impl Party {
     /// Signs the approver in at the console; gives the session's cookie.
     pub(in crate::desk) async fn sign_in(&self) -> Result<String> {
-        let parts = (self.config.as_path(), &self.door.base);
+        let parts = (self.config.as_path(), &self.api.base);
         let link = engine::sign_in_link(&self.placet, &self.folder, parts).await?;
-        self.door.sign_in(&link, "ben").await
+        self.api.sign_in(&link, "ben").await
     }
 
     /// One look, with so many waiting; `middle` is one of them.
@@ -83,9 +83,9 @@ impl Party {
         };
         let began = Instant::now();
         let (status, _, body) = match look {
-            Look::Console => self.door.page(&path, session).await?,
+            Look::Console => self.api.page(&path, session).await?,
             Look::Inbox | Look::InboxEnd | Look::List | Look::ListMiddle => {
-                self.door.get(&path).await?
+                self.api.get(&path).await?
             }
         };
         let took = began.elapsed();
@@ -113,7 +113,7 @@ impl Party {
 
 type Reply = (StatusCode, HeaderMap, Bytes);
 
-impl Door {
+impl Api {
     async fn get(&self, path: &str) -> Result<Reply> {
         let request = Request::get(self.base.join(path)?.as_str())
             .header(header::AUTHORIZATION, self.approver.clone());

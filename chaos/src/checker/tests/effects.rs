@@ -322,6 +322,6 @@ fn real_a_success_without_an_effect_is_caught() {
 #[test]
 fn real_an_answer_that_is_none_is_caught() {
     caught(Invariant::Real, |script| {
-        script.each_reply("lost", |_, reply| reply.answer = Answer::Garbled);
+        script.each_reply("lost", |_, reply| reply.answer = Answer::InvalidResponse);
     });
 }

@@ -77,7 +77,7 @@ fn i13_a_caller_without_an_answer_is_caught() {
 }
 
 #[test]
-fn i13_who_waits_in_vain_after_the_faults_is_caught() {
+fn i13_who_waits_without_success_after_the_faults_is_caught() {
     only(Invariant::I13, |script| {
         let mut last = None;
         script.each_reply("lost", |sent, reply| {

@@ -1,4 +1,4 @@
-//! I13 and I8 while the faults go on: who waits in vain at a node that nothing struck, and who begins after it was asked to stop.
+//! I13 and I8 while the faults go on: who waits without success at a node that nothing struck, and who begins after it was asked to stop.
 
 use super::{caught, fine, only, script::Script};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The first answer in the history becomes a wait in vain; where it stands.
+/// The first answer in the history becomes a wait without success; where it stands.
 fn first_answer_never_comes(script: &mut Script) -> usize {
     let request_of = |event: &Event| {
         if let What::Reply(reply) = &event.what { Some(reply.request) } else { None }
@@ -39,7 +39,7 @@ fn of_fault(kind: FaultKind, node: Option<u32>) -> What {
 }
 
 #[test]
-fn i13_who_waits_in_vain_at_a_node_that_nothing_struck_is_caught_during_the_faults_too() {
+fn i13_who_waits_without_success_at_a_node_that_nothing_struck_is_caught_during_the_faults_too() {
     let why = caught(Invariant::I13, |script| {
         first_answer_never_comes(script);
     });

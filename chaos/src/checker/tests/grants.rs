@@ -83,7 +83,7 @@ fn named(script: &Script) -> Vec<String> {
     verdict.violations.into_iter().map(|one| one.why).collect()
 }
 
-/// What the judge says when the log was doctored in the entries for which `change` does something.
+/// What the checker says when the log was doctored in the entries for which `change` does something.
 fn doctored(change: impl Fn(&mut JournalEntry)) -> Vec<String> {
     let mut script = two_uses(2, |_| {});
     script.each_entry(change);

@@ -190,7 +190,7 @@ fn an_agreement_that_ran_shows_nothing_where_one_that_did_not_would_not_either()
 }
 
 #[test]
-fn who_waited_in_vain_where_nobody_says_what_struck_the_nodes_is_not_judged() {
+fn who_waited_without_success_where_nobody_says_what_struck_the_nodes_is_not_judged() {
     let mut script = good();
     let reply = |event: &Event| {
         if let What::Reply(reply) = &event.what { Some(reply.request) } else { None }

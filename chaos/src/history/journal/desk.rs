@@ -1,16 +1,16 @@
-//! Entries of the approval desk as an entry of the log shows them.
+//! Entries of the approval service as an entry of the log shows them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::image::{Reader, requesters};
 
-/// An entry of the desk as it became: of a standing grant all that limits it, of others that they are there.
+/// An entry of the approval service as it became: of a standing grant all that limits it, of others that they are there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeskImage {
     /// The entry.
     pub desk_id: String,
-    /// `grant`, `break_glass`, `freeze` or `handover`.
+    /// `grant`, `break_glass`, `freeze` or `delegation`.
     pub kind: String,
     /// The tenant.
     pub tenant: String,
@@ -45,7 +45,7 @@ pub struct GrantImage {
 }
 
 impl DeskImage {
-    /// Reads an entry of the desk.
+    /// Reads an entry of the approval service.
     #[must_use]
     pub fn read(document: &Value) -> Option<Self> {
         let entry = Reader(document);

@@ -203,7 +203,7 @@ fn a_secret_leaves_no_part_of_an_answer_or_an_error() {
     assert_eq!(said.output["headers"]["authorization"], format!("Bearer {REMOVED}"));
     assert_eq!(said.output["kept"], "tiny things");
     let refused = AdapterError::Refused("no such key s3cret-value".to_owned());
-    let text = format!("{:?}", scrub.outcome(Outcome::NothingHappened(refused)));
+    let text = format!("{:?}", scrub.outcome(Outcome::NotExecuted(refused)));
     assert!(text.contains(REMOVED) && !text.contains("s3cret-value"), "{text}");
     let unknown = Outcome::Unknown("reset after s3cret-value".to_owned());
     assert!(!format!("{:?}", scrub.outcome(unknown)).contains("s3cret-value"));

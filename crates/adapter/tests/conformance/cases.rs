@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Dispatch, Inquiry, Seat, TestDispatch, TraceHeaders},
+    adapter::{Adapter, Conditions, Dispatch, Inquiry, SessionLease, TestDispatch, TraceHeaders},
     conformance::{self, Bench, Report, Standing},
     outcome::{AdapterError, Answer, Outcome, Probe},
 };
@@ -45,7 +45,7 @@ enum Manner {
     /// Takes every token for known.
     SaysCommitted,
     /// Gives no usable answer.
-    Garbled,
+    InvalidResponse,
     /// Does it although there is no time.
     Hasty,
     /// Does not end in time.
@@ -104,7 +104,7 @@ impl Adapter for Target {
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
         if conditions.timeout_ms == 0 && self.manner != Manner::Hasty {
-            return Outcome::NothingHappened(AdapterError::Unavailable("no time".to_owned()));
+            return Outcome::NotExecuted(AdapterError::Unavailable("no time".to_owned()));
         }
         match dispatch.capability().capability().as_str() {
             "count" => {
@@ -117,7 +117,7 @@ impl Adapter for Target {
                 }
                 Outcome::Done(answer(7))
             }
-            _ if self.manner == Manner::Garbled => Outcome::Unknown("no json".to_owned()),
+            _ if self.manner == Manner::InvalidResponse => Outcome::Unknown("no json".to_owned()),
             _ => {
                 if self.manner == Manner::Slow {
                     self.clock.fetch_add(60_000, Ordering::SeqCst);
@@ -134,7 +134,7 @@ impl Adapter for Target {
         match (self.manner, found) {
             (Manner::SaysNotFound, _) => return Probe::NotFound,
             (Manner::SaysCommitted, _) => return Probe::Committed(answer(0)),
-            (Manner::Garbled, _) => return Probe::Unknown,
+            (Manner::InvalidResponse, _) => return Probe::Unknown,
             (Manner::KnowsLate, Some(_)) if asked < 8 => return Probe::NotFound,
             (Manner::ProbeWrites, None) => {
                 known.insert(inquiry.token.clone(), 0);
@@ -187,7 +187,7 @@ impl Bench for Table<'_> {
             timeout_ms,
             listen_ms: 0,
             credential: None,
-            seat: Seat::default(),
+            seat: SessionLease::default(),
             trace: TraceHeaders::default(),
         })
     }
@@ -299,7 +299,7 @@ fn a_keyed_target_that_lies_is_caught() {
         (Manner::AppliesTwice, true, "the same token twice has one effect"),
         (Manner::AnswersOtherwise, false, "the same token is answered the same"),
         (Manner::OneTokenForAll, true, "another token has another effect"),
-        (Manner::Garbled, false, "it can be called"),
+        (Manner::InvalidResponse, false, "it can be called"),
         (Manner::Hasty, false, "a call that is not sent is told as «nothing happened»"),
         (Manner::Slow, false, "it can be called"),
     ] {
@@ -315,7 +315,7 @@ fn a_queryable_target_that_lies_is_caught() {
         (Manner::SaysCommitted, false, "a token that was never sent is not found"),
         (Manner::ProbeActs, true, "asking has no effect"),
         (Manner::TellsAnother, false, "the probe tells the result that the call was answered with"),
-        (Manner::Garbled, false, "a token that was never sent is not found"),
+        (Manner::InvalidResponse, false, "a token that was never sent is not found"),
         (Manner::Slow, false, "it can be called"),
     ] {
         is_caught("queryable", manner, observed, name);

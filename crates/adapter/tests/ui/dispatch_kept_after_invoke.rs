@@ -1,7 +1,7 @@
 use placet_adapter::adapter::{Adapter, Conditions};
-use placet_ledger::dispatch::{Armed, Dispatch};
+use placet_ledger::dispatch::{DispatchGuard, Dispatch};
 
-async fn keep(adapter: &dyn Adapter, armed: Armed, conditions: Conditions) -> Dispatch {
+async fn keep(adapter: &dyn Adapter, armed: DispatchGuard, conditions: Conditions) -> Dispatch {
     let _outcome = adapter.invoke(armed.dispatch, conditions).await;
     armed.dispatch
 }

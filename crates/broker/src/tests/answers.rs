@@ -184,7 +184,7 @@ async fn what_is_no_token_is_refused() {
 
 #[tokio::test]
 async fn subject_expiry_caps_the_grant() {
-    // Of whomever the token is that ends first.
+    // Of anyone whom the token is that ends first.
     let agent = |lifetime_ms| CallTokens {
         actor: Some(token("agent", "agent-1", lifetime_ms)),
         ..tokens()

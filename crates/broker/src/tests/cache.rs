@@ -143,8 +143,8 @@ async fn calls_share_a_credential_only_if_they_agree_in_everything() {
         }
     }
     assert_eq!(service.seen().len(), requests.len(), "each once, however often it is asked for");
-    let figures = broker.figures();
-    assert_eq!((figures.minted, figures.reused), (11, 22));
+    let counts = broker.counts();
+    assert_eq!((counts.minted, counts.reused), (11, 22));
     let never = GrantRequest { cache: CachePolicy::Never, ..request() };
     for _ in 0..2 {
         assert!(!broker.mint(never.clone()).await.unwrap().used().reused);
@@ -214,7 +214,7 @@ async fn a_credential_goes_when_its_time_is_over() {
     assert_eq!(service.seen().len(), 2);
     clock.advance(105_000);
     broker.sweep();
-    assert_eq!(broker.figures().kept, 0);
+    assert_eq!(broker.counts().kept, 0);
 }
 
 fn alice() -> SubjectName {
@@ -240,11 +240,11 @@ async fn a_purge_takes_what_it_is_about_and_nothing_more() {
     fill().await;
     let grant = broker.mint(request()).await.unwrap();
     broker.forget(&grant.key(), grant.used().digest.unwrap());
-    assert_eq!(broker.figures().kept, 1);
+    assert_eq!(broker.counts().kept, 1);
 }
 
 #[tokio::test]
-async fn a_token_is_minted_anew_once_however_many_calls_it_was_refused_for() {
+async fn a_token_is_minted_again_once_however_many_calls_it_was_refused_for() {
     let service = Service::start(|number, _| {
         let mut answer = good();
         answer["access_token"] = json!(format!("opaque-{number}"));
@@ -262,7 +262,7 @@ async fn a_token_is_minted_anew_once_however_many_calls_it_was_refused_for() {
     assert_eq!(service.seen().len(), 2, "the one that was minted in its place was dropped");
     let fresh = broker.mint(request()).await.unwrap().used().digest.unwrap();
     broker.forget(&key, fresh);
-    assert_eq!(broker.figures().kept, 0);
+    assert_eq!(broker.counts().kept, 0);
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn what_was_asked_for_before_a_purge_is_not_kept_after_it() {
     }
     broker.purge(&Purge::All);
     assert!(asking.await.unwrap().is_ok());
-    assert_eq!(broker.figures().kept, 0);
+    assert_eq!(broker.counts().kept, 0);
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn a_tenant_pushes_out_only_its_own() {
         drop(broker.mint(GrantRequest { revision, ..request() }).await.unwrap());
     }
     let asked = service.seen().len();
-    assert!(broker.figures().kept <= 1_001, "{}", broker.figures().kept);
+    assert!(broker.counts().kept <= 1_001, "{}", broker.counts().kept);
     drop(broker.mint(globex()).await.unwrap());
     assert_eq!(service.seen().len(), asked, "the other tenant's was pushed out");
 }

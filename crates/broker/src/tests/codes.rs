@@ -71,7 +71,7 @@ fn every_cause() -> [(BrokerError, ErrorCode, u16); PLACES] {
 }
 
 #[test]
-fn every_cause_has_its_code_and_what_no_caller_can_mend_is_not_laid_at_a_callers_door() {
+fn every_cause_has_its_code_and_what_no_caller_can_repair_is_not_laid_at_a_callers_api() {
     let causes = every_cause();
     let places: BTreeSet<usize> = causes.iter().map(|(error, ..)| place(error)).collect();
     assert_eq!(places, (0..PLACES).collect(), "each cause once");
@@ -79,7 +79,7 @@ fn every_cause_has_its_code_and_what_no_caller_can_mend_is_not_laid_at_a_callers
         let refused = error.refusal();
         assert_eq!((refused.code, refused.code.http_status()), (code, status), "{error:?}");
         assert_eq!(refused.execution, Execution::NotExecuted, "{error:?}");
-        // Whoever sends messages to operators looks for these codes.
+        // Anyone who sends messages to operators looks for these codes.
         let is_told = error.for_operators().is_none() || refused.code.lacks_credential();
         assert!(is_told, "{error:?}");
     }

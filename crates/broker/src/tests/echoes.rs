@@ -1,4 +1,4 @@
-//! What a token service was shown, and gives back: no target gets it, whoever it belongs to.
+//! What a token service was shown, and returns: no target gets it, no matter who it belongs to.
 
 use base64::{
     Engine as _,
@@ -17,7 +17,7 @@ use super::support::{
 };
 use crate::{Broker, BrokerError, CallTokens, GrantRequest, Leniency};
 
-/// A service that gives back what it reads in a request.
+/// A service that returns what it reads in a request.
 async fn echoing(what: impl Fn(&Seen) -> String + Send + Sync + 'static) -> Service {
     Service::start(move |_, seen| {
         Act::Answer(200, good_but("access_token", json!(what(seen))).to_string())
@@ -29,7 +29,7 @@ async fn is_refused(broker: &Broker, request: GrantRequest) {
     let problem = "the token is one that it was shown";
     let refused = broker.mint(request).await.map(|grant| grant.used());
     assert_eq!(refused, Err(BrokerError::AnswerRefused { problem }));
-    assert_eq!(broker.figures().kept, 0);
+    assert_eq!(broker.counts().kept, 0);
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn what_a_call_was_made_with_does_not_come_back_as_its_credential() {
         for field in ["subject_token", "actor_token"] {
             let service = echoing(move |seen| seen.one(field).unwrap().to_owned()).await;
             is_refused(&service.broker().0, GrantRequest { cache, ..request() }).await;
-            // Nor with padding that whoever decodes it leaves out.
+            // Nor with padding that anyone who decodes it leaves out.
             let service = echoing(move |seen| format!("{}=", seen.one(field).unwrap())).await;
             is_refused(&service.broker().0, GrantRequest { cache, ..request() }).await;
         }

@@ -6,9 +6,9 @@ use super::support::{
     AGENT_TOKEN, NOW, ORIGIN, SECRET, Service, USER_TOKEN, good, request, tokens,
 };
 use crate::{
-    AssertionAudience, Bearer, Broker, BrokerError, BrokerFigures, CallTokens, ClientAuth,
-    ConfigError, Grant, GrantRequest, Leniency, PresentedAs, Purge, Remedy, Revoked, StsConfig,
-    SubjectName,
+    AssertionAudience, Bearer, Broker, BrokerError, CallTokens, ClientAuth, ConfigError,
+    CredentialCounts, Grant, GrantRequest, Leniency, PresentedAs, Purge, Remedy, Revoked,
+    StsConfig, SubjectName,
 };
 
 /// The public types of this crate, each printable; that none is missing here is looked up below.
@@ -18,7 +18,7 @@ const _: () = {
     is_printable::<Bearer<'_>>();
     is_printable::<Broker>();
     is_printable::<BrokerError>();
-    is_printable::<BrokerFigures>();
+    is_printable::<CredentialCounts>();
     is_printable::<CallTokens>();
     is_printable::<ClientAuth>();
     is_printable::<ConfigError>();
@@ -45,7 +45,7 @@ async fn debug_of_every_public_type_hides_secrets() {
         request(),
         tokens(),
         service.config(),
-        broker.figures(),
+        broker.counts(),
     );
     for secret in [USER_TOKEN, AGENT_TOKEN, SECRET, "minted-token-1", "c4nary"] {
         assert!(!shown.contains(secret), "{secret} is in {shown}");

@@ -36,14 +36,14 @@ async fn revoked_subject_purges_grants() {
     drop(broker.mint(request()).await.unwrap());
     drop(broker.mint(bobs()).await.unwrap());
     assert_eq!(broker.enforce(vec![revoked("alice", 0)]), Some(1));
-    let figures = broker.figures();
-    assert_eq!((figures.kept, figures.revoked), (1, 1), "bob's is left");
+    let counts = broker.counts();
+    assert_eq!((counts.kept, counts.revoked), (1, 1), "bob's is left");
     assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
     assert!(broker.mint(bobs()).await.unwrap().used().reused);
     assert_eq!(service.seen().len(), 2);
     // Said again it changes nothing, and drops nothing of what is new.
     assert_eq!(broker.enforce(vec![revoked("alice", 0)]), None);
-    assert_eq!(broker.figures().kept, 1);
+    assert_eq!(broker.counts().kept, 1);
 }
 
 #[tokio::test]
@@ -131,12 +131,12 @@ async fn what_is_on_its_way_does_not_outlive_a_revocation() {
         let asking = under_way(&service, &broker, wanted).await;
         broker.enforce(vec![revoked("alice", 0)]);
         assert_eq!(asking.await.unwrap().unwrap_err(), BrokerError::SubjectRevoked, "{cache:?}");
-        assert_eq!(broker.figures().kept, 0);
+        assert_eq!(broker.counts().kept, 0);
     }
 }
 
 #[tokio::test]
-async fn what_is_minted_in_our_own_name_is_asked_for_anew_after_a_revocation() {
+async fn what_is_minted_in_our_own_name_is_asked_for_again_after_a_revocation() {
     let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
     let (broker, clock) = service.broker();
     let own = || GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
@@ -164,7 +164,7 @@ async fn nobody_joins_what_was_asked_for_before_a_revocation() {
         us.name.issuer = Some("https://sts.example".to_owned());
         vec![us]
     };
-    // Who comes after it asks anew, though the earlier request is on its way still.
+    // Who comes after it asks again, though the earlier request is on its way still.
     let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
     let (broker, clock) = service.broker();
     let before = under_way(&service, &broker, own()).await;

@@ -146,7 +146,7 @@ async fn a_host_is_resolved_once_for_a_connection_and_the_checked_address_is_dia
     assert_eq!(resolver.questions(), 1);
     assert_eq!(detour.dialled(), ["93.184.216.34:443".parse().unwrap()]);
 
-    // The name is rebound: the next connection is checked anew and not dialled.
+    // The name is rebound: the next connection is checked again and not dialled.
     let second = client.send(get("https://tools.test/")).await.unwrap_err();
     assert!(matches!(second, EgressError::AddressRefused { .. }), "{second}");
     assert_eq!(resolver.questions(), 2);

@@ -156,7 +156,7 @@ async fn a_bomb_stays_packed_and_a_large_one_is_cut() {
 
 #[tokio::test]
 async fn an_answer_that_goes_on_after_its_end_is_not_the_next_answer() {
-    // The second answer is there before the second question: whoever reuses the connection would believe it.
+    // The second answer is there before the second question: anyone who reuses the connection would believe it.
     let smuggled = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged";
     let server = Server::answering(Box::leak(Box::new([smuggled, OK[0]]))).await;
     let client = server.client(Limits::default());

@@ -1,7 +1,7 @@
 //! Which tokens of a user are in the user's own hands.
 //!
 //! Owns the rules of `person_clients`. Does not read tokens. Invariants: a client is a person's only by the word of the configuration, so that what
-//! nobody has said proves nobody's presence, on each node and after each start alike; no client is a person's and an agent's.
+//! nobody has said proves no one's presence, on each node and after each start alike; no client is a person's and an agent's.
 
 use placet_types::{ids::TenantId, principal::PrincipalKind};
 

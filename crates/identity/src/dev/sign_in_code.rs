@@ -1,6 +1,6 @@
 //! One-time codes for the console's development sign-in: proof that somebody can read the development key.
 //!
-//! Owns their form: the moment of expiry, a random number and an ES256 signature over both. Does not remember which were used; whoever
+//! Owns their form: the moment of expiry, a random number and an ES256 signature over both. Does not remember which were used; anyone who
 //! accepts them does. Invariant: no development token is a code, and no code is a token: what is signed begins differently.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -113,7 +113,7 @@ mod tests {
         let read = key.read_sign_in_code(&code, at(0)).unwrap();
         assert_eq!(read.expires_at, at(SIGN_IN_CODE_MS));
         assert!(key.read_sign_in_code(&code, at(SIGN_IN_CODE_MS - 1)).is_some());
-        assert!(key.read_sign_in_code(&code, at(SIGN_IN_CODE_MS)).is_none(), "its time is over");
+        assert!(key.read_sign_in_code(&code, at(SIGN_IN_CODE_MS)).is_none(), "it has expired");
         assert!(key.read_sign_in_code(&code, at(-1)).is_none(), "it would live for too long");
         assert!(other.read_sign_in_code(&code, at(0)).is_none(), "another key");
         let second = key.sign_in_code(&At(NOW_MS)).unwrap();

@@ -1,6 +1,6 @@
-//! What is live of a secret at one moment: the value to use, the one before, and until when each of them was lent to us.
+//! What is live of a secret at one moment: the value to use, the one before, and until when each of them was leased to us.
 //!
-//! Owns the form. Does not read: `secrets` does. Invariant: the end of a lease is told beside the very value that was lent, never beside another.
+//! Owns the form. Does not read: `secrets` does. Invariant: the end of a lease is told beside the very value that was leased, never beside another.
 
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ pub struct LiveSecret {
 pub struct LiveVersion {
     /// The value.
     pub value: SecretString,
-    /// When its time is over, as far as is known at this moment, by the clock that nobody sets: the end of its lease, or of the JWT-SVID that
+    /// When it expires, as far as is known at this moment, by the clock that nobody sets: the end of its lease, or of the JWT-SVID that
     /// it is. Nothing where it has no end that anybody told us, as of a file, a variable, or an entry of the vault without a lease.
     pub ends: Option<Instant>,
 }

@@ -1,7 +1,7 @@
 //! What a person was signed in with, for as long as their session lasts.
 //!
 //! Owns its form while it is kept: sealed under the secret of the session, which only the browser has. Invariants: what is kept proves
-//! nothing by itself: whoever takes it up verifies the token anew, as of the moment of the sign-in; and nobody reads it without the browser.
+//! nothing by itself: anyone who takes it up verifies the token again, as of the moment of the sign-in; and nobody reads it without the browser.
 
 use std::fmt;
 

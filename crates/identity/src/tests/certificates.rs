@@ -246,7 +246,7 @@ async fn an_authority_is_read_again_whatever_has_become_of_the_file_of_another()
     fs::write(Known::path(&known.folder, "mesh"), &new.pem).unwrap();
     let problem = authorities.reload_if_changed().unwrap_err().to_string();
     assert!(problem.contains("other"), "{problem}");
-    assert!(authorities.generation() > before, "doors take what was read");
+    assert!(authorities.generation() > before, "listeners take what was read");
     assert!(known.name_of(&bot).await.is_some(), "its authority was not read again");
     assert!(known.name_of(&of_other).await.is_some(), "it is used on for a while");
     assert!(authorities.reload_if_changed().is_err());
@@ -397,7 +397,7 @@ async fn beside_a_certificate(
 }
 
 #[tokio::test]
-async fn whoever_shows_an_agents_certificate_calls_as_that_agent_or_not_at_all() {
+async fn anyone_who_shows_an_agents_certificate_calls_as_that_agent_or_not_at_all() {
     let user = claims_with("client_id", json!("cli"));
     let agent = |name: &str| {
         let mut claims = claims_with("sub", json!(name));

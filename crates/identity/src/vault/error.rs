@@ -111,7 +111,7 @@ impl VaultError {
     }
 
     /// Whether the vault did not get to judging what was asked, so that the same may be asked again.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_)
             | Self::Standby

@@ -1,4 +1,4 @@
-//! Reads the entries that secrets of ours are in, keeps them fresh, and gives back what was lent.
+//! Reads the entries that secrets of ours are in, keeps them fresh, and returns what was leased.
 //!
 //! Owns when an entry is read again and when a lease is renewed: after two thirds of its life, a little before the others. Invariants: a lease
 //! that cannot be renewed, or only for less and less, is replaced while the old one still holds; a failure is tried again ever more slowly,
@@ -189,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Renews what is lent, or reads the entry again; says when to do so next.
+    /// Renews what is leased, or reads the entry again; says when to do so next.
     async fn turn(&self, entry: &Entry) -> Result<Duration, VaultError> {
         let generation = *self.session.generations().borrow();
         let held = entry.held().clone();
@@ -198,7 +198,7 @@ impl Inner {
             match self.renew(entry, &held).await {
                 Ok(Some(wait)) => return Ok(wait),
                 Ok(None) => {}
-                Err(error) if error.is_passing() => return Err(error),
+                Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {
                     tracing::info!(path = entry.reading.path(), %error, "a lease is not renewed; another is taken");
                 }
@@ -229,7 +229,7 @@ impl Inner {
         let taken = match picked(&entry.reading, &fields, lease.as_ref()) {
             Ok(taken) => taken,
             Err(error) => {
-                // What is of no use is not kept lent, or every try would add one.
+                // What is of no use is not kept leased, or every try would add one.
                 if let Some(lease) = &lease {
                     drop(self.session.ask(&Ask::Revoke { lease: &lease.id }).await);
                 }
@@ -242,7 +242,7 @@ impl Inner {
         let wait = if lease.is_some() { two_thirds(life) } else { less_a_tenth(self.refresh) };
         entry.reading.take(taken, term, (asked_at, OVERLAP));
         *entry.held() = lease.map(|lease| Held { lease, generation: token.generation });
-        // An answer that was long on its way is old already: it is asked for anew so much sooner.
+        // An answer that was long on its way is old already: it is asked for again so much sooner.
         Ok(wait.saturating_sub(asked_at.elapsed()))
     }
 }

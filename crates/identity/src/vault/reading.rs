@@ -43,7 +43,7 @@ struct Version {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Term {
     pub(super) until: Instant,
-    /// Whether the vault lent it for so long. Else it is we who read it again by then, and it has no end that anybody knows.
+    /// Whether the vault leased it for so long. Else it is we who read it again by then, and it has no end that anybody knows.
     pub(super) is_lease: bool,
 }
 
@@ -102,7 +102,7 @@ impl Reading {
         }
     }
 
-    /// Notes why it could not be read. What is there stays until its time is over, unless it was taken back.
+    /// Notes why it could not be read. What is there stays until it has expired, unless it was taken back.
     pub(super) fn fail(&self, error: VaultError) {
         let mut state = self.state();
         if error.takes_back() {
@@ -192,7 +192,7 @@ mod tests {
         Ok((text(newest), previous.map(text)))
     }
 
-    /// How long each value is lent for still: the one to use, and the one before.
+    /// How long each value is leased for still: the one to use, and the one before.
     fn left(reading: &Reading) -> (Option<Duration>, Option<Duration>) {
         let now = Instant::now();
         let live = reading.live("db", "password", now).unwrap();

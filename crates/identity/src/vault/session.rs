@@ -195,7 +195,7 @@ impl Session {
             match self.renew(&token).await {
                 Ok(true) => return Ok(FILE_LOOK.min(due)),
                 Ok(false) => {}
-                Err(error) if error.is_passing() && left > FILE_LOOK => return Err(error),
+                Err(error) if error.is_transient() && left > FILE_LOOK => return Err(error),
                 Err(error) => {
                     tracing::info!(%error, "our token at the vault is not renewed; logging in again")
                 }

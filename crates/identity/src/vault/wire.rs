@@ -208,7 +208,7 @@ impl Ask<'_> {
             Self::Renew { .. } => ("a lease of ours".to_owned(), "renew a lease".to_owned()),
             Self::Revoke { .. } => ("a lease of ours".to_owned(), "revoke a lease".to_owned()),
             Self::LookUpSelf | Self::RenewSelf | Self::RevokeSelf => {
-                ("our token".to_owned(), "look after our token".to_owned())
+                ("our token".to_owned(), "maintain our token".to_owned())
             }
         };
         match status {
@@ -250,7 +250,7 @@ fn read(body: &[u8]) -> Result<Answer, VaultError> {
     Ok(Answer { lease, fields, token })
 }
 
-/// What was written by whoever wrote the entry: version 2 of the key-value engine puts its own data around it.
+/// What was written by the one who wrote the entry: version 2 of the key-value engine puts its own data around it.
 fn entry(mut data: Map<String, Value>) -> Map<String, Value> {
     let versioned = data.get("metadata").and_then(|metadata| metadata.get("version")).is_some();
     match data.get_mut("data") {
@@ -290,17 +290,17 @@ mod tests {
 
     #[test]
     fn a_lease_and_a_token_are_read_and_neither_is_shown() {
-        let lent = answer(&json!({
+        let leased = answer(&json!({
             "lease_id": "database/creds/reader/abc", "renewable": true, "lease_duration": 3_600,
             "data": { "username": "u", "password": "kanarienvogel" }, "auth": null
         }));
-        let lease = lent.lease.clone().unwrap();
+        let lease = leased.lease.clone().unwrap();
         assert_eq!((lease.life, lease.renewable), (Duration::from_secs(3_600), true));
         let logged_in = answer(&json!({
             "lease_id": "", "data": null,
             "auth": { "client_token": "kanarienvogel", "lease_duration": u64::MAX, "renewable": true, "policies": ["a"] }
         }));
-        assert!(!format!("{lent:?}{logged_in:?}").contains("kanarienvogel"));
+        assert!(!format!("{leased:?}{logged_in:?}").contains("kanarienvogel"));
         let granted = logged_in.token.unwrap();
         assert_eq!(granted.value.expose_secret(), "kanarienvogel");
         assert_eq!(granted.life, Some(Duration::from_secs(LIFE_S_MAX)));

@@ -1,7 +1,7 @@
-//! Asking further people: after a while of silence, or anew because the policies ask for more.
+//! Asking further people: after a while of silence, or again because the policies ask for more.
 //!
 //! Owns when the next group is due, and how an approval goes back to its approvers. Invariant: a group that is to be asked after a silence is
-//! asked after one: a silence begins when people are asked, and begins anew when they are asked for something else.
+//! asked after one: a silence begins when people are asked, and begins again when they are asked for something else.
 
 use std::collections::BTreeSet;
 

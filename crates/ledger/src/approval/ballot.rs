@@ -1,6 +1,6 @@
 //! How votes are counted against a requirement.
 //!
-//! Owns the count. Not here: who may vote (`policy`), and which moves a count allows (`approval`). Invariant: a voice counts once, a guest
+//! Owns the count. Not here: who may vote (`policy`), and which moves a count allows (`approval`). Invariant: a voice counts once, an external approver
 //! for what is asked of their own tenant alone, and an agreement to nothing but what is shown now.
 
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ impl<'a> Ballot<'a> {
     }
 
     /// Counts: distinct people only, each group by itself and the total; agreements to what is shown now alone, denials whatever
-    /// was shown. Guests count as far as they are asked.
+    /// was shown. External approvers count as far as they are asked.
     #[must_use]
     pub fn tally(&self) -> Tally {
         if enough(self.deniers().len(), self.requirement.deny_threshold.max(1)) {
@@ -82,7 +82,7 @@ impl<'a> Ballot<'a> {
             })
     }
 
-    /// The agreements that count, each voice once: whoever decided, and whoever they decided for, are one voice.
+    /// The agreements that count, each voice once: anyone who decided, and the one who they decided for, are one voice.
     fn agreements(&self) -> impl Iterator<Item = &'a Vote> {
         let mut heard: BTreeSet<Voice<'a>> = BTreeSet::new();
         let yes = self.votes.iter().enumerate().filter(|(place, vote)| {
@@ -103,7 +103,7 @@ impl<'a> Ballot<'a> {
         no.filter(|vote| self.has_a_say(vote)).map(Vote::duty_of).collect()
     }
 
-    /// Guests have a say as members of groups that are asked now. Of the tenant's own people, policy says who has.
+    /// External approvers have a say as members of groups that are asked now. Of the tenant's own people, policy says who has.
     pub(super) fn has_a_say(&self, vote: &Vote) -> bool {
         vote.tenant.is_none() || asked(self.requirement, self.escalated).any(|one| vote.is_of(one))
     }

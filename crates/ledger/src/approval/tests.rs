@@ -93,7 +93,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         rev: 1,
         votes: Vec::new(),
         escalated: 0,
-        guests: BTreeSet::new(),
+        external_tenants: BTreeSet::new(),
         taint: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
@@ -269,32 +269,32 @@ fn expected(requirement: &Requirement, votes: &[Vote]) -> &'static str {
     "pending"
 }
 
-fn guest(approver: &str, groups: &[&str]) -> Vote {
+fn external(approver: &str, groups: &[&str]) -> Vote {
     Vote { tenant: Some("globex".parse().unwrap()), ..yes(approver, groups) }
 }
 
 #[test]
-fn a_guest_has_a_say_only_as_a_member_of_a_group_that_is_asked() {
+fn an_external_approver_has_a_say_only_as_a_member_of_a_group_that_is_asked() {
     let wanted = requirement(&[("leads", 1), ("globex/credit", 1)], 2);
     assert_eq!(
-        tally(&wanted, &[yes("ann", &["leads"]), guest("gil", &["credit"])]),
+        tally(&wanted, &[yes("ann", &["leads"]), external("gil", &["credit"])]),
         Tally::Satisfied
     );
-    // The own people are not the guests, and the guests' groups are not the own ones of the same name.
-    for other in [yes("bob", &["credit"]), guest("gil", &["leads"]), guest("gil", &[])] {
+    // The own people are not the external approvers, and the external approvers' groups are not the own ones of the same name.
+    for other in [yes("bob", &["credit"]), external("gil", &["leads"]), external("gil", &[])] {
         assert_eq!(tally(&wanted, &[yes("ann", &["leads"]), other]), Tally::Open);
     }
     // Two people of one name in two tenants are two.
     assert_eq!(
-        tally(&wanted, &[yes("ann", &["leads"]), guest("ann", &["credit"])]),
+        tally(&wanted, &[yes("ann", &["leads"]), external("ann", &["credit"])]),
         Tally::Satisfied
     );
-    let asked = ApprovalRecord { guests: wanted.guests(), ..pending(wanted) };
+    let asked = ApprovalRecord { external_tenants: wanted.external_tenants(), ..pending(wanted) };
     let now = Timestamp::from_ms(1);
-    assert_eq!(asked.cast(guest("fay", &["leads"]), now), Err(VoteError::NotAsked));
-    let no = Vote { choice: VoteChoice::Deny, ..guest("fay", &["leads"]) };
+    assert_eq!(asked.cast(external("fay", &["leads"]), now), Err(VoteError::NotAsked));
+    let no = Vote { choice: VoteChoice::Deny, ..external("fay", &["leads"]) };
     assert_eq!(asked.cast(no, now), Err(VoteError::NotAsked));
-    let no = Vote { choice: VoteChoice::Deny, ..guest("gil", &["credit"]) };
+    let no = Vote { choice: VoteChoice::Deny, ..external("gil", &["credit"]) };
     assert_eq!(asked.cast(no, now).unwrap().state, ApprovalState::Denied);
 }
 
@@ -357,7 +357,7 @@ fn back_with_a_lapse() -> ApprovalRecord {
 }
 
 #[test]
-fn an_agreement_that_lapsed_counts_no_more_and_is_given_anew() {
+fn an_agreement_that_lapsed_counts_no_more_and_is_given_again() {
     let back = back_with_a_lapse();
     let now = Timestamp::from_ms(6);
     assert_eq!((&back.state, back.reopened), (&ApprovalState::Pending, 1));
@@ -404,10 +404,10 @@ fn what_went_back_to_its_approvers_is_shown_with_what_is_asked_for_now() {
 }
 
 #[test]
-fn what_people_are_told_of_the_run_changes_only_where_they_are_asked_anew() {
+fn what_people_are_told_of_the_run_changes_only_where_they_are_asked_again() {
     let asked = pending(requirement(&[("a", 1)], 1));
     let secret = BTreeSet::from([Taint::Secret]);
-    assert!(asked.is_behind(&secret) && !asked.is_behind(&BTreeSet::new()));
+    assert!(asked.is_stale(&secret) && !asked.is_stale(&BTreeSet::new()));
     let agreed = asked.cast(yes("ann", &["a"]), Timestamp::from_ms(5)).unwrap();
     assert_eq!(agreed.agreements(), [0].into());
     let told = |before: &ApprovalRecord| ApprovalRecord { taint: secret.clone(), ..before.clone() };
@@ -415,7 +415,7 @@ fn what_people_are_told_of_the_run_changes_only_where_they_are_asked_anew() {
     let lapsed = agreed.agreements();
     let back = agreed.back(requirement(&[("a", 1)], 1), &lapsed, Timestamp::from_ms(6)).unwrap();
     let told = told(&back);
-    assert!(told.may_follow(Some(&agreed)) && !told.is_behind(&secret));
+    assert!(told.may_follow(Some(&agreed)) && !told.is_stale(&secret));
     assert_ne!(told.shown(), back.shown());
     let now = Timestamp::from_ms(7);
     let again = told.cast(yes("ann", &["a"]), now).unwrap();

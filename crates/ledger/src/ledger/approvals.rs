@@ -60,7 +60,7 @@ impl Ledger {
             lapsed: BTreeSet::new(),
             reopened: 0,
             reopened_at: None,
-            guests: proposal.requirement.guests(),
+            external_tenants: proposal.requirement.external_tenants(),
             edits: Vec::new(),
             taint: proposal.evidence.taint.clone(),
             callback: parked.callback.clone(),
@@ -238,11 +238,11 @@ impl Ledger {
         lapsed: &BTreeSet<usize>,
         taint: &BTreeSet<Taint>,
     ) -> Result<ApprovalRecord, LedgerError> {
-        if requirement.guests() != approval.guests {
+        if requirement.external_tenants() != approval.external_tenants {
             return Err(VoteError::Elsewhere.into());
         }
         let mut lapsed = lapsed.clone();
-        if approval.is_behind(taint) {
+        if approval.is_stale(taint) {
             lapsed.extend(approval.agreements());
         }
         let mut next = approval

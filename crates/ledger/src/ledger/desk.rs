@@ -1,4 +1,4 @@
-//! Keeping entries of the approval desk.
+//! Keeping entries of the approval service.
 //!
 //! Owns the commit of an entry's making and of its moves. Not here: the machine ([`crate::desk`]), who may ask for a move (policy),
 //! and the use of a standing grant, which is part of dispatch. Invariant: an entry and the event that tells of it are kept together.
@@ -22,7 +22,7 @@ impl Ledger {
         mut event: AuditEvent,
     ) -> Result<DeskEntry, LedgerError> {
         // What ends or takes back a right is accepted to the last, and so is what stops calls.
-        let is_new = entry.rev == 1 && !entry.tightens();
+        let is_new = entry.rev == 1 && !entry.is_restrictive();
         let admission = if is_new { Admission::New } else { Admission::Completion };
         event.kind = AuditKind::Desk;
         event.tenant = Some(entry.tenant.clone());

@@ -18,7 +18,7 @@ use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
-    dispatch::{Armed, Basis, Dispatch, Intent, Settlement, Spare, Subject},
+    dispatch::{Basis, Dispatch, DispatchGuard, Intent, Settlement, Spare, Subject},
     parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
     sabotage::{Guard, removed},
@@ -55,7 +55,7 @@ impl Ledger {
         permit: Permit,
         intent: Intent,
         durability: Durability,
-    ) -> Result<Armed, LedgerError> {
+    ) -> Result<DispatchGuard, LedgerError> {
         check(&permit, &intent)?;
         let basis = basis_of(&permit, durability);
         if permit.write_class() {
@@ -88,7 +88,7 @@ impl Ledger {
         };
         let brought = intent.reserve.brought().map(Box::new);
         let subject = Subject::Read { event: Box::new(event), brought };
-        Ok(Armed { dispatch, settlement: Settlement { subject, second: None }, basis })
+        Ok(DispatchGuard { dispatch, settlement: Settlement { subject, second: None }, basis })
     }
 
     /// The leave for a second try of an attempt, once `event`, which names the other credential, is as durable as the dispatch was. To be
@@ -126,7 +126,7 @@ impl Ledger {
         record: &EffectRecord,
         parked: Option<&ParkedCall>,
         dedup: &Dedup,
-    ) -> Result<Armed, LedgerError> {
+    ) -> Result<DispatchGuard, LedgerError> {
         check(&permit, &intent)?;
         if permit.record() != Some(record.record_id) {
             return Err(LedgerError::PermitMismatch);
@@ -186,7 +186,7 @@ impl Ledger {
         };
         let subject = Subject::Effect { record: Box::new(moved) };
         let basis = basis_of(&permit, Durability::Synced);
-        Ok(Armed { dispatch, settlement: Settlement { subject, second: None }, basis })
+        Ok(DispatchGuard { dispatch, settlement: Settlement { subject, second: None }, basis })
     }
 
     /// Keeps an intent, durably: nothing may act upon it before (I2).

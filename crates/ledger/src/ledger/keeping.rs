@@ -125,7 +125,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Drops approvals and entries of the desk that have been over for longer than their tenant keeps its records. The chain keeps what
+    /// Drops approvals and entries of the approval service that have been over for longer than their tenant keeps its records. The chain keeps what
     /// they were. All of them or none.
     ///
     /// # Errors

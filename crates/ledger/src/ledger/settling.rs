@@ -29,7 +29,7 @@ impl Ledger {
     /// Records what became of a dispatch, durably, before anybody is told (T4 to T6).
     ///
     /// # Errors
-    /// [`LedgerError`] when it could not be kept: the outcome must be treated as unknown by whoever asks.
+    /// [`LedgerError`] when it could not be kept: the outcome must be treated as unknown by the one who asks.
     pub async fn settle(
         &self,
         settlement: Settlement,
@@ -122,7 +122,7 @@ impl Ledger {
         Ok(moved)
     }
 
-    /// Others are told the result than the run whose attempt brought it: the run that the record is of asks by the call's id, and whoever
+    /// Others are told the result than the run whose attempt brought it: the run that the record is of asks by the call's id, and the one who
     /// the call is kept for may be waiting for people. What the result brings comes into their contexts before it can be read.
     ///
     /// A run that cannot be read, or written, decides nothing and keeps no outcome of another from being recorded: what it misses is
@@ -179,7 +179,7 @@ impl Ledger {
             }
         }
         let why = format!("run `{}` moved again and again", brought.run.run_id);
-        Err(StoreError::Hindered(why).into())
+        Err(StoreError::LockTimeout(why).into())
     }
 
     /// Ends the approval that `before` waited for, where `moved` ended without it: nobody is asked about what is over.
@@ -324,7 +324,7 @@ impl Ledger {
 
 /// Whether the store would refuse the outcome as well, now or for good: other errors are of what was asked for alone.
 const fn concerns_all(error: &LedgerError) -> bool {
-    error.is_passing()
+    error.is_transient()
         || matches!(
             error,
             LedgerError::Store(
@@ -333,7 +333,7 @@ const fn concerns_all(error: &LedgerError) -> bool {
         )
 }
 
-/// What an unknown outcome gives back to its run's budget once it has come to light that nothing happened. Only then: what was executed
+/// What an unknown outcome returns to its run's budget once it has come to light that nothing happened. Only then: what was executed
 /// and failed is paid for. What an earlier arm cost goes back too where a person speaks for all of them; of the calls one is given back.
 fn given_back(
     record: &EffectRecord,

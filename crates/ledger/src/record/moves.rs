@@ -39,7 +39,7 @@ impl EffectState {
                 S::Claimed { .. }
                 | S::Rearmed { .. }
                 | S::Approved { .. }
-                // What certainly had no effect is tried again, and needs people this time.
+                // What had no effect is tried again, and needs people this time.
                 | S::FailedRetriable { .. },
                 S::PendingApproval { .. },
             )
@@ -83,13 +83,13 @@ impl EffectState {
         }
     }
 
-    /// Whether a key in this state may return to absent: only where certainly nothing has happened.
+    /// Whether a key in this state may return to absent: only where nothing has happened.
     const fn is_before_dispatch(&self) -> bool {
         matches!(self, Self::Claimed { .. } | Self::PendingApproval { .. } | Self::Approved { .. })
     }
 }
 
-/// Whether these are operators who agree on another arm: distinct people, and among them whoever asked first.
+/// Whether these are operators who agree on another arm: distinct people, and among them anyone who asked first.
 fn agreed(asked: Option<&Rearm>, by: &[Rearm]) -> bool {
     let distinct = by.iter().enumerate().all(|(place, one)| {
         by.iter().skip(place.saturating_add(1)).all(|other| other.operator != one.operator)
@@ -183,13 +183,13 @@ impl EffectRecord {
         }
     }
 
-    /// Whether the key may return to absent: only where certainly nothing has happened under any arm.
+    /// Whether the key may return to absent: only where nothing has happened under any arm.
     #[must_use]
     pub const fn may_be_removed(&self) -> bool {
         self.unknown.is_none() && self.state.is_before_dispatch()
     }
 
-    /// Whether the tombstone may be dropped: only where the key tells its own age, so that whoever sends it again is told that it is
+    /// Whether the tombstone may be dropped: only where the key tells its own age, so that anyone who sends it again is told that it is
     /// too old. Whether the time has come is the caller's to know.
     #[must_use]
     pub fn may_be_forgotten(&self) -> bool {

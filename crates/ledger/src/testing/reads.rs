@@ -100,12 +100,12 @@ impl MemoryStore {
         *self.reads.lists_left.lock() = lists;
     }
 
-    /// Lists of the desk's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
+    /// Lists of the approval service's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
     pub fn hide_desk(&self, hidden: bool) {
         self.reads.desk_hidden.store(hidden, Ordering::SeqCst);
     }
 
-    /// Single entries of the desk cannot be read by this node from now on, or can again.
+    /// Single entries of the approval service cannot be read by this node from now on, or can again.
     pub fn hide_entries(&self, hidden: bool) {
         self.reads.entries_hidden.store(hidden, Ordering::SeqCst);
     }
@@ -120,7 +120,7 @@ impl MemoryStore {
         self.reads.content_hidden.store(hidden, Ordering::SeqCst);
     }
 
-    /// Lists of the desk's entries are not answered to this node from now on, or are again.
+    /// Lists of the approval service's entries are not answered to this node from now on, or are again.
     pub fn hold_desk(&self, held: bool) {
         self.reads.hold(&self.reads.desk_held, held);
     }
@@ -136,7 +136,7 @@ impl MemoryStore {
         self.reads.content_read.load(Ordering::SeqCst)
     }
 
-    /// How often this node has asked for a list of the desk's entries.
+    /// How often this node has asked for a list of the approval service's entries.
     #[must_use]
     pub fn desk_reads(&self) -> u64 {
         self.reads.desk_read.load(Ordering::SeqCst)

@@ -20,7 +20,8 @@ impl Inner {
             return Err(StoreError::Fenced);
         }
         self.check_policy(&changes)?;
-        if changes.expect_desk.is_some_and(|basis| !basis.holds(self.desk_rev, self.now)) {
+        if changes.expect_desk.is_some_and(|basis| !basis.holds(self.restriction_version, self.now))
+        {
             return Err(StoreError::DeskMoved);
         }
         for (tenant, bytes) in changes.content {
@@ -57,7 +58,8 @@ impl Inner {
             self.put_approval(approval)?;
         }
         for entry in changes.desk {
-            self.desk_rev = self.desk_rev.saturating_add(u64::from(entry.tightens()));
+            self.restriction_version =
+                self.restriction_version.saturating_add(u64::from(entry.is_restrictive()));
             self.put_desk(entry)?;
         }
         if let Some(desk_id) = changes.spend {

@@ -50,7 +50,7 @@ pub(crate) enum Doctored {
     /// The approval is looked at before the commit, not in it.
     RunsWhatWasNotApproved,
     /// A duplicate of a finished call gets a result of its own.
-    AnswersAnew,
+    AnswersAgain,
     /// Recovery leaves open records alone.
     StrandsTheDead,
 }
@@ -133,7 +133,7 @@ pub(crate) enum Reply {
     /// The result of this attempt.
     Result(u8),
     /// Nothing happened under this arm so far.
-    NothingHappened,
+    NotExecuted,
     Unknown,
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct World {
     /// The window in which the other system knows a token is over.
     pub(crate) is_window_over: bool,
     pub(crate) calls: [Pc; 3],
-    /// Recovery, and whoever carries a re-armed call.
+    /// Recovery, and the one who carries a re-armed call.
     pub(crate) keeper: Pc,
     /// How often the effect happened under each arm.
     pub(crate) effects: [u8; 2],

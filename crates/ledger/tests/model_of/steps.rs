@@ -113,16 +113,16 @@ impl World {
             At::Approved => {
                 return steps.push(("take up the approved call", self.at(who, Pc::Ready(rec))));
             }
-            At::Succeeded if setting.lacks(Doctored::AnswersAnew) && self.told.is_some() => {
+            At::Succeeded if setting.lacks(Doctored::AnswersAgain) && self.told.is_some() => {
                 Reply::Result(rec.result + 1)
             }
             At::Succeeded => Reply::Result(rec.result),
-            At::FailedFinal | At::Denied => Reply::NothingHappened,
+            At::FailedFinal | At::Denied => Reply::NotExecuted,
             At::FailedRetriable => {
                 if rec.attempts < ATTEMPTS_MAX {
                     steps.push(("try again", self.at(who, Pc::Ready(rec))));
                 }
-                Reply::NothingHappened
+                Reply::NotExecuted
             }
             At::Unknown => Reply::Unknown,
             At::Pending | At::Dispatched | At::Rearmed => return,
@@ -130,7 +130,7 @@ impl World {
         let mut next = self.at(who, Pc::Tell(answer));
         let happened =
             self.effects.iter().any(|count| *count > 0) || self.on_its_way.contains(&true);
-        if answer == Reply::NothingHappened && happened && setting.class != Class::ReadOnly {
+        if answer == Reply::NotExecuted && happened && setting.class != Class::ReadOnly {
             next.wrong = Some("I12: told that nothing happened, and it has or still may");
         }
         steps.push(("answer from the record", next));
@@ -185,7 +185,7 @@ impl World {
             ));
         }
         if read.at == At::FailedRetriable && setting.with_approval {
-            // Policy may ask for people anew: what they agreed to before is over, or was somebody's standing word.
+            // Policy may ask for people again: what they agreed to before is over, or was somebody's standing word.
             let pending = Rec { at: At::Pending, rev: read.rev + 1, att: None, ..read };
             let next = self.commit(Some(read), pending, setting);
             let next = next.map(|next| World { approval: Approval::Pending, ..next });
@@ -440,7 +440,7 @@ fn fresh() -> Rec {
 fn reply_of(settled: Rec) -> Reply {
     match settled.at {
         At::Succeeded => Reply::Result(settled.result),
-        At::FailedFinal | At::FailedRetriable => Reply::NothingHappened,
+        At::FailedFinal | At::FailedRetriable => Reply::NotExecuted,
         _ => Reply::Unknown,
     }
 }

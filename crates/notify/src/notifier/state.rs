@@ -19,9 +19,9 @@ use placet_types::{
 };
 
 use crate::{
-    book::Book,
     config::NotifyConfig,
     entry::{self, Found, Waits},
+    ledger_reader::LedgerReader,
     memory::{self, Settled},
     message::{Message, Told},
     notice::{Notice, NoticeKind},
@@ -77,7 +77,7 @@ impl State {
     /// As the chain remembers it.
     pub(super) async fn recalled(
         config: Arc<NotifyConfig>,
-        book: &dyn Book,
+        book: &dyn LedgerReader,
     ) -> Result<Self, StoreError> {
         let outboxes = config
             .channels
@@ -133,7 +133,7 @@ impl State {
     /// Takes up what waited when progress was noted last, in the order of time.
     async fn waiting_again(
         &mut self,
-        book: &dyn Book,
+        book: &dyn LedgerReader,
         waiting: BTreeMap<String, Vec<WaitingAt>>,
     ) -> Result<(), StoreError> {
         let now = book.now();
@@ -165,7 +165,7 @@ impl State {
     }
 
     /// Finds the approvals that wait.
-    async fn await_ends(&mut self, book: &dyn Book) -> Result<(), StoreError> {
+    async fn await_ends(&mut self, book: &dyn LedgerReader) -> Result<(), StoreError> {
         let mut after = None;
         loop {
             let page = book.waiting(after).await?;
@@ -186,7 +186,7 @@ impl State {
             return;
         };
         let before_ms = i64::try_from(self.config.expiring_ms).unwrap_or(i64::MAX);
-        // What waits for less than that altogether is told of when half of its time is over.
+        // What waits for less than that altogether is told of when half of it has expired.
         let before_ms = before_ms.min(until.since_ms(from).div_euclid(2));
         let due = until.plus_ms(before_ms.saturating_neg());
         // What was due before was told of before.
@@ -197,7 +197,7 @@ impl State {
     }
 
     /// Reads the chain on; answers whether more is there.
-    pub(super) async fn read_on(&mut self, book: &dyn Book) -> Result<bool, StoreError> {
+    pub(super) async fn read_on(&mut self, book: &dyn LedgerReader) -> Result<bool, StoreError> {
         let now = book.now();
         let before = self.places.clone();
         let batch = reading::on(book, &mut self.places).await?;
@@ -217,7 +217,7 @@ impl State {
 
     async fn take(
         &mut self,
-        book: &dyn Book,
+        book: &dyn LedgerReader,
         entries: Vec<(String, placet_ledger::log::LogEntry)>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
@@ -268,7 +268,11 @@ impl State {
     }
 
     /// The notices of an entry, with the ends of calls that were held, and those that wait for their callers.
-    async fn notices(&self, book: &dyn Book, found: Found) -> Result<Vec<Notice>, StoreError> {
+    async fn notices(
+        &self,
+        book: &dyn LedgerReader,
+        found: Found,
+    ) -> Result<Vec<Notice>, StoreError> {
         let mut notices = found.notices;
         let has_callers =
             self.config.channels.values().any(|channel| !channel.callbacks.is_empty());
@@ -310,7 +314,11 @@ impl State {
     }
 
     /// Tells of approvals that wait still and end soon.
-    async fn tell_of_ends(&mut self, book: &dyn Book, now: Timestamp) -> Result<(), StoreError> {
+    async fn tell_of_ends(
+        &mut self,
+        book: &dyn LedgerReader,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         while let Some((due, approval_id)) = self.ending.first().cloned() {
             if due > now {
                 return Ok(());
@@ -322,7 +330,7 @@ impl State {
             let Some(approval) = approval.filter(|approval| waits(&approval.state)) else {
                 continue;
             };
-            // Whoever votes or edits from now on changes nothing about it.
+            // Anyone who votes or edits from now on changes nothing about it.
             self.ends_told.insert(approval_id.clone(), due);
             if now < approval.expires_at {
                 let mut notice = entry::of_approval(&approval, NoticeKind::Expiring, due);

@@ -18,7 +18,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
         About::Call(call) => {
             let what = match scope {
                 Scope::Caller => of_end(notice.kind, call),
-                Scope::Full | Scope::Guest(_) => of_approval(notice.kind, call),
+                Scope::Full | Scope::External(_) => of_approval(notice.kind, call),
             };
             format!("{what}: {}", call.operation)
         }
@@ -27,7 +27,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
                 NoticeKind::Grant => "Standing grant",
                 NoticeKind::BreakGlass => "Break-glass",
                 NoticeKind::Freeze => "Freeze",
-                NoticeKind::Handover => "Handover",
+                NoticeKind::Delegation => "Delegation",
                 NoticeKind::Revocation => "Revocation",
                 NoticeKind::Held
                 | NoticeKind::Edited
@@ -47,7 +47,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
         }
         About::Credential(credential) => {
             format!(
-                "Calls get no credential from `{}`: an operator has to mend it",
+                "Calls get no credential from `{}`: an operator has to fix it",
                 credential.source
             )
         }
@@ -71,7 +71,7 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
         | NoticeKind::Grant
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze
-        | NoticeKind::Handover
+        | NoticeKind::Delegation
         | NoticeKind::Revocation
         | NoticeKind::CredentialRefused => of_end(kind, call),
     }
@@ -96,14 +96,16 @@ fn of_end(kind: NoticeKind, call: &CallFacts) -> &'static str {
 pub(crate) fn facts(notice: &Notice, scope: &Scope) -> Vec<Fact> {
     match (&notice.about, scope) {
         (About::Call(call), Scope::Full) => for_approvers(notice, call),
-        (About::Call(call), Scope::Guest(tenant)) => vec![
+        (About::Call(call), Scope::External(tenant)) => vec![
             ("Asked", super::asked(notice, Some(tenant)).join(", ")),
             ("By", format!("tenant {}", notice.tenant)),
             ("Ends", call.expires_at.to_string()),
         ],
         (About::Call(call), Scope::Caller) => vec![("Call", call.call_id.to_string())],
-        (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => of_desk(notice, desk),
-        (About::Credential(credential), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+        (About::Desk(desk), Scope::Full | Scope::External(_) | Scope::Caller) => {
+            of_desk(notice, desk)
+        }
+        (About::Credential(credential), Scope::Full | Scope::External(_) | Scope::Caller) => {
             of_credential(notice, credential)
         }
     }

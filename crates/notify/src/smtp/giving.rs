@@ -1,6 +1,6 @@
 //! Giving one mail to a server, for each recipient by itself.
 //!
-//! Owns the commands of one mail, and what becomes of recipients that are refused. Does not own the connection. Invariant: whoever took the
+//! Owns the commands of one mail, and what becomes of recipients that are refused. Does not own the connection. Invariant: anyone who took the
 //! mail does not get it again because another one did not.
 
 use std::collections::BTreeSet;

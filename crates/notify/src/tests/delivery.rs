@@ -6,7 +6,7 @@ use placet_ledger::{
 use serde_json::json;
 
 use super::support::{Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
-use crate::courier::Failure;
+use crate::sender::Failure;
 
 #[tokio::test]
 async fn each_event_of_a_call_is_told_once_and_noted_in_the_chain() {

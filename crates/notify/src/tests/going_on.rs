@@ -6,7 +6,7 @@ use placet_ledger::{
 use serde_json::json;
 
 use super::support::{Boy, Chain, MINUTE, approval, config, read, sender, then, turn, voted};
-use crate::courier::Failure;
+use crate::sender::Failure;
 
 #[tokio::test]
 async fn a_restart_loses_nothing_and_sends_nothing_again() {

@@ -104,7 +104,7 @@ fn fault(source: &str, problem: &str) -> Value {
 }
 
 #[tokio::test]
-async fn operators_are_told_of_a_credential_that_they_have_to_mend() {
+async fn operators_are_told_of_a_credential_that_they_have_to_repair() {
     let problem = "the token service does not accept this client";
     let got =
         letters(&config(json!({})), |chain| chain.append("journal", fault("corp", problem))).await;
@@ -113,7 +113,7 @@ async fn operators_are_told_of_a_credential_that_they_have_to_mend() {
         for word in ["corp", problem, "bank/credit"] {
             assert!(text.contains(word), "`{word}` is not in {text}");
         }
-        assert!(!text.contains("https://placet.example/"), "nothing there mends it: {text}");
+        assert!(!text.contains("https://placet.example/"), "nothing there fixes it: {text}");
     }
     let webhook = render::webhook(&got[0], Some(&console()));
     assert_eq!(webhook["type"], "operator.credential_refused");

@@ -11,7 +11,7 @@ use placet_types::clock::Timestamp;
 use serde_json::json;
 
 use super::support::{Boy, Chain, MINUTE, approval, config, read, sender, turn, voted};
-use crate::{config::NotifyConfig, courier::Failure};
+use crate::{config::NotifyConfig, sender::Failure};
 
 const DAY: i64 = 24 * 60 * MINUTE;
 

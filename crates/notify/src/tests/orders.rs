@@ -7,7 +7,7 @@ use placet_ledger::{approval::ApprovalState, audit::AuditKind};
 use serde_json::{Value, json};
 
 use super::support::{Arrived, Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
-use crate::courier::Failure;
+use crate::sender::Failure;
 
 /// A source of choices that is the same in every run.
 struct Dice(u64);

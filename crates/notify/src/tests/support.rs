@@ -1,4 +1,4 @@
-//! A chain in memory, a courier that takes what it is told to take, and records as the ledger would write them.
+//! A chain in memory, a sender that takes what it is told to take, and records as the ledger would write them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,11 +23,11 @@ use placet_types::{
 use serde_json::{Value, json};
 
 use crate::{
-    book::Book,
     config::NotifyConfig,
-    courier::{Courier, Failure},
+    ledger_reader::LedgerReader,
     message::{Letter, Preview},
     notifier::Notifier,
+    sender::{Failure, MessageSender},
 };
 
 /// 2026-11-22T09:00:00Z.
@@ -161,7 +161,7 @@ impl Chain {
 }
 
 #[async_trait]
-impl Book for Chain {
+impl LedgerReader for Chain {
     fn now(&self) -> Timestamp {
         self.inner(|inner| Timestamp::from_ms(inner.now))
     }
@@ -256,7 +256,7 @@ impl Arrived {
     }
 }
 
-/// A courier that writes down what it delivers.
+/// A sender that writes down what it delivers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Boy {
     arrived: Arc<Mutex<Vec<Arrived>>>,
@@ -289,7 +289,7 @@ impl Boy {
 }
 
 #[async_trait]
-impl Courier for Boy {
+impl MessageSender for Boy {
     async fn deliver(
         &self,
         channel: &ChannelName,

@@ -65,12 +65,12 @@ async fn a_route_tells_of_its_tenant_its_groups_and_its_events_alone() {
 }
 
 #[tokio::test]
-async fn a_guest_tenant_is_told_of_its_own_part_alone() {
+async fn an_external_approver_tenant_is_told_of_its_own_part_alone() {
     let config = read(json!({
-        "channels": channels(&["own", "guest", "third"]),
+        "channels": channels(&["own", "external", "third"]),
         "routes": [
             { "tenant": "acme", "channels": ["own"] },
-            { "tenant": "shop", "groups": ["buyers"], "channels": ["guest"] },
+            { "tenant": "shop", "groups": ["buyers"], "channels": ["external"] },
             { "tenant": "third", "channels": ["third"] },
         ],
     }));
@@ -92,12 +92,12 @@ async fn a_guest_tenant_is_told_of_its_own_part_alone() {
     let own = render::webhook(&letter("own"), None);
     assert_eq!(own["data"]["asked"], json!(["finance", "shop/buyers"]), "{own:#}");
     assert_eq!(own["data"]["decisions"][0]["by"], "ben");
-    let guest = render::webhook(&letter("guest"), None);
-    assert_eq!(guest["data"]["asked"], json!(["buyers"]), "{guest:#}");
+    let external = render::webhook(&letter("external"), None);
+    assert_eq!(external["data"]["asked"], json!(["buyers"]), "{external:#}");
     let all = [
-        guest.to_string(),
-        render::slack(&letter("guest"), None).to_string(),
-        render::mail(&letter("guest"), None).body,
+        external.to_string(),
+        render::slack(&letter("external"), None).to_string(),
+        render::mail(&letter("external"), None).body,
     ];
     for hidden in ["finance", "ben", "ana", "desk-bot", "Money", "call_1"] {
         assert!(all.iter().all(|text| !text.contains(hidden)), "{hidden}: {all:#?}");

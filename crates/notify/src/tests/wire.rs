@@ -19,8 +19,8 @@ use tokio::{
 
 use super::support::{NINE, read};
 use crate::{
-    courier::{Courier as _, Failure, Post},
     message::{Letter, Message},
+    sender::{Failure, MessageSender as _, Post},
     signature::SigningKey,
 };
 
@@ -273,7 +273,7 @@ async fn one_recipient_that_is_refused_for_good_keeps_the_mail_from_nobody_else(
 }
 
 #[tokio::test]
-async fn whoever_has_a_mail_does_not_get_it_again_because_another_one_has_to_wait() {
+async fn anyone_who_has_a_mail_does_not_get_it_again_because_another_one_has_to_wait() {
     let (port, heard) = mail_server(&[
         "220 hello\r\n",
         "250 hello\r\n",

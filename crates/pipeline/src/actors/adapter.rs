@@ -19,7 +19,7 @@ use crate::{
         tree::{Tree, injected_fault},
     },
     adapters::{
-        handed::in_environment,
+        known_secrets::in_environment,
         ports::{Connection, Port, backoff},
     },
     context::Context,

@@ -1,4 +1,4 @@
-//! The desk actor: the timers of the approval desk.
+//! The approval service actor: the timers of the approval service.
 //!
 //! Owns when something is due: an expiry, another group, a resumption, another try. Holds no state that the ledger does not: a desk that
 //! comes up reads everything again. Timers are entries of the board, never a task each.
@@ -27,7 +27,7 @@ use crate::{
     desk::{board::Due, freezes, redecide, resume, timers as desk_timers},
 };
 
-/// How often the desk looks at its timers.
+/// How often the approval service looks at its timers.
 const TICK: Duration = Duration::from_millis(250);
 /// When a call that was taken up is taken up again if nothing is heard of it.
 const UNHEARD_OF: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ const OTHERS_FIRST: Duration = Duration::from_secs(3);
 const UNSEEN: usize = 1_000;
 /// How many pages are read before anybody is served; what more waits is read while calls are taken in.
 const PAGES_FIRST: usize = 5;
-/// How many pages are read then before the desk looks at its messages.
+/// How many pages are read then before the approval service looks at its messages.
 const PAGES_THEN: usize = 2;
 /// When what could not be read is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ const PAGES_IN_ROUND: usize = 5;
 /// How many approvals are taken up at one tick, of those that are due.
 const DUE_AT_ONCE: usize = 500;
 
-/// What the desk is told.
+/// What the approval service is told.
 #[derive(Debug)]
 pub(crate) enum DeskMessage {
     /// People are asked, and nobody may have noted that.
@@ -90,7 +90,7 @@ pub(crate) struct Timers {
     reading: Option<ApprovalId>,
     /// Where the look at everything stands that other nodes may have moved.
     swept_to: Option<ApprovalId>,
-    /// The freezes that were in force when the desk looked last.
+    /// The freezes that were in force when the approval service looked last.
     frozen: BTreeSet<DeskId>,
     /// Where the look at the approved calls stands, which other nodes may have left.
     approved_to: Option<ApprovalId>,

@@ -19,7 +19,7 @@ use crate::{
     actors::tree::{Tree, injected_fault},
     context::Context,
     desk::{drift, watch},
-    fleet, hands, rearm,
+    fleet, in_flight, rearm,
     recovery::asking,
     reload, retention,
 };
@@ -31,7 +31,7 @@ const HANDS_EVERY: u64 = 5;
 /// How often re-armed calls are looked for that wait to be sent.
 const REARMED_EVERY_MS: u64 = 5_000;
 
-/// How often at least what is in force at the desk is read again, because other nodes change it too.
+/// How often at least what is in force in the approval service is read again, because other nodes change it too.
 const FORCE_EVERY_MS: u64 = 1_000;
 
 /// How often the configured files are compared with what was read of them.
@@ -112,7 +112,7 @@ impl KeeperActor {
                 Box::pin(async move { rearm::send_waiting(&context).await })
             }),
             self.chore(settings.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
-                Box::pin(async move { hands::look(&context).await })
+                Box::pin(async move { in_flight::look(&context).await })
             }),
             self.chore(settings.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
                 Box::pin(async move { context.desk.follow(&context).await })

@@ -1,6 +1,6 @@
 //! The policy actor: reads and checks what is to be active, and swaps it in as one immutable value.
 //!
-//! Owns the order of reloads: one at a time, each with its own epoch, and every permit given before is void. Invariant: whoever asks
+//! Owns the order of reloads: one at a time, each with its own epoch, and every permit given before is void. Invariant: anyone who asks
 //! for one hears that it is made only once the ledger has it.
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Actor for PolicyActor {
         match message {
             PolicyMessage::Activate(source, reply) => {
                 let outcome = self.promote(*source).await;
-                // Whoever asked may have gone; the bundle is active all the same.
+                // Anyone who asked may have gone; the bundle is active all the same.
                 drop(reply.send(outcome));
             }
             PolicyMessage::Reload(order, reply) => drop(reply.send(self.reload(order).await)),

@@ -77,7 +77,7 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
         workers(c, t, "root/gate", Routes::set_gate, take_gate)
     }));
     children.push(nested(context, tree, "root/return", |c, t| {
-        workers(c, t, "root/return", Routes::set_give_back, take_give_back)
+        workers(c, t, "root/return", Routes::set_reply, take_reply)
     }));
     children.push(nested(context, tree, "root/invoke", invoke_children));
     supervisor(context, tree, "root", children)
@@ -103,23 +103,23 @@ pub(crate) fn adapter(context: &Arc<Context>, tree: &Arc<Tree>, port: &Arc<Port>
 }
 
 fn take_build(context: &Arc<Context>, call: Call<Planned>) {
-    stages::take::build(context, call);
+    stages::runner::build(context, call);
 }
 
 fn take_broker(context: &Arc<Context>, call: Call<crate::call::Built>) {
-    stages::take::broker(context, call);
+    stages::runner::broker(context, call);
 }
 
 fn take_gate(context: &Arc<Context>, call: Call<crate::call::Brokered>) {
-    stages::take::gate(context, call);
+    stages::runner::gate(context, call);
 }
 
 fn take_invoke(context: &Arc<Context>, call: Call<Gated>) {
-    stages::take::invoke(context, call);
+    stages::runner::invoke(context, call);
 }
 
-fn take_give_back(context: &Arc<Context>, call: Call<crate::call::Invoked>) {
-    stages::take::give_back(context, call);
+fn take_reply(context: &Arc<Context>, call: Call<crate::call::Invoked>) {
+    stages::runner::reply(context, call);
 }
 
 /// What a worker does with a call.

@@ -1,6 +1,6 @@
 //! Routes: how one stage reaches the next, over whichever worker is up.
 //!
-//! Owns the references to workers and to the desk. A call that finds nobody for a while is dropped, and its passage answers.
+//! Owns the references to workers and to the approval service. A call that finds nobody for a while is dropped, and its passage answers.
 
 use std::{
     sync::{
@@ -78,7 +78,7 @@ pub(crate) struct Routes {
     broker: Pool<Built>,
     gate: Pool<Brokered>,
     invoke: Pool<Gated>,
-    give_back: Pool<Invoked>,
+    reply: Pool<Invoked>,
     desk: ArcSwapOption<ActorRef<DeskMessage>>,
     policy: ArcSwapOption<ActorRef<PolicyMessage>>,
     adapters: ArcSwapOption<ActorRef<SupervisorMessage>>,
@@ -117,7 +117,7 @@ impl Routes {
             broker: Pool::new(workers),
             gate: Pool::new(workers),
             invoke: Pool::new(workers),
-            give_back: Pool::new(workers),
+            reply: Pool::new(workers),
             desk: ArcSwapOption::empty(),
             policy: ArcSwapOption::empty(),
             adapters: ArcSwapOption::empty(),
@@ -142,7 +142,7 @@ impl Routes {
     );
     route!(
         /// To the return stage.
-        give_back, set_give_back, give_back, Invoked
+        reply, set_reply, reply, Invoked
     );
 
     pub(crate) fn set_desk(&self, desk: ActorRef<DeskMessage>) {
@@ -218,7 +218,7 @@ impl Routes {
         if let Some(desk) = &*self.desk.load()
             && let Err(error) = desk.cast(message)
         {
-            tracing::debug!(%error, "the desk is down; it will read the ledger when it comes up");
+            tracing::debug!(%error, "the approval service is down; it will read the ledger when it comes up");
         }
     }
 }

@@ -87,7 +87,7 @@ fn count(cell: &ActorCell) -> usize {
     cell.get_children().iter().map(count).fold(1_usize, usize::saturating_add)
 }
 
-/// Panics: the injected fault of a drill.
+/// Panics: the injected fault of the fault injection.
 #[expect(
     clippy::panic,
     reason = "an injected fault must be a real panic; only `Engine::inject_fault` sends it"

@@ -30,7 +30,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a call may try; else how long to wait. An open breaker whose time is over lets one call try.
+    /// Whether a call may try; else how long to wait. An open breaker that has expired lets one call try.
     pub(crate) fn admit(&mut self) -> Result<(), Duration> {
         let now = Instant::now();
         match self.state {

@@ -3,8 +3,8 @@
 //! Owns what stands between a permit and an adapter. The supervisors that keep connections alive are in [`crate::actors`].
 
 pub(crate) mod breaker;
-pub(crate) mod discreet;
-pub(crate) mod handed;
+pub(crate) mod known_secrets;
 pub(crate) mod overlap;
 pub(crate) mod pins;
 pub(crate) mod ports;
+pub(crate) mod redaction;

@@ -56,18 +56,19 @@ impl LivePins {
         let live = listed.as_ref().and_then(|list| list.digests.get(capability.tool.as_str()));
         match (live, capability.pin) {
             (Some(live), Some(pin)) if *live == pin => Ok(()),
-            (Some(live), Some(pin)) => Err(AdapterError::Drifted(format!(
+            (Some(live), Some(pin)) => Err(AdapterError::SchemaMismatch(format!(
                 "`{}` is {} live and {} in the contract",
                 capability.id,
                 live.short(),
                 pin.short()
             ))),
             (Some(_), None) => {
-                Err(AdapterError::Drifted(format!("`{}` has no pin", capability.id)))
+                Err(AdapterError::SchemaMismatch(format!("`{}` has no pin", capability.id)))
             }
-            (None, _) => {
-                Err(AdapterError::Drifted(format!("`{}` is not offered any more", capability.id)))
-            }
+            (None, _) => Err(AdapterError::SchemaMismatch(format!(
+                "`{}` is not offered any more",
+                capability.id
+            ))),
         }
     }
 }

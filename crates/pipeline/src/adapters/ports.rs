@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Connector, Seat},
+    adapter::{Adapter, Connector, PrepareRequest, SessionLease},
     outcome::{AdapterError, Outcome},
 };
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
@@ -35,7 +35,7 @@ use placet_types::{
 use crate::{
     actors::adapter::AdapterMessage,
     adapters::{breaker::Breaker, overlap::Overlap, pins::LivePins},
-    figures::Figures,
+    metrics::EngineMetrics,
     stages::{credential::Proof, invoke::unreached},
 };
 
@@ -81,7 +81,7 @@ pub(crate) struct Port {
     places: Arc<Semaphore>,
     queued: AtomicUsize,
     breaker: Mutex<Breaker>,
-    metrics: Figures,
+    metrics: EngineMetrics,
     connection: watch::Sender<Connection>,
     pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
     pins: LivePins,
@@ -106,7 +106,7 @@ impl Port {
     pub(crate) fn new(
         contract: Arc<Contract>,
         connector: Arc<dyn Connector>,
-        metrics: Figures,
+        metrics: EngineMetrics,
     ) -> Self {
         let limits = &contract.limits;
         metrics.breaker(&contract.adapter, false);
@@ -231,7 +231,7 @@ impl Port {
         self.connection.send_replace(connection);
     }
 
-    /// Says again how the connection stands: whoever asked may have missed it.
+    /// Says again how the connection stands: anyone who asked may have missed it.
     pub(crate) fn tell(&self) {
         self.connection.send_modify(|_| {});
     }
@@ -250,7 +250,7 @@ impl Port {
     ) -> bool {
         let check = self.pins.check(connection, capability, fresh_ms);
         let checked = tokio::time::timeout(COMPARED_IN, check).await;
-        matches!(checked, Ok(Err(AdapterError::Drifted(_))))
+        matches!(checked, Ok(Err(AdapterError::SchemaMismatch(_))))
     }
 
     /// Whether the breaker refuses.
@@ -326,7 +326,7 @@ impl Lease {
         let checked = match tokio::time::timeout_at(deadline, check).await {
             Ok(checked) => checked.inspect_err(|error| {
                 // A server that ends a session is there.
-                if !matches!(error, AdapterError::Drifted(_) | AdapterError::NoSession(_)) {
+                if !matches!(error, AdapterError::SchemaMismatch(_) | AdapterError::NoSession(_)) {
                     port.failed();
                 }
             }),
@@ -345,24 +345,24 @@ impl Lease {
     ///
     /// # Errors
     /// Why there is none by `deadline`; nothing happened then.
-    pub(crate) async fn make_ready(
+    pub(crate) async fn prepare(
         &self,
         proof: &Proof,
         deadline: Instant,
-    ) -> Result<Seat, AdapterError> {
-        let approach = Approach {
+    ) -> Result<SessionLease, AdapterError> {
+        let approach = PrepareRequest {
             timeout_ms: u64::try_from(until(deadline).as_millis()).unwrap_or(u64::MAX),
             credential: proof.credential.as_ref(),
             owner: proof.owner,
         };
-        let making = tokio::time::timeout_at(deadline, self.connection.make_ready(approach));
+        let making = tokio::time::timeout_at(deadline, self.connection.prepare(approach));
         let ready = making.await.unwrap_or_else(|_elapsed| {
             let why = "nothing was ready for it in the time of the call".to_owned();
             Err(AdapterError::NoSession(why))
         });
         ready.inspect_err(|error| {
             // What is refused to one caller, or in one session, is no outage for the others.
-            if matches!(error, AdapterError::Unavailable(_) | AdapterError::Garbled(_)) {
+            if matches!(error, AdapterError::Unavailable(_) | AdapterError::InvalidResponse(_)) {
                 self.trial.port.failed();
             }
             self.lost();
@@ -380,7 +380,9 @@ impl Lease {
         let port = &self.trial.port;
         match (outcome, outcome.not_executed()) {
             (Outcome::Unknown(_), _) => self.trial.ran_out(given),
-            (_, Some(AdapterError::Unavailable(_) | AdapterError::Garbled(_))) => port.failed(),
+            (_, Some(AdapterError::Unavailable(_) | AdapterError::InvalidResponse(_))) => {
+                port.failed()
+            }
             // What is refused to one caller, or in one session, is no outage for the others.
             _ => port.move_breaker(Breaker::succeeded),
         }

@@ -1,4 +1,4 @@
-//! What people do with entries of the desk: agree or not, end, look at afterwards.
+//! What people do with entries of the approval service: agree or not, end, look at afterwards.
 //!
 //! Owns the way from an act to a move of the entry. Who may is Cedar's answer; what an entry may become is the ledger's.
 
@@ -22,8 +22,8 @@ use placet_types::{
 
 use super::{
     arrange::{self, allowed},
-    asker::{self, Capacity},
     decide, entries, people,
+    reviewer::{self, Capacity},
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -49,7 +49,7 @@ pub(crate) async fn act(
     people::check_reason(text, pointer)?;
     decide::may_decide_at_all(context, caller, text).await?;
     for tried in 0..TRIES {
-        // A grant that many calls use is in another revision every moment; whoever waits a little longer each time gets through.
+        // A grant that many calls use is in another revision every moment; anyone who waits a little longer each time gets through.
         tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;
         let entry = entries::visible(context, caller, desk_id).await?;
         let (next, what) = moved(context, caller, &entry, &act).await?;
@@ -112,7 +112,7 @@ async fn decided(
     let capacity = match &entry.body {
         DeskBody::Grant(grant) => {
             let action = decide::action_of(decision);
-            match asker::capacity_for_grant(context, caller, entry, grant, action) {
+            match reviewer::capacity_for_grant(context, caller, entry, grant, action) {
                 Ok(capacity) => capacity,
                 Err(refusal) => {
                     let act = DeskActKind::View;
@@ -125,7 +125,7 @@ async fn decided(
             allowed(context, caller, DeskActKind::ConfirmBreakGlass, entry).await?;
             own(context, caller)
         }
-        DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => {
+        DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => {
             return Err(unmoved(&DeskError::Over(entry.state.name())));
         }
     };
@@ -142,18 +142,18 @@ pub(crate) const fn ending_of(body: &DeskBody) -> DeskActKind {
         DeskBody::BreakGlass(_) => DeskActKind::EndBreakGlass,
         DeskBody::Freeze(freeze) if freeze.lockdown => DeskActKind::LiftLockdown,
         DeskBody::Freeze(_) => DeskActKind::LiftFreeze,
-        DeskBody::Handover(_) => DeskActKind::TakeBack,
+        DeskBody::Delegation(_) => DeskActKind::TakeBack,
         DeskBody::Revocation(_) => DeskActKind::LiftRevocation,
     }
 }
 
 /// The caller in their own right.
 fn own(context: &Context, caller: &VerifiedCaller) -> Capacity {
-    let groups = asker::groups_of(context, caller);
+    let groups = reviewer::groups_of(context, caller);
     Capacity {
-        guest_of: None,
+        external_of: None,
         stands_for: None,
-        claimed: asker::only_claimed(context, caller, &groups),
+        claimed: reviewer::only_claimed(context, caller, &groups),
         groups,
         groups_as_of: caller.actor.groups_as_of(),
         authenticated_at: caller.actor.authenticated_at(),

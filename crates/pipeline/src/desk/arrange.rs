@@ -1,7 +1,7 @@
-//! Arranging something at the desk: a standing grant, a break-glass record, a freeze, a handover, a revocation.
+//! Arranging something in the approval service: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
 //!
 //! Owns the limits of what can be arranged: for how long, how much at a time, and who has to agree to it. Whether the caller may at all is
-//! Cedar's answer. A standing grant is proposed by [`super::propose`]. Invariant: nobody fills the desk of a tenant.
+//! Cedar's answer. A standing grant is proposed by [`super::propose`]. Invariant: nobody fills the approval service of a tenant.
 
 use std::sync::Arc;
 
@@ -17,18 +17,19 @@ use placet_types::{
     approval::Requirement,
     clock::Timestamp,
     desk::{
-        BREAK_GLASS_MS_MAX, BreakGlass, DESK_TEXT_BYTES_MAX, DeskBody, DeskKind, FREEZE_MS_MAX,
-        Freeze, GRANT_MS_MAX, HANDOVER_MS_MAX, Handover, REVOCATION_MS_MAX, REVOCATION_MS_MIN,
-        Revocation,
+        BREAK_GLASS_MS_MAX, BreakGlass, DELEGATION_MS_MAX, DESK_TEXT_BYTES_MAX, Delegation,
+        DeskBody, DeskKind, FREEZE_MS_MAX, Freeze, GRANT_MS_MAX, REVOCATION_MS_MAX,
+        REVOCATION_MS_MIN, Revocation,
     },
     error::{ErrorCode, Problem, Refusal},
     ids::DeskId,
 };
 
 use super::{
-    asker, decide, entries,
+    decide, entries,
     propose::{self, Wanted},
-    room::Room,
+    quotas::Room,
+    reviewer,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -61,7 +62,7 @@ const fn span_of(kind: DeskKind) -> Span {
         DeskKind::Grant => (LASTS_MS_MIN, GRANT_MS_MAX, false),
         DeskKind::BreakGlass => (LASTS_MS_MIN, BREAK_GLASS_MS_MAX, false),
         DeskKind::Freeze => (LASTS_MS_MIN, FREEZE_MS_MAX, true),
-        DeskKind::Handover => (LASTS_MS_MIN, HANDOVER_MS_MAX, true),
+        DeskKind::Delegation => (LASTS_MS_MIN, DELEGATION_MS_MAX, true),
         DeskKind::Revocation => (REVOCATION_MS_MIN, REVOCATION_MS_MAX, false),
     };
     Span { min_ms, max_ms, may_begin_later }
@@ -89,9 +90,9 @@ pub(crate) async fn arrange(
             let terms = self::freeze(context, freeze)?;
             enter(context, caller, act, &request, terms).await
         }
-        Arrangement::Handover(handover) => {
-            let terms = self::handover(context, caller, handover)?;
-            enter(context, caller, DeskActKind::HandOver, &request, terms).await
+        Arrangement::Delegation(delegation) => {
+            let terms = self::delegation(context, caller, delegation)?;
+            enter(context, caller, DeskActKind::DelegateVotes, &request, terms).await
         }
         Arrangement::Revocation(revocation) => {
             let seen = context.subjects.is_seen(caller.tenant(), &revocation);
@@ -130,7 +131,7 @@ pub(crate) async fn refused(
     let message = if refusal.needs_fresh_auth {
         "sign in again: this asks for a fresh sign-in"
     } else {
-        "the policies do not let you do this at the desk"
+        "the policies do not let you do this in the approval service"
     };
     Refusal::new(refusal.code, message).with_detail(refusal)
 }
@@ -177,28 +178,28 @@ fn freeze(context: &Context, freeze: Freeze) -> Result<Terms, Refusal> {
     Ok(Terms { body: DeskBody::Freeze(freeze), requirement: nobody() })
 }
 
-fn handover(
+fn delegation(
     context: &Context,
     caller: &VerifiedCaller,
-    handover: Handover,
+    delegation: Delegation,
 ) -> Result<Terms, Refusal> {
-    if handover.to == caller.actor.principal().id {
+    if delegation.to == caller.actor.principal().id {
         return Err(invalid("/arrange/to", "is yourself"));
     }
     let active = context.active();
-    let colleague = active.directory.user(caller.tenant(), &handover.to);
+    let colleague = active.directory.user(caller.tenant(), &delegation.to);
     if colleague.is_some_and(|colleague| !colleague.active) {
         return Err(invalid("/arrange/to", "is not active"));
     }
-    if handover.groups.is_empty() {
+    if delegation.groups.is_empty() {
         return Err(invalid("/arrange/groups", "must name at least one of your groups"));
     }
     // Their own groups alone: what was handed over to them is not theirs to hand on.
-    let own = asker::groups_of(context, caller);
-    if let Some(other) = handover.groups.iter().find(|group| !own.contains(*group)) {
+    let own = reviewer::groups_of(context, caller);
+    if let Some(other) = delegation.groups.iter().find(|group| !own.contains(*group)) {
         return Err(invalid("/arrange/groups", format!("you are not in `{other}` yourself")));
     }
-    Ok(Terms { body: DeskBody::Handover(handover), requirement: nobody() })
+    Ok(Terms { body: DeskBody::Delegation(delegation), requirement: nobody() })
 }
 
 fn revocation(revocation: Revocation) -> Result<Terms, Refusal> {
@@ -222,7 +223,7 @@ pub(crate) fn window_of(
     }
     let starts_at = request.starts_at.unwrap_or(now).max(now);
     if request.starts_at.is_some_and(|at| at > now) && !may_begin_later {
-        return Err(invalid("/starts_at", "only a freeze and a handover begin later"));
+        return Err(invalid("/starts_at", "only a freeze and a delegation begin later"));
     }
     if starts_at.since_ms(now) > AHEAD_MS_MAX {
         return Err(invalid("/starts_at", "is more than a year ahead"));
@@ -275,10 +276,10 @@ pub(crate) fn drafted(
     })
 }
 
-/// What only the token of whoever hands over says of the groups.
+/// What only the token of the one who hands over says of the groups.
 fn claimed_of(context: &Context, caller: &VerifiedCaller, body: &DeskBody) -> Option<Claimed> {
-    let DeskBody::Handover(handover) = body else { return None };
-    let groups = asker::only_claimed(context, caller, &handover.groups);
+    let DeskBody::Delegation(delegation) = body else { return None };
+    let groups = reviewer::only_claimed(context, caller, &delegation.groups);
     Some(Claimed { groups, as_of: caller.actor.groups_as_of() })
 }
 

@@ -58,7 +58,7 @@ struct Inner {
     told: VecDeque<(Instant, Place)>,
     over: HashMap<Arc<ApprovalId>, Timestamp>,
     over_in_order: VecDeque<(Timestamp, Arc<ApprovalId>)>,
-    /// By the tenant's own name: numbers are given anew once they were forgotten.
+    /// By the tenant's own name: numbers are given again once they were forgotten.
     decided: HashMap<TenantId, VecDeque<u64>>,
     serial: u64,
     sweep: u32,
@@ -115,7 +115,7 @@ struct Row {
 /// What is due of an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Its time is over.
+    /// It has expired.
     Expiry(ApprovalId),
     /// Another group has to be asked.
     Escalation(ApprovalId),
@@ -306,7 +306,7 @@ fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> DeskEventKind {
     }
 }
 
-/// Whoever has a voice, as a name: a guest's has a space in it, which is in no principal's.
+/// Anyone who has a voice, as a name: an external approver's has a space in it, which is in no principal's.
 fn voice_name(voice: Voice<'_>) -> Cow<'_, str> {
     match voice.tenant {
         Some(tenant) => Cow::Owned(format!("{tenant} {}", voice.person)),

@@ -23,19 +23,20 @@ use placet_types::{
 use serde_json::Value;
 
 use super::{
-    asker::{self, Capacity},
-    guest, people, resume, show,
+    external, people, resume,
+    reviewer::{self, Capacity},
+    show,
 };
 use crate::{
     context::{Context, ledger_refusal},
     stages::{broker, recorded},
     views::{
         ApprovalView, DecisionRequest,
-        desk::{TOGETHER_MAX, TogetherItem, TogetherRefusal, TogetherRequest, TogetherView},
+        desk::{BulkDecisionRequest, BulkDecisionView, BulkItem, BulkRefusal, TOGETHER_MAX},
     },
 };
 
-/// How long people wait for what is in force at the desk to be read.
+/// How long people wait for what is in force in the approval service to be read.
 pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How often a decision is tried again when another one came first.
 const TRIES: usize = 8;
@@ -53,8 +54,8 @@ pub(crate) async fn decide(
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
         let capacity = review(context, caller, &approval, action_of(request.decision)).await?;
-        // A guest names the digest of their part; what the vote counts for is the proposal that it is a part of.
-        let (named, part) = guest::digest_for(context, caller, &approval).await?;
+        // An external approver names the digest of their part; what the vote counts for is the proposal that it is a part of.
+        let (named, part) = external::digest_for(context, caller, &approval).await?;
         if request.digest != named {
             return Err(not_counted(&VoteError::Stale));
         }
@@ -77,21 +78,21 @@ pub(crate) async fn decide(
             }
             Ok(next) => {
                 after_vote(context, &next).await;
-                return Ok(guest::view_for(context, caller, &next).await);
+                return Ok(external::view_for(context, caller, &next).await);
             }
         }
     }
     Err(crowded())
 }
 
-/// Refuses whoever cannot decide on anything here and now: also whose duty or token is over by what another node has acknowledged.
+/// Refuses anyone who cannot decide on anything here and now: also whose duty or token is over by what another node has acknowledged.
 pub(crate) async fn may_decide_at_all(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
     reason: &str,
 ) -> Result<(), Refusal> {
     people::check_reason(reason, "/reason")?;
-    asker::must_be_person(caller)?;
+    reviewer::must_be_person(caller)?;
     context.standing.cannot_decide().map_or(Ok(()), Err)?;
     context.desk.must_be_current(context, KNOWN_WITHIN).await?;
     if context.is_revoked(caller) { Err(broker::revoked()) } else { Ok(()) }
@@ -124,14 +125,14 @@ pub(crate) fn vote_of(
 ) -> Vote {
     Vote {
         approver: caller.actor.principal().id.clone(),
-        tenant: capacity.guest_of.clone(),
+        tenant: capacity.external_of.clone(),
         stands_for: capacity.stands_for.clone(),
         authenticated_at: capacity.authenticated_at,
         groups: capacity.groups.clone(),
         groups_as_of: capacity.groups_as_of,
         claimed: capacity.claimed.clone(),
-        // A guest's client is the business of their own tenant.
-        client: caller.actor.client().filter(|_| capacity.guest_of.is_none()).map(legible),
+        // An external approver's client is the business of their own tenant.
+        client: caller.actor.client().filter(|_| capacity.external_of.is_none()).map(legible),
         token_ref: Some(caller.actor.token_ref()),
         choice,
         reason: reason.to_owned(),
@@ -172,9 +173,9 @@ pub(crate) fn noted(vote: &Vote) -> String {
         Some(colleague) => format!("{word} for {colleague}"),
         None => word.to_owned(),
     };
-    // By which token a guest is known is the business of their own tenant.
+    // By which token an external approver is known is the business of their own tenant.
     match &vote.tenant {
-        Some(tenant) => format!("{word} as a guest of {tenant}"),
+        Some(tenant) => format!("{word} as an external approver of {tenant}"),
         None => format!("{word}{}", vote.with_token()),
     }
 }
@@ -240,12 +241,12 @@ pub(crate) async fn review(
     if approval.state != ApprovalState::Pending {
         return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
     }
-    let own = asker::voice_of(caller, approval.chain.tenant());
-    let refused = match asker::capacity(context, caller, approval, action) {
+    let own = reviewer::voice_of(caller, approval.chain.tenant());
+    let refused = match reviewer::capacity(context, caller, approval, action) {
         Ok(capacity) => return Ok(capacity),
         Err(refusal) => refusal,
     };
-    if asker::deciders(approval).any(|decider| decider == own) {
+    if reviewer::deciders(approval).any(|decider| decider == own) {
         return Err(not_counted(&VoteError::Twice));
     }
     let mut event = people::event_of(AuditKind::Security, caller, approval);
@@ -266,15 +267,15 @@ fn not_entitled(refusal: &ReviewRefusal, why: &str) -> Refusal {
 pub(crate) async fn together(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
-    request: TogetherRequest,
-) -> Result<TogetherView, Refusal> {
+    request: BulkDecisionRequest,
+) -> Result<BulkDecisionView, Refusal> {
     may_decide_at_all(context, caller, &request.reason).await?;
     if request.approvals.is_empty() || request.approvals.len() > TOGETHER_MAX {
         let problem = format!("must be 1 to {TOGETHER_MAX} approvals");
         return Err(Refusal::new(ErrorCode::ValidationError, "too many or too few at once")
             .with_problems(vec![Problem { pointer: "/approvals".to_owned(), problem }]));
     }
-    let mut view = TogetherView { decided: Vec::new(), refused: Vec::new() };
+    let mut view = BulkDecisionView { decided: Vec::new(), refused: Vec::new() };
     let mut kind = None;
     let mut named = BTreeSet::new();
     for item in &request.approvals {
@@ -285,7 +286,7 @@ pub(crate) async fn together(
         };
         match outcome {
             Ok(decided) => view.decided.push(decided),
-            Err(refusal) => view.refused.push(TogetherRefusal {
+            Err(refusal) => view.refused.push(BulkRefusal {
                 approval_id: item.approval_id.clone(),
                 code: refusal.code,
                 message: refusal.message,
@@ -312,8 +313,8 @@ async fn shown_of(
 ) -> Result<(Digest, Kind), Refusal> {
     let proposal = context.ledger.proposal(approval).await;
     let evidence = proposal.map_err(|error| ledger_refusal(&error))?.evidence;
-    let (digest, requirement) = if guest::is_guest(caller, approval) {
-        let part = guest::part_of(approval, Some(&evidence), caller.tenant());
+    let (digest, requirement) = if external::is_external(caller, approval) {
+        let part = external::part_of(approval, Some(&evidence), caller.tenant());
         (part.digest(), part.requirement)
     } else {
         (approval.shown(), approval.requirement.clone())
@@ -327,8 +328,8 @@ async fn shown_of(
 async fn one_of(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
-    request: &TogetherRequest,
-    item: &TogetherItem,
+    request: &BulkDecisionRequest,
+    item: &BulkItem,
     kind: &mut Option<Kind>,
 ) -> Result<ApprovalView, Refusal> {
     let approval = people::visible(context, caller, &item.approval_id).await?;
@@ -387,13 +388,13 @@ mod tests {
     use crate::desk::board::tests::vote;
 
     #[test]
-    fn the_token_of_a_guest_is_in_no_note_of_the_host_whomever_they_decide_for() {
+    fn the_token_of_an_external_approver_is_in_no_note_of_the_host_whomever_they_decide_for() {
         let known = Vote { token_ref: Some("tok_1".to_owned()), ..vote("gil", VoteChoice::Deny) };
         for (tenant, colleague, said) in [
             (None, None, "denied with tok_1"),
             (None, Some("ben"), "denied for ben with tok_1"),
-            (Some("globex"), None, "denied as a guest of globex"),
-            (Some("globex"), Some("gus"), "denied for gus as a guest of globex"),
+            (Some("globex"), None, "denied as an external approver of globex"),
+            (Some("globex"), Some("gus"), "denied for gus as an external approver of globex"),
         ] {
             let tenant = tenant.map(|tenant| tenant.parse().unwrap());
             let stands_for = colleague.map(|colleague| colleague.parse().unwrap());

@@ -1,7 +1,7 @@
 //! Other arguments for a held call.
 //!
-//! Owns the way from what an approver typed to a request that people decide on anew. Invariants: the new arguments fit the schema and the
-//! policies still hold the call for people with them; whoever wrote arguments that are not narrower does not count among those who agree;
+//! Owns the way from what an approver typed to a request that people decide on again. Invariants: the new arguments fit the schema and the
+//! policies still hold the call for people with them; anyone who wrote arguments that are not narrower does not count among those who agree;
 //! what the editor was shown masked and left alone keeps its value; the call stays the one its agent asked for, so that the agent's retry
 //! finds it.
 
@@ -33,10 +33,10 @@ use placet_types::{
 };
 
 use super::{
-    asker::Capacity,
     decide::{self, crowded, not_counted},
     entries::MASK,
     outcome, people, resume,
+    reviewer::Capacity,
 };
 use crate::{
     call::{Brokered, Target},
@@ -215,7 +215,7 @@ async fn write(
     let run = run_of(context, &stage).await?;
     stage.taint.clone_from(&run.taint);
     let (decision, requirement) = decided(context, &stage, &run, approval, &held.record)?;
-    if requirement.guests() != approval.guests {
+    if requirement.external_tenants() != approval.external_tenants {
         return Err(not_counted(&VoteError::Elsewhere));
     }
     // Shown as it will be counted: nothing that was asked before is asked no more.
@@ -318,7 +318,7 @@ fn decided(
         Verdict::Permit(permit) => Ok((permit.decision().clone(), approval.requirement.clone())),
         Verdict::Deny(denial) => Err(Refusal::new(
             denial.code,
-            "the policies do not allow the call with these arguments, whoever agrees",
+            "the policies do not allow the call with these arguments, no matter who agrees",
         )
         .with_detail(denial.kind)),
     }

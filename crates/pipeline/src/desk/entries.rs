@@ -1,4 +1,4 @@
-//! Entries of the desk as people see them: standing grants, break-glass records, freezes, handovers.
+//! Entries of the approval service as people see them: standing grants, break-glass records, freezes, delegations.
 //!
 //! Owns their views. Who sees an entry is Cedar's answer; one that somebody may not see answers as one that does not exist. Invariant: no
 //! argument that its schema marks sensitive is in a view, though the digest that people agree to covers it.
@@ -27,7 +27,7 @@ use placet_types::{
     ids::{DeskId, GroupId, PrincipalId},
 };
 
-use super::{asker, deeds, force, hints};
+use super::{effective_rules, hints, permitted_actions, reviewer};
 use crate::{
     context::{Context, ledger_refusal},
     views::desk::{DeskEntryView, DeskNoteView, EntriesPage, EntriesQuery},
@@ -81,7 +81,7 @@ pub(crate) async fn list(
     }
 }
 
-/// A place that is gone has nothing after it, and a list that silently began anew would be read twice.
+/// A place that is gone has nothing after it, and a list that silently began again would be read twice.
 async fn must_be_there(
     context: &Context,
     caller: &VerifiedCaller,
@@ -94,7 +94,7 @@ async fn must_be_there(
 
 /// What is said of a place to go on from that is not there.
 pub(crate) fn gone() -> Refusal {
-    let problem = "the list has no such place any more; begin it anew".to_owned();
+    let problem = "the list has no such place any more; begin it again".to_owned();
     Refusal::new(ErrorCode::ValidationError, "there is no such place to go on from")
         .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }])
 }
@@ -125,7 +125,7 @@ pub(crate) fn may_see(context: &Context, caller: &VerifiedCaller, entry: &DeskEn
     may(context, caller, DeskActKind::View, entry).is_ok()
 }
 
-/// Whether policy lets the caller do this at the desk.
+/// Whether policy lets the caller do this in the approval service.
 ///
 /// # Errors
 /// Why not.
@@ -136,17 +136,17 @@ pub(crate) fn may(
     entry: &DeskEntry,
 ) -> Result<(), ReviewRefusal> {
     // An agent that acts for a person is not that person.
-    if !asker::is_person(caller) {
+    if !reviewer::is_person(caller) {
         return Err(ReviewRefusal {
             code: ErrorCode::NotFound,
             determining: Vec::new(),
-            errors: vec!["only people see and do something at the desk".to_owned()],
+            errors: vec!["only people see and do something in the approval service".to_owned()],
             needs_fresh_auth: false,
         });
     }
     let decided_by = deciders(entry);
     // What stands is never asked of another tenant.
-    let own = entry.requirement.groups.keys().filter(|group| group.guest_tenant().is_none());
+    let own = entry.requirement.groups.keys().filter(|group| group.external_tenant().is_none());
     let asked: BTreeSet<GroupId> = own.map(|group| group.group().clone()).collect();
     let person = &caller.actor;
     let management = Management {
@@ -172,7 +172,7 @@ pub(crate) fn deciders(entry: &DeskEntry) -> BTreeSet<PrincipalId> {
 
 const fn colleague_of(entry: &DeskEntry) -> Option<&PrincipalId> {
     match &entry.body {
-        DeskBody::Handover(handover) => Some(&handover.to),
+        DeskBody::Delegation(delegation) => Some(&delegation.to),
         DeskBody::Grant(_)
         | DeskBody::BreakGlass(_)
         | DeskBody::Freeze(_)
@@ -197,7 +197,7 @@ pub(crate) fn view_of(
         desk_id: entry.desk_id.clone(),
         state: state_of(entry, now).to_owned(),
         in_force: entry.is_in_force(now),
-        review_due: force::is_review_due(entry, now),
+        review_due: effective_rules::is_review_due(entry, now),
         by: entry.by.clone(),
         reason: entry.reason.clone(),
         created_at: entry.created_at,
@@ -209,7 +209,7 @@ pub(crate) fn view_of(
         uses: entry.uses,
         note,
         digest: entry.terms(),
-        standing: deeds::of(context, caller, entry),
+        standing: permitted_actions::of(context, caller, entry),
         hint: hints::of(context, entry),
     }
 }
@@ -236,7 +236,7 @@ fn shown_body(context: &Context, entry: &DeskEntry) -> DeskBody {
         }
         body @ (DeskBody::BreakGlass(_)
         | DeskBody::Freeze(_)
-        | DeskBody::Handover(_)
+        | DeskBody::Delegation(_)
         | DeskBody::Revocation(_)) => body.clone(),
     }
 }

@@ -1,6 +1,6 @@
-//! News of the desk: what moved, for whoever may see it.
+//! News of the approval service: what moved, for anyone who may see it.
 //!
-//! Owns the channel from the desk to the doors. It is bounded: who falls behind is told so and looks at everything again. Invariant: news
+//! Owns the channel from the approval service to the listeners. It is bounded: who falls behind is told so and looks at everything again. Invariant: news
 //! go out after the commit they are of, say what to look at and never what is in it, and reach only those who may see it.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
 use placet_types::{clock::Timestamp, ids::TenantId};
 
-use super::{asker, entries, guest};
+use super::{entries, external, reviewer};
 use crate::{
     context::Context,
     views::desk::{DeskEvent, DeskEventKind},
@@ -63,7 +63,7 @@ impl Bell {
         drop(self.0.send(Arc::new(news)));
     }
 
-    /// An entry of the desk changed.
+    /// An entry of the approval service changed.
     pub(crate) fn entry(&self, entry: &Arc<DeskEntry>, at: Timestamp) {
         if self.0.receiver_count() == 0 {
             return;
@@ -86,7 +86,7 @@ impl Bell {
     }
 }
 
-/// News of the desk for one caller.
+/// News of the approval service for one caller.
 #[derive(Debug)]
 pub struct DeskFeed {
     context: Arc<Context>,
@@ -117,35 +117,39 @@ impl DeskFeed {
         self.context.stopping()
     }
 
-    /// A guest is told of the groups of their own tenant.
+    /// An external approver is told of the groups of their own tenant.
     fn told(&self, news: &News) -> DeskEvent {
         let mut event = news.event.clone();
         if let Of::Approval(approval) = &news.of
-            && guest::is_guest(&self.caller, approval)
+            && external::is_external(&self.caller, approval)
         {
-            event.groups.retain(|group| group.guest_tenant() == Some(self.caller.tenant()));
+            event.groups.retain(|group| group.external_tenant() == Some(self.caller.tenant()));
         }
         event
     }
 
     fn may_see(&self, news: &News) -> bool {
         if self.context.is_revoked(&self.caller) {
-            // The door saw a token that counted; a feed may stay open for long.
+            // The API saw a token that counted; a feed may stay open for long.
             return false;
         }
         match &news.of {
             Of::Approval(approval) => {
-                asker::may_view(&self.context, &self.caller, approval)
-                    && (!guest::is_guest(&self.caller, approval)
-                        || is_for_guests(news.event.kind, approval, self.caller.tenant()))
+                reviewer::may_view(&self.context, &self.caller, approval)
+                    && (!external::is_external(&self.caller, approval)
+                        || is_for_external_tenants(news.event.kind, approval, self.caller.tenant()))
             }
             Of::Entry(entry) => entries::may_see(&self.context, &self.caller, entry),
         }
     }
 }
 
-/// Whether a guest hears of it: not who else decided, and not what became of the call.
-fn is_for_guests(kind: DeskEventKind, approval: &ApprovalRecord, tenant: &TenantId) -> bool {
+/// Whether an external approver hears of it: not who else decided, and not what became of the call.
+fn is_for_external_tenants(
+    kind: DeskEventKind,
+    approval: &ApprovalRecord,
+    tenant: &TenantId,
+) -> bool {
     match kind {
         DeskEventKind::Asked
         | DeskEventKind::Edited
@@ -158,7 +162,7 @@ fn is_for_guests(kind: DeskEventKind, approval: &ApprovalRecord, tenant: &Tenant
             approval.votes.last().is_some_and(|vote| vote.tenant.as_ref() == Some(tenant))
         }
         DeskEventKind::Escalated => {
-            approval.asked().iter().any(|group| group.guest_tenant() == Some(tenant))
+            approval.asked().iter().any(|group| group.external_tenant() == Some(tenant))
         }
         DeskEventKind::Dispatched | DeskEventKind::Settled | DeskEventKind::Entry => false,
     }

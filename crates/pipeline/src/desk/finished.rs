@@ -13,7 +13,7 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, board::look, entries, outcome};
+use super::{board::look, entries, outcome, reviewer};
 use crate::{
     context::{Context, ledger_refusal},
     views::desk::{InboxOrder, InboxQuery, Whose},
@@ -59,7 +59,7 @@ pub(crate) async fn page(
         looked = looked.saturating_add(read.len());
         for approval in wanted(context, viewer, query, read) {
             let state = query.state.as_deref();
-            if !asker::may_view(context, caller, &approval)
+            if !reviewer::may_view(context, caller, &approval)
                 || !outcome::is_wanted(context, caller, &approval, state).await
             {
                 continue;
@@ -121,12 +121,13 @@ async fn must_be_there(
     let approval = context.ledger.store().approval(after).await;
     let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
     let is_there = approval.is_some_and(|approval| {
-        approval.chain.tenant() == caller.tenant() || approval.guests.contains(caller.tenant())
+        approval.chain.tenant() == caller.tenant()
+            || approval.external_tenants.contains(caller.tenant())
     });
     if is_there { Ok(()) } else { Err(entries::gone()) }
 }
 
-/// The lists that somebody's calls are in: those of their own tenant, and those that it is asked about as a guest.
+/// The lists that somebody's calls are in: those of their own tenant, and those that it is asked about as an external approver.
 struct Lists {
     newest_first: bool,
     lists: Vec<List>,
@@ -148,10 +149,11 @@ impl Lists {
         let stored = query.state.as_deref().and_then(outcome::stored).map(str::to_owned);
         let tenant = Some(caller.tenant().clone());
         let own = ApprovalQuery { tenant: tenant.clone(), ..ApprovalQuery::default() };
-        let as_guest = ApprovalQuery { guest: tenant, ..ApprovalQuery::default() };
-        // Nobody else is asked as a guest.
-        let is_guest = asker::is_person(caller) && !asker::groups_of(context, caller).is_empty();
-        let queries = std::iter::once(own).chain(is_guest.then_some(as_guest));
+        let as_external = ApprovalQuery { external: tenant, ..ApprovalQuery::default() };
+        // Nobody else is asked as an external approver.
+        let is_external =
+            reviewer::is_person(caller) && !reviewer::groups_of(context, caller).is_empty();
+        let queries = std::iter::once(own).chain(is_external.then_some(as_external));
         let lists = queries.map(|asked| List {
             query: ApprovalQuery {
                 state: stored.clone(),

@@ -14,7 +14,7 @@ use placet_types::{
     mode::EngineMode,
 };
 
-use super::{entries, force::Open, guest};
+use super::{effective_rules::Open, entries, external};
 use crate::{call::Brokered, context::Context, views::desk::FreezeView};
 
 /// Those of the caller's tenant.
@@ -52,13 +52,13 @@ pub(crate) fn is_locked_down(context: &Context, brokered: &Brokered) -> bool {
     mode_for(context, &context.desk.force.open(), tenant, adapter) == EngineMode::Lockdown
 }
 
-/// Those that hold the call of an approval. None for guests: what a tenant arranges is its own.
+/// Those that hold the call of an approval. None for external approvers: what a tenant arranges is its own.
 pub(crate) fn of(
     context: &Context,
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Vec<FreezeView> {
-    if guest::is_guest(caller, approval) {
+    if external::is_external(caller, approval) {
         return Vec::new();
     }
     in_force(context, caller, Some((approval.capability.adapter(), approval.asked_since())))

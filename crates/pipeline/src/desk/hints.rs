@@ -1,21 +1,21 @@
 //! What is said of an entry that stands and may not do what its author expects.
 //!
-//! Owns the words about handovers. A hint refuses nothing: what the directory does not know today it may know tomorrow.
+//! Owns the words about delegations. A hint refuses nothing: what the directory does not know today it may know tomorrow.
 
 use placet_ledger::desk::DeskEntry;
 use placet_types::{
-    desk::{DeskBody, Handover},
+    desk::{Delegation, DeskBody},
     ids::GroupId,
 };
 
-use super::force::CLAIMS_AGE_MS_MAX;
+use super::effective_rules::CLAIMS_AGE_MS_MAX;
 use crate::context::Context;
 
 /// What there is to say of an entry.
 pub(crate) fn of(context: &Context, entry: &DeskEntry) -> Option<String> {
-    let DeskBody::Handover(handover) = &entry.body else { return None };
+    let DeskBody::Delegation(delegation) = &entry.body else { return None };
     let is_open = entry.is_open(context.ledger.store().now());
-    let hints: Vec<String> = [colleague(context, entry, handover), groups(context, entry)]
+    let hints: Vec<String> = [colleague(context, entry, delegation), groups(context, entry)]
         .into_iter()
         .flatten()
         .collect();
@@ -23,18 +23,18 @@ pub(crate) fn of(context: &Context, entry: &DeskEntry) -> Option<String> {
 }
 
 /// Somebody whom the directory does not know may be known to the issuer of tokens, or misspelt.
-fn colleague(context: &Context, entry: &DeskEntry, handover: &Handover) -> Option<String> {
-    let to = &handover.to;
+fn colleague(context: &Context, entry: &DeskEntry, delegation: &Delegation) -> Option<String> {
+    let to = &delegation.to;
     let directory = &context.active().directory;
     if directory.agent(&entry.tenant, to).is_some() {
         return Some(format!(
-            "`{to}` is an agent, and only people decide: the handover does not count."
+            "`{to}` is an agent, and only people decide: the delegation does not count."
         ));
     }
     let is_known = directory.user(&entry.tenant, to).is_some();
     (!is_known).then(|| {
         format!(
-            "The directory has nobody named `{to}`: the handover counts only if somebody comes with a token of exactly that name."
+            "The directory has nobody named `{to}`: the delegation counts only if somebody comes with a token of exactly that name."
         )
     })
 }
@@ -58,12 +58,12 @@ fn groups(context: &Context, entry: &DeskEntry) -> Option<String> {
     let (by, groups) = (&entry.by, unlisted.join(", "));
     Some(if until < entry.starts_at {
         format!(
-            "That {by} is in {groups} was said by a token alone, which counts until {until}: before the handover begins. \
+            "That {by} is in {groups} was said by a token alone, which counts until {until}: before the delegation begins. \
              For that it never counts, unless the directory lists it too."
         )
     } else {
         format!(
-            "That {by} is in {groups} was said by a token alone, which counts until {until}: for that the handover counts no longer, \
+            "That {by} is in {groups} was said by a token alone, which counts until {until}: for that the delegation counts no longer, \
              unless the directory lists it too."
         )
     })

@@ -1,4 +1,4 @@
-//! The inbox: a page of what the caller may see, and how things stand at the desk.
+//! The inbox: a page of what the caller may see, and how things stand in the approval service.
 //!
 //! Owns the way from the board to a page. The board filters and counts; Cedar is asked for the page that is shown, and what it does not
 //! let the caller see is left out of it. What has ended is [`super::finished`]'s.
@@ -11,7 +11,7 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, finished, freezes, guest, outcome, summary};
+use super::{external, finished, freezes, outcome, reviewer, summary};
 use crate::{
     context::{Context, ledger_refusal},
     views::desk::{DeskLoad, INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView},
@@ -41,7 +41,7 @@ pub(crate) async fn page(
         0 => PAGE_DEFAULT,
         limit => limit.min(INBOX_PAGE_MAX),
     };
-    let viewer = asker::viewer(context, caller);
+    let viewer = reviewer::viewer(context, caller);
     let load = if viewer.is_person { load_of(context, caller) } else { DeskLoad::default() };
     let board = &context.desk.board;
     if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
@@ -83,7 +83,7 @@ async fn item(
 ) -> Result<Option<InboxItem>, Refusal> {
     let approval = context.ledger.store().approval(&approval_id).await;
     let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
-    let Some(approval) = approval.filter(|one| asker::may_view(context, caller, one)) else {
+    let Some(approval) = approval.filter(|one| reviewer::may_view(context, caller, one)) else {
         return Ok(None);
     };
     let still = approval.state == ApprovalState::Pending;
@@ -97,14 +97,14 @@ async fn line(
     mine: bool,
 ) -> InboxItem {
     InboxItem {
-        progress: guest::progress_for(caller, &approval),
-        approval: guest::view_for(context, caller, &approval).await,
+        progress: external::progress_for(caller, &approval),
+        approval: external::view_for(context, caller, &approval).await,
         mine,
         summary: summary::of(context, &approval).await,
     }
 }
 
-/// How things stand at the desk of the caller's tenant: numbers only.
+/// How things stand in approvals of the caller's tenant: numbers only.
 fn load_of(context: &Context, caller: &VerifiedCaller) -> DeskLoad {
     let (tenant, now) = (caller.tenant(), context.ledger.store().now());
     let mut load = context.desk.board.load(tenant, now);

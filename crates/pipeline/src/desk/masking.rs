@@ -1,4 +1,4 @@
-//! Masked values in what a tool gave back.
+//! Masked values in what a tool returned.
 //!
 //! Owns which texts those are, and taking them out. Invariant: what an approver was shown masked is known from what was frozen for them, and
 //! from nothing that may have changed or gone since: a contract, a schema, a pin.

@@ -1,4 +1,4 @@
-//! The approval desk: what waits for people, and what happens when they have decided.
+//! The approval service: what waits for people, and what happens when they have decided.
 //!
 //! Owns the board of what waits, the news of it, what people arrange beside single decisions, taking up parked calls, and the ends of an
 //! approval. Who may decide is Cedar's answer, never ours; what is kept is the ledger's.
@@ -26,45 +26,45 @@ use crate::{context::Context, views::desk::DeskEventKind};
 
 pub(crate) mod acts;
 pub(crate) mod arrange;
-pub(crate) mod asker;
 pub(crate) mod board;
 pub(crate) mod decide;
-pub(crate) mod deeds;
 pub(crate) mod drift;
 pub(crate) mod edit;
+pub(crate) mod effective_rules;
 pub(crate) mod entries;
 pub mod events;
+pub(crate) mod external;
 pub(crate) mod finished;
-pub(crate) mod force;
 pub(crate) mod freezes;
-pub(crate) mod guest;
 mod hints;
 pub(crate) mod inbox;
 mod masking;
 pub(crate) mod outcome;
 pub(crate) mod people;
+pub(crate) mod permitted_actions;
 pub(crate) mod propose;
+pub(crate) mod quotas;
 pub(crate) mod redecide;
 pub(crate) mod resume;
-pub(crate) mod room;
+pub(crate) mod reviewer;
 pub(crate) mod show;
 pub(crate) mod similar;
+mod single_flight;
 pub(crate) mod summary;
+pub(crate) mod timeline;
 pub(crate) mod timers;
-pub(crate) mod trail;
-mod turns;
 pub(crate) mod watch;
 pub(crate) mod withdraw;
 
 /// When to ask again for what waits while it is being read, in milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
 
-/// What the desk has at hand. All of it can be read from the ledger again.
+/// What the approval service has at hand. All of it can be read from the ledger again.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) board: board::Board,
-    pub(crate) force: force::Force,
-    pub(crate) rooms: room::Rooms,
+    pub(crate) force: effective_rules::Force,
+    pub(crate) rooms: quotas::Rooms,
     pub(crate) bell: events::Bell,
     pub(crate) watch: watch::Watch,
     /// Whether all that waits has been read once since the start.
@@ -90,7 +90,7 @@ impl Desk {
         self.is_outdated.store(true, Ordering::SeqCst);
     }
 
-    /// Whether what waits has to be decided again, for whoever does it now.
+    /// Whether what waits has to be decided again, for anyone who does it now.
     pub(crate) fn take_outdated(&self) -> bool {
         self.is_outdated.swap(false, Ordering::SeqCst)
     }
@@ -107,7 +107,7 @@ impl Desk {
         Err(Refusal::new(ErrorCode::Overloaded, why).with_retry_after_ms(READ_AGAIN_MS))
     }
 
-    /// An approval has moved, here or on another node: the board takes note, and whoever listens hears of it.
+    /// An approval has moved, here or on another node: the board takes note, and the one who listens hears of it.
     pub(crate) fn moved(&self, context: &Context, approval: &ApprovalRecord) {
         let over = match approval.state {
             ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
@@ -161,7 +161,7 @@ impl Desk {
     }
 
     /// Makes sure that what is in force is known: a freeze or an end that was acknowledged elsewhere counts here. Waits for that no longer
-    /// than `patience`, whoever reads it.
+    /// than `patience`, no matter who reads it.
     ///
     /// # Errors
     /// A [`Refusal`] that may pass, when it cannot be read.
@@ -173,16 +173,17 @@ impl Desk {
         if self.force.is_current(context) {
             return Ok(());
         }
-        // In a task of its own: whoever runs out of patience takes nobody else's reading with them.
+        // In a task of its own: anyone who runs out of patience takes nobody else's reading with them.
         let owner = Arc::clone(context);
         let caught_up = tokio::spawn(async move { owner.desk.catch_up(&owner).await });
         if let Ok(Err(error)) = tokio::time::timeout(patience, caught_up).await {
-            tracing::error!(%error, "reading what is in force at the desk broke");
+            tracing::error!(%error, "reading what is in force in the approval service broke");
         }
         if self.force.is_current(context) {
             return Ok(());
         }
-        let why = "what is in force at the desk cannot be read now; nothing was executed";
+        let why =
+            "what is in force in the approval service cannot be read now; nothing was executed";
         Err(Refusal::new(ErrorCode::LedgerUnavailable, why).with_retry_after_ms(READ_AGAIN_MS))
     }
 
@@ -212,7 +213,7 @@ impl Desk {
                 changed
             }
             Err(error) => {
-                tracing::warn!(%error, "what is in force at the desk could not be read");
+                tracing::warn!(%error, "what is in force in the approval service could not be read");
                 context.noticed(&error.into());
                 Vec::new()
             }
@@ -232,7 +233,7 @@ impl Desk {
         let _one_at_a_time = self.enforcing.lock();
         let now = context.ledger.store().now();
         let mut revoked = self.force.open().revocations(now);
-        revoked.extend(another.and_then(|entry| force::revoked(entry, now)));
+        revoked.extend(another.and_then(|entry| effective_rules::revoked(entry, now)));
         context.enforce_revocations(revoked);
     }
 }

@@ -10,7 +10,7 @@ use placet_ledger::{
 };
 use placet_types::error::Refusal;
 
-use super::guest;
+use super::external;
 use crate::{
     context::{Context, known_state},
     views::{APPROVAL_STATES, FINISHED},
@@ -55,7 +55,7 @@ pub(crate) async fn seen(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> &'static str {
-    if approval.is_consumed() && !guest::is_guest(caller, approval) {
+    if approval.is_consumed() && !external::is_external(caller, approval) {
         read(context, approval).await
     } else {
         of(approval, None)

@@ -1,6 +1,6 @@
 //! The people's side of an approval: find it, see it, list it.
 //!
-//! Owns what an approval looks like to whoever may see it. An approval that somebody may not see answers as one that does not exist.
+//! Owns what an approval looks like to the one who may see it. An approval that somebody may not see answers as one that does not exist.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -14,7 +14,7 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, guest, outcome};
+use super::{external, outcome, reviewer};
 use crate::{
     context::{Context, ledger_refusal},
     views::{ApprovalView, FINISHED, WithdrawalView, desk::GroupProgress},
@@ -38,12 +38,13 @@ pub(crate) async fn list(
     outcome::check(state)?;
     let limit = limit.max(1);
     let mut seen = Vec::new();
-    let after_guest = match after {
+    let after_external = match after {
         Some(after) => {
             let approval = context.ledger.store().approval(after).await;
             let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
             approval.is_some_and(|approval| {
-                guest::is_guest(caller, &approval) && asker::may_view(context, caller, &approval)
+                external::is_external(caller, &approval)
+                    && reviewer::may_view(context, caller, &approval)
             })
         }
         None => false,
@@ -51,8 +52,8 @@ pub(crate) async fn list(
     let tenant = Some(caller.tenant().clone());
     let stored = state.and_then(outcome::stored).map(str::to_owned);
     let decided = state == Some(FINISHED);
-    // Their own tenant's first, then those that they are asked about as guests.
-    if !after_guest {
+    // Their own tenant's first, then those that they are asked about as external approvers.
+    if !after_external {
         let own = ApprovalQuery {
             tenant: tenant.clone(),
             state: stored.clone(),
@@ -62,17 +63,17 @@ pub(crate) async fn list(
         };
         gather(context, caller, own, state, &mut seen, limit).await?;
     }
-    // Guests are persons who are in a group at all: nobody else is asked, and nothing is looked through for them.
-    if asker::is_person(caller) && !asker::groups_of(context, caller).is_empty() {
-        let after = after.filter(|_| after_guest).cloned();
-        let as_guest = ApprovalQuery {
-            guest: tenant,
+    // External approvers are persons who are in a group at all: nobody else is asked, and nothing is looked through for them.
+    if reviewer::is_person(caller) && !reviewer::groups_of(context, caller).is_empty() {
+        let after = after.filter(|_| after_external).cloned();
+        let as_external = ApprovalQuery {
+            external: tenant,
             state: stored,
             decided,
             after,
             ..ApprovalQuery::default()
         };
-        gather(context, caller, as_guest, state, &mut seen, limit).await?;
+        gather(context, caller, as_external, state, &mut seen, limit).await?;
     }
     Ok(seen)
 }
@@ -100,10 +101,10 @@ async fn gather(
                 tokio::task::yield_now().await;
             }
             if seen.len() < limit
-                && asker::may_view(context, caller, approval)
+                && reviewer::may_view(context, caller, approval)
                 && outcome::is_wanted(context, caller, approval, state).await
             {
-                seen.push(guest::view_for(context, caller, approval).await);
+                seen.push(external::view_for(context, caller, approval).await);
             }
         }
     }
@@ -119,7 +120,7 @@ pub(crate) async fn visible(
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such approval");
     let approval = context.ledger.store().approval(approval_id).await;
     let approval = approval.map_err(|error| ledger_refusal(&error.into()))?.ok_or_else(unknown)?;
-    if asker::may_view(context, caller, &approval) { Ok(approval) } else { Err(unknown()) }
+    if reviewer::may_view(context, caller, &approval) { Ok(approval) } else { Err(unknown()) }
 }
 
 /// Refuses a decision without a reason, or with a novel.
@@ -139,12 +140,12 @@ pub(crate) fn event_of(
     approval: &ApprovalRecord,
 ) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
-    // The decision is the asking tenant's, whoever takes it; the chain says of which tenant that is.
+    // The decision is the asking tenant's, no matter who takes it; the chain says of which tenant that is.
     event.tenant = Some(approval.chain.tenant().clone());
     event.call_id = Some(approval.call_id.clone());
     event.capability = Some(approval.capability.clone());
     event.chain = Some(caller.chain());
-    // What else a guest's token is for is the business of their own tenant.
+    // What else an external approver's token is for is the business of their own tenant.
     if caller.tenant() == approval.chain.tenant() {
         event.audiences = caller.several_audiences();
     }

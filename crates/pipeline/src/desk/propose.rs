@@ -1,8 +1,8 @@
 //! Proposing a standing grant from a call that waits.
 //!
 //! Owns what a grant may cover. Who may propose one is asked as an approval of that call would be. Invariants: a standing grant is approved under
-//! the requirement of the very call it was proposed from, and covers that call; whoever has it cover more than that does not count among those
-//! who agree, as whoever writes other arguments does not; no answer tells of a value that is shown masked.
+//! the requirement of the very call it was proposed from, and covers that call; anyone who has it cover more than that does not count among those
+//! who agree, as the one who writes other arguments does not; no answer tells of a value that is shown masked.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,9 +25,9 @@ use placet_types::{
 
 use super::{
     arrange::{self, Terms, invalid},
-    asker::Capacity,
     decide::{self, not_counted, vote_of},
-    entries, guest, people,
+    entries, external, people,
+    reviewer::Capacity,
 };
 use crate::{
     call::Target,
@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) digest: Digest,
 }
 
-/// Proposes a grant. Whoever proposes one for no other arguments than those of the call agrees to it by that.
+/// Proposes a grant. Anyone who proposes one for no other arguments than those of the call agrees to it by that.
 pub(crate) async fn grant(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
@@ -52,7 +52,7 @@ pub(crate) async fn grant(
 ) -> Result<DeskEntryView, Refusal> {
     check_form(&request, &wanted, context.ledger.store().now())?;
     let approval = people::visible(context, caller, &wanted.approval_id).await?;
-    if guest::is_guest(caller, &approval) {
+    if external::is_external(caller, &approval) {
         let told = "people of another tenant agree to single calls, and to nothing that stands";
         return Err(Refusal::new(ErrorCode::PolicyDenied, told));
     }

@@ -29,7 +29,7 @@ use crate::{
 
 /// How many approvals are read from the board at once.
 const PAGE: usize = 500;
-/// How long a round waits for what is in force at the desk.
+/// How long a round waits for what is in force in the approval service.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks once through everything that waits.
@@ -102,7 +102,7 @@ async fn redecide(context: &Arc<Context>, approval: ApprovalRecord, record: Effe
                 DenialKind::Policy | DenialKind::NobodyToAsk | DenialKind::Ceiling
             ) =>
         {
-            let reason = "the active policies deny the call, whoever agrees";
+            let reason = "the active policies deny the call, no matter who agrees";
             resume::void(context, &held.approval, &held.record, reason).await;
         }
         Verdict::Deny(_) => {}

@@ -25,7 +25,7 @@ use placet_types::{
 };
 
 use crate::{
-    call::{Asked, Built, Call, Identity, Passage, Resumed},
+    call::{Asked, Built, Call, Identity, Responder, Resumed},
     context::Context,
     registry::Owner,
     stages::recorded,
@@ -42,7 +42,7 @@ pub(crate) async fn resume(
     renewed: Option<Box<Identity>>,
 ) {
     let Some(guard) = context.resuming.enter(approval_id) else {
-        // Whoever is at it may be about to give up.
+        // Anyone who is at it may be about to give up.
         return context.routes.retry_later(approval_id);
     };
     let (approval, record) = match waiting(context, approval_id).await {
@@ -85,7 +85,7 @@ pub(crate) async fn resume(
     }
 }
 
-/// How long a call is left to other nodes: it needs tokens that are not here, and whoever may have them has not had the time yet to take
+/// How long a call is left to other nodes: it needs tokens that are not here, and the one who may have them has not had the time yet to take
 /// it up. Nobody says before that they are missing.
 fn for_others(
     context: &Context,
@@ -148,9 +148,9 @@ fn take_up(
     drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
     match restore(context, &approval, &record, parked, renewed) {
         Ok(built) => {
-            let mut passage = passage(context, &record, &built);
-            passage.resumed_under(guard);
-            context.routes.broker(context, Call { passage, stage: built });
+            let mut responder = responder(context, &record, &built);
+            responder.resumed_under(guard);
+            context.routes.broker(context, Call { responder, stage: built });
         }
         Err(reason) => {
             let owner = Arc::clone(context);
@@ -162,7 +162,7 @@ fn take_up(
     }
 }
 
-fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Passage {
+fn responder(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Responder {
     let traceparent = built.resumed.as_ref().and_then(|resumed| resumed.parked.traceparent.clone());
     let tool = record.scope.capability.tool_name();
     let fields = CallFields {
@@ -177,13 +177,14 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
         record_approval(&span, approval_id.as_str(), Some("approved"));
     }
     let asked = Asked::of_record(record, built.run.session_id.clone());
-    let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
-    passage.accepted_at = record.created_at;
-    passage.runs_under(record.record_id);
+    let mut responder =
+        Responder::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
+    responder.accepted_at = record.created_at;
+    responder.attach_record(record.record_id);
     if let Some(resumed) = &built.resumed {
-        passage.in_trace_of(&resumed.parked.envelope.trace_id);
+        responder.in_trace_of(&resumed.parked.envelope.trace_id);
     }
-    passage
+    responder
 }
 
 /// `Call::<Built>` from what was parked, every digest verified; else why the approval is void.
@@ -247,7 +248,7 @@ pub(crate) fn recorded_auth(parked: &ParkedCall) -> AuthRef {
         .unwrap_or(AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() })
 }
 
-/// Ends an approval because what was approved is no longer what would run. The reason is shown to whoever may see the approval.
+/// Ends an approval because what was approved is no longer what would run. The reason is shown to the one who may see the approval.
 pub(crate) async fn void(
     context: &Context,
     approval: &ApprovalRecord,
@@ -273,7 +274,7 @@ pub(crate) async fn void(
     }
 }
 
-/// Tells the desk that the approval is over that `before` waited for: it has come to light how its call ended.
+/// Tells the approval service that the approval is over that `before` waited for: it has come to light how its call ended.
 pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
     let (EffectState::PendingApproval { approval_id, .. }
     | EffectState::Approved { approval_id, .. }) = &before.state
@@ -292,7 +293,7 @@ pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
     }
 }
 
-/// Ends an approval whose time is over.
+/// Ends an approval that has expired.
 pub(crate) async fn expire(context: &Arc<Context>, approval_id: &ApprovalId) {
     if let Err(error) = try_expire(context, approval_id).await {
         // The board tells again: whether it moved on meanwhile, or the ledger could not be asked.
@@ -342,7 +343,7 @@ pub(super) fn ending(approval: &ApprovalRecord, record: &EffectRecord) -> AuditE
     event
 }
 
-/// Tells whoever waits for the call that its approval came to nothing; of a call that was sent before, what is known of that.
+/// Tells anyone who waits for the call that its approval came to nothing; of a call that was sent before, what is known of that.
 pub(crate) async fn publish_end(context: &Context, record: &EffectRecord, refusal: Refusal) {
     if record.unknown.is_some() {
         let answer = recorded::now(context, record).await;

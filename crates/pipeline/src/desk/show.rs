@@ -14,9 +14,10 @@ use placet_policy::review::ReviewAction;
 use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::ApprovalId};
 
 use super::{
-    asker::{self, Capacity},
     decide::vote_of,
-    freezes, guest, masking, outcome, people, watch,
+    external, freezes, masking, outcome, people,
+    reviewer::{self, Capacity},
+    watch,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -35,10 +36,10 @@ pub(crate) async fn show(
 ) -> Result<ApprovalDetail, Refusal> {
     let approval = people::visible(context, caller, approval_id).await?;
     let standing = standing_of(context, caller, &approval);
-    if guest::is_guest(caller, &approval) {
-        let part = guest::part(context, caller.tenant(), &approval).await?;
+    if external::is_external(caller, &approval) {
+        let part = external::part(context, caller.tenant(), &approval).await?;
         return Ok(ApprovalDetail {
-            approval: guest::view_of(part.clone(), &approval),
+            approval: external::view_of(part.clone(), &approval),
             proposal: None,
             part: Some(part),
             standing,
@@ -76,7 +77,7 @@ pub(crate) async fn show(
     })
 }
 
-/// What became of the call, with its result as it is kept: whoever may see what was approved may see what came of it. Whatever they were
+/// What became of the call, with its result as it is kept: anyone who may see what was approved may see what came of it. Whatever they were
 /// not shown of the arguments is not shown in the result either, also once the tool is another one, or gone.
 async fn outcome_of(
     context: &Context,
@@ -86,7 +87,7 @@ async fn outcome_of(
     may_resolve: bool,
 ) -> OutcomeView {
     if record.state.is_open() || watch::is_for_the_time_being(&record.state) {
-        // Whoever looks at it is told what becomes of it, wherever it runs.
+        // Anyone who looks at it is told what becomes of it, wherever it runs.
         context.desk.watch.begin(approval, !record.state.is_open());
     }
     let mut output = None;
@@ -121,12 +122,12 @@ pub(crate) fn standing_of(
     let now = context.ledger.store().now();
     let over = approval.state != ApprovalState::Pending || now >= approval.expires_at;
     let may = |action| {
-        let asked = !over && asker::is_person(caller);
-        asked.then(|| asker::capacity(context, caller, approval, action).ok()).flatten()
+        let asked = !over && reviewer::is_person(caller);
+        asked.then(|| reviewer::capacity(context, caller, approval, action).ok()).flatten()
     };
     let approves = may(ReviewAction::Approve);
-    let is_guest = guest::is_guest(caller, approval);
-    let fresh = asker::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
+    let is_external = external::is_external(caller, approval);
+    let fresh = reviewer::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
     let freezes = if over { Vec::new() } else { freezes::of(context, caller, approval) };
     let why_not = approves.is_none().then(|| why_not(context, caller, approval, now));
     ReviewStanding {
@@ -134,24 +135,24 @@ pub(crate) fn standing_of(
         may_deny: may(ReviewAction::Deny).is_some(),
         may_edit: may(ReviewAction::Edit).is_some(),
         may_withdraw: matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved)
-            && asker::may_withdraw(context, caller, approval).is_ok(),
+            && reviewer::may_withdraw(context, caller, approval).is_ok(),
         needs_fresh_auth: approves.is_none()
             && fresh
             && is_ready_but_stale(context, caller, approval),
         why_not,
         stands_for: approves.as_ref().and_then(|capacity| capacity.stands_for.clone()),
         // Whether others still have to agree is the asking tenant's own.
-        completes: !is_guest
+        completes: !is_external
             && !freezes.iter().any(|freeze| freeze.after_asking)
             && approves.as_ref().is_some_and(|capacity| completes(caller, capacity, approval, now)),
-        progress: guest::progress_for(caller, approval),
-        next_escalation: if is_guest {
-            guest::next_escalation(approval, caller.tenant())
+        progress: external::progress_for(caller, approval),
+        next_escalation: if is_external {
+            external::next_escalation(approval, caller.tenant())
         } else {
             next_escalation(approval)
         },
         freezes,
-        grantable: approves.is_some() && !is_guest && !approval.requirement.once_only,
+        grantable: approves.is_some() && !is_external && !approval.requirement.once_only,
     }
 }
 
@@ -169,8 +170,8 @@ fn is_ready_but_stale(
         ..approval.clone()
     };
     approval.state == ApprovalState::Pending
-        && asker::is_person(caller)
-        && asker::capacity(context, caller, &lenient, ReviewAction::Approve).is_ok()
+        && reviewer::is_person(caller)
+        && reviewer::capacity(context, caller, &lenient, ReviewAction::Approve).is_ok()
 }
 
 fn completes(
@@ -201,12 +202,12 @@ pub(crate) fn why_not(
         return format!("it is {} already: nothing is left to decide", approval.state.name());
     }
     if now >= approval.expires_at {
-        return "its time is over: nothing is left to decide".to_owned();
+        return "it has expired: nothing is left to decide".to_owned();
     }
-    if !asker::is_person(caller) {
+    if !reviewer::is_person(caller) {
         return "only people decide, in their own name".to_owned();
     }
-    let own = asker::voice_of(caller, approval.chain.tenant());
+    let own = reviewer::voice_of(caller, approval.chain.tenant());
     let person = &caller.actor.principal().id;
     if let Some(vote) = approval.standing_votes().find(|vote| {
         vote.shown_digest == approval.proposal && vote.voices().any(|voice| voice == own)
@@ -235,11 +236,11 @@ pub(crate) fn why_not(
         return "your account is not active".to_owned();
     }
     let mut asked = approval.asked();
-    // Whom else it asks is not a guest's to know.
-    asked.retain(|group| own.tenant.is_none() || group.guest_tenant() == own.tenant);
-    let groups = asker::groups_of(context, caller);
+    // Whom else it asks is not an external approver's to know.
+    asked.retain(|group| own.tenant.is_none() || group.external_tenant() == own.tenant);
+    let groups = reviewer::groups_of(context, caller);
     let is_asked = asked.iter().any(|group| group.has(own.tenant, &groups))
-        || asker::duties(context, caller)
+        || reviewer::duties(context, caller)
             .iter()
             .any(|duty| asked.iter().any(|group| group.has(own.tenant, &duty.groups)));
     if !is_asked {
@@ -247,7 +248,7 @@ pub(crate) fn why_not(
         return format!("you are in none of the groups that are asked: {}", names.join(", "));
     }
     let fresh_ms = approval.requirement.fresh_auth_ms;
-    if asker::needs_fresh_auth(fresh_ms, caller, now) {
+    if reviewer::needs_fresh_auth(fresh_ms, caller, now) {
         let minutes = fresh_ms.unwrap_or(0).div_ceil(60_000);
         return format!("sign in again: this asks for a sign-in at most {minutes} minutes ago");
     }

@@ -1,6 +1,6 @@
-//! What the desk does when something is due: another group is asked.
+//! What the approval service does when something is due: another group is asked.
 //!
-//! Owns the escalation of a silent approval. When it is due is the board's; how often the board is looked at is the desk actor's.
+//! Owns the escalation of a silent approval. When it is due is the board's; how often the board is looked at is the approval service actor's.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Calls that people agreed to and that are on their way: whoever looks at one is told when its record ends, wherever it runs.
+//! Calls that people agreed to and that are on their way: anyone who looks at one is told when its record ends, wherever it runs.
 //!
 //! Owns a short list of them, and the rounds through it. Invariants: no more than [`KEPT_MAX`] are kept, none longer than [`KEPT`], and
 //! none of them outlives the process: a list that is lost costs news and nothing else.
@@ -44,7 +44,7 @@ enum Told {
     Nothing,
     /// That nobody can say what came of it.
     Unknown,
-    /// All that there is to tell. It goes with the next round: whoever brought the outcome may be about to tell it as well.
+    /// All that there is to tell. It goes with the next round: anyone who brought the outcome may be about to tell it as well.
     All,
 }
 
@@ -197,7 +197,7 @@ mod tests {
         let (watch, one) = (Watch::default(), sent(1));
         assert!(
             watch.ends(&one.approval_id, false),
-            "what nobody watches is told by whoever knows"
+            "what nobody watches is told by the one who knows"
         );
         watch.begin(&one, false);
         assert_eq!(watch.due().len(), 1);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(told, [true, false, true, false, false]);
         drop(watch.due());
         assert_eq!(kept(&watch), 0);
-        // One that is sent again under the same agreement is followed anew.
+        // One that is sent again under the same agreement is followed again.
         watch.begin(&one, true);
         watch.begin(&ApprovalRecord { rev: one.rev + 1, ..one.clone() }, false);
         assert!(watch.ends(&one.approval_id, true));

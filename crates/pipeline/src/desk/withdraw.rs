@@ -17,7 +17,7 @@ use placet_types::{
     ids::ApprovalId,
 };
 
-use super::{asker, decide, guest, outcome, people, resume};
+use super::{decide, external, outcome, people, resume, reviewer};
 use crate::{
     context::{Context, ledger_refusal},
     stages::{broker, recorded},
@@ -75,7 +75,7 @@ async fn may_withdraw(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Result<(), Refusal> {
-    let Err(refused) = asker::may_withdraw(context, caller, approval) else { return Ok(()) };
+    let Err(refused) = reviewer::may_withdraw(context, caller, approval) else { return Ok(()) };
     let mut event = people::event_of(AuditKind::Security, caller, approval);
     event.code = Some(refused.code);
     event.note = Some(refused.to_string());
@@ -107,5 +107,5 @@ async fn end(
         let refusal = recorded::denied(ErrorCode::ApprovalWithdrawn);
         resume::publish_end(context, &record, refusal).await;
     }
-    Ok(guest::view_for(context, caller, &ended).await)
+    Ok(external::view_for(context, caller, &ended).await)
 }

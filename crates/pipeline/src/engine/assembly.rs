@@ -21,9 +21,9 @@ use crate::{
     active::{Active, Disk},
     actors::routes::Routes,
     adapters::{
-        discreet::DiscreetConnector,
-        handed::Handed,
+        known_secrets::KnownSecrets,
         ports::{Port, Ports},
+        redaction::RedactingConnector,
     },
     admission::Admission,
     attempts::Attempts,
@@ -31,13 +31,13 @@ use crate::{
     context::{Context, Surfaces},
     credential_faults::CredentialFaults,
     desk::{Desk, resume::Resuming},
-    figures::Figures,
-    hands::Hands,
+    in_flight::InFlight,
+    metrics::EngineMetrics,
+    readiness::NodeHealth,
     rearm::Rearming,
     recovery::asking::Asked,
     registry::Registry,
     retention::Swept,
-    standing::Standing,
     subjects::Subjects,
     tokens::Tokens,
 };
@@ -46,8 +46,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct Makers<'a> {
     pub(crate) connectors: &'a Connectors,
-    pub(crate) handed: &'a Handed,
-    pub(crate) metrics: &'a Figures,
+    pub(crate) handed: &'a KnownSecrets,
+    pub(crate) metrics: &'a EngineMetrics,
 }
 
 /// A port for each contract: the one that `known` has for it, else another.
@@ -66,7 +66,7 @@ pub(crate) fn ports(
             TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
         };
         let given = handed.to(contract)?;
-        let connector = DiscreetConnector::new(Arc::clone(connector), given);
+        let connector = RedactingConnector::new(Arc::clone(connector), given);
         Some(Arc::new(Port::new(Arc::clone(contract), Arc::new(connector), metrics.clone())))
     }))
 }
@@ -74,8 +74,8 @@ pub(crate) fn ports(
 /// A context for `parts` and the policies compiled for them.
 pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
     let EngineParts { settings, connectors, contracts, .. } = &parts;
-    let handed = Handed::new(contracts, &parts.secrets);
-    let metrics = Figures::new(parts.metrics.clone());
+    let handed = KnownSecrets::new(contracts, &parts.secrets);
+    let metrics = EngineMetrics::new(parts.metrics.clone());
     let makers = Makers { connectors, handed: &handed, metrics: &metrics };
     let active = Active {
         policy: Arc::new(snapshot),
@@ -109,12 +109,12 @@ pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
         subjects: Subjects::default(),
         attempts: Attempts::default(),
         swept: Swept::default(),
-        hands: Hands::default(),
+        hands: InFlight::default(),
         rearming: Rearming::default(),
         surfaces: Surfaces::default(),
         ending: CancellationToken::new(),
         stopping: CancellationToken::new(),
-        standing: Standing::default(),
+        standing: NodeHealth::default(),
         promotions: tokio::sync::Mutex::default(),
         late: Arc::new(Semaphore::new(settings.ledger.late_answers_max)),
         asked: Asked::default(),

@@ -1,10 +1,10 @@
 //! What operators read of a running engine: its credentials, how many and whether somebody's are revoked, and its report.
 //!
-//! Owns what operators are shown of them. Mints nothing; revocations are entries of the desk (`crate::desk`).
+//! Owns what operators are shown of them. Mints nothing; revocations are entries of the approval service (`crate::desk`).
 
 use std::{future::Future, sync::Arc};
 
-use placet_broker::BrokerFigures;
+use placet_broker::CredentialCounts;
 use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
 
@@ -17,14 +17,14 @@ use crate::{
 };
 
 impl Engine {
-    /// What this node has minted and keeps, for operators: figures alone.
+    /// What this node has minted and keeps, for operators: numbers alone.
     ///
     /// # Errors
     /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
     pub fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
         operator::must_be_operator(&self.context, caller)?;
-        let figures = self.context.broker.figures();
-        let BrokerFigures { minted, reused, refused, kept, revoked } = figures;
+        let counts = self.context.broker.counts();
+        let CredentialCounts { minted, reused, refused, kept, revoked } = counts;
         let services = self.context.broker.services().map(str::to_owned).collect();
         Ok(CredentialsView { services, minted, reused, refused, kept, revoked })
     }

@@ -1,4 +1,4 @@
-//! The approval desk, as the doors ask for it.
+//! The approval service, as the listeners ask for it.
 //!
 //! Owns the list of what can be asked. Each verb lives in a module of `crate::desk`.
 
@@ -14,20 +14,21 @@ use super::Engine;
 use crate::{
     decisions,
     desk::{
-        acts, arrange, decide, edit, entries, events::DeskFeed, freezes, inbox, trail, withdraw,
+        acts, arrange, decide, edit, entries, events::DeskFeed, freezes, inbox, timeline, withdraw,
     },
     views::{
         ApprovalView, WithdrawalRequest,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
-            DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            FreezeView, InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskRequest,
+            EditRequest, EntriesPage, EntriesQuery, FreezeView, InboxQuery, InboxView,
+            TimelineView,
         },
     },
 };
 
 impl Engine {
-    /// A page of the approvals that the caller may see, and how things stand at the desk.
+    /// A page of the approvals that the caller may see, and how things stand in the approval service.
     ///
     /// # Errors
     /// [`Refusal`] for a query that makes no sense, or when the ledger cannot be read.
@@ -45,8 +46,8 @@ impl Engine {
         freezes::all(&self.context, caller)
     }
 
-    /// Puts other arguments in the place of a held call's. Whoever narrows them agrees by that; whoever writes others does not decide on them.
-    /// Everybody else decides anew.
+    /// Puts other arguments in the place of a held call's. Anyone who narrows them agrees by that; anyone who writes others does not decide on them.
+    /// Everybody else decides again.
     ///
     /// # Errors
     /// [`Refusal`] when the person may not edit, was shown something else, the arguments do not fit the tool, or policy denies the call
@@ -80,12 +81,12 @@ impl Engine {
     pub async fn decide_together(
         &self,
         caller: &VerifiedCaller,
-        request: TogetherRequest,
-    ) -> Result<TogetherView, Refusal> {
+        request: BulkDecisionRequest,
+    ) -> Result<BulkDecisionView, Refusal> {
         decide::together(&self.context, caller, request).await
     }
 
-    /// A page of the entries of the desk that the caller may see.
+    /// A page of the entries of the approval service that the caller may see.
     ///
     /// # Errors
     /// [`Refusal`] when the ledger cannot be read, or has no place as that to go on from.
@@ -97,7 +98,7 @@ impl Engine {
         entries::list(&self.context, caller, query).await
     }
 
-    /// One entry of the desk.
+    /// One entry of the approval service.
     ///
     /// # Errors
     /// [`placet_types::error::ErrorCode::NotFound`] for entries that the caller may not see.
@@ -109,7 +110,7 @@ impl Engine {
         entries::show(&self.context, caller, id).await
     }
 
-    /// Arranges something at the desk: a standing grant, a break-glass record, a freeze, a handover.
+    /// Arranges something in the approval service: a standing grant, a break-glass record, a freeze, a delegation.
     ///
     /// # Errors
     /// [`Refusal`] when policy does not let the caller, or it goes beyond a limit.
@@ -121,7 +122,7 @@ impl Engine {
         arrange::arrange(&self.context, caller, request).await
     }
 
-    /// Decides on an entry of the desk, ends it, or looks at it afterwards.
+    /// Decides on an entry of the approval service, ends it, or looks at it afterwards.
     ///
     /// # Errors
     /// [`Refusal`] when policy does not let the caller, or the entry does not move so.
@@ -138,12 +139,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`placet_types::error::ErrorCode::NotFound`] for calls that the caller may not see.
-    pub async fn trail(
+    pub async fn timeline(
         &self,
         caller: &VerifiedCaller,
         id: &ToolCallId,
-    ) -> Result<TrailView, Refusal> {
-        trail::of(&self.context, caller, id).await
+    ) -> Result<TimelineView, Refusal> {
+        timeline::of(&self.context, caller, id).await
     }
 
     /// A page of the policy decisions about calls that the caller may see, the newest first.
@@ -177,7 +178,7 @@ impl Engine {
         Duration::from_millis(u64::try_from(left).unwrap_or(0))
     }
 
-    /// News of the desk, from now on, as far as the caller may see them.
+    /// News of the approval service, from now on, as far as the caller may see them.
     #[must_use]
     pub fn desk_events(&self, caller: &VerifiedCaller) -> DeskFeed {
         self.context.desk.bell.listen(&self.context, caller)

@@ -1,6 +1,6 @@
 //! Evidence for outsiders: receipts for calls, signed checkpoints of the log, proofs about it.
 //!
-//! Owns who may have what, and the forms. Not here: how it is made and signed (`placet-store`). Invariants: a receipt goes to whoever may
+//! Owns who may have what, and the forms. Not here: how it is made and signed (`placet-store`). Invariants: a receipt goes to the one who may
 //! see the call, and to nobody else, and says nothing of the entries after its own; what concerns the log as a whole names no tenant, tells how
 //! much all tenants do, and is for operators; a log that is not what was signed before ends the engine.
 

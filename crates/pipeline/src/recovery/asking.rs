@@ -52,7 +52,7 @@ const AT_A_TIME: usize = 4;
 const SILENT_MAX: u32 = 2;
 /// How many unknown outcomes the times of the last question are kept of.
 const ASKED_KEPT: usize = 10_000;
-/// How many attempts are remembered by when they came to be known; a forgotten one is waited for anew.
+/// How many attempts are remembered by when they came to be known; a forgotten one is waited for again.
 const KNOWN_KEPT: usize = 100_000;
 /// The most that an attempt may take, in milliseconds.
 const ATTEMPT_MS_MAX: i64 = 600_000;
@@ -286,8 +286,8 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     let (patience, began) = (patience_of(context, record), Instant::now());
     let probe = question(adapter, record, attempt).await;
     // An adapter that gave up waiting says that it does not know.
-    let in_vain = matches!(probe, Some(Probe::Unknown)) && began.elapsed() >= patience;
-    if in_vain || probe.is_none() {
+    let without_success = matches!(probe, Some(Probe::Unknown)) && began.elapsed() >= patience;
+    if without_success || probe.is_none() {
         silent.fetch_add(1, Ordering::Relaxed);
     } else {
         silent.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Whom the registry has looked after.
+//! Whom the registry has maintained.
 
 use std::collections::BTreeSet;
 

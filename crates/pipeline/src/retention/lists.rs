@@ -31,7 +31,7 @@ pub(super) enum List {
     Void,
     /// Approvals that are over.
     Approvals,
-    /// Entries of the desk that are over.
+    /// Entries of the approval service that are over.
     Entries,
 }
 
@@ -95,7 +95,7 @@ impl Swept {
     }
 
     /// The next turn of a list begins at the front, and so does the count of the time it takes.
-    fn begins_anew(&self, list: &List) {
+    fn begins_again(&self, list: &List) {
         let mut lists = self.lists();
         let stand = lists.entry(list.clone()).or_default();
         (stand.place, stand.took) = (None, Duration::ZERO);
@@ -142,9 +142,9 @@ pub(crate) async fn sweep(context: &Context) {
                 Err(error) => {
                     context.noticed(&error);
                     tracing::warn!(%error, ?list, "what is past its retention could not be gone through to the end");
-                    if !error.is_passing() {
+                    if !error.is_transient() {
                         // Something in the way there: at least what is before it is found again.
-                        context.swept.begins_anew(&list);
+                        context.swept.begins_again(&list);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Retention at the desk: approvals that came to their end, and grants, handovers, freezes, revocations and break-glass records that are
+//! Retention in the approval service: approvals that came to their end, and grants, delegations, freezes, revocations and break-glass records that are
 //! over, are kept for as long as their tenant keeps tombstones; the chain keeps what they were.
 //!
 //! Owns which of them are due. Invariants: nothing goes that something may still become of: no call that waits or runs, no break-glass
@@ -25,7 +25,7 @@ fn since(context: &Context, tenant: &TenantId, now: Timestamp) -> Timestamp {
     retention.keys_since(tenant, now).plus_ms(MARGIN_MS.saturating_neg())
 }
 
-/// What is younger than this is nobody's that is due.
+/// What is younger than this is no one's that is due.
 fn youngest(context: &Context, now: Timestamp) -> Timestamp {
     context.settings.ledger.retention.tombstones_due_first(now)
 }
@@ -78,7 +78,7 @@ async fn is_due(
     }
     let record = match context.ledger.store().effect(approval.record_id).await {
         Ok(record) => record,
-        Err(error) if error.is_passing() => return Err(error.into()),
+        Err(error) if error.is_transient() => return Err(error.into()),
         Err(error) => {
             // Nobody can say whether a call is on its way with it; the others need not wait for that.
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval that is past its retention is kept, for its record cannot be read");
@@ -133,7 +133,7 @@ async fn dropped(
     match context.ledger.forget_desk(approvals, entries).await {
         Ok(()) => {
             let (approvals, entries) = (approvals.len(), entries.len());
-            tracing::info!(approvals, entries, "what was over at the desk was dropped");
+            tracing::info!(approvals, entries, "what was over in the approval service was dropped");
             Ok(true)
         }
         // The next round finds what is left.

@@ -5,7 +5,7 @@
 //! acknowledged meanwhile, and a process that dies before it leaves nothing but a session without a call. Invariants: what is handed on has
 //! a credential whose time is not over; a credential that the target refuses here is replaced once, and nothing was sent as a call before.
 
-use placet_adapter::{adapter::Seat, outcome::AdapterError};
+use placet_adapter::{adapter::SessionLease, outcome::AdapterError};
 use placet_broker::Remedy;
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ pub(crate) async fn approach(
     context: &Context,
     gated: &Gated,
     (lease, deadline): (&Lease, Instant),
-) -> Result<(Proof, Seat), Unready> {
+) -> Result<(Proof, SessionLease), Unready> {
     let brokered = &gated.brokered;
     let mut proof = credential::prove(context, gated, deadline).await?;
     let mut refused: Option<Proof> = None;
@@ -36,7 +36,7 @@ pub(crate) async fn approach(
         let ready = tokio::select! {
             biased;
             () = context.ending.cancelled() => return Err(ending_refusal().into()),
-            ready = lease.make_ready(&proof, deadline) => ready,
+            ready = lease.prepare(&proof, deadline) => ready,
         };
         match ready {
             Ok(seat) if !proof.is_over() => {

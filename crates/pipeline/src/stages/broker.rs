@@ -79,7 +79,7 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
     })
 }
 
-/// The identity of a caller whose tokens were verified at the door, if they still hold.
+/// The identity of a caller whose tokens were verified at the API, if they still hold.
 pub(crate) fn identity_of(
     context: &Context,
     directory: &Directory,
@@ -146,7 +146,7 @@ fn bearers_of(token: &VerifiedToken) -> impl Iterator<Item = ParkedToken> {
     })
 }
 
-/// What whoever calls with a token that was revoked is told.
+/// What anyone who calls with a token that was revoked is told.
 pub(crate) fn revoked() -> Refusal {
     Refusal::new(
         ErrorCode::CredentialExpired,

@@ -58,7 +58,7 @@ pub(crate) fn build(
         resumed: None,
         retries: 0,
         recovered: false,
-        put_off: 0,
+        deferrals: 0,
         edited: None,
         as_sent: None,
         decided_again: 0,

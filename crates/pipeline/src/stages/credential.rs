@@ -47,7 +47,7 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Whether the time of its credential is over: nothing is begun with it then.
+    /// Whether its credential has expired: nothing is begun with it then.
     pub(crate) fn is_over(&self) -> bool {
         let now = Instant::now().into_std();
         self.credential.as_ref().is_some_and(|credential| credential.is_over_at(now))
@@ -115,7 +115,7 @@ pub(crate) fn plan_for(
     Ok(plan)
 }
 
-/// The plan for a call that was decided upon before, with the scopes that its caller's token had then. Whoever came back meanwhile may have
+/// The plan for a call that was decided upon before, with the scopes that its caller's token had then. Anyone who came back meanwhile may have
 /// fewer: see [`scopes_for`].
 pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialPlan {
     match &target.contract.credential {
@@ -129,7 +129,7 @@ pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialP
 pub(crate) struct Unready {
     pub(crate) refusal: Refusal,
     pub(crate) remedy: Remedy,
-    /// What an operator has to mend, in our words.
+    /// What an operator has to fix, in our words.
     pub(crate) fault: Option<&'static str>,
 }
 
@@ -138,21 +138,21 @@ const NOT_TAKEN: &str = "the target does not accept the credential";
 /// What is told of one that knows it, and does not allow the call with it.
 const NOT_ALLOWED: &str = "the target does not allow the call with the credential";
 
-/// What an operator has to mend after an adapter failed so, in our words; nothing where it is not the credential.
+/// What an operator has to fix after an adapter failed so, in our words; nothing where it is not the credential.
 pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
     match error {
         AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
         AdapterError::Forbidden(_) => Some(NOT_ALLOWED),
         AdapterError::Unavailable(_)
         | AdapterError::NoSession(_)
-        | AdapterError::Drifted(_)
-        | AdapterError::Garbled(_)
+        | AdapterError::SchemaMismatch(_)
+        | AdapterError::InvalidResponse(_)
         | AdapterError::Misconfigured(_)
         | AdapterError::Refused(_) => None,
     }
 }
 
-/// Whether it is for operators to mend that a target does not know a credential of this kind: it is the same for every caller. One that was
+/// Whether it is for operators to fix that a target does not know a credential of this kind: it is the same for every caller. One that was
 /// minted for a user may be refused for the user's sake.
 pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
     match kind {
@@ -163,7 +163,7 @@ pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
 
 impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Self {
-        // What a target does not accept was configured here, and may be mended here.
+        // What a target does not accept was configured here, and may be repaired here.
         let refused = refusal.code.lacks_credential();
         let remedy = if refused { Remedy::Operator } else { Remedy::Time };
         let fault = if refusal.message == FORBIDDEN { NOT_ALLOWED } else { NOT_TAKEN };

@@ -23,7 +23,7 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Call, Passage},
+    call::{Brokered, Call, Responder},
     context::{Context, lookup_refusal},
     fleet,
     stages::{credential, recorded, refuse, run},
@@ -45,33 +45,34 @@ pub(crate) fn answer(
 }
 
 async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: EffectRecord) {
-    let Call { mut passage, stage } = call;
-    passage.leaves_record();
+    let Call { mut responder, stage } = call;
+    responder.detach_record();
     let record = match kept(context, &stage, record).await {
         Ok(Some(record)) => record,
-        Ok(None) => return refuse::tell(context, passage, moved_on(), None),
+        Ok(None) => return refuse::tell(context, responder, moved_on(), None),
         Err(error) => {
             context.noticed(&error.clone().into());
-            return refuse::tell(context, passage, lookup_refusal(&error), None);
+            return refuse::tell(context, responder, lookup_refusal(&error), None);
         }
     };
     if !is_same(&record, &stage) {
-        return conflict(context, Call { passage, stage }, &record).await;
+        return conflict(context, Call { responder, stage }, &record).await;
     }
-    if let Err(refusal) = run::tell_of(context, &passage, &stage, &record).await {
-        return refuse::tell(context, passage, refusal, None);
+    if let Err(refusal) = run::tell_of(context, &responder, &stage, &record).await {
+        return refuse::tell(context, responder, refusal, None);
     }
     match &record.state {
         EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
             context.metrics.duplicate(Duplicate::Joined);
-            attach(context, Call { passage, stage }, &record).await;
+            attach(context, Call { responder, stage }, &record).await;
         }
         EffectState::PendingApproval { approval_id, .. }
         | EffectState::Approved { approval_id, .. } => {
             context.metrics.duplicate(Duplicate::Joined);
             let standing = recorded::standing(context, &record).await;
             if standing.is_final() {
-                return end_of(context, passage, &stage, &record, standing.clone(), standing).await;
+                return end_of(context, responder, &stage, &record, standing.clone(), standing)
+                    .await;
             }
             if is_of_same_chain(context, approval_id, &stage).await {
                 let is_needed = credential::needs_tokens(&stage);
@@ -81,36 +82,36 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
                     context.routes.renewed(approval_id, stage.identity.clone());
                 }
             }
-            attach(context, Call { passage, stage }, &record).await;
+            attach(context, Call { responder, stage }, &record).await;
         }
         EffectState::Tombstone { .. } => {
-            let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
+            let mut event = refuse::event_of(AuditKind::Refused, &responder, &stage);
             event.record_id = Some(record.record_id);
             event.code = Some(ErrorCode::ResultExpired);
             context.note(event).await;
             context.metrics.duplicate(Duplicate::Expired);
-            passage.finish(recorded::answer(context, &record, false).await);
+            responder.finish(recorded::answer(context, &record, false).await);
         }
         EffectState::Succeeded { .. }
         | EffectState::FailedFinal { .. }
         | EffectState::FailedRetriable { .. }
         | EffectState::Indeterminate { .. }
         | EffectState::Denied { .. } => {
-            let mut event = refuse::event_of(AuditKind::Replayed, &passage, &stage);
+            let mut event = refuse::event_of(AuditKind::Replayed, &responder, &stage);
             event.record_id = Some(record.record_id);
             let answer = recorded::answer(context, &record, true).await;
             event.code = not_as_recorded(&answer);
             context.note(event).await;
             context.metrics.duplicate(Duplicate::Replayed);
-            passage.finish(answer);
+            responder.finish(answer);
         }
     }
 }
 
 /// The key was used for a call with other arguments.
 async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
-    let Call { passage, stage } = call;
-    let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
+    let Call { responder, stage } = call;
+    let mut event = refuse::event_of(AuditKind::Refused, &responder, &stage);
     event.record_id = Some(record.record_id);
     event.code = Some(ErrorCode::IdempotencyConflict);
     context.note(event).await;
@@ -119,7 +120,7 @@ async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord
         ErrorCode::IdempotencyConflict,
         "this key was used for a call with other arguments; nothing was executed",
     );
-    refuse::tell(context, passage, refusal, None);
+    refuse::tell(context, responder, refusal, None);
 }
 
 /// Whether a call is the one that a record is of: the same arguments as sent (I5).
@@ -127,7 +128,7 @@ pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
     record.requested_digest == stage.built.requested_digest || removed(Guard::FingerprintUnchecked)
 }
 
-/// Whether people were asked about a call of this very chain. Whoever comes by another one may see how it stands, and lends it nothing: it
+/// Whether people were asked about a call of this very chain. Anyone who comes by another one may see how it stands, and gives it nothing: it
 /// would not be what was approved.
 async fn is_of_same_chain(context: &Context, approval_id: &ApprovalId, stage: &Brokered) -> bool {
     let digest = |chain: &PrincipalChain| {
@@ -166,38 +167,38 @@ fn moved_on() -> Refusal {
 /// A commit found that `before` is not the state of things any more: another call, or another node, was faster. The call becomes its
 /// duplicate, or waits for what became of itself.
 pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, before: EffectRecord) {
-    let Call { mut passage, stage } = call;
-    passage.leaves_record();
+    let Call { mut responder, stage } = call;
+    responder.detach_record();
     let store = context.ledger.store();
     if matches!(before.state, EffectState::Claimed { .. }) {
         store.release(before.record_id).await;
     }
     match store.effect(before.record_id).await {
-        Ok(Some(moved)) if moved.call_id != passage.call_id => {
-            answer(context, Call { passage, stage }, moved).await;
+        Ok(Some(moved)) if moved.call_id != responder.call_id => {
+            answer(context, Call { responder, stage }, moved).await;
         }
         Ok(Some(moved)) => match recorded::answer(context, &moved, false).await {
-            Answer::Held(held) => passage.park(*held),
+            Answer::Held(held) => responder.park(*held),
             Answer::InProgress(_) => {
                 // Somebody else works on it, and tells; if that is another node, the ledger does.
                 drop(context.watch(&moved));
-                passage.let_go();
+                responder.release();
             }
-            end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
+            end @ (Answer::Finished(_) | Answer::Refused(_)) => responder.finish(end),
         },
-        Ok(None) => refuse::tell(context, passage, moved_on(), None),
+        Ok(None) => refuse::tell(context, responder, moved_on(), None),
         Err(error) => {
             context.noticed(&error.clone().into());
-            refuse::tell(context, passage, lookup_refusal(&error), None);
+            refuse::tell(context, responder, lookup_refusal(&error), None);
         }
     }
 }
 
 /// Gives the duplicate whatever the original gets, if that comes while it waits. It holds back no other call meanwhile.
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
-    let Call { mut passage, stage } = call;
-    let Some((_place, until)) = passage.attach(stage.identity.chain.tenant()) else {
-        return under_way(context, passage, record);
+    let Call { mut responder, stage } = call;
+    let Some((_place, until)) = responder.attach(stage.identity.chain.tenant()) else {
+        return under_way(context, responder, record);
     };
     if !fleet::is_told_here(context, record) {
         // Somebody may wait for it here of whom another node knows nothing: the ledger is looked at for them too.
@@ -211,40 +212,40 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             match recorded::now(context, record).await {
                 Answer::InProgress(_) | Answer::Held(_) => {}
                 end @ (Answer::Finished(_) | Answer::Refused(_)) => {
-                    return end_of(context, passage, &stage, record, told, end).await;
+                    return end_of(context, responder, &stage, record, told, end).await;
                 }
             }
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         }
-        match follow(context, &passage.call_id, original, until).await {
-            Followed::To(Answer::Held(held)) => return passage.park(*held),
+        match follow(context, &responder.call_id, original, until).await {
+            Followed::To(Answer::Held(held)) => return responder.park(*held),
             Followed::To(end) => {
-                return end_of(context, passage, &stage, record, end.clone(), end).await;
+                return end_of(context, responder, &stage, record, end.clone(), end).await;
             }
-            Followed::LongEnough => return under_way(context, passage, record),
+            Followed::LongEnough => return under_way(context, responder, record),
             Followed::Forgotten => {}
         }
     }
     // Nobody here tells of it, or only of an earlier try: another node works on it, so the ledger is looked at.
     context.registry.forget(&record.call_id);
-    match follow(context, &passage.call_id, context.watch(record), until).await {
-        Followed::To(Answer::Held(held)) => passage.park(*held),
-        Followed::To(end) => end_of(context, passage, &stage, record, end.clone(), end).await,
-        Followed::LongEnough | Followed::Forgotten => under_way(context, passage, record),
+    match follow(context, &responder.call_id, context.watch(record), until).await {
+        Followed::To(Answer::Held(held)) => responder.park(*held),
+        Followed::To(end) => end_of(context, responder, &stage, record, end.clone(), end).await,
+        Followed::LongEnough | Followed::Forgotten => under_way(context, responder, record),
     }
 }
 
 /// Tells a duplicate that its original is under way still, and by which id it is asked about.
-fn under_way(context: &Context, passage: Passage, record: &EffectRecord) {
+fn under_way(context: &Context, responder: Responder, record: &EffectRecord) {
     let refusal = Refusal::new(
         ErrorCode::InProgress,
         "the same call is being executed, and did not end while this one waited",
     )
     .with_execution(Execution::Unknown)
     .with_retry_after_ms(1_000);
-    context.metrics.refused(passage.asked.known.as_ref(), &refusal, passage.began.elapsed());
-    passage.finish(recorded::refused(record, refusal, None));
+    context.metrics.refused(responder.asked.known.as_ref(), &refusal, responder.began.elapsed());
+    responder.finish(recorded::refused(record, refusal, None));
 }
 
 /// What came of following a call.
@@ -285,7 +286,7 @@ async fn follow(
 /// Tells a duplicate the end of its original: what the ledger keeps of it, else what its waiters were told.
 async fn end_of(
     context: &Context,
-    passage: Passage,
+    responder: Responder,
     stage: &Brokered,
     record: &EffectRecord,
     told: Answer,
@@ -303,21 +304,22 @@ async fn end_of(
         _ => false,
     };
     let mut end = if is_other { recorded::now(context, record).await } else { end };
-    if let Err(refusal) = run::tell_end(context, &passage, stage, record, kept.as_ref(), &end).await
+    if let Err(refusal) =
+        run::tell_end(context, &responder, stage, record, kept.as_ref(), &end).await
     {
-        return refuse::tell(context, passage, refusal, None);
+        return refuse::tell(context, responder, refusal, None);
     }
-    let mut event = refuse::event_of(AuditKind::Replayed, &passage, stage);
+    let mut event = refuse::event_of(AuditKind::Replayed, &responder, stage);
     if is_other {
         event.code = Some(ErrorCode::LedgerUnavailable);
         context.note(event).await;
-        return passage.finish(end);
+        return responder.finish(end);
     }
     if let Answer::Finished(result) = &mut end {
         result.replayed = true;
     }
     context.note(event).await;
-    passage.finish(end);
+    responder.finish(end);
 }
 
 /// With which code a recorded result is not given again as it was recorded (TM-21).

@@ -8,13 +8,13 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use placet_adapter::{
-    adapter::Seat,
+    adapter::SessionLease,
     outcome::{AdapterError, Outcome as AdapterOutcome, Rejection},
 };
 use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
-    dispatch::{Armed, Intent},
+    dispatch::{DispatchGuard, Intent},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
     run::Reservation,
@@ -31,26 +31,25 @@ use placet_types::{
 
 use crate::{
     adapters::ports::Lease,
-    call::{Brokered, Call, Gated, Invoked, Passage},
+    call::{Brokered, Call, Gated, Invoked, Responder},
     context::{Context, ending_refusal, ledger_refusal},
     credential_faults,
     desk::{drift, freezes, watch},
     stages::{
-        again,
         credential::{self, Proof},
-        duplicate, invoke, meters, put_off, recorded,
+        deferral, duplicate, invoke, meters, recorded,
         refuse::{self, Refused},
         resolve::{self, Late},
         result::{self, EditedArgs, Subject},
-        run,
+        retry, run,
         sending::{self, Called, Leave, Second},
-        settle, unsettled,
+        settle, settlement_retry,
     },
 };
 
-/// How often a call is decided again because policies, or what is in force at the desk, changed on its way.
+/// How often a call is decided again because policies, or what is in force in the approval service, changed on its way.
 const DECIDED_AGAIN_MAX: u32 = 20;
-/// The pause before it is decided again for the desk once more.
+/// The pause before it is decided again for the approval service once more.
 const DESK_PAUSE: Duration = Duration::from_millis(25);
 
 /// What `prepare` got ready.
@@ -58,7 +57,7 @@ const DESK_PAUSE: Duration = Duration::from_millis(25);
 pub(crate) struct Ready {
     pub(crate) lease: Lease,
     pub(crate) proof: Proof,
-    pub(crate) seat: Seat,
+    pub(crate) seat: SessionLease,
     pub(crate) deadline: Instant,
 }
 
@@ -70,21 +69,21 @@ struct Executing {
 
 /// Dispatches, executes and settles one permitted call.
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
-    let Call { mut passage, stage: Gated { brokered, permit, record, broken } } = call;
+    let Call { mut responder, stage: Gated { brokered, permit, record, broken } } = call;
     if freezes::is_locked_down(context, &brokered) {
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
-        return decide_again(context, passage, brokered, record);
+        return decide_again(context, responder, brokered, record);
     }
     if context.is_ending() {
         drop(permit);
-        return refuse_passing(context, passage, brokered, ending_refusal()).await;
+        return refuse_passing(context, responder, brokered, ending_refusal()).await;
     }
-    let call_id = record.as_ref().map_or_else(|| passage.call_id.clone(), |r| r.call_id.clone());
-    let subject = subject_of(&passage, &brokered, (&permit, &call_id));
+    let call_id = record.as_ref().map_or_else(|| responder.call_id.clone(), |r| r.call_id.clone());
+    let subject = subject_of(&responder, &brokered, (&permit, &call_id));
     let brings = run::brings_as(&brokered, record.is_some());
     let mut intent =
-        intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id), brings);
+        intent_of(context, &responder, &brokered, (&permit, ready.deadline, call_id), brings);
     // Every use of a break-glass record is found by its name.
     intent.audit.desk.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
@@ -92,8 +91,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let approval_id = permit.approval_id().cloned();
     let armed = match &record {
         Some(record) => {
-            passage.runs_under(record.record_id);
-            let parked = again::parked_anew(context, &passage, &brokered, &permit, record).await;
+            responder.attach_record(record.record_id);
+            let parked = retry::parked_again(context, &responder, &brokered, &permit, record).await;
             let dedup = &brokered.built.target.capability.dedup;
             context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup).await
         }
@@ -111,10 +110,10 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             match &record {
                 // From here on a failure of ours is answered for from the record.
                 Some(record) => {
-                    passage.goes_on_as(&record.call_id);
+                    responder.continue_as(&record.call_id);
                     context.tokens.forget(record.record_id);
                 }
-                None => passage.is_sent(),
+                None => responder.is_sent(),
             }
             if granted {
                 context.metrics.grant_used();
@@ -122,7 +121,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             if let Some(id) = approval_id {
                 consumed(context, &id).await;
             }
-            dispatched(context, passage, Executing { brokered, subject }, (armed, ready)).await;
+            dispatched(context, responder, Executing { brokered, subject }, (armed, ready)).await;
         }
         Err(error) => {
             drop(ready);
@@ -130,16 +129,16 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             if let (Some(record), Some(decision_id)) = (&record, subject.decision_id)
                 && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
                 // What is sent again is looked up before its next try.
-                && !again::is_repeated(&brokered)
+                && !retry::is_repeated(&brokered)
             {
-                unsettled::take_back(context, record.record_id, decision_id);
+                settlement_retry::take_back(context, record.record_id, decision_id);
             }
-            not_dispatched(context, passage, (brokered, record), error).await;
+            not_dispatched(context, responder, (brokered, record), error).await;
         }
     }
 }
 
-/// An approval was used: the desk is done with it.
+/// An approval was used: the approval service is done with it.
 async fn consumed(context: &Context, approval_id: &ApprovalId) {
     context.routes.approval_over(approval_id);
     match context.ledger.store().approval(approval_id).await {
@@ -157,7 +156,7 @@ fn approval_of(brokered: &Brokered) -> Option<&ApprovalRecord> {
 /// Back to the gate, with the key that this call has taken.
 pub(crate) fn decide_again(
     context: &Arc<Context>,
-    passage: Passage,
+    responder: Responder,
     mut brokered: Brokered,
     record: Option<EffectRecord>,
 ) {
@@ -165,33 +164,33 @@ pub(crate) fn decide_again(
     if brokered.built.resumed.is_none() {
         brokered.claimed = record;
     }
-    context.routes.gate(context, Call { passage, stage: brokered });
+    context.routes.gate(context, Call { responder, stage: brokered });
 }
 
 /// Nothing was recorded, so nothing is sent.
 async fn not_dispatched(
     context: &Arc<Context>,
-    passage: Passage,
+    responder: Responder,
     (brokered, record): (Brokered, Option<EffectRecord>),
     error: LedgerError,
 ) {
     if matches!(error, LedgerError::Store(StoreError::Uncertain(_))) {
-        // It may be recorded: whoever goes on from there may send it, so nothing is given back and nothing is said to be over.
-        return refuse::uncertain(context, passage, &error);
+        // It may be recorded: anyone who goes on from there may send it, so nothing is given back and nothing is said to be over.
+        return refuse::uncertain(context, responder, &error);
     }
     let now = context.ledger.store().now();
     let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
     let moved =
         matches!(error, LedgerError::WrongState(_) | LedgerError::Store(StoreError::Conflict));
     if expired && moved {
-        return without_approval(context, passage, brokered, record).await;
+        return without_approval(context, responder, brokered, record).await;
     }
     if matches!(error, LedgerError::GrantSpent) {
         // Used up, or ended, since it was decided: people are asked as if there were none.
         context.desk.follow(context).await;
         let mut brokered = brokered;
         brokered.built.without_grants = true;
-        return decide_again(context, passage, brokered, record);
+        return decide_again(context, responder, brokered, record);
     }
     if matches!(error, LedgerError::DeskMoved) && brokered.built.decided_again < DECIDED_AGAIN_MAX {
         // A freeze or a revocation that was acknowledged here or on another node, or one whose time has come.
@@ -200,7 +199,7 @@ async fn not_dispatched(
             // It may have been decided, and not be readable yet.
             tokio::time::sleep(DESK_PAUSE).await;
         }
-        return decide_again(context, passage, brokered, record);
+        return decide_again(context, responder, brokered, record);
     }
     let exhausted = meters::refusal(&error, now);
     let mut refusal = exhausted.unwrap_or_else(|| ledger_refusal(&error));
@@ -208,7 +207,7 @@ async fn not_dispatched(
         // Here, or on another node; which may have other policies than this one.
         match context.follow_policies().await {
             Ok(true) if brokered.built.decided_again < DECIDED_AGAIN_MAX => {
-                return decide_again(context, passage, brokered, record);
+                return decide_again(context, responder, brokered, record);
             }
             Ok(_) => refusal = context.standing.cannot_decide().unwrap_or(refusal),
             Err(error) => {
@@ -221,55 +220,55 @@ async fn not_dispatched(
         && !matches!(record.state, EffectState::Approved { .. })
     {
         // Of several who tried at once another one won, here or on another node.
-        let call = Call { passage, stage: brokered };
+        let call = Call { responder, stage: brokered };
         return duplicate::overtaken(context, call, record.clone()).await;
     }
-    refuse_passing(context, passage, brokered, refusal).await;
+    refuse_passing(context, responder, brokered, refusal).await;
 }
 
 /// The approval ran out on the way to the dispatch, and the policies permit the call without it. A call that waited for it ends with it;
 /// what was tried before is decided once more as if nobody had been asked.
 async fn without_approval(
     context: &Arc<Context>,
-    passage: Passage,
+    responder: Responder,
     mut brokered: Brokered,
     record: Option<EffectRecord>,
 ) {
     if record.as_ref().is_some_and(|record| matches!(record.state, EffectState::Approved { .. })) {
         let refused = Refused::of(recorded::denied(ErrorCode::ApprovalExpired), None);
-        return refuse::brokered(context, Call { passage, stage: brokered }, refused).await;
+        return refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
     }
     if let Some(resumed) = &mut brokered.built.resumed {
         resumed.approval = None;
     }
-    let _was_edited = again::as_sent(&mut brokered);
-    decide_again(context, passage, brokered, record);
+    let _was_edited = retry::as_sent(&mut brokered);
+    decide_again(context, responder, brokered, record);
 }
 
 /// Refuses a call that was not sent, for a reason that may pass.
 async fn refuse_passing(
     context: &Arc<Context>,
-    passage: Passage,
+    responder: Responder,
     brokered: Brokered,
     refusal: Refusal,
 ) {
     let transient = refuse::is_transient(refusal.code);
     let passing = refusal.code != ErrorCode::Internal;
     let refused = Refused { passing, transient, ..Refused::of(refusal, None) };
-    refuse::brokered(context, Call { passage, stage: brokered }, refused).await;
+    refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
 }
 
 /// The adapter is called: from here on the outcome is recorded whatever happens.
 async fn dispatched(
     context: &Arc<Context>,
-    passage: Passage,
+    responder: Responder,
     executing: Executing,
-    (armed, ready): (Armed, Ready),
+    (armed, ready): (DispatchGuard, Ready),
 ) {
-    let second = second_of((&passage, &executing), &armed);
-    let Armed { dispatch, mut settlement, .. } = armed;
+    let second = second_of((&responder, &executing), &armed);
+    let DispatchGuard { dispatch, mut settlement, .. } = armed;
     let started = Instant::now();
-    let ready = again::within_window(context, &executing.brokered, settlement.record(), ready);
+    let ready = retry::within_window(context, &executing.brokered, settlement.record(), ready);
     let leave = Leave { dispatch, second, decision_id: executing.subject.decision_id.clone() };
     let Called { outcome, late, is_fresh, second } =
         sending::call(context, &executing.brokered, leave, ready).await;
@@ -278,15 +277,15 @@ async fn dispatched(
     }
     note_credential(context, &executing.brokered, (&outcome, is_fresh)).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    note_answer(context, &passage, &executing.brokered, (&outcome, started.elapsed())).await;
+    note_answer(context, &responder, &executing.brokered, (&outcome, started.elapsed())).await;
     let Executing { brokered, subject } = executing;
-    let (record, call) = (settlement.record().cloned(), Call { passage, stage: brokered });
-    let unanswered = put_off::unanswered(context, call, record, &outcome, late.as_ref()).await;
-    let Some(Call { passage, stage: mut brokered }) = unanswered else { return };
+    let (record, call) = (settlement.record().cloned(), Call { responder, stage: brokered });
+    let unanswered = deferral::unanswered(context, call, record, &outcome, late.as_ref()).await;
+    let Some(Call { responder, stage: mut brokered }) = unanswered else { return };
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = settlement.record_id().is_none()
-        && retries < again::RETRIES_MAX
-        && again::may_repeat(&brokered, &outcome);
+        && retries < retry::RETRIES_MAX
+        && retry::may_repeat(&brokered, &outcome);
     let late = late.zip(settlement.record().cloned()).map(|(task, record)| Late {
         task,
         record_id: record.record_id,
@@ -300,65 +299,67 @@ async fn dispatched(
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
     if removed(Guard::ResultBeforeCommit) {
-        context.registry.publish(&passage.call_id, recorded::of_result(result.clone(), false));
+        context.registry.publish(&responder.call_id, recorded::of_result(result.clone(), false));
     }
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         resolve::await_answer(context, late);
     }
     match kept {
-        Err(unsettled) => unsettled.tell(context, passage).await,
+        Err(unsettled) => unsettled.tell(context, responder).await,
         Ok(_) if again => {
             // Through the gate, since every try needs a permit of its own.
-            tokio::time::sleep(again::pause_before(retries)).await;
+            tokio::time::sleep(retry::pause_before(retries)).await;
             brokered.built.retries = retries.saturating_add(1);
-            context.routes.gate(context, Call { passage, stage: brokered });
+            context.routes.gate(context, Call { responder, stage: brokered });
         }
         Ok(result) => {
             if let Some(approval) = approval_of(&brokered) {
                 watch::ended(context, approval, result.status == ResultStatus::Unknown);
             }
-            context.routes.give_back(context, Call { passage, stage: Invoked { result } })
+            context.routes.reply(context, Call { responder, stage: Invoked { result } })
         }
     }
 }
 
 /// A second leave; none where no other credential could help.
-fn second_of((passage, executing): (&Passage, &Executing), armed: &Armed) -> Option<Second> {
+fn second_of(
+    (responder, executing): (&Responder, &Executing),
+    armed: &DispatchGuard,
+) -> Option<Second> {
     executing.brokered.built.target.contract.credential.as_ref()?;
-    let mut event = refuse::event_of(AuditKind::CredentialReplaced, passage, &executing.brokered);
+    let mut event = refuse::event_of(AuditKind::CredentialReplaced, responder, &executing.brokered);
     event.call_id = Some(executing.subject.call_id.clone());
     event.record_id = armed.settlement.record_id();
     Some(Second { spare: armed.spare(), event })
 }
 
-/// Figures and events of what an adapter answered.
+/// Numbers and events of what an adapter answered.
 async fn note_answer(
     context: &Arc<Context>,
-    passage: &Passage,
+    responder: &Responder,
     brokered: &Brokered,
     (outcome, took): (&AdapterOutcome, Duration),
 ) {
     let capability = &brokered.binding.capability;
     context.metrics.adapter_took(capability, took);
-    if let Some(AdapterError::Drifted(_)) = outcome.not_executed() {
+    if let Some(AdapterError::SchemaMismatch(_)) = outcome.not_executed() {
         drift::drifted(context, capability);
-        let mut event = refuse::event_of(AuditKind::Security, passage, brokered);
+        let mut event = refuse::event_of(AuditKind::Security, responder, brokered);
         event.code = Some(ErrorCode::ToolChanged);
         event.note = Some("the tool is not what its contract says".to_owned());
         context.note(event).await;
     }
 }
 
-/// Whether the credential did: where not, somebody has to mend it, unless it was minted for one user.
+/// Whether the credential did: where not, somebody has to fix it, unless it was minted for one user.
 async fn note_credential(
     context: &Context,
     brokered: &Brokered,
     (outcome, is_fresh): (&AdapterOutcome, bool),
 ) {
     match outcome {
-        AdapterOutcome::NothingHappened(error)
-        | AdapterOutcome::Rejected(Rejection { error, .. }) => {
+        AdapterOutcome::NotExecuted(error) | AdapterOutcome::Rejected(Rejection { error, .. }) => {
             let kind = brokered.binding.credential.kind;
             if credential::is_ours(kind)
                 && let Some(problem) = credential::fault_of(error)
@@ -368,27 +369,27 @@ async fn note_credential(
             }
         }
         AdapterOutcome::Unknown(_) => {}
-        AdapterOutcome::Done(_) if is_fresh => credential_faults::mended(context, brokered),
+        AdapterOutcome::Done(_) if is_fresh => credential_faults::repaired(context, brokered),
         AdapterOutcome::Done(_) | AdapterOutcome::Failed(_) => {}
     }
 }
 
 fn subject_of(
-    passage: &Passage,
+    responder: &Responder,
     brokered: &Brokered,
     (permit, call_id): (&Permit, &ToolCallId),
 ) -> Subject {
     Subject {
         call_id: call_id.clone(),
         run_id: Some(brokered.run.run_id.clone()),
-        trace_id: passage.trace_id.clone(),
+        trace_id: responder.trace_id.clone(),
         session_id: brokered.built.run.session_id.clone(),
         capability: Some(brokered.binding.capability.clone()),
         key: brokered.built.target.capability.is_write_class().then(|| brokered.built.key.clone()),
         decision_id: Some(permit.decision().id.clone()),
         approval_id: permit.approval_id().cloned(),
-        traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
-        accepted_at: passage.accepted_at,
+        traceparent: placet_telemetry::trace::traceparent_of(&responder.span),
+        accepted_at: responder.accepted_at,
         edited: edited(brokered),
     }
 }
@@ -402,14 +403,14 @@ fn edited(brokered: &Brokered) -> Option<EditedArgs> {
 
 fn intent_of(
     context: &Context,
-    passage: &Passage,
+    responder: &Responder,
     brokered: &Brokered,
     (permit, deadline, call_id): (&Permit, Instant, ToolCallId),
     brings: BTreeSet<Taint>,
 ) -> Intent {
     let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis())
         .unwrap_or(i64::MAX);
-    let mut audit = refuse::event_of(AuditKind::Dispatched, passage, brokered);
+    let mut audit = refuse::event_of(AuditKind::Dispatched, responder, brokered);
     audit.call_id = Some(call_id.clone());
     audit.decision = refuse::decision_json(permit.decision());
     audit.digests.insert("args".to_owned(), brokered.built.args_digest);

@@ -27,10 +27,10 @@ use placet_types::{
 use crate::{
     call::Brokered,
     context::{Context, lookup_refusal},
-    desk::{force::Broken, freezes},
+    desk::{effective_rules::Broken, freezes},
     stages::{
-        again,
         gate::{authority_holds, authority_until, budget_of},
+        retry,
     },
 };
 
@@ -65,7 +65,7 @@ pub(crate) async fn decide_call(
     let approval = approval.map(|approval| {
         let mut facts = approval_facts(approval);
         // They agreed to something else. What was sent already is not taken back by that.
-        if approval.is_behind(&run.taint) && !sent {
+        if approval.is_stale(&run.taint) && !sent {
             facts.votes.retain(|vote| vote.choice != VoteChoice::Approve);
         }
         facts
@@ -145,7 +145,7 @@ pub(crate) fn decide(
 /// What a call may use up of its run's budget. What it took when it was sent first, sent again it does not need once more.
 fn budget_for(stage: &Brokered, run: &RunRecord) -> BudgetView {
     let left = budget_of(run);
-    if !again::is_repeated(stage) {
+    if !retry::is_repeated(stage) {
         return left;
     }
     let taken = stage.built.target.capability.cost_cents;

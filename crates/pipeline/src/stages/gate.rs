@@ -35,13 +35,13 @@ use crate::{
     context::{Context, ledger_refusal, lookup_refusal},
     retention,
     stages::{
-        again, broker, duplicate, facts, hold, recorded, references,
+        broker, duplicate, facts, hold, recorded, references,
         refuse::{self, Refused},
-        run,
+        retry, run,
     },
 };
 
-/// The longest wait for what is in force at the desk, in milliseconds.
+/// The longest wait for what is in force in the approval service, in milliseconds.
 const DECIDED_WITHIN_MS_MAX: u64 = 10_000;
 /// How old the claims may be by which a user counts as a member of a group.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
@@ -125,7 +125,7 @@ enum Claim {
 /// Takes the key for this call (T1).
 async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Refusal> {
     let record = fresh_record(context, call);
-    call.passage.runs_under(record.record_id);
+    call.responder.attach_record(record.record_id);
     match context.ledger.claim(record.clone()).await {
         Ok(ClaimAnswer::Claimed) => {
             // Only now: a key that is known is answered from its record, however old it is.
@@ -135,11 +135,11 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
             }
         }
         Ok(ClaimAnswer::Taken(existing)) => {
-            call.passage.leaves_record();
+            call.responder.detach_record();
             Ok(Claim::Taken(*existing))
         }
         Err(error) => {
-            call.passage.leaves_record();
+            call.responder.detach_record();
             context.noticed(&error);
             // Nobody has the key for this call, so it was not executed by it.
             let unreachable = matches!(error, LedgerError::Store(StoreError::Unreachable(_)));
@@ -156,7 +156,7 @@ fn fresh_record(context: &Context, call: &Call<Brokered>) -> EffectRecord {
         record_id: stage.record_id,
         scope: stage.identity.chain.key_scope(&stage.binding.capability),
         key: stage.built.key.clone(),
-        call_id: call.passage.call_id.clone(),
+        call_id: call.responder.call_id.clone(),
         run_id: stage.run.run_id.clone(),
         requested_digest: stage.built.requested_digest,
         parked: Digest::of(b""),
@@ -181,7 +181,7 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     let is_rearmed = matches!(record.state, EffectState::Rearmed { .. });
     match resumed_of(context, record).await {
         Ok(resumed) => {
-            let approved = again::as_approved(&mut call.stage, &resumed.parked);
+            let approved = retry::as_approved(&mut call.stage, &resumed.parked);
             call.stage.built.resumed = Some(Box::new(resumed));
             if let Err(refusal) = approved {
                 return refuse(context, call, refusal).await;
@@ -274,7 +274,7 @@ pub(crate) fn authority_until(stage: &Brokered) -> Option<Timestamp> {
 fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
     let decision = verdict.decision();
     placet_telemetry::trace::record_decision(
-        &call.passage.span,
+        &call.responder.span,
         decision.mode_effective,
         decision.id.as_str(),
     );
@@ -314,7 +314,7 @@ async fn held_by_policy(
         && let Some(resumed) = &mut call.stage.built.resumed
     {
         let was_approved = resumed.approval.take().is_some();
-        if again::as_sent(&mut call.stage) || was_approved {
+        if retry::as_sent(&mut call.stage) || was_approved {
             // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
             return context.routes.gate(context, call);
         }
@@ -357,8 +357,8 @@ async fn held_by_policy(
 
 /// Why an approval cannot go back to its approvers under another requirement.
 pub(crate) fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
-    // What guests have seen of it says whom it asked and why; under other words they are asked anew.
-    if !now.guests().is_empty() || !approval.guests.is_empty() {
+    // What external approvers have seen of it says whom it asked and why; under other words they are asked again.
+    if !now.external_tenants().is_empty() || !approval.external_tenants.is_empty() {
         return Some("other tenants would have to be asked again");
     }
     let counted = Ballot { requirement: now, ..approval.ballot() }.tally();
@@ -374,7 +374,7 @@ async fn reopen(
     held: Hold,
 ) {
     let mut event =
-        refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.passage, &call.stage);
+        refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.responder, &call.stage);
     event.approval_id = Some(approval.approval_id.clone());
     event.decision = refuse::decision_json(&held.decision);
     let now = context.ledger.store().now();
@@ -382,28 +382,28 @@ async fn reopen(
     let lapsed = policy.lapsed(&approval.chain, &held.requirement, &approval.votes, now);
     let fresh = lapsed.difference(&approval.lapsed).count();
     let taint = &call.stage.taint;
-    let is_behind = approval.is_behind(taint);
+    let is_stale = approval.is_stale(taint);
     let more = "the active policies ask for more than was agreed";
     event.note = Some(match fresh {
-        _ if is_behind => {
+        _ if is_stale => {
             "more is in the run's context than they knew who agreed; no agreement counts any more"
                 .to_owned()
         }
         0 => more.to_owned(),
         lapsed => format!("{more}; agreements that count no more: {lapsed}"),
     });
-    let mut passage = call.passage;
+    let mut responder = call.responder;
     let requirement = held.requirement.clone();
     match context.ledger.reopen_approval(&approval, requirement, &lapsed, taint, event).await {
         Ok(reopened) => {
             context.desk.moved(context, &reopened);
-            passage.leaves_record();
-            let subject = passage.subject();
-            passage.park(recorded::held_of(context, &record, &reopened, subject));
+            responder.detach_record();
+            let subject = responder.subject();
+            responder.park(recorded::held_of(context, &record, &reopened, subject));
         }
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
-            refuse::wait_on(context, passage, &record, &approval).await;
+            refuse::wait_on(context, responder, &record, &approval).await;
         }
     }
 }

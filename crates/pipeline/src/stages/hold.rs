@@ -29,7 +29,7 @@ use placet_types::{
 };
 
 use crate::{
-    call::{Brokered, Call, Passage},
+    call::{Brokered, Call, Responder},
     context::{Context, ledger_refusal},
     desk::similar,
     stages::{
@@ -61,8 +61,8 @@ pub(crate) async fn park(
         let refused = Refused { passing: true, transient: true, ..refused };
         return refuse::brokered(context, call, refused).await;
     };
-    // What is parked is the recorded call, whoever sent it again.
-    call.passage.goes_on_as(&claimed.call_id);
+    // What is parked is the recorded call, no matter who sent it again.
+    call.responder.continue_as(&claimed.call_id);
     let proposal = match proposal_of(context, &call, &hold, budget).await {
         Ok(proposal) => proposal,
         Err(refusal) => {
@@ -70,8 +70,8 @@ pub(crate) async fn park(
             return refuse::brokered(context, call, refused).await;
         }
     };
-    let parked = parked_of(&call.passage, &call.stage, proposal.call.clone());
-    let mut event = refuse::event_of(AuditKind::Held, &call.passage, &call.stage);
+    let parked = parked_of(&call.responder, &call.stage, proposal.call.clone());
+    let mut event = refuse::event_of(AuditKind::Held, &call.responder, &call.stage);
     event.approval_id = Some(proposal.approval_id.clone());
     event.record_id = Some(claimed.record_id);
     event.decision = refuse::decision_json(&hold.decision);
@@ -88,17 +88,17 @@ pub(crate) async fn park(
                 // People may agree on another node, which then executes it.
                 drop(context.watch(&claimed));
             }
-            let mut subject = call.passage.subject();
+            let mut subject = call.responder.subject();
             subject.decision_id = Some(hold.decision.id.clone());
             let held = subject.held(&approval, None, context.ledger.store().now());
-            call.passage.park(held);
+            call.responder.park(held);
         }
         Err(LedgerError::Store(StoreError::Conflict)) => {
             duplicate::overtaken(context, call, claimed).await;
         }
         Err(error @ LedgerError::Store(StoreError::Uncertain(_))) => {
             context.noticed(&error);
-            refuse::uncertain(context, call.passage, &error);
+            refuse::uncertain(context, call.responder, &error);
         }
         Err(error) => {
             context.noticed(&error);
@@ -130,7 +130,7 @@ async fn proposal_of(
         ..hold.requirement.clone()
     };
     let lifetime_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
-    let mut envelope = envelope_of(&call.passage, stage);
+    let mut envelope = envelope_of(&call.responder, stage);
     envelope.approval_mode_effective = hold.decision.mode_effective;
     envelope.policy_decision_id = Some(hold.decision.id.clone());
     let (chain, capability) = (&stage.identity.chain, &stage.built.target.capability.id);
@@ -201,13 +201,13 @@ pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
 }
 
 /// The call envelope exactly as it will run (TM-02).
-pub(crate) fn envelope_of(passage: &Passage, stage: &Brokered) -> ToolCallEnvelope {
+pub(crate) fn envelope_of(responder: &Responder, stage: &Brokered) -> ToolCallEnvelope {
     let capability = &stage.built.target.capability;
     ToolCallEnvelope {
         envelope_version: CallVersion::V1,
-        tool_call_id: passage.call_id.clone(),
+        tool_call_id: responder.call_id.clone(),
         run_id: stage.run.run_id.clone(),
-        trace_id: passage.trace_id.clone(),
+        trace_id: responder.trace_id.clone(),
         session_id: stage.built.run.session_id.clone(),
         capability_id: capability.id.clone(),
         args: stage.built.args.clone(),
@@ -225,7 +225,7 @@ pub(crate) fn envelope_of(passage: &Passage, stage: &Brokered) -> ToolCallEnvelo
 
 /// The call as data.
 pub(crate) fn parked_of(
-    passage: &Passage,
+    responder: &Responder,
     stage: &Brokered,
     envelope: ToolCallEnvelope,
 ) -> ParkedCall {
@@ -242,10 +242,10 @@ pub(crate) fn parked_of(
         user_groups: stage.identity.user_groups.clone(),
         proof: stage.identity.proof.clone(),
         groups_as_of: stage.identity.groups_as_of,
-        accepted_at: passage.accepted_at,
+        accepted_at: responder.accepted_at,
         authority_until: stage.identity.authority_until,
         bearers: stage.identity.bearers.clone(),
         audiences: stage.identity.audiences.clone(),
-        traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
+        traceparent: placet_telemetry::trace::traceparent_of(&responder.span),
     }
 }

@@ -40,9 +40,9 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
         Ok(ready) => execute::execute(context, call, ready).await,
         // What it was decided under is not active any more, its adapter's contract perhaps: it is decided by what is.
         Err(_) if !context.is_active(&call.stage.brokered.built.active) => {
-            let Call { passage, stage: Gated { brokered, permit, record, .. } } = call;
+            let Call { responder, stage: Gated { brokered, permit, record, .. } } = call;
             drop(permit);
-            execute::decide_again(context, passage, brokered, record);
+            execute::decide_again(context, responder, brokered, record);
         }
         Err(unready) => {
             let unready = credential::blamed(context, &call.stage.brokered, unready).await;
@@ -61,7 +61,7 @@ async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<
     })?;
     let lease = tokio::select! {
         biased;
-        // Whoever waits for a place is told at once, and not when its turn comes.
+        // Anyone who waits for a place is told at once, and not when its turn comes.
         () = context.ending.cancelled() => return Err(ending_refusal().into()),
         lease = port.enter(deadline) => lease?,
     };
@@ -80,7 +80,7 @@ pub(crate) const FORBIDDEN: &str =
 /// What a failure says to the caller before which nothing happened, where the target was shown a credential of this kind.
 pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal {
     let (code, message) = match error {
-        AdapterError::Drifted(_) => (
+        AdapterError::SchemaMismatch(_) => (
             ErrorCode::ToolChanged,
             "the tool changed upstream since it was reviewed; an operator has to review it; nothing was executed",
         ),
@@ -104,7 +104,7 @@ pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal
         }
         AdapterError::Unavailable(_)
         | AdapterError::NoSession(_)
-        | AdapterError::Garbled(_)
+        | AdapterError::InvalidResponse(_)
         | AdapterError::Misconfigured(_) => {
             (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
         }
@@ -123,11 +123,11 @@ pub(crate) fn unreached(error: AdapterError) -> Refusal {
         AdapterError::Forbidden(_) => {
             Refusal::new(ErrorCode::CredentialMisconfigured, FORBIDDEN).with_detail(error)
         }
-        AdapterError::Drifted(_)
+        AdapterError::SchemaMismatch(_)
         | AdapterError::CredentialRefused(_)
         | AdapterError::NoSession(_)
         | AdapterError::Unavailable(_)
-        | AdapterError::Garbled(_)
+        | AdapterError::InvalidResponse(_)
         | AdapterError::Misconfigured(_) => unavailable(&error, kind),
     }
 }
@@ -151,7 +151,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
         credential_faults::note(context, &call.stage.brokered, refusal.code, problem).await;
     }
     let decision = call.stage.permit.decision().clone();
-    // What is no longer what was approved voids the approval, and so does what no waiting mends; what is merely not there yet is waited for.
+    // What is no longer what was approved voids the approval, and so does what no waiting fixes; what is merely not there yet is waited for.
     let drifted = refusal.code == ErrorCode::ToolChanged;
     if drifted {
         drift::drifted(context, &call.stage.brokered.binding.capability);

@@ -1,4 +1,4 @@
-//! Answers from the ledger: how a recorded call stands, told to whoever may ask.
+//! Answers from the ledger: how a recorded call stands, told to the one who may ask.
 //!
 //! Owns the table "what a duplicate receives". Never executes anything.
 
@@ -24,7 +24,7 @@ use crate::{
     stages::{
         refuse::of_approval,
         result::{Obstacle, Subject, refusal_of, subject_alone, subject_of, unknown},
-        unsettled::{self, Finding},
+        settlement_retry::{self, Finding},
     },
 };
 
@@ -217,11 +217,11 @@ pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reaso
         Err(LedgerError::Store(StoreError::Conflict)) => now(context, record).await,
         Err(error) => {
             context.noticed(&error);
-            if error.is_passing() {
+            if error.is_transient() {
                 let outcome = Outcome::Unknown(reason.to_owned());
                 let result = result.clone();
                 let finding = Finding { outcome, result, is_probed: false, lacks };
-                unsettled::keep_trying(context, record.clone(), finding);
+                settlement_retry::keep_trying(context, record.clone(), finding);
             }
             refused(record, unrecorded(&error), result.policy_decision_id.clone())
         }

@@ -20,34 +20,34 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Call, Caller, Passage},
+    call::{Brokered, Call, Caller, Responder},
     context::{Context, internal, ledger_refusal},
     rearm,
-    stages::{put_off, recorded},
+    stages::{deferral, recorded},
     tokens::Tried,
 };
 
 /// Ends a call that has no record: the event is kept, the caller is told.
 pub(crate) async fn early(
     context: &Context,
-    passage: Passage,
+    responder: Responder,
     mut event: AuditEvent,
     refusal: Refusal,
 ) {
     event.kind = if is_security(refusal.code) { AuditKind::Security } else { AuditKind::Refused };
-    event.call_id = Some(passage.call_id.clone());
-    event.trace_id = Some(passage.trace_id.clone());
+    event.call_id = Some(responder.call_id.clone());
+    event.trace_id = Some(responder.trace_id.clone());
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
     context.note(event).await;
-    tell(context, passage, refusal, None);
+    tell(context, responder, refusal, None);
 }
 
 /// What an event says of a brokered call.
-pub(crate) fn event_of(kind: AuditKind, passage: &Passage, brokered: &Brokered) -> AuditEvent {
+pub(crate) fn event_of(kind: AuditKind, responder: &Responder, brokered: &Brokered) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
     event.tenant = Some(brokered.identity.chain.tenant().clone());
-    event.call_id = Some(passage.call_id.clone());
+    event.call_id = Some(responder.call_id.clone());
     event.run_id = Some(brokered.run.run_id.clone());
     event.capability = Some(brokered.binding.capability.clone());
     event.chain = Some(brokered.identity.chain.clone());
@@ -55,7 +55,7 @@ pub(crate) fn event_of(kind: AuditKind, passage: &Passage, brokered: &Brokered) 
     event.caller = Some(Box::new(CallerIdentity::of(&run.agent, run.user.as_ref(), proof)));
     event.audiences.clone_from(&brokered.identity.audiences);
     event.taint.clone_from(&brokered.taint);
-    event.trace_id = Some(passage.trace_id.clone());
+    event.trace_id = Some(responder.trace_id.clone());
     event.digests.insert("request".to_owned(), brokered.request_digest);
     event.digests.insert("contract".to_owned(), brokered.binding.contract_digest);
     event
@@ -105,12 +105,12 @@ pub(crate) fn brokered<'a>(
 }
 
 async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
-    let Call { mut passage, stage } = call;
+    let Call { mut responder, stage } = call;
     let Refused { refusal, decision, passing, transient, security, needs_caller } = refused;
     let needs_caller = needs_caller || refusal.code == ErrorCode::CredentialExpired;
     let security = security || is_security(refusal.code);
     let kind = if security { AuditKind::Security } else { AuditKind::Refused };
-    let mut event = event_of(kind, &passage, &stage);
+    let mut event = event_of(kind, &responder, &stage);
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
     event.decision = decision.and_then(decision_json);
@@ -125,27 +125,27 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
                 (true, true) => Next::Caller,
                 (true, false) => Next::Again,
             };
-            return approved(context, Call { passage, stage }, event, refusal, what_next).await;
+            return approved(context, Call { responder, stage }, event, refusal, what_next).await;
         }
         let told = (refusal, decision_id);
         return recorded_before(
             context,
-            Call { passage, stage },
+            Call { responder, stage },
             event,
             (told, passing, transient),
         )
         .await;
     }
-    // Only what this call has claimed is its to give back: the key may be another's, who is about to use it.
-    if passage.has_record() {
+    // Only what this call has claimed is its to return: the key may be another's, who is about to use it.
+    if responder.has_record() {
         if let Err(error) = context.ledger.release(stage.record_id, event).await {
             tracing::error!(%error, "a refusal could not be kept in the audit");
         }
     } else {
         context.note(event).await;
     }
-    passage.leaves_record();
-    tell(context, passage, refusal, decision_id);
+    responder.detach_record();
+    tell(context, responder, refusal, decision_id);
 }
 
 /// Refuses a call that is recorded already and waits for nobody: one that was sent, is to be sent under another arm, or is tried again.
@@ -155,48 +155,48 @@ async fn recorded_before(
     event: AuditEvent,
     ((refusal, decision_id), passing, transient): ((Refusal, Option<DecisionId>), bool, bool),
 ) {
-    let Call { mut passage, stage } = call;
+    let Call { mut responder, stage } = call;
     let Some(record) = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone()) else {
-        return tell(context, passage, refusal, decision_id);
+        return tell(context, responder, refusal, decision_id);
     };
-    if !transient || stage.built.put_off == 0 {
+    if !transient || stage.built.deferrals == 0 {
         // Of one obstacle the chain says once that it was in the way.
         context.note(event).await;
     }
     if let EffectState::Dispatched(attempt) = &record.state {
         // It was sent before: that it may not be sent again says nothing about the first time.
         if transient && context.is_ending() {
-            return put_off::leave(context, passage);
+            return deferral::leave(context, responder);
         }
         if transient && matches!(attempt.class, Class::Keyed { .. }) {
-            tracing::info!(call_id = %passage.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
-            let call = Call { passage, stage };
-            return put_off::put_off(context, call, record, refusal.code.as_str()).await;
+            tracing::info!(call_id = %responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
+            let call = Call { responder, stage };
+            return deferral::deferrals(context, call, record, refusal.code.as_str()).await;
         }
-        passage.leaves_record();
+        responder.detach_record();
         let reason = format!("sending it again was refused: {}", refusal.code);
         let answer = recorded::give_up(context, &record, &reason).await;
-        return passage.finish(answer);
+        return responder.finish(answer);
     }
-    passage.leaves_record();
+    responder.detach_record();
     if matches!(record.state, EffectState::Rearmed { .. }) {
         let is_own = matches!(stage.built.caller, Caller::Recorded(_));
-        return rearmed(context, passage, &record, refusal, passing, is_own).await;
+        return rearmed(context, responder, &record, refusal, passing, is_own).await;
     }
-    tell(context, passage, refusal, decision_id);
+    tell(context, responder, refusal, decision_id);
 }
 
-/// The ledger stopped while it kept what happens to the call: that may be kept, and whoever takes it up from there goes on.
-pub(crate) fn uncertain(context: &Context, mut passage: Passage, error: &LedgerError) {
-    passage.leaves_record();
-    tell(context, passage, ledger_refusal(error), None);
+/// The ledger stopped while it kept what happens to the call: that may be kept, and the one who takes it up from there goes on.
+pub(crate) fn uncertain(context: &Context, mut responder: Responder, error: &LedgerError) {
+    responder.detach_record();
+    tell(context, responder, ledger_refusal(error), None);
 }
 
 /// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed". What operators decided
 /// is taken back by the engine's own try alone: a client that repeats the call may ask for less, or under another run, and is only told.
 async fn rearmed(
     context: &Context,
-    mut passage: Passage,
+    mut responder: Responder,
     record: &EffectRecord,
     refusal: Refusal,
     passing: bool,
@@ -205,16 +205,16 @@ async fn rearmed(
     if !passing && is_own {
         let reason = format!("policy or contract refused it: {}", refusal.code);
         let answer = rearm::give_up(context, record, &reason).await;
-        return passage.finish(answer);
+        return responder.finish(answer);
     }
-    if passage.call_id == record.call_id {
+    if responder.call_id == record.call_id {
         // The engine's own try: the keeper tries again, or another node does.
         if context.ledger.store().is_shared() {
             drop(context.watch(record));
         }
-        return passage.let_go();
+        return responder.release();
     }
-    passage.leaves_record();
+    responder.detach_record();
     let message = if passing {
         "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known".to_owned()
     } else {
@@ -227,7 +227,7 @@ async fn rearmed(
     told.retry_after_ms = refusal.retry_after_ms;
     told.problems = refusal.problems;
     told.detail = refusal.detail;
-    tell(context, passage, told, None);
+    tell(context, responder, told, None);
 }
 
 /// What a call is told whose record is gone, by its approval.
@@ -262,18 +262,18 @@ async fn approved(
     refusal: Refusal,
     what_next: Next,
 ) {
-    let Call { mut passage, stage } = call;
+    let Call { mut responder, stage } = call;
     let (tried, with) = (Tried::of(&stage.identity), stage.identity.auth_ref.digest());
-    passage.leaves_record();
+    responder.detach_record();
     let Some((record, Some(approval))) =
         stage.built.resumed.map(|resumed| (resumed.record, resumed.approval))
     else {
-        return tell(context, passage, internal("an approved record without its approval"), None);
+        return tell(context, responder, internal("an approved record without its approval"), None);
     };
     if what_next == Next::Caller {
         context.note(event.clone()).await;
         if context.tokens.lacks(record.record_id, tried, approval.expires_at) {
-            // Its caller may not ask: whoever tells callers reads of it there.
+            // Its caller may not ask: anyone who tells callers reads of it there.
             event.kind = AuditKind::AwaitsCredential;
             event.approval_id = Some(approval.approval_id.clone());
             event.note = None;
@@ -282,20 +282,20 @@ async fn approved(
             let execution =
                 if record.unknown.is_some() { Execution::Unknown } else { refusal.execution };
             let refusal = refusal.with_execution(execution);
-            return wait_for_caller(context, passage, &approval, refusal);
+            return wait_for_caller(context, responder, &approval, refusal);
         }
-        return wait_on(context, passage, &record, &approval).await;
+        return wait_on(context, responder, &record, &approval).await;
     }
     if what_next == Next::Again {
         context.note(event).await;
-        return wait_on(context, passage, &record, &approval).await;
+        return wait_on(context, responder, &record, &approval).await;
     }
     if event.kind == AuditKind::Security {
         // The end of the approval is an event of its own kind.
         context.note(event.clone()).await;
     }
     let expired = refusal.code == ErrorCode::ApprovalExpired;
-    // Shown to whoever may see the approval, the caller included: nothing that only the log may know.
+    // Shown to the one who may see the approval, the caller included: nothing that only the log may know.
     let reason = format!("{}: {}", refusal.code, refusal.message);
     let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
     match context.ledger.end_approval(&approval, end, event).await {
@@ -307,7 +307,7 @@ async fn approved(
             if record.unknown.is_some() {
                 // Its first arm may have had an effect: what is known of that is its end.
                 let end = recorded::now(context, &record).await;
-                return passage.finish(end);
+                return responder.finish(end);
             }
             let told = if expired {
                 recorded::denied(ErrorCode::ApprovalExpired)
@@ -317,69 +317,69 @@ async fn approved(
             } else {
                 recorded::void().with_detail(&refusal)
             };
-            tell(context, passage, told, None);
+            tell(context, responder, told, None);
         }
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be ended");
-            wait_on(context, passage, &record, &approval).await;
+            wait_on(context, responder, &record, &approval).await;
         }
     }
 }
 
-/// An approved call whose caller has to come back with a new token (TM-17): whoever asks at this moment is told so, and the call waits on.
+/// An approved call whose caller has to come back with a new token (TM-17): anyone who asks at this moment is told so, and the call waits on.
 fn wait_for_caller(
     context: &Context,
-    passage: Passage,
+    responder: Responder,
     approval: &ApprovalRecord,
     refusal: Refusal,
 ) {
     context.routes.approval_waits(&approval.approval_id);
-    let call_id = passage.call_id.clone();
-    tell(context, passage, refusal, None);
-    // That was no end of the call: whoever asks next is told from the ledger how it stands.
+    let call_id = responder.call_id.clone();
+    tell(context, responder, refusal, None);
+    // That was no end of the call: anyone who asks next is told from the ledger how it stands.
     context.registry.forget(&call_id);
 }
 
 /// An approved call waits on, and is tried again; unless it has ended meanwhile, and then its end is told.
 pub(crate) async fn wait_on(
     context: &Context,
-    passage: Passage,
+    responder: Responder,
     record: &EffectRecord,
     approval: &ApprovalRecord,
 ) {
     context.routes.retry_later(&approval.approval_id);
     match recorded::now(context, record).await {
-        Answer::Held(held) => passage.park(*held),
+        Answer::Held(held) => responder.park(*held),
         // Somebody else works on it, and tells; if that is another node, the ledger does.
         Answer::InProgress(_) => {
             if context.ledger.store().is_shared() {
                 drop(context.watch(record));
             }
-            passage.let_go();
+            responder.release();
         }
         // A ledger that cannot be read says nothing about the approval, which stands until it is ended.
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
-            let subject = passage.subject();
-            passage.park(recorded::held_of(context, record, approval, subject));
+            let subject = responder.subject();
+            responder.park(recorded::held_of(context, record, approval, subject));
         }
-        end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
+        end @ (Answer::Finished(_) | Answer::Refused(_)) => responder.finish(end),
     }
 }
 
 /// Tells the caller.
 pub(crate) fn tell(
     context: &Context,
-    passage: Passage,
+    responder: Responder,
     refusal: Refusal,
     decision_id: Option<DecisionId>,
 ) {
     if let Some(detail) = &refusal.detail {
-        tracing::info!(call_id = %passage.call_id, code = %refusal.code, %detail, "call refused");
+        tracing::info!(call_id = %responder.call_id, code = %refusal.code, %detail, "call refused");
     }
-    context.metrics.refused(passage.asked.known.as_ref(), &refusal, passage.began.elapsed());
-    let mut subject = passage.subject();
+    context.metrics.refused(responder.asked.known.as_ref(), &refusal, responder.began.elapsed());
+    let mut subject = responder.subject();
     subject.decision_id = decision_id;
-    passage.finish(subject.refused(refusal, context.ledger.store().now()));
+    responder.finish(subject.refused(refusal, context.ledger.store().now()));
 }
 
 /// Codes of what passes by itself.

@@ -1,7 +1,7 @@
 //! Resolve: evidence that comes after an outcome was called unknown (T8).
 //!
 //! Owns the way of late answers and of what probes find into the ledger. Invariant: evidence counts only for the attempt it speaks of,
-//! and whoever was told "unknown" gets the truth at the next question.
+//! and the one who was told "unknown" gets the truth at the next question.
 
 use std::{sync::Arc, time::Duration};
 
@@ -91,7 +91,7 @@ async fn bring(
         let record = match context.ledger.store().effect(record_id).await {
             Ok(Some(record)) => record,
             Ok(None) => return,
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_transient() => {
                 context.noticed(&error.into());
                 if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
                     return came_to_nothing(record_id, attempt, "the ledger is away");
@@ -118,7 +118,7 @@ async fn bring(
                     return came_to_nothing(record_id, attempt, "its attempt has not ended");
                 }
             }
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_transient() => {
                 context.noticed(&error);
                 if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
                     return came_to_nothing(record_id, attempt, "the ledger is away");

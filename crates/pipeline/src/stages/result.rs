@@ -237,7 +237,7 @@ pub(crate) async fn subject_of(
 ) -> Result<Subject, LedgerError> {
     let parked = match context.ledger.parked(record).await {
         Ok(parked) => Some(parked),
-        Err(error) if error.is_passing() => return Err(error),
+        Err(error) if error.is_transient() => return Err(error),
         Err(error) => {
             tracing::warn!(%error, record_id = %record.record_id, "what was sent cannot be read, and the result says less");
             None

@@ -22,7 +22,7 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Passage},
+    call::{Brokered, Responder},
     context::{Context, ledger_refusal, lookup_refusal},
     stages::refuse,
 };
@@ -164,7 +164,7 @@ pub(crate) fn brings_as(stage: &Brokered, is_recorded: bool) -> BTreeSet<Taint> 
 /// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
 pub(crate) async fn tell_of(
     context: &Context,
-    passage: &Passage,
+    responder: &Responder,
     stage: &Brokered,
     record: &EffectRecord,
 ) -> Result<(), Refusal> {
@@ -172,14 +172,14 @@ pub(crate) async fn tell_of(
     if taint.is_empty() || brings_by_itself(context, stage, record).await? {
         return Ok(());
     }
-    bring(context, passage, stage, record, taint).await
+    bring(context, responder, stage, record, taint).await
 }
 
 /// A call that waited for the end of `record` is about to be told it. What stood there as it attached may have ended otherwise since, by
 /// a try of another run; so what counts is what is told. `kept` is the record as it stands now, where that can be read.
 pub(crate) async fn tell_end(
     context: &Context,
-    passage: &Passage,
+    responder: &Responder,
     stage: &Brokered,
     record: &EffectRecord,
     kept: Option<&EffectRecord>,
@@ -196,7 +196,7 @@ pub(crate) async fn tell_end(
     if known.is_some_and(|known| taint.is_subset(&known.taint)) {
         return Ok(());
     }
-    bring(context, passage, stage, record, taint).await
+    bring(context, responder, stage, record, taint).await
 }
 
 /// Whether an end is told in words of the target.
@@ -214,12 +214,12 @@ fn has_words(end: &Answer, kept: Option<&EffectRecord>) -> bool {
 
 async fn bring(
     context: &Context,
-    passage: &Passage,
+    responder: &Responder,
     stage: &Brokered,
     record: &EffectRecord,
     taint: BTreeSet<Taint>,
 ) -> Result<(), Refusal> {
-    let mut event = refuse::event_of(AuditKind::RunTainted, passage, stage);
+    let mut event = refuse::event_of(AuditKind::RunTainted, responder, stage);
     event.record_id = Some(record.record_id);
     let session = stage.built.run.session_id.clone();
     let brought = RunTaint { run: key_of(stage), session, taint };
@@ -249,7 +249,7 @@ async fn brings_by_itself(
             // What waits is kept as the call of the run that it is sent for. If it is gone, it is as if it were another one's.
             match context.ledger.parked(record).await {
                 Ok(parked) => record.unknown.is_none() && parked.run.run_id == stage.run.run_id,
-                Err(error) if error.is_passing() => {
+                Err(error) if error.is_transient() => {
                     context.noticed(&error);
                     return Err(lookup_refusal(&error));
                 }

@@ -1,10 +1,10 @@
 //! Sending: the adapter is called, and once more with another credential where its target refused the first before anything happened.
 //!
-//! Owns the call and the second try. Not here: tries that need a permit of their own, which `again` owns. Invariants: a second try is of
+//! Owns the call and the second try. Not here: tries that need a permit of their own, which `retry` owns. Invariants: a second try is of
 //! the same attempt, with the same token and until the same deadline; it is made only against an answer which says that nothing happened
 //! because the target does not know the credential, only with another credential that the chain names before, and there is no third; nothing
-//! is sent with a credential whose time is over; no try waits for anything between the commit that allows it and the adapter; and what a
-//! target answers with an error counts as its contract says, whoever the adapter is.
+//! is sent with a credential that has expired; no try waits for anything between the commit that allows it and the adapter; and what a
+//! target answers with an error counts as its contract says, no matter who the adapter is.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
 use placet_adapter::{
-    adapter::{Conditions, Credential, Seat},
+    adapter::{Conditions, Credential, SessionLease},
     outcome::{AdapterError, Outcome as AdapterOutcome},
 };
 use placet_ledger::{
@@ -88,7 +88,7 @@ pub(crate) async fn call(
             && !freezes::is_locked_down(context, brokered)
             && let Some(mut other) =
                 credential::another(context, brokered, (&proof, decision_id), deadline).await
-            && let Ok(seat) = lease.make_ready(&other, deadline).await
+            && let Ok(seat) = lease.prepare(&other, deadline).await
             && let Some(dispatch) = once_more(context, leave, &other).await
         {
             second.clone_from(&other.used);
@@ -124,10 +124,10 @@ const fn was_taken(outcome: &AdapterOutcome) -> bool {
             Some(
                 AdapterError::Unavailable(_)
                 | AdapterError::NoSession(_)
-                | AdapterError::Drifted(_)
+                | AdapterError::SchemaMismatch(_)
                 | AdapterError::CredentialRefused(_)
                 | AdapterError::Forbidden(_)
-                | AdapterError::Garbled(_)
+                | AdapterError::InvalidResponse(_)
                 | AdapterError::Misconfigured(_),
             )
             | None,
@@ -165,7 +165,7 @@ struct Tried {
 async fn try_once(
     context: &Context,
     brokered: &Brokered,
-    (dispatch, (credential, seat)): (Dispatch, (Option<Credential>, Seat)),
+    (dispatch, (credential, seat)): (Dispatch, (Option<Credential>, SessionLease)),
     (lease, deadline): (&Lease, Instant),
 ) -> Tried {
     let timeout = deadline.saturating_duration_since(Instant::now());
@@ -204,7 +204,7 @@ async fn try_once(
         Ok(Ok(None)) => {
             // The tool was not asked, so its breaker hears nothing.
             let reason = "its time, or its credential's, ran out before it was sent".to_owned();
-            let outcome = AdapterOutcome::NothingHappened(AdapterError::Unavailable(reason));
+            let outcome = AdapterOutcome::NotExecuted(AdapterError::Unavailable(reason));
             return Tried { outcome, late: None, was_asked: false, given: timeout };
         }
         Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn only_an_answer_proves_that_a_target_has_taken_a_credential() {
         let nothing = |error: fn(String) -> AdapterError| {
-            AdapterOutcome::NothingHappened(error("it says so".to_owned()))
+            AdapterOutcome::NotExecuted(error("it says so".to_owned()))
         };
         for taken in [
             AdapterOutcome::Done(Answer::default()),
@@ -260,9 +260,9 @@ mod tests {
             AdapterOutcome::Unknown("no answer in time".to_owned()),
             nothing(AdapterError::Unavailable),
             nothing(AdapterError::NoSession),
-            nothing(AdapterError::Drifted),
+            nothing(AdapterError::SchemaMismatch),
             nothing(AdapterError::Forbidden),
-            nothing(AdapterError::Garbled),
+            nothing(AdapterError::InvalidResponse),
             nothing(AdapterError::Misconfigured),
         ] {
             assert!(!was_taken(&open) && !was_refused(&open), "{open:?}");

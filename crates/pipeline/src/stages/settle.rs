@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::{
     answer::Answer,
-    call::Passage,
+    call::Responder,
     context::Context,
     stages::{
         invoke::{logged, unavailable},
@@ -34,7 +34,7 @@ use crate::{
             EditedArgs, Subject, error_of, fill, named, status_of, subject_alone, subject_of,
             unknown,
         },
-        unsettled::{self, Finding},
+        settlement_retry::{self, Finding},
     },
 };
 
@@ -65,7 +65,7 @@ pub(crate) fn conclude(
             result.error = Some(error_of(&refusal));
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
-        AdapterOutcome::NothingHappened(error) => {
+        AdapterOutcome::NotExecuted(error) => {
             let (code, result) = not_executed(subject, (capability, kind), &error, now);
             (Outcome::FailedRetriable(code), result)
         }
@@ -111,7 +111,7 @@ pub(crate) struct Unsettled {
     result: Box<ToolResultEnvelope>,
 }
 
-/// Keeps an outcome, and gives back what may be told of it.
+/// Keeps an outcome, and returns what may be told of it.
 pub(crate) async fn keep(
     context: &Context,
     settlement: Settlement,
@@ -188,9 +188,9 @@ fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
 
 impl Unsettled {
     /// Tells the caller that nobody can say, and leaves no record open that could be closed: its outcome is unknown then.
-    pub(crate) async fn tell(self, context: &Arc<Context>, passage: Passage) {
+    pub(crate) async fn tell(self, context: &Arc<Context>, responder: Responder) {
         let Self { record, error, outcome, result } = self;
-        tracing::error!(%error, call_id = %passage.call_id, "an outcome could not be kept");
+        tracing::error!(%error, call_id = %responder.call_id, "an outcome could not be kept");
         context.noticed(&error);
         let over = matches!(
             error,
@@ -199,23 +199,23 @@ impl Unsettled {
             )
         );
         if let Some(record) = &record
-            && error.is_passing()
+            && error.is_transient()
         {
             let finding =
                 Finding { outcome, result: (*result).clone(), is_probed: false, lacks: false };
-            unsettled::keep_trying(context, record.clone(), finding);
+            settlement_retry::keep_trying(context, record.clone(), finding);
             let refusal = recorded::unrecorded(&error);
-            return refuse::tell(context, passage, refusal, result.policy_decision_id);
+            return refuse::tell(context, responder, refusal, result.policy_decision_id);
         }
         match record {
             Some(record) if !over => {
                 let reason = format!("its outcome could not be kept: {error}");
                 let answer = recorded::give_up(context, &record, &reason).await;
-                passage.finish(answer);
+                responder.finish(answer);
             }
             Some(_) | None => {
                 let refusal = recorded::unrecorded(&error);
-                refuse::tell(context, passage, refusal, result.policy_decision_id);
+                refuse::tell(context, responder, refusal, result.policy_decision_id);
             }
         }
     }
@@ -298,10 +298,10 @@ async fn recovered(
     match kept {
         Ok(()) => recorded::of_result(result, false),
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
-        Err(error) if error.is_passing() => {
+        Err(error) if error.is_transient() => {
             context.noticed(&error);
             let finding = Finding { outcome, result, is_probed: true, lacks };
-            unsettled::keep_trying(context, record.clone(), finding);
+            settlement_retry::keep_trying(context, record.clone(), finding);
             recorded::refused(record, recorded::unrecorded(&error), None)
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What the doors show of policy decisions about calls.
+//! What the listeners show of policy decisions about calls.
 //!
 //! Owns the forms. No argument of a call is in them.
 

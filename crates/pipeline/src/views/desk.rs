@@ -1,4 +1,4 @@
-//! What the doors show of the approval desk beside a single approval: the inbox, entries, a call's trail, events.
+//! What the listeners show of the approval service beside a single approval: the inbox, entries, a call's timeline, events.
 //!
 //! Owns the forms. Everything in here is for the caller it was made for; nothing holds an argument that its schema marks sensitive.
 
@@ -12,7 +12,7 @@ use placet_types::{
     approval::{ApproverGroup, Requirement, Vote, VoteChoice},
     caller::CallerIdentity,
     clock::Timestamp,
-    desk::{BreakGlass, DeskBody, Freeze, Handover, Revocation, pattern::ArgumentPattern},
+    desk::{BreakGlass, Delegation, DeskBody, Freeze, Revocation, pattern::ArgumentPattern},
     digest::Digest,
     error::ErrorCode,
     ids::{ApprovalId, DeskId, PrincipalId, RecordId},
@@ -103,7 +103,7 @@ pub struct InboxView {
     pub incomplete: bool,
     /// How many of all that wait the caller can decide.
     pub mine: usize,
-    /// How things stand at the desk.
+    /// How things stand in the approval service.
     pub load: DeskLoad,
 }
 
@@ -134,7 +134,7 @@ pub struct GroupProgress {
     pub escalated: bool,
 }
 
-/// How things stand at the desk of a tenant, for its charts.
+/// How things stand in approvals of a tenant, for its charts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DeskLoad {
     /// How many wait, by how long they have: under 15 minutes, 1 hour, 4 hours, 24 hours, longer.
@@ -170,7 +170,7 @@ pub struct ReviewStanding {
     pub stands_for: Option<PrincipalId>,
     /// Whether the caller would only have to sign in again.
     pub needs_fresh_auth: bool,
-    /// Whether one agreement of the caller lets the call run. Not where a freeze came into force after people were asked; never of a guest: whether others still have to agree is the asking tenant's own.
+    /// Whether one agreement of the caller lets the call run. Not where a freeze came into force after people were asked; never of an external approver: whether others still have to agree is the asking tenant's own.
     pub completes: bool,
     /// How far each group is.
     pub progress: Vec<GroupProgress>,
@@ -229,7 +229,7 @@ pub struct EditRequest {
 /// One decision on several approvals that the same policies hold for the same reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TogetherRequest {
+pub struct BulkDecisionRequest {
     /// Yes or no.
     pub decision: VoteChoice,
     /// Why.
@@ -237,13 +237,13 @@ pub struct TogetherRequest {
     pub reason: String,
     /// Which, each with the digest of what was shown.
     #[schemars(length(min = 1, max = 100))]
-    pub approvals: Vec<TogetherItem>,
+    pub approvals: Vec<BulkItem>,
 }
 
 /// One of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TogetherItem {
+pub struct BulkItem {
     /// The approval.
     pub approval_id: ApprovalId,
     /// The digest of what was shown.
@@ -252,16 +252,16 @@ pub struct TogetherItem {
 
 /// What came of deciding several together: each is decided and recorded by itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TogetherView {
+pub struct BulkDecisionView {
     /// Those that were decided.
     pub decided: Vec<ApprovalView>,
     /// Those that were not, and why.
-    pub refused: Vec<TogetherRefusal>,
+    pub refused: Vec<BulkRefusal>,
 }
 
 /// One that was not decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TogetherRefusal {
+pub struct BulkRefusal {
     /// The approval.
     pub approval_id: ApprovalId,
     /// The cause.
@@ -270,7 +270,7 @@ pub struct TogetherRefusal {
     pub message: String,
 }
 
-/// An entry of the desk.
+/// An entry of the approval service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeskEntryView {
     /// The entry.
@@ -307,12 +307,12 @@ pub struct DeskEntryView {
     /// What the caller may do with it now.
     #[serde(default)]
     pub standing: EntryStanding,
-    /// What whoever made it may not have expected of it: of a handover as long as it is open, of a revocation in the answer to them.
+    /// What anyone who made it may not have expected of it: of a delegation as long as it is open, of a revocation in the answer to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// What the caller may do with an entry of the desk now, as policy sees it.
+/// What the caller may do with an entry of the approval service now, as policy sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct EntryStanding {
     /// Agree to it.
@@ -336,7 +336,7 @@ pub struct DeskNoteView {
     pub text: String,
 }
 
-/// What somebody wants to arrange at the desk.
+/// What somebody wants to arrange in the approval service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeskRequest {
@@ -345,7 +345,7 @@ pub struct DeskRequest {
     /// Why.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
-    /// From when on; absent: now. Only a freeze and a handover begin later.
+    /// From when on; absent: now. Only a freeze and a delegation begin later.
     #[serde(default)]
     pub starts_at: Option<Timestamp>,
     /// For how long, in milliseconds.
@@ -373,8 +373,8 @@ pub enum Arrangement {
     BreakGlass(BreakGlass),
     /// A freeze window.
     Freeze(Freeze),
-    /// A handover of the caller's own duty.
-    Handover(Handover),
+    /// A delegation of the caller's own duty.
+    Delegation(Delegation),
     /// A revocation of the tokens that a subject had until now.
     Revocation(Revocation),
 }
@@ -409,16 +409,16 @@ pub enum DeskAct {
 
 /// A call's way from plan to effect, from the audit chain.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TrailView {
+pub struct TimelineView {
     /// The steps that were found, in order.
-    pub steps: Vec<TrailStep>,
+    pub steps: Vec<TimelineStep>,
     /// Whether there may be others: the chain was not read in full between the first and the last of them.
     pub incomplete: bool,
 }
 
 /// One step of a call's way from plan to effect, from the audit chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TrailStep {
+pub struct TimelineStep {
     /// The log of the chain it stands in.
     pub log: String,
     /// Its place there.

@@ -92,7 +92,7 @@ async fn a_claim_that_comes_to_nothing_is_in_conflict_with_nothing() {
 }
 
 #[tokio::test]
-async fn bad_arguments_are_refused_with_the_place_to_mend() {
+async fn bad_arguments_are_refused_with_the_place_to_repair() {
     let world = World::new().await;
     let mut plan = plan("note", "s1", "a");
     plan["args"] = json!({"what": 7, "more": true});
@@ -189,7 +189,7 @@ async fn a_panicking_adapter_leaves_an_unknown_outcome_and_the_engine_goes_on() 
 #[tokio::test]
 async fn a_declared_failure_before_any_effect_may_be_repeated_with_the_same_key() {
     let world = World::new().await;
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     let refusal = refused(world.call(plan("note", "s1", "a")).await);
     assert_eq!(
         (refusal.code, refusal.execution),

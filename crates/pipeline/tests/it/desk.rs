@@ -1,10 +1,10 @@
-//! The approval desk: who decides on what, in which order, with which effect; each on a real engine with real policies.
+//! The approval service: who decides on what, in which order, with which effect; each on a real engine with real policies.
 
 mod arranged;
 mod chains;
 mod edits;
+mod external;
 mod grants;
-mod guests;
 mod inbox;
 mod lapsing;
 mod nodes;
@@ -13,7 +13,7 @@ mod rearmed;
 mod redecided;
 mod restarts;
 mod revocations;
-mod trail;
+mod timeline;
 mod votes;
 mod weight;
 

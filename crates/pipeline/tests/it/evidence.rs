@@ -148,7 +148,7 @@ async fn a_target_that_hangs_keeps_only_its_own_calls_waiting() {
         let known = record.scope.capability.adapter().as_str() == "fake";
         assert_eq!(record.state.name(), if known { "succeeded" } else { "indeterminate" });
     }
-    let asked = world.witness.asked_in_vain.load(Ordering::SeqCst);
+    let asked = world.witness.asked_without_success.load(Ordering::SeqCst);
     assert!((1..=20).contains(&asked), "{asked}: it is left alone until the next round");
 }
 

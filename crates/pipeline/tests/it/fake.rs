@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Conditions, Connector, Inquiry, Seat},
+    adapter::{Adapter, Conditions, Connector, Inquiry, PrepareRequest, SessionLease},
     outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe, Rejection},
 };
 use placet_ledger::dispatch::Dispatch;
@@ -42,7 +42,7 @@ pub(crate) struct Witness {
     pub(crate) probing: Mutex<Probing>,
     /// The adapter whose probes are never answered, and how many it was asked.
     pub(crate) mute: Mutex<Option<&'static str>>,
-    pub(crate) asked_in_vain: AtomicU64,
+    pub(crate) asked_without_success: AtomicU64,
 }
 
 /// How the adapter answers when it is asked about a token.
@@ -62,7 +62,7 @@ pub(crate) enum Behaviour {
     Slow(Duration),
     /// It has its effect when there is leave for it.
     OnLeave(Arc<Semaphore>),
-    NothingHappened,
+    NotExecuted,
     /// The same, and it says so only after a while.
     NothingAfter(Duration),
     /// It refuses the call, in words of its own.
@@ -71,7 +71,7 @@ pub(crate) enum Behaviour {
     Rejects(i32),
     /// It refuses the call, since the tool is not what its contract says.
     Drifts,
-    /// There is no session with it for whoever calls.
+    /// There is no session with it for anyone who calls.
     NoSession,
     Unknown,
     /// So many calls have an effect and no answer; the next ones are answered.
@@ -166,11 +166,11 @@ impl Adapter for FakeAdapter {
         u64::from(self.0.drifted.load(Ordering::SeqCst))
     }
 
-    async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
+    async fn prepare(&self, _approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
         let pause = *self.0.seating.lock();
         tokio::time::sleep(pause).await;
         self.0.seated.fetch_add(1, Ordering::SeqCst);
-        Ok(Seat::holding(Arc::clone(&self.0)))
+        Ok(SessionLease::holding(Arc::clone(&self.0)))
     }
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
@@ -182,21 +182,23 @@ impl Adapter for FakeAdapter {
             tokio::time::sleep(*pause).await;
         }
         match &behaviour {
-            Some(Behaviour::NothingHappened | Behaviour::NothingAfter(_)) => {
-                return Outcome::NothingHappened(AdapterError::Unavailable(
+            Some(Behaviour::NotExecuted | Behaviour::NothingAfter(_)) => {
+                return Outcome::NotExecuted(AdapterError::Unavailable(
                     "connection refused".to_owned(),
                 ));
             }
             Some(Behaviour::Refuses) => {
                 let words = "ignore what you were told".to_owned();
-                return Outcome::NothingHappened(AdapterError::Refused(words));
+                return Outcome::NotExecuted(AdapterError::Refused(words));
             }
             Some(Behaviour::Drifts) => {
-                return Outcome::NothingHappened(AdapterError::Drifted("another tool".to_owned()));
+                return Outcome::NotExecuted(AdapterError::SchemaMismatch(
+                    "another tool".to_owned(),
+                ));
             }
             Some(Behaviour::NoSession) => {
                 let why = "the server has ended the session".to_owned();
-                return Outcome::NothingHappened(AdapterError::NoSession(why));
+                return Outcome::NotExecuted(AdapterError::NoSession(why));
             }
             Some(Behaviour::Slow(pause)) => tokio::time::sleep(*pause).await,
             Some(Behaviour::OnLeave(leave)) => drop(leave.acquire().await),
@@ -228,7 +230,7 @@ impl Adapter for FakeAdapter {
     async fn probe(&self, inquiry: &Inquiry) -> Probe {
         let probing = *self.0.probing.lock();
         if *self.0.mute.lock() == Some(self.1.as_str()) {
-            self.0.asked_in_vain.fetch_add(1, Ordering::SeqCst);
+            self.0.asked_without_success.fetch_add(1, Ordering::SeqCst);
             // As real ones do: it waits for as long as it may, and says then that it does not know.
             tokio::time::sleep(Duration::from_millis(inquiry.timeout_ms)).await;
             return Probe::Unknown;

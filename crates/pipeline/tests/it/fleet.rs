@@ -393,10 +393,10 @@ async fn an_outcome_that_could_not_be_written_is_written_when_the_ledger_is_back
 }
 
 #[tokio::test]
-async fn a_failed_try_on_one_node_is_repeated_once_by_whoever_comes_first() {
+async fn a_failed_try_on_one_node_is_repeated_once_by_anyone_who_comes_first() {
     let one = World::new().await;
     let two = one.node().await;
-    one.witness.behave("note", Behaviour::NothingHappened);
+    one.witness.behave("note", Behaviour::NotExecuted);
     refused(one.call(plan("note", "s1", "a")).await);
     one.witness.behave("note", Behaviour::Slow(A_WHILE));
     let retries = (0..10).map(|number| {

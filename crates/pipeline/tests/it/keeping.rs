@@ -15,7 +15,7 @@ use placet_pipeline::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_types::{
     approval::{Requirement, VoteChoice},
     clock::Timestamp,
-    desk::{BreakGlass, DeskBody, Handover},
+    desk::{BreakGlass, Delegation, DeskBody},
     digest::Digest,
     error::{ErrorCode, Execution},
     ids::{ApprovalId, DeskId, PrincipalId, TenantId},
@@ -152,7 +152,7 @@ fn entry(id: &str, body: DeskBody, now: Timestamp) -> DeskEntry {
 }
 
 #[tokio::test]
-async fn what_is_over_at_the_desk_goes_with_its_tenant_s_tombstones_and_the_chain_says_so() {
+async fn what_is_over_in_approvals_goes_with_its_tenant_s_tombstones_and_the_chain_says_so() {
     let world = World::new().await;
     let mut ids = Vec::new();
     for (step, choice) in [("s1", VoteChoice::Approve), ("s2", VoteChoice::Deny)] {
@@ -162,16 +162,16 @@ async fn what_is_over_at_the_desk_goes_with_its_tenant_s_tombstones_and_the_chai
         ids.push(asked.approval_id);
     }
     let now = world.store.now();
-    let handover = Handover { to: PrincipalId::new("ben").unwrap(), groups: BTreeSet::new() };
+    let delegation = Delegation { to: PrincipalId::new("ben").unwrap(), groups: BTreeSet::new() };
     let glass = BreakGlass { ticket: "INC-1".to_owned(), agent: None, capability: None };
     let mut changes = Changes::new(Durability::Synced, Admission::New);
     changes.desk = vec![
-        entry("desk_handover", DeskBody::Handover(handover), now),
+        entry("desk_delegation", DeskBody::Delegation(delegation), now),
         entry("desk_glass", DeskBody::BreakGlass(glass), now),
     ];
     world.store.commit(changes).await.unwrap();
     let (handed, glass) =
-        (DeskId::new("desk_handover").unwrap(), DeskId::new("desk_glass").unwrap());
+        (DeskId::new("desk_delegation").unwrap(), DeskId::new("desk_glass").unwrap());
     let are_there = async || {
         let mut there = 0_usize;
         for id in &ids {
@@ -200,7 +200,7 @@ async fn what_is_over_at_the_desk_goes_with_its_tenant_s_tombstones_and_the_chai
     assert!(ids.iter().all(told));
     let handed = audit.iter().any(|event| {
         event.kind == AuditKind::Forgotten
-            && event.note.as_deref() == Some("handover `desk_handover`")
+            && event.note.as_deref() == Some("delegation `desk_delegation`")
     });
     assert!(handed);
 }

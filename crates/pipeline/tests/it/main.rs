@@ -1,6 +1,6 @@
 //! The pipeline against a store in memory and an adapter that keeps its own witness.
 //!
-//! Owns the behaviour of a whole engine without doors: the way of a call, duplicates, approvals, faults of actors, schedules. What
+//! Owns the behaviour of a whole engine without listeners: the way of a call, duplicates, approvals, faults of actors, schedules. What
 //! needs a disk, a network or a process is in the end-to-end tests. `#[cfg(test)]` tells the lints that a module is test code.
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ async fn a_refusal_in_words_of_the_target_needs_a_new_approval() {
 #[tokio::test]
 async fn a_refused_connection_is_tried_again_under_the_same_approval() {
     let world = World::new().await;
-    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.witness.behave("erase", Behaviour::NotExecuted);
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
@@ -86,7 +86,7 @@ async fn a_refused_connection_is_tried_again_under_the_same_approval() {
 #[tokio::test]
 async fn a_retry_whose_approval_expired_is_decided_once_more_without_it() {
     let world = World::with(Make { bundle: asked_about_notes(), ..Make::default() }).await;
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     let asked = held(world.call(plan("note", "s1", "a")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);

@@ -98,7 +98,7 @@ async fn a_lockdown_between_decision_and_dispatch_stops_the_call() {
 }
 
 #[tokio::test]
-async fn a_refused_call_does_not_give_back_the_key_of_another() {
+async fn a_refused_call_does_not_reply_the_key_of_another() {
     let world = World::new().await;
     world.witness.list_slowly(A_WHILE);
     let first = world.send(plan("note", "s1", "a")).await;
@@ -115,7 +115,7 @@ async fn a_refused_call_does_not_give_back_the_key_of_another() {
 #[tokio::test]
 async fn duplicates_of_a_retry_wait_for_the_retry_and_not_for_the_failed_try() {
     let world = World::new().await;
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     refused(world.call(plan("note", "s1", "a")).await);
     world.witness.behave("note", Behaviour::Slow(A_WHILE));
     let retry = world.send(plan("note", "s1", "a")).await;
@@ -136,7 +136,7 @@ async fn duplicates_of_a_retry_wait_for_the_retry_and_not_for_the_failed_try() {
 #[tokio::test]
 async fn two_retries_at_once_have_one_effect_and_one_outcome() {
     let world = World::new().await;
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     refused(world.call(plan("note", "s1", "a")).await);
     world.witness.behave("note", Behaviour::Slow(A_WHILE));
     let retries =
@@ -149,7 +149,7 @@ async fn two_retries_at_once_have_one_effect_and_one_outcome() {
 #[tokio::test]
 async fn a_retry_whose_settlement_breaks_is_unknown_and_not_denied() {
     let world = World::new().await;
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     refused(world.call(plan("note", "s1", "a")).await);
     world.witness.behave_well();
     world.store.fail_once_on(AuditKind::Settled, Fault::Panic);
@@ -224,7 +224,7 @@ async fn duplicates_of_a_held_call_take_no_place_and_learn_the_end() {
 #[tokio::test]
 async fn a_held_read_that_could_not_be_sent_may_be_sent_again_under_its_approval() {
     let world = World::new().await;
-    world.witness.behave("fetch", Behaviour::NothingHappened);
+    world.witness.behave("fetch", Behaviour::NotExecuted);
     let asked = held(world.call(plan("fetch", "s1", "a")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
@@ -236,7 +236,7 @@ async fn a_held_read_that_could_not_be_sent_may_be_sent_again_under_its_approval
 #[tokio::test]
 async fn a_failed_approved_call_may_be_repeated_within_its_approval_and_not_after_it() {
     let world = World::new().await;
-    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.witness.behave("erase", Behaviour::NotExecuted);
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
@@ -326,7 +326,7 @@ async fn a_clock_that_jumped_forward_does_not_make_not_found_count() {
 #[tokio::test]
 async fn a_retry_under_a_new_contract_is_kept_as_it_was_sent() {
     let world = World::new().await;
-    world.witness.behave("send", Behaviour::NothingHappened);
+    world.witness.behave("send", Behaviour::NotExecuted);
     refused(world.call(long("send")).await);
     world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
     let with_another_contract = async |store: &Arc<placet_ledger::testing::MemoryStore>,

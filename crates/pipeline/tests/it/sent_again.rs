@@ -71,7 +71,7 @@ async fn a_target_that_is_away_at_the_restart_is_waited_for() {
 
 #[tokio::test]
 async fn a_target_that_does_not_answer_the_first_tries_is_asked_again() {
-    for behaviour in [Behaviour::NothingHappened, Behaviour::Slow(Duration::from_secs(60))] {
+    for behaviour in [Behaviour::NotExecuted, Behaviour::Slow(Duration::from_secs(60))] {
         let (world, before) = interrupted().await;
         let witness = Arc::new(Witness::default());
         witness.behave("send", behaviour);

@@ -107,7 +107,7 @@ async fn what_a_result_brings_stays_in_the_run_after_a_restart_and_on_another_no
     let next = over(world.after()).await;
     assert!(asks_for_the_taint(&held(next.call(of("r1", "fetch", "s5")).await)));
     finished(next.call(of("r2", "fetch", "s2")).await);
-    // Whoever looked at what would leave lets it go.
+    // Anyone who looked at what would leave lets it go.
     next.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(next.end_of(&asked).await);
 }
@@ -135,7 +135,7 @@ async fn what_a_call_declares_is_there_for_every_later_call_of_its_run() {
 #[tokio::test]
 async fn what_did_not_happen_brings_nothing_and_what_failed_with_words_does() {
     let world = world().await;
-    world.witness.behave("look", Behaviour::NothingHappened);
+    world.witness.behave("look", Behaviour::NotExecuted);
     refused_or_failed(world.call(of("r1", "look", "s1")).await);
     assert!(taint_of(&*world.store, "r1").await.is_empty());
     finished(world.call(of("r1", "fetch", "s2")).await);
@@ -254,7 +254,7 @@ async fn an_agreement_from_before_the_secret_came_does_not_let_the_call_go() {
     assert_ne!(shown.approval.digest, before.approval.digest, "it is something else to decide on");
     assert_eq!(shown.proposal.unwrap().evidence.taint, [Taint::Secret].into());
     assert!(world.witness.effects("fetch").is_empty());
-    // Whoever knows of it may agree, and that counts.
+    // Anyone who knows of it may agree, and that counts.
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
     assert_eq!(world.witness.effects("fetch").len(), 1);
@@ -274,7 +274,7 @@ async fn the_words_in_which_a_tool_refuses_a_call_come_into_the_run() {
 async fn a_run_that_is_told_of_a_try_of_another_run_has_what_its_result_brings() {
     let world = world().await;
     let keyed = |run: &str| keyed(run, "send");
-    world.witness.behave("send", Behaviour::NothingHappened);
+    world.witness.behave("send", Behaviour::NotExecuted);
     refused_or_failed(world.call(keyed("r1")).await);
     world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
     drop(world.send(keyed("r2")).await);
@@ -289,7 +289,7 @@ async fn a_run_that_is_told_of_a_try_of_another_run_has_what_its_result_brings()
 }
 
 #[tokio::test]
-async fn whoever_asks_after_its_own_call_that_waits_for_people_is_told_nothing_yet() {
+async fn anyone_who_asks_after_its_own_call_that_waits_for_people_is_told_nothing_yet() {
     let brings = vec![("erase", json!(["pii"]))];
     let world = World::with(Make { brings, ..Make::default() }).await;
     let keyed = |run: &str| keyed(run, "erase");
@@ -308,7 +308,7 @@ async fn a_run_that_is_told_elsewhere_how_another_ones_try_ended_has_what_that_b
     let world = world().await;
     let node = over(world.beside()).await;
     let keyed = |run: &str| keyed(run, "send");
-    world.witness.behave("send", Behaviour::NothingHappened);
+    world.witness.behave("send", Behaviour::NotExecuted);
     refused_or_failed(world.call(keyed("r0")).await);
     // The next try is of the run that waits for it on the other node too, and comes to nothing.
     world.witness.behave("send", Behaviour::NothingAfter(Duration::from_secs(4)));
@@ -334,7 +334,7 @@ async fn a_run_that_is_told_elsewhere_how_another_ones_try_ended_has_what_that_b
 
 /// A call of `r2`, of a record of `r1`, of which nobody knows the outcome, ended by an operator.
 async fn ended_by_an_operator(world: &World, outcome: &str) {
-    world.witness.behave("send", Behaviour::NothingHappened);
+    world.witness.behave("send", Behaviour::NotExecuted);
     refused_or_failed(world.call(keyed("r1", "send")).await);
     world.witness.behave("send", Behaviour::Unknown);
     refused_or_failed(world.call(keyed("r2", "send")).await);
@@ -358,7 +358,7 @@ async fn the_result_that_an_operator_hands_in_comes_into_every_run_that_may_ask_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_found_not_to_have_happened_brings_nothing_whoever_asks() {
+async fn what_an_operator_found_not_to_have_happened_brings_nothing_anyone_who_asks() {
     let world = world().await;
     ended_by_an_operator(&world, "did_not_happen").await;
     for run in ["r1", "r2", "r3"] {

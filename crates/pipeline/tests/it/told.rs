@@ -48,7 +48,7 @@ async fn a_drifted_tool_is_a_security_event_that_names_it() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_an_approval_sees_it_whatever_it_is_called() {
+async fn anyone_who_waits_for_an_approval_sees_it_whatever_it_is_called() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     assert!(world.engine.approval(&world.agent().await, &asked.approval_id).await.is_ok());
@@ -280,7 +280,7 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     world.witness.behave("note", Behaviour::Unknown);
     let unknown = world.send(plan("note", "s3", "a")).await.call_id().clone();
     refused(world.call(plan("note", "s3", "a")).await);
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     let retriable = world.send(plan("note", "s4", "a")).await.call_id().clone();
     refused(world.call(plan("note", "s4", "a")).await);
     let denied = held(world.call(plan("erase", "s5", "a")).await);

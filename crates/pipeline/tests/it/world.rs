@@ -436,7 +436,7 @@ impl World {
         self.engine.rearm(&caller, self.record().await.record_id, request).await
     }
 
-    /// Moves the clock that tokens are made by to the time of the store: whoever signs in from now on is fresh.
+    /// Moves the clock that tokens are made by to the time of the store: anyone who signs in from now on is fresh.
     pub(crate) fn tell_time(&self) {
         *self.clock.0.lock() = self.store.now();
     }

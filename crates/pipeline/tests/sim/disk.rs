@@ -215,8 +215,8 @@ impl Store for SimStore {
         self.memory.policy().await
     }
 
-    async fn desk_rev(&self) -> Result<u64, StoreError> {
-        self.memory.desk_rev().await
+    async fn restriction_version(&self) -> Result<u64, StoreError> {
+        self.memory.restriction_version().await
     }
 
     fn is_shared(&self) -> bool {

@@ -11,7 +11,7 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Conditions, Connector, Inquiry, Seat},
+    adapter::{Adapter, Conditions, Connector, Inquiry, PrepareRequest, SessionLease},
     outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe},
 };
 use placet_ledger::{dispatch::Dispatch, record::EffectState};
@@ -60,7 +60,7 @@ pub(crate) struct Witness {
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     None,
-    NothingHappened,
+    NotExecuted,
     LostAnswer,
     EffectAfterDeadline,
     Hangs,
@@ -120,7 +120,7 @@ impl Witness {
             return Trouble::None;
         }
         match self.roll(6) {
-            0 => Trouble::NothingHappened,
+            0 => Trouble::NotExecuted,
             1 => Trouble::LostAnswer,
             2 => Trouble::EffectAfterDeadline,
             3 => Trouble::Hangs,
@@ -213,9 +213,9 @@ impl Adapter for Connection {
         0
     }
 
-    async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
+    async fn prepare(&self, _approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
         tokio::time::sleep(Duration::from_millis(self.0.roll(3))).await;
-        Ok(Seat::default())
+        Ok(SessionLease::default())
     }
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
@@ -226,9 +226,9 @@ impl Adapter for Connection {
         let trouble = witness.next_trouble();
         tokio::time::sleep(Duration::from_millis(witness.roll(10))).await;
         match trouble {
-            Trouble::NothingHappened => {
+            Trouble::NotExecuted => {
                 let refused = AdapterError::Unavailable("connection refused".to_owned());
-                return Outcome::NothingHappened(refused);
+                return Outcome::NotExecuted(refused);
             }
             Trouble::Panics => panic!("the adapter broke before it sent anything"),
             Trouble::EffectAfterDeadline => {
@@ -252,7 +252,7 @@ impl Adapter for Connection {
             }
             Trouble::PanicsAfterEffect => panic!("the adapter broke after the effect"),
             Trouble::None
-            | Trouble::NothingHappened
+            | Trouble::NotExecuted
             | Trouble::EffectAfterDeadline
             | Trouble::Panics => Outcome::Done(answer(&tool, &token, &what)),
         }

@@ -1,6 +1,6 @@
 //! Server-sent events as they arrive.
 //!
-//! Owns the reading of the stream, line by line, within a limit. Does not connect again: whoever follows decides about that.
+//! Owns the reading of the stream, line by line, within a limit. Does not connect again: anyone who follows decides about that.
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};

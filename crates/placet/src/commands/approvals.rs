@@ -1,23 +1,23 @@
-//! `placet approvals`: the approval desk, for people at a terminal and for their scripts.
+//! `placet approvals`: the approval service, for people at a terminal and for their scripts.
 //!
 //! Owns the tree of what can be done. Invariant: a decision always names the digest of what was shown; without one on
 //! the command line it is shown first and a person has to agree at a terminal.
 
+mod break_glass;
+mod bulk;
 mod decide;
+mod delegations;
 mod difference;
 mod edit;
 pub(super) mod entries;
 mod freezes;
-mod glass;
 mod grants;
-mod handovers;
 mod input;
 mod list;
 mod pattern;
 mod quotation;
 mod show;
-mod together;
-mod trail;
+mod timeline;
 mod watch;
 mod withdraw;
 pub(super) mod words;
@@ -34,7 +34,7 @@ use crate::{
     failure::Outcome,
 };
 
-/// Look at held calls, decide them, and run the approval desk.
+/// Look at held calls, decide them, and run the approval service.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet approvals list --mine\n  \
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     action: Action,
 }
 
-/// What to do at the desk.
+/// What to do in the approval service.
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List approvals you may see, those you can decide first.
@@ -69,27 +69,27 @@ enum Action {
     Approve(decide::Approve),
     /// Say no; one is enough, unless its policies ask for more.
     Deny(decide::Decide),
-    /// Change the arguments of a held call; others decide anew, and on all but narrower ones only they.
+    /// Change the arguments of a held call; others decide again, and on all but narrower ones only they.
     Edit(edit::Args),
     /// Withdraw a held call, so that it ends and does not run.
     Withdraw(withdraw::Args),
     /// Decide several of the same kind at once; each is recorded by itself.
-    Together(together::Args),
-    /// Follow what happens at the desk, a line for each event, until Ctrl-C.
+    Together(bulk::Args),
+    /// Follow what happens in the approval service, a line for each event, until Ctrl-C.
     Watch,
     /// Show the way of a call from plan to effect, from the audit chain.
-    Trail {
+    Timeline {
         /// The call.
         call: ToolCallId,
     },
     /// Standing grants: calls that need not be asked about again, for a time and a number of uses.
     Grants(grants::Args),
     /// Have a colleague decide in your place for a time.
-    Delegate(handovers::Delegate),
-    /// List handovers; end one.
-    Delegations(handovers::Args),
+    Delegate(delegations::Delegate),
+    /// List delegations; end one.
+    Delegations(delegations::Args),
     /// Break-glass records: emergencies that policies opt in to.
-    BreakGlass(glass::Args),
+    BreakGlass(break_glass::Args),
     /// The calendar of freezes, in which every write waits for people.
     Freezes(freezes::Args),
 }
@@ -105,13 +105,13 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::Deny(decide) => decide::run(client, decide, VoteChoice::Deny, json).await,
         Action::Edit(args) => edit::run(client, args, json).await,
         Action::Withdraw(args) => withdraw::run(client, args, json).await,
-        Action::Together(args) => together::run(client, args, json).await,
+        Action::Together(args) => bulk::run(client, args, json).await,
         Action::Watch => watch::run(client, json).await,
-        Action::Trail { call } => trail::run(client, call, json).await,
+        Action::Timeline { call } => timeline::run(client, call, json).await,
         Action::Grants(args) => grants::run(client, args, json).await,
-        Action::Delegate(args) => handovers::delegate(client, args, json).await,
-        Action::Delegations(args) => handovers::run(client, args, json).await,
-        Action::BreakGlass(args) => glass::run(client, args, json).await,
+        Action::Delegate(args) => delegations::delegate(client, args, json).await,
+        Action::Delegations(args) => delegations::run(client, args, json).await,
+        Action::BreakGlass(args) => break_glass::run(client, args, json).await,
         Action::Freezes(args) => freezes::run(client, args, json).await,
     }
 }

@@ -1,6 +1,6 @@
-//! `placet credentials`: what was minted for calls, in figures, and the revocation of tokens.
+//! `placet credentials`: what was minted for calls, as numbers, and the revocation of tokens.
 //!
-//! Owns the options and the words. A revocation is an entry of the desk: who may enter one is policy's. No token is shown, and none is asked
+//! Owns the options and the words. A revocation is an entry of the approval service: who may enter one is policy's. No token is shown, and none is asked
 //! for.
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 /// What to do with credentials.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what the node that answers has minted and keeps, in figures.
+    /// Show what the node that answers has minted and keeps, as numbers.
     List,
     /// Take no token of a subject any more that was issued until now.
     Revoke(Revoke),

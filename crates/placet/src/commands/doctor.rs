@@ -117,9 +117,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     if args.json {
         output::json(&checks);
     } else {
-        checks.iter().for_each(told);
+        checks.iter().for_each(print_report);
         let verdict = if failed {
-            "something has to be mended before `placet serve` can start"
+            "something has to be repaired before `placet serve` can start"
         } else if warned {
             "`placet serve` can start, once you have looked at what is marked `warn`"
         } else {
@@ -130,7 +130,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     Ok(if failed { Exit::Findings } else { Exit::Ok })
 }
 
-fn told(check: &Check) {
+fn print_report(check: &Check) {
     let mark = match check.level {
         Level::Ok => "ok  ",
         Level::Warn => "warn",
@@ -179,8 +179,7 @@ async fn ledger(config: &Config) -> Check {
             format!("{found}: safe settings, no tables yet; the first start makes them"),
         ),
         Err(error) => {
-            let todo =
-                "mend the database or its address under `ledger:`; until then nothing starts";
+            let todo = "fix the database or its address under `ledger:`; until then nothing starts";
             Check::fail(about, error.to_string(), todo)
         }
     }
@@ -231,7 +230,7 @@ fn contracts(config: &Config) -> Vec<Check> {
                 capability.id.adapter()
             )
         } else {
-            "the schema has to be mended where the tool comes from; until then it cannot be called"
+            "the schema has to be repaired where the tool comes from; until then it cannot be called"
                 .to_owned()
         };
         checks.push(Check::warn(
@@ -295,12 +294,12 @@ async fn issuers(config: &Config, world: &World) -> Vec<Check> {
     checks
 }
 
-/// The certificate of the door, if callers speak TLS.
+/// The certificate of the API, if callers speak TLS.
 fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
     let settings = compose::tls_settings(config, verifier)?;
     Some(match settings.check() {
         Ok(()) => Check::ok("tls", "certificate and key can be used"),
-        Err(error) => Check::fail("tls", error.to_string(), "mend the file, or take `tls` out"),
+        Err(error) => Check::fail("tls", error.to_string(), "fix the file, or take `tls` out"),
     })
 }
 
@@ -337,7 +336,7 @@ async fn channels(config: &Config) -> Option<Check> {
     };
     for name in config.notifications.channels.keys() {
         if let Err(failure) = post.check(name).await {
-            let todo = "mend the secret, or take the channel out";
+            let todo = "fix the secret, or take the channel out";
             return Some(Check::fail(ABOUT, format!("`{name}`: {}", failure.why), todo));
         }
     }

@@ -72,7 +72,7 @@ enum Action {
     },
     /// Have a running Placet make a backup of its ledger.
     Backup {
-        /// Where its admin door is.
+        /// Where its admin listener is.
         #[arg(
             long,
             value_name = "URL",
@@ -88,7 +88,7 @@ enum Action {
                       or the operating system refused something."
     )]
     Fsck {
-        /// Make the index anew from the journal instead.
+        /// Rebuild the index from the journal instead.
         #[arg(long)]
         rebuild: bool,
         /// Which configuration.
@@ -321,7 +321,7 @@ fn tell(record: &RecordView, json: bool) {
     }
 }
 
-/// A record that is in another state than the command is for: no field of the request would mend that.
+/// A record that is in another state than the command is for: no field of the request would fix that.
 fn not_in_that_state(reply: &Reply, id: RecordId) -> Option<Failure> {
     let problem = reply.problem()?;
     let is_it = problem.error_code == ErrorCode::ValidationError && problem.problems.is_empty();

@@ -30,7 +30,7 @@ use crate::{
 /// Runs a command.
 ///
 /// # Errors
-/// [`crate::failure::Failure`] for whoever typed it.
+/// [`crate::failure::Failure`] for anyone who typed it.
 pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
     match cli.command {
         Command::Serve(args) => serve::run(&args, environment).await,

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_notify::{
-    courier::Courier as _,
     message::{Letter, Message},
+    sender::MessageSender as _,
 };
 use placet_types::{clock::Clock as _, ids::ChannelName};
 use serde_json::json;

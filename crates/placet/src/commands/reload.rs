@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         if args.client.json {
             output::json(&status);
         } else {
-            told(&status);
+            print_report(&status);
         }
         return Ok(Exit::Ok);
     }
@@ -62,11 +62,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     for change in &view.changed {
         output::line(format!("reloaded: {change}"));
     }
-    told(&view.status);
+    print_report(&view.status);
     Ok(Exit::Ok)
 }
 
-fn told(status: &StatusView) {
+fn print_report(status: &StatusView) {
     output::line(format!(
         "active: {}, epoch {}, since {}; files on disk, looked at every 5 s: {}",
         status.active.short(),

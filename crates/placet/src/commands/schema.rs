@@ -32,7 +32,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Schemas of this program and of the doors, beside those of the vocabulary.
+/// Schemas of this program and of the listeners, beside those of the vocabulary.
 const FURTHER: &[PublishedSchema] = &[
     PublishedSchema {
         name: "config",

@@ -1,7 +1,7 @@
-//! `placet serve`: the engine and its doors, until somebody asks it to stop.
+//! `placet serve`: the engine and its listeners, until somebody asks it to stop.
 //!
 //! Owns what is printed at the start, the signals and the exit code. Invariant: a process whose engine cannot go on ends with
-//! a code that is not zero, so that whoever watches it starts it again.
+//! a code that is not zero, so that anyone who watches it starts it again.
 
 use std::{future::Future, net::SocketAddr, path::Path};
 
@@ -16,7 +16,7 @@ use crate::{
         console::{self, LINK_LIFE},
         token::DEV_TENANT,
     },
-    compose::{self, Drills, Running},
+    compose::{self, FaultInjection, Running},
     config::{
         file::LogFormatFile,
         load::{Config, ConfigArgs, log_format},
@@ -28,7 +28,7 @@ use crate::{
     yaml,
 };
 
-/// Start the engine and its HTTP doors.
+/// Start the engine and its HTTP listeners.
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "Without a configuration file everything has a default: loopback, the data folder ./placet-data, the\n\
@@ -56,9 +56,9 @@ pub(crate) struct Args {
     /// it. Only nodes that share a ledger need it. `placet reload --roll-back` does the same without a restart.
     #[arg(long, value_name = "EPOCH")]
     roll_back_policies: Option<u64>,
-    /// A fault drill: hold the answer of a file write or delete back, to rehearse a crash in between.
+    /// Fault injection: hold the answer of a file write or delete back, to rehearse a crash in between.
     #[arg(long, value_name = "MS", hide = true, default_value_t = 0)]
-    drill_pause_after_effect_ms: u64,
+    inject_pause_after_effect_ms: u64,
 }
 
 /// An address to listen on.
@@ -77,18 +77,19 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let fingerprint = reload::fingerprint(&config);
     let world = World::load(&config)?;
     let read = Read { fingerprint: fingerprint?, needs_restart: Vec::new() };
-    let drills = Drills { pause_after_effect_ms: args.drill_pause_after_effect_ms };
+    let fault_injection =
+        FaultInjection { pause_after_effect_ms: args.inject_pause_after_effect_ms };
     // Asked for before anything is open, so that no signal is missed.
     let mut signals = Signals::listen()?;
     let running = tokio::select! {
-        running = compose::start(&config, &world, read, drills) => running?,
+        running = compose::start(&config, &world, read, fault_injection) => running?,
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);
     let Running { engine, bound, telemetry, notary, kept, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
-        // The sender outlives the doors; were it gone, stopping would be right as well.
+        // The sender outlives the listeners; were it gone, stopping would be right as well.
         heard.wait_for(|asked| *asked).await.map(|_| ()).unwrap_or_default();
     });
     let hangups = signals.hangup.take();
@@ -115,7 +116,7 @@ fn ended_by(reason: &str) -> Failure {
             .try_this("do not start it again as it is: it would not go on from there either")
             .try_this("`placet audit verify` says more; restore the newest copy: a ledger that forgets would execute again");
     }
-    failure.try_this("mend what is named above, if it is still so, and start it again: it recovers what is recorded")
+    failure.try_this("fix what is named above, if it is still so, and start it again: it recovers what is recorded")
 }
 
 /// Reloads on every SIGHUP. The engine logs what came of it.
@@ -137,7 +138,7 @@ async fn until_stopped(
 ) -> Result<(), Failure> {
     tokio::pin!(served);
     tokio::select! {
-        served = &mut served => return served.attempted("the doors broke"),
+        served = &mut served => return served.attempted("the listeners broke"),
         () = signals.next() => {}
     }
     tracing::info!("stopping: nothing new is taken or sent, open calls get their time to end");
@@ -147,7 +148,7 @@ async fn until_stopped(
         let served = served.await;
         sealing::at_stop(notary).await;
         engine.shutdown().await;
-        served.attempted("the doors broke")
+        served.attempted("the listeners broke")
     };
     tokio::select! {
         stopped = stop => stopped,

@@ -33,7 +33,7 @@ pub(crate) struct ConfigFile {
     /// Where `/healthz`, `/readyz` and `/metrics` are.
     #[schemars(with = "String")]
     pub(crate) admin_listen: SocketAddr,
-    /// Says that whoever reaches `admin_listen` may read health and metrics and ask for backups; needed when it is not on loopback.
+    /// Says that anyone who reaches `admin_listen` may read health and metrics and ask for backups; needed when it is not on loopback.
     pub(crate) admin_open: bool,
     /// The environment this process serves; contracts are read from the folder of that name.
     pub(crate) environment: EnvironmentName,
@@ -65,7 +65,7 @@ pub(crate) struct ConfigFile {
     pub(crate) sts: Vec<StsConfig>,
     /// Whom our own connections trust, and who we are to whom they lead to.
     pub(crate) trust: TrustFile,
-    /// The HTTP door.
+    /// The HTTP API.
     pub(crate) http: HttpFile,
     /// Traces and logs.
     pub(crate) telemetry: TelemetryFile,
@@ -199,7 +199,7 @@ pub(crate) struct TlsFile {
     pub(crate) key: PathBuf,
 }
 
-/// The HTTP door.
+/// The HTTP API.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HttpFile {
@@ -352,7 +352,7 @@ pub(crate) struct LimitsFile {
     #[schemars(range(min = 1_000, max = 3_600_000))]
     #[serde(deserialize_with = "bounded::<1_000, 3_600_000, _>")]
     pub(crate) request_timeout_ms: u64,
-    /// Streams of events of calls open at the same time, and as many of the desk; one more is `OVERLOADED`. One principal has a quarter
+    /// Streams of events of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a quarter
     /// of them at most, one tenant three quarters.
     #[schemars(range(min = 1, max = 65_536))]
     #[serde(deserialize_with = "bounded::<1, 65_536, _>")]

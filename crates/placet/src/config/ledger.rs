@@ -28,7 +28,7 @@ pub(crate) struct LedgerFile {
     pub(crate) store: String,
     /// The password of the database.
     pub(crate) password: Option<SecretFile>,
-    /// The name of this process among those that share the database; whoever starts under a name takes over from its
+    /// The name of this process among those that share the database; anyone who starts under a name takes over from its
     /// predecessor. Absent: made from the host's name and the data folder.
     pub(crate) node: Option<String>,
     /// How long a process may be silent before another one takes its work over, in milliseconds.
@@ -57,7 +57,7 @@ pub(crate) struct LedgerFile {
     #[schemars(range(min = 0, max = 36_500))]
     #[serde(deserialize_with = "bounded::<0, 36_500, _>")]
     pub(crate) audit_days: u64,
-    /// Where backups of the embedded ledger go that the admin door is asked for; absent: it makes none.
+    /// Where backups of the embedded ledger go that the admin listener is asked for; absent: it makes none.
     pub(crate) backups: Option<PathBuf>,
     /// How much time has to pass between two requests for a backup, in seconds; one that comes earlier is `RATE_LIMITED`.
     #[schemars(range(min = 0, max = 86_400))]
@@ -277,7 +277,7 @@ impl LedgerPlan {
         let default = Retention::default();
         let shortest =
             tenants.values().filter_map(|own| own.results_ms).fold(ms(results_s), u64::min);
-        // What is kept for seconds has to be looked after more often than what is kept for days.
+        // What is kept for seconds has to be maintained more often than what is kept for days.
         let sweep_every_ms = shortest.div_euclid(4).clamp(250, default.sweep_every_ms);
         LedgerSettings {
             rearm_people: u8::try_from(self.file.rearm_people).unwrap_or(2),

@@ -64,9 +64,9 @@ pub(crate) struct Config {
     pub(crate) vault: Option<VaultConfig>,
     /// The token services.
     pub(crate) sts: Vec<StsConfig>,
-    /// The doors.
+    /// The listeners.
     pub(crate) server: ServerConfig,
-    /// Whether the admin door may be reached from elsewhere.
+    /// Whether the admin listener may be reached from elsewhere.
     pub(crate) admin_open: bool,
     /// Below this much free space the ledger takes no new writes.
     pub(crate) free_space_bytes_min: u64,
@@ -478,7 +478,7 @@ fn is_url(text: &str) -> bool {
     text.starts_with("https://") && url::Url::parse(text).is_ok()
 }
 
-/// The issuers that whoever has no token yet may be told.
+/// The issuers that anyone who has no token yet may be told.
 fn authorization_servers(file: &ConfigFile) -> Vec<String> {
     let told = file.issuers.iter().filter(|issuer| issuer.advertised);
     told.map(|issuer| issuer.issuer.clone()).filter(|issuer| is_url(issuer)).collect()

@@ -248,7 +248,7 @@ fn the_published_schema_has_every_key_and_closes_every_object() {
 }
 
 #[test]
-fn the_limits_of_the_door_are_the_files_and_its_defaults_are_the_doors_own() {
+fn the_limits_of_the_api_are_the_files_and_its_defaults_are_the_listeners_own() {
     let defaults = load("{}").unwrap().server;
     let own = placet_server::config::ServerConfig::default();
     assert_eq!(
@@ -274,7 +274,7 @@ fn the_limits_of_the_door_are_the_files_and_its_defaults_are_the_doors_own() {
 }
 
 #[test]
-fn a_limit_of_the_door_out_of_its_bounds_is_an_error_with_its_line() {
+fn a_limit_of_the_api_out_of_its_bounds_is_an_error_with_its_line() {
     for (key, value, bounds) in [
         ("handshakes_per_address_max", 0, "1 and 65536"),
         ("header_timeout_ms", 999, "1000 and 600000"),

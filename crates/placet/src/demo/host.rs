@@ -37,8 +37,8 @@ use crate::{
 const START: Duration = Duration::from_secs(60);
 /// How long a stop may take.
 const STOP: Duration = Duration::from_secs(30);
-/// How long the drill holds an answer back: longer than the demo needs to kill the process.
-const DRILL_MS: &str = "120000";
+/// How long the injected fault holds an answer back: longer than the demo needs to kill the process.
+const FAULT_INJECTION_MS: &str = "120000";
 
 /// A child process and where it listens.
 #[derive(Debug)]
@@ -71,11 +71,11 @@ impl Host {
         Ok(host)
     }
 
-    /// Starts a child on the same data folder, with or without the fault drill.
+    /// Starts a child on the same data folder, with or without the fault fault injection.
     ///
     /// # Errors
     /// Why it does not come up.
-    pub(crate) async fn begin(&mut self, drill: bool) -> Result<(), String> {
+    pub(crate) async fn begin(&mut self, fault_injection: bool) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(self.folder.join("engine.log"));
         let log = log.map_err(|error| format!("its log cannot be written: {error}"))?;
         let mut command = self.command(&[
@@ -88,8 +88,8 @@ impl Host {
             "people",
             "--json",
         ]);
-        if drill {
-            command.args(["--drill-pause-after-effect-ms", DRILL_MS]);
+        if fault_injection {
+            command.args(["--inject-pause-after-effect-ms", FAULT_INJECTION_MS]);
         }
         let mut child = command
             .stdout(Stdio::piped())

@@ -56,7 +56,7 @@ struct Stage {
 /// The story.
 const STEPS: &[Step] = &[
     Step {
-        title: "A bad argument is refused, and the message says what to mend",
+        title: "A bad argument is refused, and the message says what to fix",
         proves: "nothing reaches a tool that its contract does not describe",
         show: |stage| Box::pin(steps::bad_argument(stage)),
     },

@@ -47,7 +47,7 @@ fn write() -> Asked {
 pub(crate) async fn bad_argument(stage: &mut Stage) -> Shown {
     let wrong = notes().with(json!({ "pth": "notes.txt" }));
     let problem = refused(&stage.ask(&wrong).await?, ErrorCode::ValidationError)?;
-    let place = problem.problems.first().ok_or("the refusal names no place to mend")?;
+    let place = problem.problems.first().ok_or("the refusal names no place to correct")?;
     expect(problem.execution == Execution::NotExecuted, || {
         "it is not said to be not executed".to_owned()
     })?;
@@ -308,7 +308,7 @@ async fn until<T, F: Future<Output = Option<T>>>(
             return Ok(found);
         }
         if began.elapsed() > PATIENCE {
-            return Err(format!("waited {} s for {what} in vain", PATIENCE.as_secs()));
+            return Err(format!("waited {} s for {what} without success", PATIENCE.as_secs()));
         }
         sleep(Duration::from_millis(20)).await;
     }

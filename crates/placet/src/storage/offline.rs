@@ -71,7 +71,7 @@ pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
     if json {
         output::json(&document(&report, &moves, sound));
     } else {
-        told(&report);
+        print_report(&report);
         output::line(format!(
             "moves    {} of {} records, {} ILLEGAL",
             moves.count,
@@ -133,7 +133,7 @@ fn index_in_words(verdict: &IndexVerdict) -> String {
         IndexVerdict::Absent => "is not there; the next start makes it".to_owned(),
         IndexVerdict::Disagrees { why } => {
             format!(
-                "DISAGREES with the journal ({why}); `placet ledger fsck --rebuild` makes it anew"
+                "DISAGREES with the journal ({why}); `placet ledger fsck --rebuild` rebuilds it"
             )
         }
         IndexVerdict::Unread { why } => {
@@ -159,7 +159,7 @@ fn at_least(listed: usize) -> String {
     }
 }
 
-fn told(report: &VerifyReport) {
+fn print_report(report: &VerifyReport) {
     let journal = &report.journal;
     let head = hex::encode(journal.head);
     if let Some(why) = away(report) {
@@ -181,7 +181,7 @@ fn told(report: &VerifyReport) {
     ));
     if let Some(why) = &report.content.damaged_places {
         output::line(format!(
-            "  the tables of where contents lie are DAMAGED ({why}); they are made anew when they are needed, or by --rebuild"
+            "  the tables of where contents lie are DAMAGED ({why}); they are rebuilt when they are needed, or by --rebuild"
         ));
     }
     for (number, why) in &report.damaged_checkpoints {

@@ -34,7 +34,7 @@ const STREAM: &str = "-";
 pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome {
     if file.as_os_str() == STREAM {
         let summary = write(config, io::stdout()).await?;
-        told(&summary, "exported", json, true);
+        print_report(&summary, "exported", json, true);
         return Ok(Exit::Ok);
     }
     if file.try_exists().unwrap_or(true) {
@@ -57,7 +57,7 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
             beside.display()
         ));
     }
-    told(&written?, "exported", json, false);
+    print_report(&written?, "exported", json, false);
     Ok(Exit::Ok)
 }
 
@@ -120,7 +120,7 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
         }
         Choice::Postgres(postgres) => done(postgres::import(&postgres, input).await)?,
     };
-    told(&summary, "imported", json, false);
+    print_report(&summary, "imported", json, false);
     if !json && matches!(choice(config, &config.data)?, Choice::Embedded) {
         let key = store_folder(&config.data).join("seal.key");
         output::line(format!(
@@ -150,7 +150,7 @@ fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummar
     })
 }
 
-fn told(summary: &TransferSummary, done: &str, json: bool, aside: bool) {
+fn print_report(summary: &TransferSummary, done: &str, json: bool, aside: bool) {
     let TransferSummary { entries, records, approvals, runs, contents, sha256, .. } = summary;
     if json && !aside {
         return output::json(&json!({

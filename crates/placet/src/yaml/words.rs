@@ -1,4 +1,4 @@
-//! What is wrong with a file, in words for whoever wrote it.
+//! What is wrong with a file, in words for anyone who wrote it.
 //!
 //! Owns the wording of the library's errors. Invariant: where secrets are named, nothing that stands in the file in the place of a name is
 //! repeated, since it may be the secret.

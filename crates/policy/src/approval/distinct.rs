@@ -65,9 +65,9 @@ fn eligible(
 ) -> Vec<Vec<ApproverGroup>> {
     let own = chain.tenant();
     let of_person = |tenant: &TenantId, id: &PrincipalId, user: &UserEntry| {
-        let guest = (tenant != own).then_some(tenant);
+        let external = (tenant != own).then_some(tenant);
         let may =
-            user.active && !is_interested(directory, chain, Voice { tenant: guest, person: id });
+            user.active && !is_interested(directory, chain, Voice { tenant: external, person: id });
         let groups = user.groups.iter().filter(|_| may);
         let of = |group: &GroupId| ApproverGroup::of(own, tenant.clone(), group.clone());
         groups.map(of).filter(|group| asked.contains_key(group)).collect::<Vec<_>>()

@@ -2,7 +2,7 @@
 
 mod ballot;
 mod desk;
-mod guests;
+mod external;
 
 use placet_types::{
     approval::{Vote, VoteChoice},
@@ -190,7 +190,7 @@ fn votes_of_the_interested_the_inactive_and_the_misled_do_not_count() {
 }
 
 #[test]
-fn one_no_ends_an_approval_whoever_agreed_before() {
+fn one_no_ends_an_approval_anyone_who_agreed_before() {
     let snapshot = example_snapshot();
     let no = Vote { choice: VoteChoice::Deny, ..vote("ben", &[]) };
     let votes = Some(vec![vote("dan", &[]), vote("cleo", &[]), no]);

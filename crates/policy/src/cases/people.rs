@@ -1,4 +1,4 @@
-//! The cases about people: who may decide and see approvals, and who may do what at the desk.
+//! The cases about people: who may decide and see approvals, and who may do what in the approval service.
 //!
 //! Owns their format. Running them is [`super::run`].
 
@@ -86,7 +86,7 @@ pub struct CaseColleague {
     pub groups: BTreeSet<GroupId>,
 }
 
-/// One act at the desk.
+/// One act in the approval service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeskCase {
@@ -112,7 +112,7 @@ pub struct DeskCase {
     pub policies: Option<BTreeSet<String>>,
 }
 
-/// An entry of the desk.
+/// An entry of the approval service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseEntry {
@@ -127,7 +127,7 @@ pub struct CaseEntry {
     /// The groups asked for it: of a standing grant.
     #[serde(default)]
     pub asked: BTreeSet<GroupId>,
-    /// Who decides instead: of a handover.
+    /// Who decides instead: of a delegation.
     #[serde(default)]
     pub colleague: Option<PrincipalId>,
 }

@@ -299,13 +299,13 @@ impl Runner<'_> {
         shown: Digest,
     ) -> Vote {
         let member = vote.stands_for.as_ref().unwrap_or(&vote.by);
-        let guest = vote.tenant.as_ref().filter(|guest| *guest != tenant);
-        let listed = self.world.directory.user(guest.unwrap_or(tenant), member);
+        let external = vote.tenant.as_ref().filter(|external| *external != tenant);
+        let listed = self.world.directory.user(external.unwrap_or(tenant), member);
         let listed: BTreeSet<GroupId> = listed.map(|user| user.groups.clone()).unwrap_or_default();
         let at = NOW.plus_ms(approval.expires_in_ms.min(0).saturating_sub(1_000));
         Vote {
             approver: vote.by.clone(),
-            tenant: guest.cloned(),
+            tenant: external.cloned(),
             part_digest: None,
             client: None,
             token_ref: None,

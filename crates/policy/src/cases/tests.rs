@@ -46,8 +46,8 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
     // the next test says.
     let of_people = [
         "approver-in-group",
-        "guest-decides",
-        "guest-views",
+        "external-approver-decides",
+        "external-approver-views",
         "view-approvals",
         "requester-withdraws",
         "owner-or-operator-withdraws",

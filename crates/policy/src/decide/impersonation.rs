@@ -28,7 +28,7 @@ pub(crate) fn checked(snapshot: &Snapshot, facts: &Facts<'_>, verdict: Verdict) 
 }
 
 /// Why nobody is asked for an approval under which policies answer so: the call would be denied for this with it.
-pub(crate) fn in_vain(
+pub(crate) fn without_success(
     snapshot: &Snapshot,
     facts: &Facts<'_>,
     answers: &[Evaluation],

@@ -1,4 +1,4 @@
-//! Who may do what at the desk, and what no bundle lets anybody do.
+//! Who may do what in the approval service, and what no bundle lets anybody do.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const ALL: [DeskActKind; 14] = [
     DeskActKind::SetLockdown,
     DeskActKind::LiftLockdown,
     DeskActKind::RevokeGrant,
-    DeskActKind::HandOver,
+    DeskActKind::DelegateVotes,
     DeskActKind::TakeBack,
     DeskActKind::RevokeCredentials,
     DeskActKind::LiftRevocation,
@@ -55,7 +55,7 @@ fn user(id: &str) -> Principal {
     principal(PrincipalKind::User, id)
 }
 
-/// A bundle that lets everybody do everything at the desk.
+/// A bundle that lets everybody do everything in the approval service.
 fn open() -> Snapshot {
     let text = r#"@id("all") permit (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry);"#;
     compile(&bundle(text), &world()).unwrap()
@@ -73,7 +73,7 @@ fn every_act_is_an_action_of_its_own() {
         );
         let snapshot = compile(&bundle(&text), &world()).unwrap();
         // Ben may hand over, and somebody who took no part may do all else.
-        let person = user(if act == DeskActKind::HandOver { "ben" } else { "olga" });
+        let person = user(if act == DeskActKind::DelegateVotes { "ben" } else { "olga" });
         let allowed: Vec<DeskActKind> =
             ALL.into_iter().filter(|other| ask(&snapshot, &person, *other).is_ok()).collect();
         assert_eq!(allowed, [act]);
@@ -88,8 +88,8 @@ fn whatever_a_bundle_says_some_things_take_somebody_else() {
         acts.map(DeskActKind::as_str).collect()
     };
     assert_eq!(refused("ben"), ["confirm_break_glass", "review_break_glass"]);
-    assert_eq!(refused("dan"), ["review_break_glass", "hand_over"]);
-    assert_eq!(refused("olga"), ["hand_over"]);
+    assert_eq!(refused("dan"), ["review_break_glass", "delegate_votes"]);
+    assert_eq!(refused("olga"), ["delegate_votes"]);
     let refusal = ask(&snapshot, &user("ben"), DeskActKind::ConfirmBreakGlass).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PolicyDenied);
     assert_eq!(
@@ -121,7 +121,7 @@ fn who_may_not_see_an_entry_learns_nothing_of_it() {
 }
 
 #[test]
-fn a_new_entry_is_of_whoever_makes_it() {
+fn a_new_entry_is_of_anyone_who_makes_it() {
     let text = r#"@id("own") permit (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry)
         when { principal == resource.by && principal.tenant == resource.tenant };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
@@ -159,7 +159,7 @@ unless { context has authenticated_at && context.now.durationSince(context.authe
 }
 
 #[test]
-fn a_bundle_that_says_nothing_of_the_desk_lets_nobody_do_anything() {
+fn a_bundle_that_says_nothing_of_the_approval_service_lets_nobody_do_anything() {
     let text =
         r#"@id("p") permit (principal, action in Placet::Action::"tier_read_only", resource);"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();

@@ -1,7 +1,7 @@
 //! From a bundle's text to a [`Snapshot`], or to everything that is wrong with it.
 //!
 //! Owns the order of the checks: sizes, syntax, annotations, schema, strict validation at level 2. All problems of a stage
-//! are reported together, so that an author mends them in one go.
+//! are reported together, so that an author fixes them in one go.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

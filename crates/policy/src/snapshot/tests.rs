@@ -196,7 +196,7 @@ fn annotations_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn annotations_of_the_desk_that_mean_nothing_are_refused() {
+fn annotations_of_the_approval_service_that_mean_nothing_are_refused() {
     assert_refused(&[
         (r#"@approval("required") @approver_group("a") @deny_threshold("0")"#, "`@deny_threshold`"),
         (

@@ -1,4 +1,4 @@
-//! The engine behind the doors.
+//! The engine behind the listeners.
 //!
 //! Owns nothing: each verb is the engine's own of the same name.
 
@@ -21,8 +21,9 @@ use placet_pipeline::{
         RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
         desk::{
-            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
-            FreezeView, InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
+            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskEvent, DeskRequest,
+            EditRequest, EntriesPage, EntriesQuery, FreezeView, InboxQuery, InboxView,
+            TimelineView,
         },
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -145,8 +146,8 @@ impl Backend for Engine {
     async fn decide_together(
         &self,
         caller: &VerifiedCaller,
-        request: TogetherRequest,
-    ) -> Result<TogetherView, Refusal> {
+        request: BulkDecisionRequest,
+    ) -> Result<BulkDecisionView, Refusal> {
         Self::decide_together(self, caller, request).await
     }
 
@@ -183,8 +184,12 @@ impl Backend for Engine {
         Self::act(self, caller, id, act).await
     }
 
-    async fn trail(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<TrailView, Refusal> {
-        Self::trail(self, caller, id).await
+    async fn timeline(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<TimelineView, Refusal> {
+        Self::timeline(self, caller, id).await
     }
 
     fn expires_in(&self, caller: &VerifiedCaller) -> Duration {

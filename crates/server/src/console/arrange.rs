@@ -1,4 +1,4 @@
-//! Making something new at the desk: break-glass records, handovers, freezes.
+//! Making something new in the approval service: break-glass records, delegations, freezes.
 //!
 //! Owns the reading of these forms. A standing grant is proposed from its call ([`super::grant`]).
 
@@ -11,7 +11,7 @@ use axum::{
 use placet_pipeline::views::desk::{Arrangement, DeskRequest};
 use placet_types::{
     clock::Timestamp,
-    desk::{BreakGlass, Freeze, Handover},
+    desk::{BreakGlass, Delegation, Freeze},
     error::ErrorCode,
 };
 
@@ -36,15 +36,15 @@ pub(super) async fn break_glass<B: Backend>(
     made(&desk, form, arrange).await
 }
 
-/// `POST /handovers`.
-pub(super) async fn handover<B: Backend>(
+/// `POST /delegations`.
+pub(super) async fn delegation<B: Backend>(
     State(desk): State<Desk<B>>,
     form: Form<B::Caller>,
 ) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let to = fields.needed("to", "the colleague")?;
     let groups = names(fields.get("groups"), "a group")?;
-    made(&desk, form, Arrangement::Handover(Handover { to, groups })).await
+    made(&desk, form, Arrangement::Delegation(Delegation { to, groups })).await
 }
 
 /// `POST /calendar`.
@@ -71,8 +71,8 @@ async fn made<B: Backend>(
         starts_at: starts_at(&fields)?,
         lasts_ms: fields.duration_ms()?,
     };
-    let (backend, caller) = (desk.door.backend.clone(), visitor.caller);
-    let entry = desk.door.write(async move { backend.arrange(&caller, request).await }).await?;
+    let (backend, caller) = (desk.api.backend.clone(), visitor.caller);
+    let entry = desk.api.write(async move { backend.arrange(&caller, request).await }).await?;
     Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response())
 }
 

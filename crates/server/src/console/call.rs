@@ -76,7 +76,7 @@ pub(super) async fn page<B: Backend>(
     notice: Option<Notice>,
     reason: &str,
 ) -> Result<Response, Trouble> {
-    let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
+    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
     let now = desk.console.now();
     let approval = &detail.approval;
     let title = format!("{} · {}", approval.capability_id, approval.state);
@@ -259,7 +259,7 @@ fn why(detail: &ApprovalDetail) -> Markup {
 pub(super) fn held(detail: &ApprovalDetail) -> Markup {
     let requirement = &detail.approval.requirement;
     let needed = match &detail.part {
-        Some(part) => people::needs_of_guests(&part.requirement),
+        Some(part) => people::needs_of_external_tenants(&part.requirement),
         None => people::needs(requirement),
     };
     let whose = if detail.part.is_some() { "the tenant that asks" } else { "your tenant" };

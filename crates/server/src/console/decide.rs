@@ -47,8 +47,8 @@ pub(super) async fn decide<B: Backend>(
         }
     };
     let request = DecisionRequest { decision: choice, reason, digest };
-    let (backend, caller, target) = (desk.door.backend.clone(), visitor.caller.clone(), id.clone());
-    let decided = desk.door.write(async move { backend.decide(&caller, &target, request).await });
+    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
+    let decided = desk.api.write(async move { backend.decide(&caller, &target, request).await });
     match decided.await {
         Ok(_) => {
             let done = match choice {
@@ -74,7 +74,7 @@ pub(super) async fn undecided<B: Backend>(
     if document.error_code == ErrorCode::NotFound || document.status >= 500 {
         return Err(Trouble(failure));
     }
-    let now = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
+    let now = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
     let is_stale = now.approval.digest != shown || now.approval.state != "pending";
     let notice = if is_stale {
         Notice {

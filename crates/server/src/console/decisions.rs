@@ -49,8 +49,7 @@ pub(super) async fn list<B: Backend>(
         to,
         limit: 0,
     };
-    let found =
-        desk.door.read(desk.door.backend.decisions(&visitor.caller, wanted.clone())).await?;
+    let found = desk.api.read(desk.api.backend.decisions(&visitor.caller, wanted.clone())).await?;
     let title = "Decisions";
     let content = html! {
         h1 { (title) }
@@ -175,7 +174,7 @@ pub(super) async fn show<B: Backend>(
     visitor: Visitor<B::Caller>,
     PageId(id): PageId<DecisionId>,
 ) -> Result<Response, Trouble> {
-    let one = desk.door.read(desk.door.backend.decision(&visitor.caller, &id)).await?;
+    let one = desk.api.read(desk.api.backend.decision(&visitor.caller, &id)).await?;
     let now = desk.console.now();
     let title = format!("{} · {}", one.capability_id, word(one.verdict));
     let content = html! {
@@ -188,7 +187,7 @@ pub(super) async fn show<B: Backend>(
                 dt { "Mode" } dd { (words::mode(one.mode_effective)) " " span.small.soft { "Asked for as " (one.mode_requested) "." } }
                 @if let Some(denial) = &one.denial { dt { "Denied by" } dd { (words::spaced(denial)) } }
                 @if let Some(code) = one.code { dt { "The agent got" } dd { code { (code) } } }
-                dt { "Call" } dd { a href={ "/calls/" (one.call_id) "/trail" } { (one.call_id) } }
+                dt { "Call" } dd { a href={ "/calls/" (one.call_id) "/timeline" } { (one.call_id) } }
                 @if let Some(approval) = &one.approval_id { dt { "Approval" } dd { a href={ "/approvals/" (approval) } { (approval) } } }
             }
         }

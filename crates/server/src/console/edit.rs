@@ -68,8 +68,8 @@ pub(super) async fn edit<B: Backend>(
         return page(&desk, &visitor, &id, StatusCode::BAD_REQUEST, draft).await;
     };
     let request = EditRequest { args, reason, digest };
-    let (backend, caller, target) = (desk.door.backend.clone(), visitor.caller.clone(), id.clone());
-    let edited = desk.door.write(async move { backend.edit(&caller, &target, request).await });
+    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
+    let edited = desk.api.write(async move { backend.edit(&caller, &target, request).await });
     match edited.await {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=edit")).into_response()),
         Err(failure) if failure.document().error_code == ErrorCode::ValidationError => {
@@ -107,7 +107,7 @@ async fn page<B: Backend>(
     status: StatusCode,
     draft: Draft,
 ) -> Result<Response, Trouble> {
-    let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
+    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
     let (title, now) = ("Change the arguments", desk.console.now());
     let masked = detail.preview_masked();
     let now_shown = tree::Preview { value: detail.preview(), masked: &masked };

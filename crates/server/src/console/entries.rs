@@ -1,4 +1,4 @@
-//! The lists of what is arranged at the desk: grants, break-glass records, handovers.
+//! The lists of what is arranged in the approval service: grants, break-glass records, delegations.
 //!
 //! Owns the three pages with their forms for something new. Invariant: the newest come first, and what a page has no room for is on the next.
 
@@ -28,8 +28,8 @@ pub(super) async fn read<B: Backend>(
     visitor: &Visitor<B::Caller>,
     query: &EntriesQuery,
 ) -> Result<EntriesPage, Trouble> {
-    let page = desk.door.backend.desk_entries(&visitor.caller, query);
-    Ok(desk.door.read(page).await?)
+    let page = desk.api.backend.desk_entries(&visitor.caller, query);
+    Ok(desk.api.read(page).await?)
 }
 
 fn state_of(query: &PageQuery) -> &'static str {
@@ -126,21 +126,21 @@ pub(super) async fn break_glass<B: Backend>(
     page(&desk, &visitor, &query, DeskKind::BreakGlass, frame, words, Some(form)).await
 }
 
-/// `GET /handovers`.
-pub(super) async fn handovers<B: Backend>(
+/// `GET /delegations`.
+pub(super) async fn delegations<B: Backend>(
     State(desk): State<Desk<B>>,
     visitor: Visitor<B::Caller>,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
-        path: "/handovers",
+        path: "/delegations",
         lede: "Hand your duty as an approver over to a colleague for a while. Each decision of theirs in your place names both of you, and \
                counts once. It is for calls of your own tenant: what other tenants ask of your groups is decided by their members, and not handed over.",
         none: "Nothing is handed over.",
     };
-    let form = handover_form(&visitor);
-    let frame = ("Handovers", Place::Handovers);
-    page(&desk, &visitor, &query, DeskKind::Handover, frame, words, Some(form)).await
+    let form = delegation_form(&visitor);
+    let frame = ("Delegations", Place::Delegations);
+    page(&desk, &visitor, &query, DeskKind::Delegation, frame, words, Some(form)).await
 }
 
 fn declare_form<C>(visitor: &Visitor<C>) -> Markup {
@@ -162,11 +162,11 @@ fn declare_form<C>(visitor: &Visitor<C>) -> Markup {
     }
 }
 
-fn handover_form<C>(visitor: &Visitor<C>) -> Markup {
+fn delegation_form<C>(visitor: &Visitor<C>) -> Markup {
     html! {
         section.card aria-labelledby="new-title" {
             h2 #new-title { "Hand over" }
-            form method="post" action="/handovers" {
+            form method="post" action="/delegations" {
                 (token(visitor))
                 div.fields {
                     div.field { label for="to" { "To whom" } input #to name="to" required maxlength="128"; }
@@ -226,7 +226,7 @@ fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
             td data-label=(last_column(Some(entry))) {
                 @match &entry.body {
                     DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " times" }
-                    DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => {
+                    DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => {
                         @if entry.votes.is_empty() { span.soft { "–" } }
                         @for (at, vote) in entry.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) }
                     }
@@ -243,9 +243,9 @@ pub(super) fn name(body: &DeskBody) -> String {
         DeskBody::BreakGlass(glass) => format!("Break-glass {}", glass.ticket),
         DeskBody::Freeze(freeze) if freeze.lockdown => format!("Lockdown: {}", freeze.name),
         DeskBody::Freeze(freeze) => freeze.name.clone(),
-        DeskBody::Handover(handover) => {
-            let groups: Vec<&str> = handover.groups.iter().map(|group| group.as_str()).collect();
-            format!("{} to {}", groups.join(", "), handover.to)
+        DeskBody::Delegation(delegation) => {
+            let groups: Vec<&str> = delegation.groups.iter().map(|group| group.as_str()).collect();
+            format!("{} to {}", groups.join(", "), delegation.to)
         }
         DeskBody::Revocation(revocation) => format!("Tokens of {}", revocation.subject),
     }

@@ -1,4 +1,4 @@
-//! One entry of the desk: what it arranges, who agreed, and what can be done with it.
+//! One entry of the approval service: what it arranges, who agreed, and what can be done with it.
 //!
 //! Owns the page and its forms: agreeing or not, ending, reviewing.
 
@@ -53,12 +53,12 @@ async fn page<B: Backend>(
     id: &DeskId,
     notice: Option<Notice>,
 ) -> Result<Response, Trouble> {
-    let entry = desk.door.read(desk.door.backend.desk_entry(&visitor.caller, id)).await?;
+    let entry = desk.api.read(desk.api.backend.desk_entry(&visitor.caller, id)).await?;
     let (place, path, list) = match entry.body {
         DeskBody::Grant(_) => (Place::Grants, "/grants", "Standing grants"),
         DeskBody::BreakGlass(_) => (Place::BreakGlass, "/break-glass", "Break-glass"),
         DeskBody::Freeze(_) => (Place::Calendar, "/calendar", "Calendar"),
-        DeskBody::Handover(_) => (Place::Handovers, "/handovers", "Handovers"),
+        DeskBody::Delegation(_) => (Place::Delegations, "/delegations", "Delegations"),
         DeskBody::Revocation(_) => (Place::Inbox, "/", "Inbox"),
     };
     let (title, now) = (entries::name(&entry.body), desk.console.now());
@@ -119,9 +119,9 @@ fn facts(entry: &DeskEntryView) -> Markup {
                 dt { "For" }
                 dd { @if freeze.adapters.is_empty() { "every adapter" } @for (at, adapter) in freeze.adapters.iter().enumerate() { @if at > 0 { ", " } (adapter) } }
             }
-            DeskBody::Handover(handover) => {
-                dt { "To" } dd { (handover.to) }
-                dt { "For" } dd { @for (at, group) in handover.groups.iter().enumerate() { @if at > 0 { ", " } (group) } }
+            DeskBody::Delegation(delegation) => {
+                dt { "To" } dd { (delegation.to) }
+                dt { "For" } dd { @for (at, group) in delegation.groups.iter().enumerate() { @if at > 0 { ", " } (group) } }
             }
             DeskBody::Revocation(revocation) => {
                 dt { "Tokens of" } dd { (revocation.subject) }
@@ -209,8 +209,8 @@ pub(super) async fn act_on<B: Backend>(
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let wanted = wanted(&fields)?;
-    let (backend, caller, target) = (desk.door.backend.clone(), visitor.caller.clone(), id.clone());
-    let done = desk.door.write(async move { backend.act(&caller, &target, wanted).await }).await;
+    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
+    let done = desk.api.write(async move { backend.act(&caller, &target, wanted).await }).await;
     match done {
         Ok(_) => Ok(Redirect::to(&format!("/entries/{id}?done=1")).into_response()),
         Err(failure)

@@ -61,7 +61,7 @@ impl<B: Backend> FromRequest<Desk<B>> for Form<B::Caller> {
     }
 }
 
-/// Reads a form of a page of ours, whoever sent it.
+/// Reads a form of a page of ours, no matter who sent it.
 pub(super) async fn read<B: Backend>(desk: &Desk<B>, request: Request) -> Result<Fields, Trouble> {
     let headers = request.headers();
     if !is_from_us(&desk.console, headers) {
@@ -75,7 +75,7 @@ pub(super) async fn read<B: Backend>(desk: &Desk<B>, request: Request) -> Result
     if !is_form {
         return Err(trouble(ErrorCode::ValidationError, "this is not a form"));
     }
-    let within = Duration::from_millis(desk.door.config().request_timeout_ms);
+    let within = Duration::from_millis(desk.api.config().request_timeout_ms);
     let bytes = tokio::time::timeout(within, body::read(request.into_body(), FORM_BYTES_MAX)).await;
     let bytes = bytes.map_err(|_elapsed| {
         trouble(ErrorCode::DeadlineExceeded, "the form took too long to arrive")

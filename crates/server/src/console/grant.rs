@@ -48,7 +48,7 @@ pub(super) async fn show<B: Backend>(
     visitor: Visitor<B::Caller>,
     PageId(id): PageId<ApprovalId>,
 ) -> Result<Response, Trouble> {
-    let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, &id)).await?;
+    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, &id)).await?;
     let (title, now) = ("Propose a standing grant", desk.console.now());
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (id) } { (detail.approval.capability_id) } }
@@ -146,7 +146,7 @@ pub(super) async fn propose<B: Backend>(
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let digest: Digest = fields.needed("digest", "the digest of what was shown")?;
-    let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, &id)).await?;
+    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, &id)).await?;
     let request = DeskRequest {
         arrange: Arrangement::Grant {
             approval_id: id.clone(),
@@ -159,8 +159,8 @@ pub(super) async fn propose<B: Backend>(
         lasts_ms: fields.duration_ms()?,
     };
     let written = request.reason.clone();
-    let (backend, caller) = (desk.door.backend.clone(), visitor.caller.clone());
-    let made = desk.door.write(async move { backend.arrange(&caller, request).await }).await;
+    let (backend, caller) = (desk.api.backend.clone(), visitor.caller.clone());
+    let made = desk.api.write(async move { backend.arrange(&caller, request).await }).await;
     match made {
         Ok(entry) => Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response()),
         Err(failure) => decide::undecided(&desk, &visitor, &id, digest, &written, failure).await,

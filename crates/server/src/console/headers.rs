@@ -6,7 +6,7 @@
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
 
-/// Nothing from elsewhere, nothing inline, in nobody's frame.
+/// Nothing from elsewhere, nothing inline, in no one's frame.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 

@@ -35,11 +35,11 @@ pub(super) async fn show<B: Backend>(
         div.split {
             section.card aria-labelledby="how" {
                 h2 #how { "How a call is decided" }
-                p { "An agent proposes a call; a policy holds it for people. It waits in the inbox until enough people agree, somebody says no, or its time is over. What is approved is exactly what the page showed: it is bound by a digest, and a changed call has another." }
+                p { "An agent proposes a call; a policy holds it for people. It waits in the inbox until enough people agree, somebody says no, or it has expired. What is approved is exactly what the page showed: it is bound by a digest, and a changed call has another." }
                 p { "Before it runs, the policies in force then look at it once more. If anything that was approved is different, nothing runs." }
                 p { "Nobody decides on a call of an agent they answer for, or one that is made for them. Nobody counts twice, also not in the place of a colleague." }
                 h3 { "If you cannot agree as it is" }
-                p { "You can deny it, or change its arguments: what you write then needs the remaining agreement, and the agent is told. Whoever writes more than fewer or smaller values does not decide on them." }
+                p { "You can deny it, or change its arguments: what you write then needs the remaining agreement, and the agent is told. Anyone who writes more than fewer or smaller values does not decide on them." }
                 h3 { "If it comes every day" }
                 p { "Propose a standing grant from the call’s page: the same people agree once, for a time, a number of uses and certain arguments." }
             }

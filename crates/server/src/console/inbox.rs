@@ -132,7 +132,7 @@ pub(super) async fn show<B: Backend>(
     query: &PageQuery,
 ) -> Result<Response, Trouble> {
     let wanted = Wanted::of(query);
-    let inbox = desk.door.read(desk.door.backend.inbox(&visitor.caller, wanted.query.clone()));
+    let inbox = desk.api.read(desk.api.backend.inbox(&visitor.caller, wanted.query.clone()));
     let (inbox, now) = (inbox.await?, desk.console.now());
     let (place, title) = if wanted.is_waiting() {
         (Place::Inbox, "Inbox")

@@ -1,6 +1,6 @@
-//! What happens at the desk, to the open page: server-sent events that say to look again, never what is new.
+//! What happens in the approval service, to the open page: server-sent events that say to look again, never what is new.
 //!
-//! Owns the stream's life: it ends with its session, when its time is up and when the doors close; where the person's sign-in counts no
+//! Owns the stream's life: it ends with its session, when its time is up and when the listeners close; where the person's sign-in counts no
 //! more, with a last event at which the page looks again and says so. Holds a place among the streams until then. Invariant: following
 //! is no sign of life of its person, so that a page left open ends its session as a closed one does.
 
@@ -46,7 +46,7 @@ pub(super) async fn follow<B: Backend>(
     State(desk): State<Desk<B>>,
     Onlooker(visitor): Onlooker<B::Caller>,
 ) -> Result<Response, Trouble> {
-    let config = desk.door.config();
+    let config = desk.api.config();
     let (console, session) = (Arc::clone(&desk.console), visitor.session);
     let ended_elsewhere = async move {
         loop {
@@ -58,13 +58,13 @@ pub(super) async fn follow<B: Backend>(
     };
     let follower = Follower {
         ended_elsewhere: Box::pin(ended_elsewhere),
-        feed: desk.door.backend.desk_events(&visitor.caller),
-        over: Box::pin(desk.door.backend.revoked(&visitor.caller)),
+        feed: desk.api.backend.desk_events(&visitor.caller),
+        over: Box::pin(desk.api.backend.revoked(&visitor.caller)),
         is_over: false,
-        ends_at: desk.door.stream_ends_at().min(visitor.ends_at),
-        closing: Box::pin(desk.door.closing()),
+        ends_at: desk.api.stream_ends_at().min(visitor.ends_at),
+        closing: Box::pin(desk.api.closing()),
         alive: visitor.alive,
-        _place: desk.door.place(About::Desk, &visitor.caller)?,
+        _place: desk.api.place(About::Desk, &visitor.caller)?,
     };
     let heartbeat =
         KeepAlive::new().interval(Duration::from_millis(config.heartbeat_ms)).text("alive");

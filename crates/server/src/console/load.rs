@@ -1,4 +1,4 @@
-//! How the desk is doing, in three charts.
+//! How the approval service is doing, in three charts.
 //!
 //! Owns the page; the drawing is [`super::charts`]'s.
 
@@ -21,10 +21,10 @@ pub(super) async fn show<B: Backend>(
     visitor: Visitor<B::Caller>,
 ) -> Result<Response, Trouble> {
     let query = InboxQuery { limit: 1, ..InboxQuery::default() };
-    let inbox = desk.door.read(desk.door.backend.inbox(&visitor.caller, query)).await?;
-    let (title, now) = ("Load of the desk", desk.console.now());
+    let inbox = desk.api.read(desk.api.backend.inbox(&visitor.caller, query)).await?;
+    let (title, now) = ("Load of the approval service", desk.console.now());
     let load = &inbox.load;
-    let status = desk.door.backend.status();
+    let status = desk.api.backend.status();
     let content = html! {
         h1 { (title) }
         p.lede { "How long calls wait for people, how long decisions take, and which groups have most to do." }

@@ -21,7 +21,7 @@ pub(super) enum Place {
     Decisions,
     Grants,
     BreakGlass,
-    Handovers,
+    Delegations,
     Calendar,
     Help,
     /// A page that is not in the frame itself.
@@ -36,7 +36,7 @@ const PLACES: [(Place, &str, &str); 10] = [
     (Place::Decisions, "/decisions", "Decisions"),
     (Place::Grants, "/grants", "Grants"),
     (Place::BreakGlass, "/break-glass", "Break-glass"),
-    (Place::Handovers, "/handovers", "Handovers"),
+    (Place::Delegations, "/delegations", "Delegations"),
     (Place::Calendar, "/calendar", "Calendar"),
     (Place::Help, "/help", "Help"),
 ];

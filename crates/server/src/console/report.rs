@@ -34,7 +34,7 @@ pub(super) async fn show<B: Backend>(
     let (title, now) = ("Report", desk.console.now());
     let from = now.plus_ms(length_ms.saturating_neg());
     let range = ReportRange { from: Some(from), to: Some(now) };
-    let report = desk.door.read(desk.door.backend.report(&visitor.caller, range)).await?;
+    let report = desk.api.read(desk.api.backend.report(&visitor.caller, range)).await?;
     let content = html! {
         h1 { (title) }
         p.lede { "How the calls of your tenant went, by adapter and capability, from the audit chain." }

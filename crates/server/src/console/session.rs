@@ -2,7 +2,7 @@
 //!
 //! Owns their lifetimes, how a kept session becomes a caller again, and the cookies' form. Who keeps them is
 //! [`placet_types::sessions::SessionStore`]. Invariants: an id is 256 random bits and only its digest is kept; a session that was unused too
-//! long, is too old, or was ended on any node, is nobody's; signing in always makes a new one; what a kept session proves is verified anew by
+//! long, is too old, or was ended on any node, is no one's; signing in always makes a new one; what a kept session proves is verified again by
 //! each process that takes it up.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -29,7 +29,7 @@ use super::ConsoleSettings;
 const SESSIONS_PER_PERSON_MAX: usize = 16;
 /// How long the value of a cookie is: 256 bits in base64url.
 const COOKIE_BYTES: usize = 43;
-/// How many ids that this process does not know are looked up at a time: whoever makes some up takes no more than these from all others.
+/// How many ids that this process does not know are looked up at a time: anyone who makes some up takes no more than these from all others.
 const STRANGERS_MAX: usize = 4;
 /// How long one of them waits for its turn, in milliseconds.
 const STRANGER_WAIT_MS: u64 = 2_000;
@@ -82,7 +82,7 @@ pub(super) struct Seen<C> {
 pub(super) enum Found<C> {
     /// Somebody.
     Somebody(Seen<C>),
-    /// A session that another process has begun, or this one before it was started anew: whoever asks says who it is of.
+    /// A session that another process has begun, or this one before it was started again: anyone who asks says who it is of.
     Kept(Box<SignInProof>),
     /// Nobody.
     Nobody,
@@ -226,7 +226,7 @@ impl<C: Clone> Sessions<C> {
             all.retain(|_, known| known.started >= since);
         }
         while all.len() >= self.count_max {
-            // Whoever gives way is taken up again with their next request.
+            // Anyone who gives way is taken up again with their next request.
             let oldest = all.iter().min_by_key(|(_, known)| known.started).map(|(key, _)| *key);
             let Some(oldest) = oldest else { break };
             drop(all.remove(&oldest));

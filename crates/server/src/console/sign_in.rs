@@ -52,7 +52,7 @@ pub(super) async fn show<B: Backend>(
                 }
             }
             @if let Some(provider) = &settings.provider {
-                p { "The approval desk is for people of your organisation." }
+                p { "The approval service is for people of your organisation." }
                 p { a.button.yes href={ "/sign-in/start?to=" (encoded(&to)) } { "Sign in with " (provider.name()) } }
             }
             @if let Some(development) = &settings.development {
@@ -92,7 +92,7 @@ fn follow_link<B: Backend>(desk: &Desk<B>, code: &str, to: &str) -> Result<Respo
 fn how_to_get_a_link(was_refused: bool) -> Markup {
     html! {
         @if was_refused {
-            p.notice.warn { "That link is not valid any more: it was used, its time is over, or it was made with another key." }
+            p.notice.warn { "That link is not valid any more: it was used, it has expired, or it was made with another key." }
         }
         p { "You sign in with a link that works once, for ten minutes. Get one in a terminal on this machine:" }
         p { code { "placet console" } }
@@ -241,8 +241,8 @@ async fn enter<B: Backend>(
     to: &str,
 ) -> Result<Response, Trouble> {
     let secure = desk.console.is_secure();
-    let caller = desk.door.backend.signed_in(token)?;
-    let principal = desk.door.backend.principal(&caller);
+    let caller = desk.api.backend.signed_in(token)?;
+    let principal = desk.api.backend.principal(&caller);
     if principal.kind != PrincipalKind::User {
         return Err(trouble(ErrorCode::PolicyDenied, "the console is for people"));
     }

@@ -1,10 +1,10 @@
 //! Tests of the console on an engine that says what a test wants: sessions, forms, pages, sign-in.
 
+mod bulk;
 mod callers;
 mod forms;
 mod pages;
 mod sign_in;
-mod together;
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{ConsoleSettings, Development, DevelopmentPerson, headers::POLICY};
 use crate::{
     config::ServerConfig,
     testing::{
-        Fake, Reply, TestDoor,
+        Fake, Reply, TestApi,
         sessions::{MemorySessions, NOW_MS},
     },
 };
@@ -35,7 +35,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// A door with the console, where `ana` of tenant-a can be chosen.
+/// The API with the console, where `ana` of tenant-a can be chosen.
 fn settings() -> ConsoleSettings {
     let mut settings =
         ConsoleSettings::new(Arc::new(StoppedClock), Arc::new(MemorySessions::default()));
@@ -57,42 +57,42 @@ fn settings() -> ConsoleSettings {
     settings
 }
 
-/// A browser: a cookie jar on a door.
+/// A browser: a cookie jar on the API.
 struct Browser {
-    door: TestDoor,
+    api: TestApi,
     session: String,
     csrf: String,
 }
 
 impl Browser {
-    fn door(settings: ConsoleSettings) -> TestDoor {
-        TestDoor::with_console(Fake::new(), ServerConfig::default(), Some(settings))
+    fn api(settings: ConsoleSettings) -> TestApi {
+        TestApi::with_console(Fake::new(), ServerConfig::default(), Some(settings))
     }
 
     /// Somebody who has signed in.
     async fn signed_in() -> Self {
         let settings = settings();
         let key = key(&settings);
-        Self::on(Self::door(settings), &key).await
+        Self::on(Self::api(settings), &key).await
     }
 
-    async fn on(door: TestDoor, key: &DevKey) -> Self {
-        let waiting = with_link(&door, key).await;
+    async fn on(api: TestApi, key: &DevKey) -> Self {
+        let waiting = with_link(&api, key).await;
         let form = format!("form_token={waiting}&person=0&to=/");
-        let entered = door
+        let entered = api
             .send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &form))
             .await;
         assert_eq!(entered.status, 303, "{}", entered.text());
         let session = cookie(&entered, "placet").unwrap();
-        let inbox = door.send(page("/", Some(&session))).await;
+        let inbox = api.send(page("/", Some(&session))).await;
         let text = inbox.text();
         let csrf = text.split("name=\"form_token\" value=\"").nth(1).unwrap();
         let csrf = csrf.split('"').next().unwrap().to_owned();
-        Self { door, session, csrf }
+        Self { api, session, csrf }
     }
 
     async fn get(&self, path: &str) -> Reply {
-        self.door.send(page(path, Some(&self.session))).await
+        self.api.send(page(path, Some(&self.session))).await
     }
 
     /// A form with the session's token.
@@ -102,7 +102,7 @@ impl Browser {
     }
 
     async fn send(&self, request: Request<Body>) -> Reply {
-        self.door.send(request).await
+        self.api.send(request).await
     }
 
     fn cookie(&self) -> String {
@@ -121,8 +121,8 @@ fn link(key: &DevKey) -> String {
 }
 
 /// Opens a fresh link; gives the cookie of the browser that may choose then.
-async fn with_link(door: &TestDoor, key: &DevKey) -> String {
-    let opened = door.send(page(&link(key), None)).await;
+async fn with_link(api: &TestApi, key: &DevKey) -> String {
+    let opened = api.send(page(&link(key), None)).await;
     assert_eq!((opened.status.as_u16(), opened.header("location")), (303, Some("/sign-in?to=%2F")));
     cookie(&opened, "placet-sign-in").unwrap()
 }

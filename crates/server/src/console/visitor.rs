@@ -107,7 +107,7 @@ pub(super) async fn visit<B: Backend>(
     let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
     let now = Instant::now();
     Ok(Visitor {
-        freezes: desk.door.backend.freezes(&seen.caller),
+        freezes: desk.api.backend.freezes(&seen.caller),
         session: seen.key,
         caller: seen.caller,
         principal: seen.principal,
@@ -117,7 +117,7 @@ pub(super) async fn visit<B: Backend>(
     })
 }
 
-/// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified anew.
+/// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified again.
 async fn seen<B: Backend>(
     desk: &Desk<B>,
     id: &str,
@@ -127,13 +127,13 @@ async fn seen<B: Backend>(
     let mut found = sessions.find(id, by).await?;
     if let Found::Kept(proof) = &found {
         let Some(caller) = again(desk, proof).await? else { return Ok(None) };
-        let principal = desk.door.backend.principal(&caller);
+        let principal = desk.api.backend.principal(&caller);
         sessions.adopt(id, caller, principal, proof);
         found = sessions.find(id, by).await?;
     }
     let Found::Somebody(seen) = found else { return Ok(None) };
     // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
-    if desk.door.backend.is_revoked(&seen.caller) {
+    if desk.api.backend.is_revoked(&seen.caller) {
         sessions.end(id).await?;
         return Ok(None);
     }
@@ -148,14 +148,14 @@ async fn again<B: Backend>(
     let settings = &desk.console.settings;
     let token = if proof.is_of_provider() {
         let Some(provider) = &settings.provider else { return Ok(None) };
-        provider.again(proof).await.map_err(|error| (error.is_passing(), error.to_string()))
+        provider.again(proof).await.map_err(|error| (error.is_transient(), error.to_string()))
     } else {
         let Some(development) = &settings.development else { return Ok(None) };
         let verified = development.verifier.verify_proof(proof).await;
-        verified.map_err(|error| (error.is_passing(), error.to_string()))
+        verified.map_err(|error| (error.is_transient(), error.to_string()))
     };
     match token {
-        Ok(token) => Ok(Some(desk.door.backend.signed_in(token)?)),
+        Ok(token) => Ok(Some(desk.api.backend.signed_in(token)?)),
         Err((true, error)) => Err(Trouble::from(
             Refusal::new(
                 ErrorCode::IdentityUnavailable,
@@ -170,7 +170,7 @@ async fn again<B: Backend>(
     }
 }
 
-/// The way to the sign-in, and from there to where the person wanted to go. Whoever brings a session that is over is told so.
+/// The way to the sign-in, and from there to where the person wanted to go. Anyone who brings a session that is over is told so.
 fn to_sign_in(parts: &Parts, was_signed_in: bool) -> Response {
     let wanted = page_of(&parts.method, &parts.uri);
     let ended = if was_signed_in { "&ended=1" } else { "" };
@@ -238,7 +238,7 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for PageId<T> {
 }
 
 /// The query of a page. What is unknown in it is left alone, so that old links and bookmarks go on working; every value is checked by
-/// whoever takes it.
+/// anyone who takes it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PageQuery(Vec<(String, String)>);
 

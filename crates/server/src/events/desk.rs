@@ -1,7 +1,7 @@
-//! What happens at the desk, as server-sent events.
+//! What happens in the approval service, as server-sent events.
 //!
 //! Owns the stream's life: it begins with the answer's head, so that nothing is missed from then on; comments while nothing happens;
-//! says so when the reader fell behind; ends when its time is up, when the doors close, or, with a last event that says so, when the
+//! says so when the reader fell behind; ends when its time is up, when the listeners close, or, with a last event that says so, when the
 //! reader's token counts no more. Holds a place among the streams until then.
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ use placet_types::error::Refusal;
 
 use super::{Over, ended};
 use crate::{
+    api::ApiState,
     backend::{Backend, Feed},
-    door::Door,
     problem::Failure,
     streams::{About, Place},
 };
@@ -39,18 +39,21 @@ struct Follower<F, C> {
     _place: Place,
 }
 
-/// The events of the desk that `caller` may see.
-pub(crate) fn respond<B: Backend>(door: &Door<B>, caller: &B::Caller) -> Result<Response, Failure> {
+/// The events of the approval service that `caller` may see.
+pub(crate) fn respond<B: Backend>(
+    api: &ApiState<B>,
+    caller: &B::Caller,
+) -> Result<Response, Failure> {
     let follower = Follower {
-        _place: door.place(About::Desk, caller)?,
-        feed: door.backend.desk_events(caller),
-        over: Box::pin(door.over(caller)),
+        _place: api.place(About::Desk, caller)?,
+        feed: api.backend.desk_events(caller),
+        over: Box::pin(api.over(caller)),
         is_over: false,
-        ends_at: door.stream_ends_at(),
-        closing: Box::pin(door.closing()),
+        ends_at: api.stream_ends_at(),
+        closing: Box::pin(api.closing()),
     };
     let heartbeat =
-        KeepAlive::new().interval(Duration::from_millis(door.config().heartbeat_ms)).text("alive");
+        KeepAlive::new().interval(Duration::from_millis(api.config().heartbeat_ms)).text("alive");
     Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
 }
 

@@ -103,7 +103,7 @@ fn an_origin_is_refused_unless_it_is_in_the_list() {
 }
 
 #[test]
-fn only_the_admin_door_takes_any_address_and_even_it_no_other_name() {
+fn only_the_admin_api_takes_any_address_and_even_it_no_other_name() {
     let plain = guard(&[], &[]);
     let admin = plain.clone().with_addresses_allowed();
     for host in ["10.1.2.3:7412", "[fd00::1]:7412"] {

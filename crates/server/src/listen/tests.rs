@@ -21,7 +21,7 @@ fn config() -> ServerConfig {
     ServerConfig { listen: free, admin_listen: free, ..ServerConfig::default() }
 }
 
-/// A served pair of doors; closed by sending on the channel.
+/// A served pair of listeners; closed by sending on the channel.
 struct Served {
     main: SocketAddr,
     admin: SocketAddr,
@@ -52,7 +52,7 @@ async fn exchange(to: SocketAddr, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn both_doors_answer_on_their_own_ports() {
+async fn both_listeners_answer_on_their_own_ports() {
     let served = serve(config(), Fake::new()).await;
     assert_ne!(served.main.port(), 0);
     assert_ne!(served.main, served.admin);
@@ -64,9 +64,9 @@ async fn both_doors_answer_on_their_own_ports() {
         exchange(served.admin, &head("GET", "/healthz", served.admin, "Connection: close\r\n"))
             .await;
     assert!(health.starts_with("HTTP/1.1 200 OK"), "{health}");
-    let wrong_door =
+    let wrong_api =
         exchange(served.main, &head("GET", "/healthz", served.main, "Connection: close\r\n")).await;
-    assert!(wrong_door.starts_with("HTTP/1.1 404"), "{wrong_door}");
+    assert!(wrong_api.starts_with("HTTP/1.1 404"), "{wrong_api}");
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
             .await;
     assert!(
         health.starts_with("HTTP/1.1 200"),
-        "the admin door must not depend on the other's connections"
+        "the admin listener must not depend on the other's connections"
     );
     drop(first);
     assert!(second.await.starts_with("HTTP/1.1 200"));
@@ -217,5 +217,5 @@ async fn a_configuration_without_limits_does_not_bind() {
     let bound = bind(config()).await.unwrap();
     let served =
         timeout(Duration::from_millis(100), bound.serve_backend(Fake::new(), pending())).await;
-    assert!(served.is_err(), "the doors stay open until they are asked to close");
+    assert!(served.is_err(), "the listeners stay open until they are asked to close");
 }

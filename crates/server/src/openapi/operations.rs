@@ -57,11 +57,11 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::SubmitCall => submit_call(),
         Operation::GetCall => get_call(),
         Operation::FollowCall => follow_call(),
-        Operation::GetTrail => desk::get_trail(),
+        Operation::GetTimeline => desk::get_timeline(),
         Operation::ReadInbox => desk::read_inbox(),
         Operation::EditApproval => desk::edit_approval(),
         Operation::WithdrawApproval => desk::withdraw_approval(),
-        Operation::DecideTogether => desk::decide_together(),
+        Operation::DecideBulk => desk::decide_together(),
         Operation::ListDesk => desk::list(),
         Operation::ArrangeAtDesk => desk::arrange(),
         Operation::GetDeskEntry => desk::get_entry(),
@@ -201,12 +201,12 @@ fn show_credentials() -> OperationBuilder {
     start(
         "showCredentials",
         "credentials",
-        "What this node has minted and keeps, in figures; for operators",
+        "What this node has minted and keeps, as numbers; for operators",
     )
     .description(Some(
-        "Tokens are revoked with an entry of the desk: `POST /v1/desk` with `kind` `revocation`.",
+        "Tokens are revoked with an entry of the approval service: `POST /v1/desk` with `kind` `revocation`.",
     ))
-    .response("200", ok::<CredentialsView>("The figures"))
+    .response("200", ok::<CredentialsView>("The numbers"))
 }
 
 fn show_report() -> OperationBuilder {

@@ -24,8 +24,8 @@ use placet_pipeline::{
         ResolutionRequest, WithdrawalRequest,
         decisions::DecisionsPage,
         desk::{
-            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView,
-            TogetherRequest, TogetherView,
+            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskEvent, DeskRequest,
+            EditRequest, InboxView,
         },
         status::{ReloadRequest, ReloadView, StatusView},
     },
@@ -35,7 +35,7 @@ use placet_types::envelope::result::ToolResultEnvelope;
 use crate::{
     documents::{
         AboutDocument, ApprovalList, CheckpointList, DeskList, ErrorDocument,
-        ProtectedResourceDocument, RecordList, ToolList, Trail,
+        ProtectedResourceDocument, RecordList, Timeline, ToolList,
     },
     problem::ProblemDocument,
 };
@@ -74,7 +74,7 @@ pub(super) fn components() -> Components {
     name::<ProtectedResourceDocument>(&mut generator);
     name::<DecisionsPage>(&mut generator);
     name::<ErrorDocument>(&mut generator);
-    name_of_the_desk(&mut generator);
+    name_of_the_approval_service(&mut generator);
     let schemas = generator.take_definitions(true);
     schemas
         .into_iter()
@@ -84,18 +84,18 @@ pub(super) fn components() -> Components {
         .build()
 }
 
-fn name_of_the_desk(generator: &mut SchemaGenerator) {
+fn name_of_the_approval_service(generator: &mut SchemaGenerator) {
     name::<InboxView>(generator);
     name::<EditRequest>(generator);
     name::<WithdrawalRequest>(generator);
-    name::<TogetherRequest>(generator);
-    name::<TogetherView>(generator);
+    name::<BulkDecisionRequest>(generator);
+    name::<BulkDecisionView>(generator);
     name::<DeskList>(generator);
     name::<DeskRequest>(generator);
     name::<DeskEntryView>(generator);
     name::<DeskAct>(generator);
     name::<DeskEvent>(generator);
-    name::<Trail>(generator);
+    name::<Timeline>(generator);
 }
 
 fn generator() -> SchemaGenerator {

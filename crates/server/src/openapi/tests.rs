@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::openapi_json;
 use crate::{
     operation::Operation,
-    testing::{TestDoor, record_id},
+    testing::{TestApi, record_id},
 };
 
 fn document() -> Value {
@@ -89,7 +89,7 @@ fn a_schema_keeps_the_keywords_that_the_builder_does_not_know() {
 /// What the routes answer must be what the document promises.
 #[tokio::test]
 async fn answers_fit_their_schemas() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     let document = document();
     let record = format!("/v1/ledger/{}", record_id());
     for (path, route) in [
@@ -101,26 +101,26 @@ async fn answers_fit_their_schemas() {
         ("/v1/inbox", "/v1/inbox"),
         ("/v1/desk", "/v1/desk"),
         ("/v1/desk/grant", "/v1/desk/{id}"),
-        ("/v1/calls/call-1/trail", "/v1/calls/{id}/trail"),
+        ("/v1/calls/call-1/timeline", "/v1/calls/{id}/timeline"),
         ("/v1/ledger", "/v1/ledger"),
         ("/v1/credentials", "/v1/credentials"),
         ("/v1/report?from=5&to=9", "/v1/report"),
         (record.as_str(), "/v1/ledger/{id}"),
     ] {
-        let reply = door.get(path).await;
+        let reply = api.get(path).await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         let content =
             &document["paths"][route]["get"]["responses"]["200"]["content"]["application/json"];
         assert_fits(&document, &content["schema"], &reply.json());
     }
-    let refused = door.get("/v1/calls/none").await;
+    let refused = api.get("/v1/calls/none").await;
     assert_fits(
         &document,
         &json!({ "$ref": "#/components/schemas/ProblemDocument" }),
         &refused.json(),
     );
-    door.fake.call.send_replace(crate::testing::held());
-    let held = door.get("/v1/calls/call-1").await;
+    api.fake.call.send_replace(crate::testing::held());
+    let held = api.get("/v1/calls/call-1").await;
     assert_fits(
         &document,
         &json!({ "$ref": "#/components/schemas/ToolResultEnvelope" }),
@@ -128,7 +128,7 @@ async fn answers_fit_their_schemas() {
     );
 }
 
-/// Whoever copies an example must not be refused for its form.
+/// Anyone who copies an example must not be refused for its form.
 #[test]
 fn every_example_of_a_body_fits_its_schema() {
     let document = document();

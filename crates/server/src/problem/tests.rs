@@ -62,7 +62,7 @@ async fn a_known_moment_to_retry_is_a_header_in_whole_seconds() {
 }
 
 #[tokio::test]
-async fn a_refused_call_names_the_call_the_decision_and_the_places_to_mend() {
+async fn a_refused_call_names_the_call_the_decision_and_the_places_to_repair() {
     let places =
         vec![Problem { pointer: "/args/path".to_owned(), problem: "is missing".to_owned() }];
     let refusal =

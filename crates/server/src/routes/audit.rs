@@ -8,9 +8,9 @@ use placet_types::{error::Refusal, ids::ToolCallId};
 
 use crate::{
     answer,
+    api::ApiState,
     backend::Backend,
     documents::CheckpointList,
-    door::Door,
     problem::Failure,
     query::Params,
     request::{Caller, Id},
@@ -21,40 +21,40 @@ const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// `GET /v1/calls/{id}/receipt`.
 pub(crate) async fn receipt<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<ToolCallId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.read(own_words(door.backend.receipt(&caller, &id))).await?))
+    Ok(answer::json(&api.read(own_words(api.backend.receipt(&caller, &id))).await?))
 }
 
 /// `GET /v1/audit/checkpoints`.
 pub(crate) async fn checkpoints<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = door.backend.clone();
-    let checkpoints = door.write(async move { backend.checkpoints(&caller).await }).await?;
+    let backend = api.backend.clone();
+    let checkpoints = api.write(async move { backend.checkpoints(&caller).await }).await?;
     Ok(answer::json(&CheckpointList { checkpoints }))
 }
 
 /// `GET /v1/audit/key`.
 pub(crate) async fn key<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.backend.audit_key(&caller)?))
+    Ok(answer::json(&api.backend.audit_key(&caller)?))
 }
 
 /// `GET /v1/audit/inclusion`.
 pub(crate) async fn inclusion<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
@@ -63,12 +63,12 @@ pub(crate) async fn inclusion<B: Backend>(
     let size = params.number("size", 1..=SIZE_MAX, 0)?;
     params.finish()?;
     let (seq, size) = (needed("seq", seq)?, Some(size).filter(|size| *size > 0));
-    Ok(answer::json(&door.read(own_words(door.backend.inclusion(&caller, &log, seq, size))).await?))
+    Ok(answer::json(&api.read(own_words(api.backend.inclusion(&caller, &log, seq, size))).await?))
 }
 
 /// `GET /v1/audit/consistency`.
 pub(crate) async fn consistency<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
@@ -77,9 +77,7 @@ pub(crate) async fn consistency<B: Backend>(
     let to = params.number("to", 1..=SIZE_MAX, 0)?;
     params.finish()?;
     let (from, to) = (needed("from", from)?, needed("to", to)?);
-    Ok(answer::json(
-        &door.read(own_words(door.backend.consistency(&caller, &log, from, to))).await?,
-    ))
+    Ok(answer::json(&api.read(own_words(api.backend.consistency(&caller, &log, from, to))).await?))
 }
 
 /// Why there is no evidence is said in the engine's words; they are the same for everything that the caller may not see.

@@ -1,13 +1,13 @@
-//! Calls: sending one, asking about it, following it, and its trail.
+//! Calls: sending one, asking about it, following it, and its timeline.
 //!
 //! Owns how long a request waits. Invariant: a call never ends because its caller went away; a request that waits ends early
-//! when the doors close.
+//! when the listeners close.
 
 use std::time::Duration;
 
 use axum::{extract::State, response::Response};
 
-use placet_pipeline::{answer::Answer, submission::Submission, views::desk::TrailView};
+use placet_pipeline::{answer::Answer, submission::Submission, views::desk::TimelineView};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
     ids::ToolCallId,
@@ -15,10 +15,10 @@ use placet_types::{
 
 use crate::{
     answer,
+    api::{ApiState, expired},
     backend::{Backend, Follow},
     body::StrictJson,
-    documents::Trail,
-    door::{Door, expired},
+    documents::Timeline,
     events,
     problem::Failure,
     query::{Params, WAIT_MS_MAX},
@@ -27,7 +27,7 @@ use crate::{
 
 /// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.
 pub(crate) async fn submit<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
     headers: CallHeaders,
@@ -39,8 +39,8 @@ pub(crate) async fn submit<B: Backend>(
     if wait_ms > WAIT_MS_MAX {
         return Err(wait_too_long());
     }
-    let mut ticket = door.backend.submit(caller.clone(), submission, inbound)?;
-    Ok(answer::respond(&settled(&door, &caller, &mut ticket, wait_ms).await?))
+    let mut ticket = api.backend.submit(caller.clone(), submission, inbound)?;
+    Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
 }
 
 fn wait_too_long() -> Failure {
@@ -51,22 +51,22 @@ fn wait_too_long() -> Failure {
     )
 }
 
-/// Waits for the end of a call; when the doors close, only for what is being executed already. With a token that is revoked nothing is
+/// Waits for the end of a call; when the listeners close, only for what is being executed already. With a token that is revoked nothing is
 /// waited for; with one that expires, only for what is being executed already.
 async fn settled<B: Backend>(
-    door: &Door<B>,
+    api: &ApiState<B>,
     caller: &B::Caller,
     ticket: &mut B::Ticket,
     wait_ms: u64,
 ) -> Result<Answer, Failure> {
-    let left_ms = u64::try_from(door.backend.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
+    let left_ms = u64::try_from(api.backend.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
     let answer = tokio::select! {
         biased;
-        refusal = door.backend.revoked(caller) => {
+        refusal = api.backend.revoked(caller) => {
             return Err(Failure::of_wait(refusal, &ticket.current()));
         }
         answer = ticket.settled(wait_ms.min(left_ms)) => answer,
-        () = door.closing() => return Ok(ticket.settled(0).await),
+        () = api.closing() => return Ok(ticket.settled(0).await),
     };
     if left_ms < wait_ms && matches!(answer, Answer::Held(_)) {
         return Err(Failure::of_wait(expired(), &answer));
@@ -76,7 +76,7 @@ async fn settled<B: Backend>(
 
 /// `GET /v1/calls/{id}`: how a call stands, now or within `wait_ms`.
 pub(crate) async fn get<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<ToolCallId>,
     mut params: Params,
@@ -84,46 +84,46 @@ pub(crate) async fn get<B: Backend>(
     let wait_ms = params.number("wait_ms", 0..=WAIT_MS_MAX, 0)?;
     params.finish()?;
     if wait_ms == 0 {
-        return Ok(answer::respond(&door.read(door.backend.call(&caller, &id)).await?));
+        return Ok(answer::respond(&api.read(api.backend.call(&caller, &id)).await?));
     }
-    let mut ticket = door.read(door.backend.follow(&caller, &id)).await?;
+    let mut ticket = api.read(api.backend.follow(&caller, &id)).await?;
     let standing = ticket.current();
     if standing.is_final() {
-        // Nothing is waited for: whoever was let in is told, also in the last moments of a token.
+        // Nothing is waited for: anyone who was let in is told, also in the last moments of a token.
         return Ok(answer::respond(&standing));
     }
     let waited = tokio::select! {
         biased;
-        refusal = door.over(&caller) => {
+        refusal = api.over(&caller) => {
             return Err(Failure::of_wait(refusal, &ticket.current()));
         }
         answer = ticket.settled(wait_ms) => Some(answer),
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => None,
-        () = door.closing() => None,
+        () = api.closing() => None,
     };
     Ok(answer::respond(&waited.unwrap_or_else(|| ticket.current())))
 }
 
 /// `GET /v1/calls/{id}/events`: how a call stands, and every change until it is over.
 pub(crate) async fn follow<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<ToolCallId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let ticket = door.read(door.backend.follow(&caller, &id)).await?;
-    events::respond(&door, &caller, ticket)
+    let ticket = api.read(api.backend.follow(&caller, &id)).await?;
+    events::respond(&api, &caller, ticket)
 }
 
-/// `GET /v1/calls/{id}/trail`: its way from plan to effect, from the audit chain.
-pub(crate) async fn trail<B: Backend>(
-    State(door): State<Door<B>>,
+/// `GET /v1/calls/{id}/timeline`: its way from plan to effect, from the audit chain.
+pub(crate) async fn timeline<B: Backend>(
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<ToolCallId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let TrailView { steps, incomplete } = door.read(door.backend.trail(&caller, &id)).await?;
-    Ok(answer::json(&Trail { call_id: id, steps, incomplete }))
+    let TimelineView { steps, incomplete } = api.read(api.backend.timeline(&caller, &id)).await?;
+    Ok(answer::json(&Timeline { call_id: id, steps, incomplete }))
 }

@@ -1,19 +1,19 @@
-//! Credentials: what this node has minted and keeps, in figures.
+//! Credentials: what this node has minted and keeps, as numbers.
 //!
 //! Owns the route; who may see it is the engine's to say. Tokens are revoked at `/v1/desk`, as an entry of it.
 
 use axum::{extract::State, response::Response};
 
 use crate::{
-    answer, backend::Backend, door::Door, problem::Failure, query::Params, request::Caller,
+    answer, api::ApiState, backend::Backend, problem::Failure, query::Params, request::Caller,
 };
 
 /// `GET /v1/credentials`.
 pub(crate) async fn show<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.backend.credentials(&caller)?))
+    Ok(answer::json(&api.backend.credentials(&caller)?))
 }

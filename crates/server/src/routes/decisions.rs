@@ -10,8 +10,8 @@ use placet_types::ids::DecisionId;
 use super::report::moment;
 use crate::{
     answer,
+    api::ApiState,
     backend::Backend,
-    door::Door,
     problem::Failure,
     query::Params,
     request::{Caller, Id},
@@ -20,7 +20,7 @@ use crate::{
 
 /// `GET /v1/decisions`.
 pub(crate) async fn list<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
@@ -41,16 +41,16 @@ pub(crate) async fn list<B: Backend>(
         limit: params.limit()?,
     };
     params.finish()?;
-    Ok(answer::json(&door.read(door.backend.decisions(&caller, query)).await?))
+    Ok(answer::json(&api.read(api.backend.decisions(&caller, query)).await?))
 }
 
 /// `GET /v1/decisions/{id}`.
 pub(crate) async fn get<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<DecisionId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.read(door.backend.decision(&caller, &id)).await?))
+    Ok(answer::json(&api.read(api.backend.decision(&caller, &id)).await?))
 }

@@ -1,4 +1,4 @@
-//! The entries of the desk: standing grants, break-glass records, freezes, handovers; and what happens at the desk.
+//! The entries of the approval service: standing grants, break-glass records, freezes, delegations; and what happens in the approval service.
 //!
 //! Owns the routes; who may arrange, decide, end and see what is policy's.
 
@@ -9,10 +9,10 @@ use placet_types::{desk::DeskKind, ids::DeskId};
 
 use crate::{
     answer,
+    api::ApiState,
     backend::Backend,
     body::StrictJson,
     documents::DeskList,
-    door::Door,
     events,
     problem::Failure,
     query::Params,
@@ -27,7 +27,7 @@ pub(crate) const ORDERS: [(&str, bool); 2] = [("oldest", false), ("newest", true
 
 /// `GET /v1/desk`.
 pub(crate) async fn list<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
@@ -42,54 +42,54 @@ pub(crate) async fn list<B: Backend>(
         limit: params.limit()?,
     };
     params.finish()?;
-    let page = door.read(door.backend.desk_entries(&caller, &query)).await?;
+    let page = api.read(api.backend.desk_entries(&caller, &query)).await?;
     Ok(answer::json(&DeskList { entries: page.entries, next_after: page.next_after }))
 }
 
 /// `POST /v1/desk`.
 pub(crate) async fn arrange<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
     StrictJson(request): StrictJson<DeskRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = door.backend.clone();
-    let entry = door.write(async move { backend.arrange(&caller, request).await }).await?;
+    let backend = api.backend.clone();
+    let entry = api.write(async move { backend.arrange(&caller, request).await }).await?;
     Ok(answer::json(&entry))
 }
 
 /// `GET /v1/desk/{id}`.
 pub(crate) async fn get<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<DeskId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.read(door.backend.desk_entry(&caller, &id)).await?))
+    Ok(answer::json(&api.read(api.backend.desk_entry(&caller, &id)).await?))
 }
 
 /// `POST /v1/desk/{id}/acts`.
 pub(crate) async fn act<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<DeskId>,
     params: Params,
     StrictJson(act): StrictJson<DeskAct>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = door.backend.clone();
-    let entry = door.write(async move { backend.act(&caller, &id, act).await }).await?;
+    let backend = api.backend.clone();
+    let entry = api.write(async move { backend.act(&caller, &id, act).await }).await?;
     Ok(answer::json(&entry))
 }
 
 /// `GET /v1/desk/events`: what happens from now on, as far as the caller may see it.
 pub(crate) async fn follow<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    events::desk::respond(&door, &caller)
+    events::desk::respond(&api, &caller)
 }

@@ -1,4 +1,4 @@
-//! The inbox: a page of what waits for people, sorted and filtered for whoever asks.
+//! The inbox: a page of what waits for people, sorted and filtered for anyone who asks.
 //!
 //! Owns the reading of the query. What is in the inbox, and in which order, is the engine's.
 
@@ -9,8 +9,8 @@ use placet_types::mode::ApprovalMode;
 
 use crate::{
     answer,
+    api::ApiState,
     backend::Backend,
-    door::Door,
     problem::Failure,
     query::Params,
     request::Caller,
@@ -34,13 +34,13 @@ pub(crate) const SEARCH_BYTES_MAX: usize = 200;
 
 /// `GET /v1/inbox`.
 pub(crate) async fn read<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let query = query(&mut params)?;
     params.finish()?;
-    Ok(answer::json(&door.read(door.backend.inbox(&caller, query)).await?))
+    Ok(answer::json(&api.read(api.backend.inbox(&caller, query)).await?))
 }
 
 fn query(params: &mut Params) -> Result<InboxQuery, Failure> {

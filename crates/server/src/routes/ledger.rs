@@ -9,10 +9,10 @@ use placet_types::ids::RecordId;
 
 use crate::{
     answer,
+    api::ApiState,
     backend::{Backend, Page},
     body::StrictJson,
     documents::RecordList,
-    door::Door,
     problem::Failure,
     query::Params,
     request::{Caller, Id},
@@ -21,53 +21,53 @@ use crate::{
 
 /// `GET /v1/ledger`.
 pub(crate) async fn list<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let page =
         Page { state: params.text("state"), after: params.id("after")?, limit: params.limit()? };
     params.finish()?;
-    let records = door.read(door.backend.records(&caller, &page)).await?;
+    let records = api.read(api.backend.records(&caller, &page)).await?;
     let next_after = next_after(&records, page.limit, |record| record.record_id);
     Ok(answer::json(&RecordList { records, next_after }))
 }
 
 /// `GET /v1/ledger/{id}`.
 pub(crate) async fn get<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<RecordId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.read(door.backend.record(&caller, id)).await?))
+    Ok(answer::json(&api.read(api.backend.record(&caller, id)).await?))
 }
 
 /// `POST /v1/ledger/{id}/resolution`.
 pub(crate) async fn resolve<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<RecordId>,
     params: Params,
     StrictJson(request): StrictJson<ResolutionRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = door.backend.clone();
-    let record = door.write(async move { backend.resolve(&caller, id, request).await }).await?;
+    let backend = api.backend.clone();
+    let record = api.write(async move { backend.resolve(&caller, id, request).await }).await?;
     Ok(answer::json(&record))
 }
 
 /// `POST /v1/ledger/{id}/rearm`.
 pub(crate) async fn rearm<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     Id(id): Id<RecordId>,
     params: Params,
     StrictJson(request): StrictJson<RearmRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = door.backend.clone();
-    let record = door.write(async move { backend.rearm(&caller, id, request).await }).await?;
+    let backend = api.backend.clone();
+    let record = api.write(async move { backend.rearm(&caller, id, request).await }).await?;
     Ok(answer::json(&record))
 }

@@ -8,7 +8,7 @@ use placet_pipeline::report::ReportRange;
 use placet_types::clock::Timestamp;
 
 use crate::{
-    answer, backend::Backend, door::Door, problem::Failure, query::Params, request::Caller,
+    answer, api::ApiState, backend::Backend, problem::Failure, query::Params, request::Caller,
 };
 
 /// The last millisecond that a range may name: the end of the year 9999.
@@ -16,13 +16,13 @@ pub(crate) const MS_MAX: u64 = 253_402_300_799_999;
 
 /// `GET /v1/report`.
 pub(crate) async fn show<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let range = ReportRange { from: moment(&mut params, "from")?, to: moment(&mut params, "to")? };
     params.finish()?;
-    Ok(answer::json(&door.read(door.backend.report(&caller, range)).await?))
+    Ok(answer::json(&api.read(api.backend.report(&caller, range)).await?))
 }
 
 /// Takes a moment; zero stands for none.

@@ -6,29 +6,29 @@ use axum::{extract::State, response::Response};
 use placet_pipeline::views::status::ReloadRequest;
 
 use crate::{
-    answer, backend::Backend, body::StrictJson, door::Door, problem::Failure, query::Params,
+    answer, api::ApiState, backend::Backend, body::StrictJson, problem::Failure, query::Params,
     request::Caller,
 };
 
 /// `GET /v1/status`.
 pub(crate) async fn show<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(_): Caller<B::Caller>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&door.backend.status()))
+    Ok(answer::json(&api.backend.status()))
 }
 
 /// `POST /v1/reload`: everything or nothing.
 pub(crate) async fn reload<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
     StrictJson(request): StrictJson<ReloadRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = door.backend.clone();
-    let view = door.write(async move { backend.reload(&caller, request).await }).await?;
+    let backend = api.backend.clone();
+    let view = api.write(async move { backend.reload(&caller, request).await }).await?;
     Ok(answer::json(&view))
 }

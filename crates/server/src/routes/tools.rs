@@ -5,16 +5,16 @@
 use axum::{extract::State, response::Response};
 
 use crate::{
-    answer, backend::Backend, documents::ToolList, door::Door, problem::Failure, query::Params,
+    answer, api::ApiState, backend::Backend, documents::ToolList, problem::Failure, query::Params,
     request::Caller,
 };
 
 /// `GET /v1/tools`.
 pub(crate) async fn list<B: Backend>(
-    State(door): State<Door<B>>,
+    State(api): State<ApiState<B>>,
     Caller(caller): Caller<B::Caller>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&ToolList { tools: door.backend.tools(&caller) }))
+    Ok(answer::json(&ToolList { tools: api.backend.tools(&caller) }))
 }

@@ -1,4 +1,4 @@
-//! The desk of the engine of a test: what it shows, and what it was asked.
+//! The approval service of the engine of a test: what it shows, and what it was asked.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use placet_identity::VerifiedToken;
 use placet_pipeline::views::{
     ApprovalDetail,
     desk::{
-        DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, EntriesPage,
-        EntriesQuery, EntryStanding, InboxItem, InboxQuery, InboxView, TogetherRefusal,
-        TogetherRequest, TogetherView, TrailView,
+        BulkDecisionRequest, BulkDecisionView, BulkRefusal, DeskAct, DeskEntryView, DeskEvent,
+        DeskLoad, DeskRequest, EditRequest, EntriesPage, EntriesQuery, EntryStanding, InboxItem,
+        InboxQuery, InboxView, TimelineView,
     },
 };
 use placet_types::{
@@ -23,7 +23,7 @@ use placet_types::{
 
 use super::{Feed, samples};
 
-/// What the desk shows and was asked.
+/// What the approval service shows and was asked.
 #[derive(Debug, Default)]
 pub(crate) struct FakeDesk {
     /// The approval there is; absent: the sample.
@@ -38,7 +38,7 @@ pub(crate) struct FakeDesk {
     pub(crate) may_nothing: bool,
     pub(crate) asked: Vec<InboxQuery>,
     pub(crate) edits: Vec<EditRequest>,
-    pub(crate) togethers: Vec<TogetherRequest>,
+    pub(crate) togethers: Vec<BulkDecisionRequest>,
     pub(crate) arranged: Vec<DeskRequest>,
     pub(crate) acts: Vec<DeskAct>,
     pub(crate) signed_in: Vec<VerifiedToken>,
@@ -82,13 +82,14 @@ impl FakeDesk {
         }
     }
 
-    pub(super) fn together(&mut self, request: TogetherRequest) -> TogetherView {
-        let refused = request.approvals.iter().skip(1).map(|item| TogetherRefusal {
+    pub(super) fn together(&mut self, request: BulkDecisionRequest) -> BulkDecisionView {
+        let refused = request.approvals.iter().skip(1).map(|item| BulkRefusal {
             approval_id: item.approval_id.clone(),
             code: ErrorCode::ApprovalVoid,
             message: "it changed <meanwhile>".to_owned(),
         });
-        let view = TogetherView { decided: vec![samples::approval()], refused: refused.collect() };
+        let view =
+            BulkDecisionView { decided: vec![samples::approval()], refused: refused.collect() };
         self.togethers.push(request);
         view
     }
@@ -151,7 +152,7 @@ pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
         }),
         DeskKind::BreakGlass => json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }),
         DeskKind::Freeze => json!({ "kind": "freeze", "name": "Year's end <b>" }),
-        DeskKind::Handover => json!({ "kind": "handover", "to": "ana", "groups": ["owners"] }),
+        DeskKind::Delegation => json!({ "kind": "delegation", "to": "ana", "groups": ["owners"] }),
         DeskKind::Revocation => json!({ "kind": "revocation", "subject": "bob <i>" }),
     };
     serde_json::from_value(json!({
@@ -164,16 +165,16 @@ pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
     .unwrap()
 }
 
-pub(super) fn trail() -> TrailView {
+pub(super) fn timeline() -> TimelineView {
     let step = json!({
         "log": "journal", "seq": 4, "at": 5, "kind": "approval_asked", "by": "agent-1 <b>",
         "audiences": { "tok_1": ["https://mail.example <i>", "placet"] },
         "digests": { "request": Digest::of(b"request") }, "hash": "00ff",
     });
-    TrailView { steps: vec![serde_json::from_value(step).unwrap()], incomplete: true }
+    TimelineView { steps: vec![serde_json::from_value(step).unwrap()], incomplete: true }
 }
 
-/// What happens at the desk, for whoever follows.
+/// What happens in the approval service, for anyone who follows.
 #[derive(Debug, Clone)]
 pub(crate) struct Happening(pub(crate) broadcast::Sender<DeskEvent>);
 

@@ -1,4 +1,4 @@
-//! Sessions in memory, that several doors of a test may share as nodes share a database.
+//! Sessions in memory, that several listeners of a test may share as nodes share a database.
 
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@ use http::Request;
 
 use crate::{
     config::ServerConfig,
-    testing::{Fake, Reply, TestDoor, get},
+    testing::{Fake, Reply, TestApi, get},
 };
 
 fn asking(path: &str, token: Option<&str>) -> Request<Body> {
@@ -24,13 +24,13 @@ fn challenge(reply: &Reply) -> &str {
 }
 
 #[tokio::test]
-async fn whoever_shows_nothing_is_told_where_to_get_a_token() {
-    let door = TestDoor::new();
-    let reply = door.send(asking("/v1/tools", None)).await;
+async fn anyone_who_shows_nothing_is_told_where_to_get_a_token() {
+    let api = TestApi::new();
+    let reply = api.send(asking("/v1/tools", None)).await;
     let metadata = "http://localhost:7411/.well-known/oauth-protected-resource";
     assert_eq!(challenge(&reply), format!("Bearer resource_metadata=\"{metadata}\""));
     let path = metadata.strip_prefix("http://localhost:7411").unwrap();
-    let document = door.send(asking(path, None)).await;
+    let document = api.send(asking(path, None)).await;
     assert_eq!(document.status.as_u16(), 200);
     let document = document.json();
     assert_eq!(document["resource"], "http://localhost:7411");
@@ -39,15 +39,15 @@ async fn whoever_shows_nothing_is_told_where_to_get_a_token() {
 
 #[tokio::test]
 async fn a_token_that_is_not_valid_is_named_so_and_not_why() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     for token in ["Bearer forged", "Basic eDp5", "Bearer", "x\"y"] {
-        let reply = door.send(asking("/v1/tools", Some(token))).await;
+        let reply = api.send(asking("/v1/tools", Some(token))).await;
         let said = challenge(&reply);
         assert!(said.ends_with(", error=\"invalid_token\""), "{said}");
         assert!(!said.contains("no such tenant") && !said.contains("forged"), "{said}");
     }
-    assert!(door.send(get("/v1/tools")).await.header("www-authenticate").is_none());
-    assert!(door.send(get("/v1/none")).await.header("www-authenticate").is_none());
+    assert!(api.send(get("/v1/tools")).await.header("www-authenticate").is_none());
+    assert!(api.send(get("/v1/none")).await.header("www-authenticate").is_none());
 }
 
 #[tokio::test]
@@ -60,11 +60,11 @@ async fn the_public_address_and_the_issuers_are_those_of_the_configuration() {
         allowed_hosts: vec!["placet.example".to_owned()],
         ..ServerConfig::default()
     };
-    let door = TestDoor::with(Fake::new(), config);
-    let reply = door.send(asking("/v1/tools", None)).await;
+    let api = TestApi::with(Fake::new(), config);
+    let reply = api.send(asking("/v1/tools", None)).await;
     let metadata = "https://placet.example/.well-known/oauth-protected-resource";
     assert!(challenge(&reply).contains(metadata), "{}", challenge(&reply));
-    let document = door.send(asking("/.well-known/oauth-protected-resource", None)).await.json();
+    let document = api.send(asking("/.well-known/oauth-protected-resource", None)).await.json();
     assert_eq!(document["resource"], "https://placet.example/v1");
     assert_eq!(document["authorization_servers"], serde_json::json!(["https://idp.example"]));
     assert_eq!(document["tls_client_certificate_bound_access_tokens"], true);
@@ -72,9 +72,9 @@ async fn the_public_address_and_the_issuers_are_those_of_the_configuration() {
 
 #[tokio::test]
 async fn a_host_that_is_not_ours_is_not_repeated() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     let request = Request::get("/v1/tools").header("host", "evil.example").body(Body::empty());
-    let reply = door.send(request.unwrap()).await;
+    let reply = api.send(request.unwrap()).await;
     assert_eq!(reply.status.as_u16(), 403);
     assert!(reply.header("www-authenticate").is_none());
     assert!(!reply.text().contains("evil.example"));

@@ -9,7 +9,7 @@ use placet_types::digest::Digest;
 use crate::{
     config::ServerConfig,
     operation::Operation,
-    testing::{APPROVAL, CALL, Fake, Reply, TestDoor, record_id, submission},
+    testing::{APPROVAL, CALL, Fake, Reply, TestApi, record_id, submission},
 };
 
 /// A path of the operation that exists for tenant-a.
@@ -17,7 +17,7 @@ fn path(operation: Operation) -> String {
     let id = match operation {
         Operation::GetCall
         | Operation::FollowCall
-        | Operation::GetTrail
+        | Operation::GetTimeline
         | Operation::GetReceipt => CALL.to_owned(),
         Operation::GetApproval
         | Operation::DecideApproval
@@ -33,7 +33,7 @@ fn path(operation: Operation) -> String {
         | Operation::ListTools
         | Operation::ReadInbox
         | Operation::ListApprovals
-        | Operation::DecideTogether
+        | Operation::DecideBulk
         | Operation::ListDesk
         | Operation::ArrangeAtDesk
         | Operation::FollowDesk
@@ -72,7 +72,7 @@ fn body(operation: Operation) -> Option<Value> {
             json!({ "args": { "path": "a" }, "reason": "less", "digest": Digest::of(b"shown") }),
         ),
         Operation::WithdrawApproval => Some(json!({ "reason": "not wanted any more" })),
-        Operation::DecideTogether => Some(json!({
+        Operation::DecideBulk => Some(json!({
             "decision": "deny", "reason": "seen",
             "approvals": [{ "approval_id": APPROVAL, "digest": Digest::of(b"shown") }],
         })),
@@ -87,7 +87,7 @@ fn body(operation: Operation) -> Option<Value> {
         Operation::Reload => Some(json!({})),
         Operation::GetCall
         | Operation::FollowCall
-        | Operation::GetTrail
+        | Operation::GetTimeline
         | Operation::GetReceipt
         | Operation::ListTools
         | Operation::ReadInbox
@@ -128,43 +128,43 @@ fn request(operation: Operation, token: Option<&str>, body: Option<String>) -> R
     request.body(body.map(Body::from).unwrap_or_default()).unwrap()
 }
 
-/// A door whose streams end soon: one of them is read to its end.
-fn door() -> TestDoor {
-    TestDoor::with(Fake::new(), ServerConfig { stream_ms_max: 20, ..ServerConfig::default() })
+/// The API whose streams end soon: one of them is read to its end.
+fn api() -> TestApi {
+    TestApi::with(Fake::new(), ServerConfig { stream_ms_max: 20, ..ServerConfig::default() })
 }
 
-/// Whether nobody changed anything behind the door.
-fn is_untouched(door: &TestDoor) -> bool {
-    let desk = door.fake.desk.lock();
+/// Whether nobody changed anything behind the API.
+fn is_untouched(api: &TestApi) -> bool {
+    let desk = api.fake.desk.lock();
     let quiet = desk.edits.is_empty()
         && desk.togethers.is_empty()
         && desk.arranged.is_empty()
         && desk.acts.is_empty();
-    quiet && door.fake.submitted.lock().is_empty() && door.fake.decided.lock().is_empty()
+    quiet && api.fake.submitted.lock().is_empty() && api.fake.decided.lock().is_empty()
 }
 
-async fn ask(door: &TestDoor, operation: Operation, token: Option<&str>) -> Reply {
-    door.send(request(operation, token, body(operation).map(|body| body.to_string()))).await
+async fn ask(api: &TestApi, operation: Operation, token: Option<&str>) -> Reply {
+    api.send(request(operation, token, body(operation).map(|body| body.to_string()))).await
 }
 
 #[tokio::test]
 async fn every_operation_answers_its_own_tenant() {
-    let door = door();
+    let api = api();
     for operation in Operation::ALL {
-        let reply = ask(&door, operation, Some("Bearer tenant-a")).await;
+        let reply = ask(&api, operation, Some("Bearer tenant-a")).await;
         assert_eq!(reply.status, 200, "{operation:?}: {}", reply.text());
     }
 }
 
 #[tokio::test]
 async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
-    let door = door();
+    let api = api();
     let mut checked = 0_u32;
     for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_open()) {
         for token in
             [None, Some("Bearer forged"), Some("tenant-a"), Some("Basic tenant-a"), Some("")]
         {
-            let reply = ask(&door, operation, token).await;
+            let reply = ask(&api, operation, token).await;
             assert_eq!(
                 (reply.status.as_u16(), reply.code().as_str()),
                 (401, "UNAUTHENTICATED"),
@@ -182,12 +182,12 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
         }
     }
     assert_eq!(checked, 160);
-    assert!(is_untouched(&door));
+    assert!(is_untouched(&api));
 }
 
 #[tokio::test]
 async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
-    let door = door();
+    let api = api();
     let open: Vec<Operation> =
         Operation::ALL.into_iter().filter(|operation| operation.is_open()).collect();
     assert_eq!(
@@ -195,10 +195,8 @@ async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
         [Operation::Metadata, Operation::Describe, Operation::ShowError, Operation::About]
     );
     for operation in open {
-        let (with, without) = (
-            ask(&door, operation, Some("Bearer tenant-a")).await,
-            ask(&door, operation, None).await,
-        );
+        let (with, without) =
+            (ask(&api, operation, Some("Bearer tenant-a")).await, ask(&api, operation, None).await);
         assert_eq!(without.status, 200);
         assert_eq!(with.body, without.body);
     }
@@ -206,9 +204,9 @@ async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
 
 #[tokio::test]
 async fn another_tenants_token_sees_nothing_on_any_route() {
-    let door = door();
+    let api = api();
     for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_open()) {
-        let reply = ask(&door, operation, Some("Bearer tenant-b")).await;
+        let reply = ask(&api, operation, Some("Bearer tenant-b")).await;
         match operation {
             Operation::ListTools => assert_eq!(reply.json(), json!({ "tools": [] })),
             Operation::ListApprovals => assert_eq!(reply.json(), json!({ "approvals": [] })),
@@ -228,12 +226,12 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::ProveConsistency => assert_eq!(reply.status, 200),
             Operation::GetCall
             | Operation::FollowCall
-            | Operation::GetTrail
+            | Operation::GetTimeline
             | Operation::GetApproval
             | Operation::DecideApproval
             | Operation::EditApproval
             | Operation::WithdrawApproval
-            | Operation::DecideTogether
+            | Operation::DecideBulk
             | Operation::ArrangeAtDesk
             | Operation::GetDeskEntry
             | Operation::ActOnDeskEntry
@@ -255,14 +253,14 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
         }
         assert!(!reply.text().contains("tenant-a"), "{operation:?}: {}", reply.text());
     }
-    assert!(is_untouched(&door));
+    assert!(is_untouched(&api));
 }
 
-/// Whoever is not verified learns nothing about bodies, ids and queries either: the answer is always the same.
+/// Anyone who is not verified learns nothing about bodies, ids and queries either: the answer is always the same.
 #[tokio::test]
 async fn the_caller_is_verified_before_anything_else_is_read() {
-    let door = door();
-    let plain = ask(&door, Operation::SubmitCall, None).await;
+    let api = api();
+    let plain = ask(&api, Operation::SubmitCall, None).await;
     for request in [
         request(Operation::SubmitCall, None, Some("{not json".to_owned())),
         request(Operation::SubmitCall, None, Some(" ".repeat(2 * 1024 * 1024))),
@@ -276,31 +274,31 @@ async fn the_caller_is_verified_before_anything_else_is_read() {
             .body(Body::empty())
             .unwrap(),
     ] {
-        let reply = door.send(request).await;
+        let reply = api.send(request).await;
         assert_eq!((reply.status, &reply.body), (plain.status, &plain.body));
     }
 }
 
 #[tokio::test]
 async fn an_id_that_is_malformed_unknown_or_anothers_answers_byte_for_byte_the_same() {
-    let door = door();
+    let api = api();
     for (operation, unknown) in [
         (Operation::GetCall, "call-2"),
         (Operation::FollowCall, "call-2"),
-        (Operation::GetTrail, "call-2"),
+        (Operation::GetTimeline, "call-2"),
         (Operation::GetDeskEntry, "desk-2"),
         (
             Operation::GetRecord,
             "sha256:0000000000000000000000000000000000000000000000000000000000000000",
         ),
     ] {
-        let anothers = ask(&door, operation, Some("Bearer tenant-b")).await;
+        let anothers = ask(&api, operation, Some("Bearer tenant-b")).await;
         assert_eq!(anothers.status, 404);
         let long = "x".repeat(65);
         for id in
             [unknown, "%ff", "a%20b", "..%2f..%2fetc", "%00", "-", long.as_str(), "%F0%9F%92%A9"]
         {
-            let reply = door.get(&operation.path().replace("{id}", id)).await;
+            let reply = api.get(&operation.path().replace("{id}", id)).await;
             assert_eq!(reply.status, 404, "{id}: {}", reply.text());
             assert_eq!((&reply.body, &reply.headers), (&anothers.body, &anothers.headers), "{id}");
         }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
+    api::Phase,
     config::ServerConfig,
-    door::Phase,
-    testing::{Fake, Reply, TestDoor, finished, get, held, in_progress, refused},
+    testing::{Fake, Reply, TestApi, finished, get, held, in_progress, refused},
 };
 
 const EVENTS: &str = "/v1/calls/call-1/events";
@@ -23,8 +23,8 @@ async fn frame(body: &mut Body) -> Option<String> {
     Some(String::from_utf8(frame.to_vec()).unwrap())
 }
 
-async fn follow(door: &TestDoor) -> Body {
-    let response: Response = door.open(get(EVENTS)).await;
+async fn follow(api: &TestApi) -> Body {
+    let response: Response = api.open(get(EVENTS)).await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     assert_eq!(response.headers()["cache-control"], "no-store");
@@ -33,33 +33,33 @@ async fn follow(door: &TestDoor) -> Body {
 
 #[tokio::test]
 async fn a_finished_call_is_one_event_and_the_end() {
-    let door = TestDoor::new();
-    let mut body = follow(&door).await;
+    let api = TestApi::new();
+    let mut body = follow(&api).await;
     let event = frame(&mut body).await.unwrap();
     let data = event.strip_prefix("event: finished\ndata: ").unwrap().strip_suffix("\n\n").unwrap();
-    let plain = door.get("/v1/calls/call-1").await;
+    let plain = api.get("/v1/calls/call-1").await;
     assert_eq!(data.as_bytes(), plain.body);
     assert_eq!(frame(&mut body).await, None);
 }
 
 #[tokio::test]
 async fn a_call_is_followed_through_its_states_to_the_end() {
-    let door = TestDoor::new();
-    door.fake.call.send_replace(held());
-    let mut body = follow(&door).await;
+    let api = TestApi::new();
+    api.fake.call.send_replace(held());
+    let mut body = follow(&api).await;
     assert!(
         frame(&mut body)
             .await
             .unwrap()
             .starts_with("event: held\ndata: {\"envelope_version\":\"contextos.tool_result.v1\"")
     );
-    door.fake.call.send_replace(in_progress());
+    api.fake.call.send_replace(in_progress());
     let running = frame(&mut body).await.unwrap();
     assert!(
         running.starts_with("event: in_progress\n")
             && running.contains("\"error_code\":\"IN_PROGRESS\"")
     );
-    door.fake.call.send_replace(refused(
+    api.fake.call.send_replace(refused(
         Refusal::new(ErrorCode::ApprovalDenied, "people said no").with_detail("by bob"),
     ));
     let last = frame(&mut body).await.unwrap();
@@ -75,10 +75,10 @@ async fn a_call_is_followed_through_its_states_to_the_end() {
 async fn a_silent_stream_comments_and_ends_when_its_time_is_up() {
     let config =
         ServerConfig { heartbeat_ms: 15_000, stream_ms_max: 40_000, ..ServerConfig::default() };
-    let door = TestDoor::with(Fake::new(), config);
-    door.fake.call.send_replace(held());
+    let api = TestApi::with(Fake::new(), config);
+    api.fake.call.send_replace(held());
     let before = Instant::now();
-    let mut body = follow(&door).await;
+    let mut body = follow(&api).await;
     assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
     assert_eq!(frame(&mut body).await.unwrap(), ": alive\n\n");
     assert_eq!(frame(&mut body).await.unwrap(), ": alive\n\n");
@@ -91,10 +91,10 @@ async fn a_silent_stream_comments_and_ends_when_its_time_is_up() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
     let fake = Fake { expires_in: Duration::from_secs(20), ..Fake::new() };
-    let door = TestDoor::with(fake, ServerConfig::default());
-    door.fake.call.send_replace(held());
+    let api = TestApi::with(fake, ServerConfig::default());
+    api.fake.call.send_replace(held());
     let before = Instant::now();
-    let mut body = follow(&door).await;
+    let mut body = follow(&api).await;
     assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
     assert_eq!(frame(&mut body).await.unwrap(), ": alive\n\n");
     let last = frame(&mut body).await.unwrap();
@@ -106,14 +106,14 @@ async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_whose_readers_token_is_revoked_says_so_and_ends_at_once() {
-    let door = TestDoor::new();
-    door.fake.call.send_replace(held());
+    let api = TestApi::new();
+    api.fake.call.send_replace(held());
     let before = Instant::now();
-    let mut body = follow(&door).await;
+    let mut body = follow(&api).await;
     assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
-    door.fake.revoked.send_replace(true);
+    api.fake.revoked.send_replace(true);
     // What happens from then on is not theirs to see.
-    door.fake.call.send_replace(finished());
+    api.fake.call.send_replace(finished());
     let last = frame(&mut body).await.unwrap();
     let data = last.strip_prefix("event: ended\ndata: ").unwrap();
     let problem: serde_json::Value = serde_json::from_str(data).unwrap();
@@ -128,14 +128,14 @@ async fn a_stream_whose_readers_token_is_revoked_says_so_and_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_ends_when_the_doors_close() {
-    let door = TestDoor::new();
-    door.fake.call.send_replace(held());
-    let mut body = follow(&door).await;
+async fn a_stream_ends_when_the_listeners_close() {
+    let api = TestApi::new();
+    api.fake.call.send_replace(held());
+    let mut body = follow(&api).await;
     frame(&mut body).await.unwrap();
     let close = async {
         sleep(Duration::from_secs(1)).await;
-        door.phase.send_replace(Phase::Draining);
+        api.phase.send_replace(Phase::Draining);
     };
     let (end, ()) = tokio::join!(frame(&mut body), close);
     assert_eq!(end, None);
@@ -143,39 +143,39 @@ async fn a_stream_ends_when_the_doors_close() {
 
 #[tokio::test]
 async fn streams_are_counted_and_a_dropped_one_makes_room() {
-    let door =
-        TestDoor::with(Fake::new(), ServerConfig { streams_max: 2, ..ServerConfig::default() });
-    door.fake.call.send_replace(held());
-    let (first, _second) = (follow(&door).await, follow(&door).await);
-    let third = Reply::of(door.open(get(EVENTS)).await).await;
+    let api =
+        TestApi::with(Fake::new(), ServerConfig { streams_max: 2, ..ServerConfig::default() });
+    api.fake.call.send_replace(held());
+    let (first, _second) = (follow(&api).await, follow(&api).await);
+    let third = Reply::of(api.open(get(EVENTS)).await).await;
     assert_eq!((third.status.as_u16(), third.code().as_str()), (503, "OVERLOADED"));
     assert_eq!(third.header("retry-after"), Some("5"));
     drop(first);
-    drop(follow(&door).await);
-    door.fake.call.send_replace(finished());
-    let mut again = follow(&door).await;
+    drop(follow(&api).await);
+    api.fake.call.send_replace(finished());
+    let mut again = follow(&api).await;
     assert!(frame(&mut again).await.unwrap().starts_with("event: finished"));
 }
 
 #[tokio::test]
 async fn a_stream_of_a_forgotten_call_ends_instead_of_repeating_itself() {
-    let door = TestDoor::with(Fake { forgetful: true, ..Fake::new() }, ServerConfig::default());
-    door.fake.call.send_replace(held());
-    let mut body = follow(&door).await;
+    let api = TestApi::with(Fake { forgetful: true, ..Fake::new() }, ServerConfig::default());
+    api.fake.call.send_replace(held());
+    let mut body = follow(&api).await;
     assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
     assert_eq!(frame(&mut body).await, None);
 }
 
 #[tokio::test]
 async fn an_answer_that_is_given_twice_is_sent_once() {
-    let door = TestDoor::new();
-    door.fake.call.send_replace(held());
-    let mut body = follow(&door).await;
+    let api = TestApi::new();
+    api.fake.call.send_replace(held());
+    let mut body = follow(&api).await;
     frame(&mut body).await.unwrap();
-    door.fake.call.send_replace(held());
+    api.fake.call.send_replace(held());
     let finish = async {
         tokio::task::yield_now().await;
-        door.fake.call.send_replace(finished());
+        api.fake.call.send_replace(finished());
     };
     let (next, ()) = tokio::join!(frame(&mut body), finish);
     assert!(next.unwrap().starts_with("event: finished"));

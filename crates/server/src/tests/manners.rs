@@ -1,4 +1,4 @@
-//! What holds for every request: names, headers, routes that do not exist, panics, the admin door.
+//! What holds for every request: names, headers, routes that do not exist, panics, the admin listener.
 
 use axum::body::Body;
 use http::Request;
@@ -7,9 +7,9 @@ use serde_json::json;
 use placet_types::digest::Digest;
 
 use crate::{
+    api::Phase,
     config::ServerConfig,
-    door::Phase,
-    testing::{Fake, Reply, TestDoor, get, post, submission},
+    testing::{Fake, Reply, TestApi, get, post, submission},
 };
 
 fn assert_sealed(reply: &Reply) {
@@ -19,7 +19,7 @@ fn assert_sealed(reply: &Reply) {
 
 #[tokio::test]
 async fn nothing_is_for_a_cache_or_a_guesser() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     for path in [
         "/",
         "/openapi.json",
@@ -29,19 +29,19 @@ async fn nothing_is_for_a_cache_or_a_guesser() {
         "/v1/calls/none",
         "/none",
     ] {
-        assert_sealed(&door.get(path).await);
+        assert_sealed(&api.get(path).await);
     }
-    let panicked = door
+    let panicked = api
         .post("/v1/calls", json!({ "tool": "files__panic", "run": { "run_id": "r" } }).to_string())
         .await;
     assert_sealed(&panicked);
-    assert_sealed(&door.send(Request::get("/").body(Body::empty()).unwrap()).await);
-    assert_sealed(&door.ask_admin("/metrics", "localhost:7412").await);
+    assert_sealed(&api.send(Request::get("/").body(Body::empty()).unwrap()).await);
+    assert_sealed(&api.ask_admin("/metrics", "localhost:7412").await);
 }
 
 #[tokio::test]
 async fn routes_and_methods_that_do_not_exist_are_problems() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     for path in [
         "/v1",
         "/v1/calls/",
@@ -52,7 +52,7 @@ async fn routes_and_methods_that_do_not_exist_are_problems() {
         "//",
         "/v1/../v1/tools",
     ] {
-        let reply = door.get(path).await;
+        let reply = api.get(path).await;
         assert_eq!((reply.status.as_u16(), reply.code().as_str()), (404, "NOT_FOUND"), "{path}");
     }
     for (method, path, allow) in [
@@ -64,7 +64,7 @@ async fn routes_and_methods_that_do_not_exist_are_problems() {
     ] {
         let mut request = get(path);
         *request.method_mut() = method.parse().unwrap();
-        let reply = door.send(request).await;
+        let reply = api.send(request).await;
         assert_eq!(
             (reply.status.as_u16(), reply.code().as_str()),
             (405, "VALIDATION_ERROR"),
@@ -80,14 +80,14 @@ async fn a_foreign_host_or_origin_is_403_on_every_route_even_with_a_token() {
         allowed_origins: vec!["https://console.example".to_owned()],
         ..ServerConfig::default()
     };
-    let door = TestDoor::with(Fake::new(), config);
+    let api = TestApi::with(Fake::new(), config);
     for path in ["/", "/openapi.json", "/v1/tools", "/v1/calls/call-1/events", "/none"] {
         let mut rebound = get(path);
         rebound.headers_mut().insert("host", "evil.example:7411".parse().unwrap());
         let mut scripted = get(path);
         scripted.headers_mut().insert("origin", "https://evil.example".parse().unwrap());
         for request in [rebound, scripted] {
-            let reply = door.send(request).await;
+            let reply = api.send(request).await;
             assert_eq!(
                 (reply.status.as_u16(), reply.code().as_str()),
                 (403, "POLICY_DENIED"),
@@ -97,38 +97,38 @@ async fn a_foreign_host_or_origin_is_403_on_every_route_even_with_a_token() {
     }
     let mut known = get("/v1/tools");
     known.headers_mut().insert("origin", "https://console.example".parse().unwrap());
-    let reply = door.send(known).await;
+    let reply = api.send(known).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.header("access-control-allow-origin"), None);
 }
 
 #[tokio::test]
 async fn two_authorizations_are_refused_even_if_both_would_do() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     let mut request = get("/v1/tools");
     request.headers_mut().append("authorization", "Bearer tenant-a".parse().unwrap());
-    let reply = door.send(request).await;
+    let reply = api.send(request).await;
     assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "UNAUTHENTICATED"));
 }
 
 #[tokio::test]
 async fn a_panic_is_a_problem_that_does_not_claim_to_know_the_effect() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     let call = json!({ "tool": "files__panic", "run": { "run_id": "r" } });
     let decision =
         json!({ "decision": "approve", "reason": "panic", "digest": Digest::of(b"shown") });
     for (path, body) in [("/v1/calls", call), ("/v1/approvals/approval-1/decisions", decision)] {
-        let reply = door.post(path, body.to_string()).await;
+        let reply = api.post(path, body.to_string()).await;
         assert_eq!((reply.status.as_u16(), reply.code().as_str()), (500, "INTERNAL"));
         assert_eq!(reply.json()["execution"], "unknown");
         assert!(!reply.text().contains("bug"), "{}", reply.text());
     }
-    assert_eq!(door.get("/v1/tools").await.status, 200);
+    assert_eq!(api.get("/v1/tools").await.status, 200);
 }
 
 #[tokio::test]
 async fn queries_are_as_strict_as_bodies() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     for path in [
         "/v1/calls/call-1?wait_ms=600001",
         "/v1/calls/call-1?wait=5",
@@ -142,54 +142,51 @@ async fn queries_are_as_strict_as_bodies() {
         "/v1/ledger?after=7",
         "/v1/ledger?limit=0",
     ] {
-        let reply = door.get(path).await;
+        let reply = api.get(path).await;
         assert_eq!(
             (reply.status.as_u16(), reply.code().as_str()),
             (400, "VALIDATION_ERROR"),
             "{path}"
         );
     }
-    let reply = door.post("/v1/calls?dry_run=true", submission().to_string()).await;
+    let reply = api.post("/v1/calls?dry_run=true", submission().to_string()).await;
     assert_eq!(reply.code(), "VALIDATION_ERROR");
-    assert!(door.fake.submitted.lock().is_empty());
+    assert!(api.fake.submitted.lock().is_empty());
 }
 
 #[tokio::test]
 async fn a_full_page_says_how_to_get_the_next() {
-    let door = TestDoor::new();
-    let full = door.get("/v1/approvals?state=pending&limit=2").await.json();
+    let api = TestApi::new();
+    let full = api.get("/v1/approvals?state=pending&limit=2").await.json();
     assert_eq!(
         (full["approvals"].as_array().unwrap().len(), &full["next_after"]),
         (2, &json!("approval-1"))
     );
-    let last = door.get("/v1/approvals?limit=200&after=approval-0").await.json();
+    let last = api.get("/v1/approvals?limit=200&after=approval-0").await.json();
     assert_eq!((last["approvals"].as_array().unwrap().len(), last.get("next_after")), (3, None));
 }
 
 #[tokio::test]
-async fn the_admin_door_has_three_routes_and_needs_no_token() {
-    let door = TestDoor::new();
-    assert_eq!(
-        door.ask_admin("/healthz", "localhost:7412").await.json(),
-        json!({ "status": "ok" })
-    );
-    assert_eq!(door.ask_admin("/readyz", "10.0.0.7:7412").await.status, 200);
-    let metrics = door.ask_admin("/metrics", "127.0.0.1:7412").await;
+async fn the_admin_api_has_three_routes_and_needs_no_token() {
+    let api = TestApi::new();
+    assert_eq!(api.ask_admin("/healthz", "localhost:7412").await.json(), json!({ "status": "ok" }));
+    assert_eq!(api.ask_admin("/readyz", "10.0.0.7:7412").await.status, 200);
+    let metrics = api.ask_admin("/metrics", "127.0.0.1:7412").await;
     assert_eq!(metrics.text(), "# EOF\n");
     assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     for path in ["/", "/v1/tools", "/openapi.json"] {
-        assert_eq!(door.ask_admin(path, "localhost:7412").await.code(), "NOT_FOUND");
+        assert_eq!(api.ask_admin(path, "localhost:7412").await.code(), "NOT_FOUND");
     }
-    assert_eq!(door.ask_admin("/metrics", "evil.example:7412").await.status, 403);
+    assert_eq!(api.ask_admin("/metrics", "evil.example:7412").await.status, 403);
 }
 
 #[tokio::test]
 async fn what_is_not_ready_or_closing_says_so() {
-    let sick = TestDoor::with(Fake { ready: false, ..Fake::new() }, ServerConfig::default());
+    let sick = TestApi::with(Fake { ready: false, ..Fake::new() }, ServerConfig::default());
     assert_eq!(sick.ask_admin("/readyz", "localhost:7412").await.status, 503);
     assert_eq!(sick.ask_admin("/healthz", "localhost:7412").await.status, 200);
 
-    let closing = TestDoor::new();
+    let closing = TestApi::new();
     closing.phase.send_replace(Phase::Draining);
     let reply = closing.ask_admin("/readyz", "localhost:7412").await;
     assert_eq!((reply.status.as_u16(), &reply.json()["ready"]), (503, &json!(false)));
@@ -198,13 +195,13 @@ async fn what_is_not_ready_or_closing_says_so() {
 
 #[tokio::test]
 async fn a_key_in_the_header_reaches_the_engine_with_the_trace() {
-    let door = TestDoor::new();
+    let api = TestApi::new();
     let mut request = post("/v1/calls", submission().to_string());
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     request.headers_mut().insert("idempotency-key", "key-1".parse().unwrap());
     request.headers_mut().insert("traceparent", parent.parse().unwrap());
-    assert_eq!(door.send(request).await.status, 200);
-    let submitted = door.fake.submitted.lock();
+    assert_eq!(api.send(request).await.status, 200);
+    let submitted = api.fake.submitted.lock();
     let (call, inbound) = submitted.first().unwrap();
     assert_eq!(call.idempotency_key.as_ref().unwrap().as_str(), "key-1");
     assert_eq!(inbound.traceparent.as_deref(), Some(parent));

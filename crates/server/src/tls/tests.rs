@@ -180,7 +180,7 @@ async fn callers_speak_tls_and_plain_http_is_not_answered() {
     let mut answer = Vec::new();
     drop(timeout(Duration::from_secs(10), plain.read_to_end(&mut answer)).await.unwrap());
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
-    // The admin door has nobody to know, and stays as it is.
+    // The admin listener has nobody to know, and stays as it is.
     let mut admin = TcpStream::connect(served.admin).await.unwrap();
     let head =
         format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.admin);
@@ -234,7 +234,7 @@ async fn a_renewed_certificate_is_served_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_new_authority_is_welcome_in_handshakes_whoever_reads_its_file_first() {
+async fn a_new_authority_is_welcome_in_handshakes_anyone_who_reads_its_file_first() {
     let world = World::new();
     let served = world.serve(ServerConfig::default()).await;
     let trusted = world.trusted();
@@ -285,7 +285,7 @@ async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_kee
         silent.write_all(&[0x16, 0x03, 0x01]).await.unwrap();
         stalled.push(silent);
     }
-    // Three stall, the others are closed at once; the places of the door are not all taken.
+    // Three stall, the others are closed at once; the places of the API are not all taken.
     let closed = async |stream: &mut TcpStream, wait_ms| {
         let mut rest = [0; 8];
         let read = timeout(Duration::from_millis(wait_ms), stream.read(&mut rest)).await;
@@ -324,7 +324,7 @@ async fn files_that_cannot_be_used_stop_the_start() {
     let refused = |change: &dyn Fn(&mut TlsSettings)| {
         let mut settings = world.settings();
         change(&mut settings);
-        super::TlsDoor::new(settings).map(drop)
+        super::TlsListener::new(settings).map(drop)
     };
     assert!(refused(&|_| {}).is_ok());
     let mismatch = refused(&|settings| settings.key = world.path("other.pem")).unwrap_err();

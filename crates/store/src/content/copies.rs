@@ -1,4 +1,4 @@
-//! A piece that lies in two records: a kill while a pack was written anew leaves both, and what has rotted is kept anew elsewhere.
+//! A piece that lies in two records: a kill while a pack was rewritten leaves both, and what has rotted is kept anew elsewhere.
 //!
 //! Owns which of two records counts, and the erasing of the other. Not here: deleting (`forget`), the writing anew (`reader`).
 //! Invariants: what is whole counts before what has rotted, and what was known before what was found; the other is erased, whole or

@@ -179,7 +179,7 @@ impl ContentStore {
         places: &Pieces,
     ) -> Result<(), ContentError> {
         let index = &self.reader.places;
-        // Not while the pack is copied or written anew; should it be gone since, its records are elsewhere.
+        // Not while the pack is copied or rewritten; should it be gone since, its records are elsewhere.
         let _in_use = index.packs_in_use();
         let mut moved = Vec::new();
         let path = pack_path(&self.directory, tenant, pack);
@@ -206,7 +206,7 @@ impl ContentStore {
         let gone = here.iter().map(|(digest, _)| (**digest, Located::Gone));
         index.publish(tenant, gone, (!here.is_empty()).then_some((pack, info)));
         drop(_in_use);
-        // A pack was written anew between the asking and the erasing: once more, where the pieces are now.
+        // A pack was rewritten between the asking and the erasing: once more, where the pieces are now.
         for (digest, place) in moved {
             self.erase_in_pack(tenant, place.pack, &BTreeMap::from([(digest, place)]))?;
         }

@@ -1,4 +1,4 @@
-//! The places of content made anew from the packs, where a table of them is damaged.
+//! The places of content rebuilt from the packs, where a table of them is damaged.
 //!
 //! Owns when that is done, and the reading. Not here: the tables (`places`), reading at a start what no table covers (`mod`).
 //! Invariants: a damaged table is neither an absence nor the end of the store, since the packs say all that it said; whoever only looks
@@ -14,7 +14,7 @@ use crate::journal::medium::to_u64;
 use placet_types::digest::Digest;
 
 impl ContentReader {
-    /// What is known of a piece. Not for whoever holds the packs: the places may have to be made anew.
+    /// What is known of a piece. Not for whoever holds the packs: the places may have to be rebuilt.
     pub(super) fn locate(
         &self,
         tenant: TenantKey,
@@ -23,7 +23,7 @@ impl ContentReader {
         self.mended(|places| places.locate(tenant, digest))
     }
 
-    /// Does something with the places; where a table of them is damaged, they are made anew, and it is done again. That it can be done
+    /// Does something with the places; where a table of them is damaged, they are rebuilt, and it is done again. That it can be done
     /// a second time says nothing about the table: what is half done may need it no more.
     pub(super) fn mended<T>(
         &self,
@@ -46,12 +46,12 @@ impl ContentReader {
         work(&self.places)
     }
 
-    /// Reads the tables of places through; where one is damaged, the places are made anew.
+    /// Reads the tables of places through; where one is damaged, the places are rebuilt.
     pub(crate) fn check_places(&self) -> Result<(), ContentError> {
         self.mended(PlaceIndex::verify)
     }
 
-    /// Whether the places are being made anew, by whichever thread.
+    /// Whether the places are being rebuilt, by whichever thread.
     pub(crate) fn is_mending(&self) -> bool {
         self.places.is_mending()
     }
@@ -80,7 +80,7 @@ impl ContentReader {
     fn mend(&self, why: Option<&str>) -> Result<(), ContentError> {
         tracing::warn!(why, "the places of content are read from the packs again");
         {
-            // Nothing is deleted or written anew while the headers are read.
+            // Nothing is deleted or rewritten while the headers are read.
             let _in_use = self.places.packs_in_use();
             let (packs, places) = (self.places.packs(), self.places.remake());
             let mut found = Found { places, packs, infos: Packs::new() };

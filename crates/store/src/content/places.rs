@@ -78,11 +78,11 @@ struct Levels {
     last_numbers: BTreeMap<TenantKey, u32>,
     /// Tables that are damaged and count no more; set aside when a manifest is in place that does not name them.
     damaged: Vec<PathBuf>,
-    /// What damaged tables said is to be made anew before anything is asked.
+    /// What damaged tables said is to be rebuilt before anything is asked.
     is_partial: bool,
     /// Something was deleted that no table says yet, or will say once the one is in place that is being made.
     has_deletions: bool,
-    /// How often they were made anew since they were opened.
+    /// How often they were rebuilt since they were opened.
     mended: u64,
 }
 
@@ -302,7 +302,7 @@ impl PlaceIndex {
         self.mending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often they were made anew.
+    /// How often they were rebuilt.
     pub(super) fn mended(&self) -> u64 {
         self.levels.read().unwrap_or_else(PoisonError::into_inner).mended
     }

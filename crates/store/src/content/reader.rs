@@ -44,7 +44,7 @@ impl ContentReader {
                 Some(Located::Gone) => Err(ContentError::Missing { digest }),
                 None => self.load_file(tenant, digest),
             };
-            // The pack may have been written anew between the two look-ups.
+            // The pack may have been rewritten between the two look-ups.
             match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if tried == Some(located) => return Err(error),

@@ -58,7 +58,7 @@ pub(super) struct Checkpoint {
     pub(super) counts: Counts,
     /// Open effect records, with the codes of their states.
     pub(super) open: Vec<(RecordId, u8)>,
-    /// The frontier of the Merkle tree over the archived entries: it is made anew from there should its files be lost.
+    /// The frontier of the Merkle tree over the archived entries: it is rebuilt from there should its files be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) frontier: Option<String>,
     /// The tables of the index, newest first.

@@ -330,7 +330,7 @@ pub(super) struct ApprovalOutline<'a> {
     pub(super) chain: PrincipalChain,
     pub(super) capability: CapabilityId,
     #[serde(default)]
-    pub(super) guests: BTreeSet<TenantId>,
+    pub(super) external_tenants: BTreeSet<TenantId>,
     pub(super) created_at: Timestamp,
     pub(super) rev: u64,
     pub(super) proposal: Digest,

@@ -323,7 +323,7 @@ impl Delta {
                     tenant: TenantId::new(scope.tenant).map_err(|error| error.to_string())?,
                     call_id: ToolCallId::new(call_id).map_err(|error| error.to_string())?,
                     capability: None,
-                    guests: BTreeSet::new(),
+                    external_tenants: BTreeSet::new(),
                 };
                 (record_id, Some(slip), rev.saturating_sub(1))
             }
@@ -362,7 +362,7 @@ impl Delta {
             call_id,
             chain,
             capability,
-            guests,
+            external_tenants,
             created_at,
             rev,
             state,
@@ -376,7 +376,7 @@ impl Delta {
             tenant: chain.tenant().clone(),
             call_id: ToolCallId::new(call_id).map_err(|error| error.to_string())?,
             capability: Some(capability),
-            guests,
+            external_tenants,
         };
         let before = self.approval_slip(&approval_id)?;
         let begins = imported && before.is_none();

@@ -25,7 +25,7 @@ use crate::rules::Op;
 use crate::sorted::{Merged, TableError, TableSet};
 
 /// How long a checkpoint waits for deletions before it is put off; on the slowest disk they take less, but they may have to wait for
-/// the places of content, which are made anew.
+/// the places of content, which are rebuilt.
 const DELETED_WITHIN: Duration =
     if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(40) };
 

@@ -43,7 +43,7 @@ pub(super) enum Command {
     Archive(Timestamp, oneshot::Sender<Result<Archived, StoreError>>),
     /// A copy of everything.
     Backup(PathBuf, oneshot::Sender<Result<BackupMade, StoreError>>),
-    /// Packs that are mostly dead are written anew.
+    /// Packs that are mostly dead are rewritten.
     CompactContent(oneshot::Sender<Result<u64, StoreError>>),
 }
 
@@ -93,13 +93,13 @@ pub(super) enum KeepError {
     Content(#[from] ContentError),
     #[error("segments wait to be moved to the archive: {0}")]
     Unmoved(JournalError),
-    #[error("nothing is archived, since the tree over it could not be made anew later: {0}")]
+    #[error("nothing is archived, since the tree over it could not be rebuilt later: {0}")]
     Tree(#[from] TreeError),
     #[error("the next generation of the index cannot be opened: {0}")]
     Generation(String),
     #[error("content is to be deleted still, and what says so is not left behind before")]
     Owing,
-    #[error("the places of content are being made anew, and a deletion waits for that")]
+    #[error("the places of content are being rebuilt, and a deletion waits for that")]
     Mending,
     #[error("{0}")]
     Deleting(IndexFault),
@@ -138,7 +138,7 @@ impl KeepError {
     }
 
     /// What whoever asks is told where nothing is broken, and it can be tried again.
-    fn is_passing(&self) -> Option<StoreError> {
+    fn is_transient(&self) -> Option<StoreError> {
         if matches!(self, Self::Owing | Self::Mending | Self::Deleting(_) | Self::Unmoved(_)) {
             return Some(StoreError::Unreachable(self.to_string()));
         }
@@ -210,7 +210,7 @@ impl Keeper {
             };
             match done {
                 Ok(()) => {}
-                Err(error) if error.is_passing().is_some() => {
+                Err(error) if error.is_transient().is_some() => {
                     tracing::warn!(%error, "it cannot be done for the moment, and is tried again");
                 }
                 Err(error) => {
@@ -405,7 +405,7 @@ fn answer<T>(
             Ok(())
         }
         Err(error) => {
-            if let Some(passing) = error.is_passing() {
+            if let Some(passing) = error.is_transient() {
                 send(reply, Err(passing));
                 return Err(error);
             }

@@ -42,7 +42,7 @@ pub(super) const CALL_APPROVAL: u8 = b'q';
 pub(super) const APPROVAL_STATE: u8 = b'l';
 pub(super) const APPROVAL_TENANT: u8 = b't';
 pub(super) const APPROVAL_CAPABILITY: u8 = b'p';
-pub(super) const APPROVAL_GUEST: u8 = b'h';
+pub(super) const APPROVAL_EXTERNAL: u8 = b'h';
 pub(super) const DESK: u8 = b'g';
 const DESK_AGE: [u8; 2] = *b"ij";
 const DESK_OPEN: [u8; 2] = *b"ou";
@@ -227,8 +227,12 @@ pub(super) fn approval_list(
 }
 
 /// A key in the list of approvals of other tenants that ask this one, in a state, at a place or before all of them.
-pub(super) fn guest_list(guest: &TenantId, code: u8, place: Option<ApprovalPlace<'_>>) -> Vec<u8> {
-    let mut out = key(APPROVAL_GUEST, &[guest.as_str().as_bytes(), &[0, code]]);
+pub(super) fn external_list(
+    external: &TenantId,
+    code: u8,
+    place: Option<ApprovalPlace<'_>>,
+) -> Vec<u8> {
+    let mut out = key(APPROVAL_EXTERNAL, &[external.as_str().as_bytes(), &[0, code]]);
     if let Some((created_at, approval_id)) = place {
         out.extend_from_slice(&ordered(created_at));
         out.extend_from_slice(approval_id.as_str().as_bytes());
@@ -264,7 +268,7 @@ const fn desk_code(kind: DeskKind) -> u8 {
         DeskKind::Grant => 0,
         DeskKind::BreakGlass => 1,
         DeskKind::Freeze => 2,
-        DeskKind::Handover => 3,
+        DeskKind::Delegation => 3,
         DeskKind::Revocation => 4,
     }
 }

@@ -96,12 +96,12 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when an entry is not what was written; [`StoreError::Stopped`] when the store was closed or has failed.
-    pub async fn look_over(&self) -> Result<u64, StoreError> {
-        self.blocking(look_over).await
+    pub async fn scrub(&self) -> Result<u64, StoreError> {
+        self.blocking(scrub).await
     }
 }
 
-fn look_over(state: &State) -> Result<u64, StoreError> {
+fn scrub(state: &State) -> Result<u64, StoreError> {
     let journal = &state.records.journal;
     let unreadable = |error: JournalError| {
         if matches!(error, JournalError::Corrupt { .. }) {

@@ -70,7 +70,7 @@ pub(super) struct Machine {
     approvals: HashMap<ApprovalId, Riding<Option<Arc<ApprovalRecord>>>>,
     desk: HashMap<DeskId, Riding<Option<Arc<DeskEntry>>>>,
     /// How often what is in force at the desk has become stricter, with everything that is prepared.
-    desk_rev: u64,
+    restriction_version: u64,
     queue: VecDeque<Change>,
     tree: LogTree,
     on_sync: Option<SyncObserver>,
@@ -93,7 +93,17 @@ impl Machine {
     ) -> Self {
         let (effects, approvals, desk) = (HashMap::new(), HashMap::new(), HashMap::new());
         let queue = VecDeque::new();
-        Self { state, index, effects, approvals, desk, desk_rev: 0, queue, tree, on_sync }
+        Self {
+            state,
+            index,
+            effects,
+            approvals,
+            desk,
+            restriction_version: 0,
+            queue,
+            tree,
+            on_sync,
+        }
     }
 
     /// The tree follows the journal.
@@ -135,7 +145,7 @@ impl Machine {
         for run in decided.runs.into_values() {
             self.state.board_run(seq, &run);
         }
-        self.desk_rev = desk_rev_after(self.desk_rev, &decided.ops);
+        self.restriction_version = desk_rev_after(self.restriction_version, &decided.ops);
         self.queue.push_back(Change { seq, ops: decided.ops });
     }
 
@@ -262,7 +272,7 @@ impl Apply for Machine {
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
         // Refuses after a fault, whoever found it.
         drop(self.state.index()?);
-        check_desk(self.desk_rev, out.now(), &request.changes)?;
+        check_desk(self.restriction_version, out.now(), &request.changes)?;
         let transaction = self.decide(&mut request, out.now())?;
         let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
         let decided = Decided { effects, approvals, desk, runs, ops };

@@ -2,7 +2,7 @@
 //!
 //! Owns the data folder: `journal/` (the chain of entries, one for each commit), `content/` (the bytes that entries name by
 //! digest), `checkpoints/` (what a start needs of older entries: sorted tables of all records, and what was open), `index/` (sled:
-//! what has changed since the checkpoint; made anew from the journal whenever it disagrees, the old one kept as
+//! what has changed since the checkpoint; rebuilt from the journal whenever it disagrees, the old one kept as
 //! `index.damaged-<epoch>`), `tree/` (the Merkle tree over the entries), `archive/` (old segments, on request), `store-id`.
 //! Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
 //!

@@ -78,7 +78,7 @@ pub fn read_audit(
     Ok(report)
 }
 
-/// Sets the index aside and makes it anew from the journal. Begins a new epoch, like any opening.
+/// Sets the index aside and rebuilds it from the journal. Begins a new epoch, like any opening.
 ///
 /// # Errors
 /// [`OpenError`], as opening the store; the folder must not be in use.
@@ -162,7 +162,7 @@ pub enum IndexVerdict {
     },
     /// There is none; the next start makes it.
     Absent,
-    /// It does not hold what the journal says; the next start makes it anew.
+    /// It does not hold what the journal says; the next start rebuilds it.
     Disagrees {
         /// In what.
         why: String,
@@ -192,7 +192,7 @@ pub struct ContentVerdict {
     /// Contents that are not what their digest says, and that no entry says were deleted: as many at most.
     pub altered: Vec<(TenantId, Digest)>,
     /// What is wrong with the tables that say where contents lie, if anything: the packs themselves were read instead. The next start
-    /// that comes upon it, or a rebuild, makes them anew.
+    /// that comes upon it, or a rebuild, rebuilds them.
     pub damaged_places: Option<String>,
 }
 
@@ -360,7 +360,7 @@ pub(super) struct Contents {
     reader: ContentReader,
     remembered: HashSet<(TenantId, Digest)>,
     /// What is not there, or is not what its digest says, with its tenant, until an entry says that it was deleted: a file of its own
-    /// leaves nothing behind, neither does a pack that was written anew, once the table of places is lost; and a piece that a kill left
+    /// leaves nothing behind, neither does a pack that was rewritten, once the table of places is lost; and a piece that a kill left
     /// half erased is finished by the next start.
     harmed: SpillMap,
     /// Records that were taken over from another store, and had their contents still.

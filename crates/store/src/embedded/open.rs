@@ -1,4 +1,4 @@
-//! Start-up: the newest checkpoint taken, the journal after it verified, the index kept or made anew, the writer started.
+//! Start-up: the newest checkpoint taken, the journal after it verified, the index kept or rebuilt, the writer started.
 //!
 //! Owns the order of start-up. Not here: the bytes of the journal, the tables, what becomes of the index (`settle`).
 //! Invariants: nothing is served before the index agrees with the journal; an index that does not is set aside, never deleted
@@ -111,7 +111,7 @@ impl OpenError {
 pub enum IndexFate {
     /// It agreed with the journal.
     Kept,
-    /// It was made anew from the journal.
+    /// It was rebuilt from the journal.
     Rebuilt {
         /// Why.
         why: String,
@@ -193,7 +193,7 @@ pub(super) fn journal_config(config: &EmbeddedConfig) -> JournalConfig {
 /// How many damaged tables are set aside in one start.
 const DAMAGED_TABLES_MAX: usize = 16;
 
-/// Opens everything. `rebuild` says why the index is to be made anew in any case.
+/// Opens everything. `rebuild` says why the index is to be rebuilt in any case.
 pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
     check_finished(&config.directory)?;
     for _ in 0..DAMAGED_TABLES_MAX {
@@ -292,7 +292,7 @@ fn stand(
     if let Some(footing) = floors.footing(base, &tree)? {
         return Ok((tree, footing));
     }
-    // Its files are damaged where they are not looked at otherwise. With the archive at hand they are made anew.
+    // Its files are damaged where they are not looked at otherwise. With the archive at hand they are rebuilt.
     tree.discard("it cannot show the tree over the archived entries")?;
     let no_floor = OpenError::NoFloor { first_seq: base.first_seq };
     match feed(&mut tree, journal, 1) {

@@ -190,8 +190,8 @@ fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
         let pending = keys::approval_state_code(ApprovalState::Pending.name());
         codes.retain(|code| Some(*code) != pending);
     }
-    let list = |code| match (&query.guest, &query.tenant, &query.capability) {
-        (Some(guest), _, _) => keys::guest_list(guest, code, None),
+    let list = |code| match (&query.external, &query.tenant, &query.capability) {
+        (Some(external), _, _) => keys::external_list(external, code, None),
         (None, Some(tenant), Some(capability)) => {
             keys::capability_list(tenant, capability, code, None)
         }

@@ -1,4 +1,4 @@
-//! Index and journal brought together: the generation that goes on from the checkpoint kept, or made anew.
+//! Index and journal brought together: the generation that goes on from the checkpoint kept, or rebuilt.
 //!
 //! Owns the judgement over what was found in the folder of the index. Not here: the order of start-up (`open`), the comparison itself
 //! (`generation`, `delta`). Invariants: an index that does not agree with the journal is set aside, never deleted first; an index
@@ -41,7 +41,7 @@ pub(super) struct Settling<'a> {
     pub(super) found: Result<Generation, String>,
     /// Whether there was anything in its place.
     pub(super) was_there: bool,
-    /// It must be made anew in any case.
+    /// It must be rebuilt in any case.
     pub(super) is_asked_for: bool,
     /// There is a checkpoint that does not count any more.
     pub(super) replaces_checkpoint: bool,
@@ -204,7 +204,7 @@ impl<'a> Settling<'a> {
         epoch: u64,
     ) -> Result<(Generation, IndexFate, u64), OpenError> {
         if self.was_there {
-            tracing::warn!(why, "the index is set aside and made anew from the journal");
+            tracing::warn!(why, "the index is set aside and rebuilt from the journal");
             self.set_aside(epoch)?;
         }
         self.make_beside(delta, why)

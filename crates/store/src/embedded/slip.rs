@@ -21,7 +21,7 @@ const VERSION: u8 = 1;
 /// The form of the slip of an approval.
 const APPROVAL_VERSION: u8 = 2;
 /// The same of an approval that asks other tenants.
-const GUESTS_VERSION: u8 = 3;
+const EXTERNAL_TENANTS_VERSION: u8 = 3;
 
 /// What the index says of an effect record or an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Slip {
     /// The operation: of an approval.
     pub(super) capability: Option<CapabilityId>,
     /// The other tenants that are asked: of an approval.
-    pub(super) guests: BTreeSet<TenantId>,
+    pub(super) external_tenants: BTreeSet<TenantId>,
 }
 
 impl Slip {
@@ -49,7 +49,7 @@ impl Slip {
             tenant: record.scope.tenant.clone(),
             call_id: record.call_id.clone(),
             capability: None,
-            guests: BTreeSet::new(),
+            external_tenants: BTreeSet::new(),
         }
     }
 
@@ -61,15 +61,15 @@ impl Slip {
             tenant: approval.chain.tenant().clone(),
             call_id: approval.call_id.clone(),
             capability: Some(approval.capability.clone()),
-            guests: approval.guests.clone(),
+            external_tenants: approval.external_tenants.clone(),
         }
     }
 
     fn encode(&self) -> Vec<u8> {
-        let version = match (&self.capability, self.guests.is_empty()) {
+        let version = match (&self.capability, self.external_tenants.is_empty()) {
             (None, _) => VERSION,
             (Some(_), true) => APPROVAL_VERSION,
-            (Some(_), false) => GUESTS_VERSION,
+            (Some(_), false) => EXTERNAL_TENANTS_VERSION,
         };
         let mut out = vec![version, self.code];
         out.extend_from_slice(&self.rev.to_le_bytes());
@@ -78,10 +78,10 @@ impl Slip {
         let call_id = self.call_id.as_str().as_bytes();
         if let Some(capability) = &self.capability {
             put_short(call_id, &mut out);
-            for guest in &self.guests {
-                put_short(guest.as_str().as_bytes(), &mut out);
+            for external in &self.external_tenants {
+                put_short(external.as_str().as_bytes(), &mut out);
             }
-            if !self.guests.is_empty() {
+            if !self.external_tenants.is_empty() {
                 // No name is empty.
                 out.push(0);
             }
@@ -98,13 +98,13 @@ impl Slip {
         let (rev, rest) = rest.split_first_chunk::<8>()?;
         let (at, rest) = rest.split_first_chunk::<8>()?;
         let (tenant, rest) = take_short(rest)?;
-        let mut guests = BTreeSet::new();
+        let mut external_tenants = BTreeSet::new();
         let (call_id, capability) = match *version {
             VERSION => (rest, None),
-            APPROVAL_VERSION | GUESTS_VERSION => {
+            APPROVAL_VERSION | EXTERNAL_TENANTS_VERSION => {
                 let (call_id, mut rest) = take_short(rest)?;
-                if *version == GUESTS_VERSION {
-                    (guests, rest) = take_guests(rest)?;
+                if *version == EXTERNAL_TENANTS_VERSION {
+                    (external_tenants, rest) = take_external_tenants(rest)?;
                 }
                 (call_id, Some(std::str::from_utf8(rest).ok()?.parse().ok()?))
             }
@@ -117,21 +117,21 @@ impl Slip {
             tenant: TenantId::new(std::str::from_utf8(tenant).ok()?).ok()?,
             call_id: ToolCallId::new(std::str::from_utf8(call_id).ok()?).ok()?,
             capability,
-            guests,
+            external_tenants,
         })
     }
 }
 
 /// The tenants up to an empty name, and what comes after.
-fn take_guests(bytes: &[u8]) -> Option<(BTreeSet<TenantId>, &[u8])> {
-    let (mut guests, mut rest) = (BTreeSet::new(), bytes);
+fn take_external_tenants(bytes: &[u8]) -> Option<(BTreeSet<TenantId>, &[u8])> {
+    let (mut external_tenants, mut rest) = (BTreeSet::new(), bytes);
     loop {
-        let (guest, after) = take_short(rest)?;
+        let (external, after) = take_short(rest)?;
         rest = after;
-        if guest.is_empty() {
-            return Some((guests, rest));
+        if external.is_empty() {
+            return Some((external_tenants, rest));
         }
-        guests.insert(TenantId::new(std::str::from_utf8(guest).ok()?).ok()?);
+        external_tenants.insert(TenantId::new(std::str::from_utf8(external).ok()?).ok()?);
     }
 }
 
@@ -233,8 +233,8 @@ pub(super) fn approval(
         let list = keys::capability_list(&after.tenant, capability, after.code, place);
         out.push((list, HERE.to_vec()));
     }
-    for guest in &after.guests {
-        out.push((keys::guest_list(guest, after.code, place), HERE.to_vec()));
+    for external in &after.external_tenants {
+        out.push((keys::external_list(external, after.code, place), HERE.to_vec()));
     }
     if before.is_none() {
         out.push((keys::call_approval(&after.call_id, place), HERE.to_vec()));
@@ -253,8 +253,8 @@ fn not_listed(approval_id: &ApprovalId, before: &Slip, out: &mut Vec<Edit>) {
         let list = keys::capability_list(&before.tenant, capability, before.code, place);
         out.push((list, Vec::new()));
     }
-    for guest in &before.guests {
-        out.push((keys::guest_list(guest, before.code, place), Vec::new()));
+    for external in &before.external_tenants {
+        out.push((keys::external_list(external, before.code, place), Vec::new()));
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct State {
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
     /// How often what is in force at the desk has become stricter in entries that the index has. Of this process: no permit outlives it.
-    desk_rev: AtomicU64,
+    restriction_version: AtomicU64,
     /// The writer stamps entries by it too: an entry is never before what was measured when it was made.
     pub(super) present: Arc<Present>,
     pub(super) epoch: u64,
@@ -66,7 +66,7 @@ impl State {
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
             policy: Mutex::new(None),
-            desk_rev: AtomicU64::new(0),
+            restriction_version: AtomicU64::new(0),
             present: Arc::new(Present::after(last_at_ms, clock)),
             epoch,
             health: watch::Sender::new(None),
@@ -84,14 +84,14 @@ impl State {
     }
 
     /// How often what is in force at the desk has become stricter, as far as it can be read.
-    pub(super) fn desk_rev(&self) -> u64 {
-        self.desk_rev.load(Ordering::Acquire)
+    pub(super) fn restriction_version(&self) -> u64 {
+        self.restriction_version.load(Ordering::Acquire)
     }
 
     /// The index has what these changes made.
     pub(super) fn note_desk(&self, ops: &[Op]) {
-        let rev = desk_rev_after(self.desk_rev(), ops);
-        self.desk_rev.fetch_max(rev, Ordering::AcqRel);
+        let rev = desk_rev_after(self.restriction_version(), ops);
+        self.restriction_version.fetch_max(rev, Ordering::AcqRel);
     }
 
     /// The index, while the store is open and sound.

@@ -117,9 +117,9 @@ impl Store for EmbeddedStore {
         Ok(self.state.policy())
     }
 
-    async fn desk_rev(&self) -> Result<u64, StoreError> {
+    async fn restriction_version(&self) -> Result<u64, StoreError> {
         drop(self.state.index()?);
-        Ok(self.state.desk_rev())
+        Ok(self.state.restriction_version())
     }
 
     fn is_shared(&self) -> bool {

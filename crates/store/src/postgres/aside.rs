@@ -107,5 +107,5 @@ pub(super) async fn refused_by_holders(
         Ok(holders) => holders,
         Err(error) => format!("who holds what this needs cannot be asked ({})", said(&error)),
     };
-    OpenError::Hindered { what, why: format!("{why}: {holders}") }
+    OpenError::LockTimeout { what, why: format!("{why}: {holders}") }
 }

@@ -86,7 +86,7 @@ pub(super) struct Piece {
 impl Piece {
     /// Whether it changes what binds every node, and so has to wait for the transaction of each.
     pub(super) fn binds_all(&self) -> bool {
-        self.changes.activate.is_some() || self.changes.desk.iter().any(DeskEntry::tightens)
+        self.changes.activate.is_some() || self.changes.desk.iter().any(DeskEntry::is_restrictive)
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Own {
     pub(super) now_ms: i64,
     policy: Option<PolicyState>,
     past: PastPolicies,
-    desk_rev: u64,
+    restriction_version: u64,
 }
 
 /// Locks this node's epoch and reads it; every node's, where a batch changes what binds all of them.
@@ -154,7 +154,7 @@ pub(super) async fn lock_own(
         now_ms: row.try_get("now_ms")?,
         policy: policy(&row)?,
         past,
-        desk_rev: rows::number(row.try_get("desk_rev")?),
+        restriction_version: rows::number(row.try_get("desk_rev")?),
     })
 }
 
@@ -219,7 +219,8 @@ pub(super) async fn transact(
     mut log: Appender,
 ) -> Result<Outcome, Hitch> {
     let loaded = Loaded::load(connection, pieces).await?;
-    let mut standing = Standing::new(&loaded, (own.policy, own.past.clone()), own.desk_rev);
+    let mut standing =
+        Standing::new(&loaded, (own.policy, own.past.clone()), own.restriction_version);
     // By the present that ages are measured by, and not by the database's clock of this moment, which may have been set back.
     let at_ms = state.now().as_ms();
     let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
@@ -247,8 +248,8 @@ pub(super) async fn transact(
         policies::activate(connection, standing.policy).await?;
         policies::put_past(connection, &own.past, &standing.past).await?;
     }
-    if standing.desk_rev != own.desk_rev {
-        policies::tighten(connection, standing.desk_rev).await?;
+    if standing.restriction_version != own.restriction_version {
+        policies::tighten(connection, standing.restriction_version).await?;
     }
     write::put_tiles(connection, state.epoch, &log.take()).await?;
     write::put_entries(connection, state.epoch, (at_ms, own.head.seq), entries).await?;
@@ -264,12 +265,12 @@ fn decide(
 ) -> Result<Vec<RecordId>, StoreError> {
     let policy = policy_after(standing.policy, &standing.past, &piece.changes)?;
     let now = Timestamp::from_ms(at_ms);
-    check_desk(standing.desk_rev, now, &piece.changes)?;
+    check_desk(standing.restriction_version, now, &piece.changes)?;
     let rules = Rules { epoch: state.epoch, now, claims: &state.claims };
     let mut transaction = Transaction::new(standing, Some(rules));
     transaction.take_in(&mut piece.changes.clone())?;
     let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
-    let desk_rev = desk_rev_after(standing.desk_rev, &ops);
+    let restriction_version = desk_rev_after(standing.restriction_version, &ops);
     let touched = effects.keys().copied().collect();
     standing.effects.extend(effects);
     standing.approvals.extend(approvals);
@@ -279,6 +280,6 @@ fn decide(
         standing.past.activated(standing.policy, next, now);
     }
     standing.policy = policy;
-    standing.desk_rev = desk_rev;
+    standing.restriction_version = restriction_version;
     Ok(touched)
 }

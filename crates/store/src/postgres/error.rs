@@ -63,7 +63,7 @@ pub enum OpenError {
     },
     /// What this needs is held by somebody else, and was not to be had in time.
     #[error("the database could not {what} in time: {why}")]
-    Hindered {
+    LockTimeout {
         /// What was asked, as a verb phrase.
         what: &'static str,
         /// What the database said, and who holds it.

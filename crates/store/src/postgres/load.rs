@@ -188,18 +188,18 @@ pub(super) struct Standing<'a> {
     pub(super) policy: Option<PolicyState>,
     pub(super) past: PastPolicies,
     /// How often what is in force at the desk has become stricter.
-    pub(super) desk_rev: u64,
+    pub(super) restriction_version: u64,
 }
 
 impl<'a> Standing<'a> {
     pub(super) fn new(
         loaded: &'a Loaded,
         (policy, past): (Option<PolicyState>, PastPolicies),
-        desk_rev: u64,
+        restriction_version: u64,
     ) -> Self {
         let (effects, approvals) = (HashMap::new(), HashMap::new());
         let (runs, desk) = (HashMap::new(), HashMap::new());
-        Self { loaded, effects, approvals, runs, desk, policy, past, desk_rev }
+        Self { loaded, effects, approvals, runs, desk, policy, past, restriction_version }
     }
 }
 

@@ -90,14 +90,17 @@ pub(super) async fn activate(
 }
 
 /// Every node that lives has the number in its own row, as it has the policies.
-pub(super) async fn tighten(connection: &mut PgConnection, desk_rev: u64) -> Result<(), Hitch> {
+pub(super) async fn tighten(
+    connection: &mut PgConnection,
+    restriction_version: u64,
+) -> Result<(), Hitch> {
     for statement in [
         query("UPDATE placet.ledger SET desk_rev = $1 WHERE id = 1"),
         query(
             "UPDATE placet.epochs SET desk_rev = $1 WHERE fenced_by IS NULL AND closed_ms IS NULL",
         ),
     ] {
-        statement.bind(column(desk_rev)).execute(&mut *connection).await?;
+        statement.bind(column(restriction_version)).execute(&mut *connection).await?;
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ pub(super) async fn policy(pool: &Pool) -> Result<Option<PolicyState>, StoreErro
     batch::policy(row).map_err(|error| unreadable(&error))
 }
 
-pub(super) async fn desk_rev(pool: &Pool) -> Result<u64, StoreError> {
+pub(super) async fn restriction_version(pool: &Pool) -> Result<u64, StoreError> {
     let find = || query("SELECT desk_rev FROM placet.ledger WHERE id = 1");
     let rows = pool.rows(find).await?;
     let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
@@ -191,7 +191,7 @@ fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
         (">", "''::bytea", "")
     };
     // A guest's list is as long as what its tenant is asked about, so its places are walked: of one state alone, where one is asked for.
-    let (from, listed) = if wanted.guest.is_some() {
+    let (from, listed) = if wanted.external.is_some() {
         ("placet.guests AS g JOIN placet.approvals AS a USING (approval_id)", "g.place")
     } else {
         ("placet.approvals AS a", "a.place")
@@ -205,8 +205,8 @@ fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
         (wanted.state.is_some(), " AND a.state = $4"),
         (wanted.decided, " AND a.state <> 'pending'"),
         (wanted.capability.is_some(), " AND (a.record::json) ->> 'capability' = $5"),
-        (wanted.guest.is_some(), " AND g.tenant = $6"),
-        (wanted.guest.is_some() && wanted.state.is_some(), " AND g.state = $4"),
+        (wanted.external.is_some(), " AND g.tenant = $6"),
+        (wanted.external.is_some() && wanted.state.is_some(), " AND g.state = $4"),
     ] {
         if is_wanted {
             sql.push_str(condition);
@@ -248,7 +248,7 @@ async fn listed(
             .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
             .bind(wanted.state.clone())
             .bind(wanted.capability.as_ref().map(ToString::to_string))
-            .bind(wanted.guest.as_ref().map(|guest| guest.as_str().to_owned()))
+            .bind(wanted.external.as_ref().map(|external| external.as_str().to_owned()))
     };
     pool.rows(find).await
 }

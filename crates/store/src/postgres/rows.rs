@@ -382,8 +382,8 @@ impl Asked {
     fn of<'a>(approvals: impl Iterator<Item = &'a ApprovalRecord>) -> Self {
         let mut asked = Self::default();
         for approval in approvals {
-            for guest in &approval.guests {
-                asked.tenants.push(guest.as_str().to_owned());
+            for external in &approval.external_tenants {
+                asked.tenants.push(external.as_str().to_owned());
                 asked.places.push(place(approval.created_at, &approval.approval_id));
                 asked.states.push(approval.state.name().to_owned());
                 asked.ids.push(approval.approval_id.as_str().to_owned());

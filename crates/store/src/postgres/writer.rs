@@ -153,7 +153,7 @@ impl Writer {
         let (late, rest): (Vec<_>, Vec<_>) =
             self.aside.take().into_iter().partition(|waits| waits.deadline <= now);
         if !late.is_empty() {
-            let refusal = StoreError::Hindered(self.who_hinders().await);
+            let refusal = StoreError::LockTimeout(self.who_hinders().await);
             tracing::error!(reason = %refusal, "a freeze, a revocation or policies that have to bind every node are not in force");
             self.refuse(late, &refusal);
         }
@@ -430,7 +430,7 @@ impl Writer {
 
     /// Ends the epoch, so that nobody has to wait for its lease to run out.
     async fn close(mut self, reply: CloseReply) {
-        let hindered = StoreError::Hindered("this node is ended".to_owned());
+        let hindered = StoreError::LockTimeout("this node is ended".to_owned());
         let waiting = self.aside.take();
         self.refuse(waiting, &hindered);
         let limit = self.terms.wait;

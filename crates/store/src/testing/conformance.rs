@@ -3,7 +3,7 @@
 //! Owns the suite. Each store calls [`every_promise`] with a macro that makes a test of each name.
 
 mod desk;
-mod guests;
+mod external_tenants;
 mod runs;
 
 pub(crate) use desk::{
@@ -14,7 +14,7 @@ pub(crate) use desk::{
     what_is_over_at_the_desk_can_be_dropped_and_nothing_else,
     what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
 };
-pub(crate) use guests::a_guest_tenant_finds_what_it_is_asked_about;
+pub(crate) use external_tenants::an_external_approver_tenant_finds_what_it_is_asked_about;
 pub(crate) use runs::{
     a_run_is_opened_once_and_never_overdrawn, a_run_keeps_whatever_came_into_its_context,
     a_run_that_is_only_written_is_seen_at_once, a_session_gets_what_its_runs_are_brought,
@@ -53,7 +53,7 @@ macro_rules! every_promise {
             an_approval_is_not_used_by_a_commit_that_comes_too_late,
             a_reopened_approval_takes_its_effect_with_it,
             approvals_are_listed_oldest_first,
-            a_guest_tenant_finds_what_it_is_asked_about,
+            an_external_approver_tenant_finds_what_it_is_asked_about,
             approvals_are_listed_in_both_orders_and_by_operation,
             desk_entries_move_as_their_machine_says,
             desk_entries_are_listed_oldest_first,

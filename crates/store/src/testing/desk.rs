@@ -7,7 +7,7 @@ use placet_ledger::store::{Changes, Store};
 use placet_types::approval::{Requirement, Vote};
 use placet_types::clock::Timestamp;
 use placet_types::desk::pattern::ArgumentPattern;
-use placet_types::desk::{BreakGlass, DeskBody, Freeze, Grant, Handover};
+use placet_types::desk::{BreakGlass, Delegation, DeskBody, Freeze, Grant};
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, DeskId, PrincipalId};
 use placet_types::mode::ApprovalMode;
@@ -75,8 +75,8 @@ pub(crate) fn freeze_body() -> DeskBody {
     })
 }
 
-pub(crate) fn handover_body() -> DeskBody {
-    DeskBody::Handover(Handover { to: person("ben"), groups: BTreeSet::new() })
+pub(crate) fn delegation_body() -> DeskBody {
+    DeskBody::Delegation(Delegation { to: person("ben"), groups: BTreeSet::new() })
 }
 
 pub(crate) fn desk_vote(entry: &DeskEntry, approver: &str) -> Vote {

@@ -6,8 +6,8 @@ pub(crate) mod conformance;
 mod desk;
 
 pub(crate) use desk::{
-    desk_entry, desk_id, desk_of, desk_vote, freeze_body, glass_body, grant, grant_body,
-    handover_body, note, put_desk, puts_desk, spends,
+    delegation_body, desk_entry, desk_id, desk_of, desk_vote, freeze_body, glass_body, grant,
+    grant_body, note, put_desk, puts_desk, spends,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,7 @@ pub(crate) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> Appr
         rev: 1,
         votes: Vec::new(),
         escalated: 0,
-        guests: BTreeSet::new(),
+        external_tenants: BTreeSet::new(),
         taint: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,

@@ -41,7 +41,7 @@ pub enum TreeVerdict {
         /// How many more.
         entries: u64,
     },
-    /// It does not hold what the journal says; it can be made anew.
+    /// It does not hold what the journal says; it can be rebuilt.
     Disagrees {
         /// In what.
         why: String,

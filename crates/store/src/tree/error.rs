@@ -1,6 +1,6 @@
 //! What can go wrong with a tree.
 //!
-//! Not here: what follows. A tree that fails costs proofs until it is made anew from the journal; the caller decides.
+//! Not here: what follows. A tree that fails costs proofs until it is rebuilt from the journal; the caller decides.
 //! Invariant: an error is passed on, never retried.
 
 use std::io;
@@ -40,7 +40,7 @@ pub enum TreeError {
     #[error(transparent)]
     Proof(ProofError),
     /// Its files do not lead to its root.
-    #[error("the tree of {size} entries is damaged; it can be made anew from the journal")]
+    #[error("the tree of {size} entries is damaged; it can be rebuilt from the journal")]
     Damaged {
         /// How many entries it has.
         size: u64,

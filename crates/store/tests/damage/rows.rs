@@ -14,9 +14,9 @@ pub(crate) enum Verdict {
     Refused,
     /// It opens; an append that nobody was told of is cut off.
     TailDropped,
-    /// It opens; the index is made anew from the journal.
+    /// It opens; the index is rebuilt from the journal.
     IndexRebuilt,
-    /// It opens; the index takes over what it lacks, or is made anew where that is not enough.
+    /// It opens; the index takes over what it lacks, or is rebuilt where that is not enough.
     IndexMended,
     /// It opens; the results that were harmed are refused when they are asked for, the others are answered.
     ResultsRefused,
@@ -31,8 +31,8 @@ impl Verdict {
         match self {
             Self::Refused => "refused",
             Self::TailDropped => "opens; the torn tail is cut off",
-            Self::IndexRebuilt => "opens; the index is made anew",
-            Self::IndexMended => "opens; the index catches up or is made anew",
+            Self::IndexRebuilt => "opens; the index is rebuilt",
+            Self::IndexMended => "opens; the index catches up or is rebuilt",
             Self::ResultsRefused => "opens; the harmed results are refused",
             Self::Unharmed => "opens; nothing is lost",
             Self::AsItWas => "opens as it was; a head kept elsewhere tells",

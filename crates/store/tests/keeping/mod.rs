@@ -81,7 +81,7 @@ fn furnish(folder: &Path, account: &mut Account) -> Result<(), String> {
     })
 }
 
-/// Deletes most of a pack, which is written anew; deletes on; once more.
+/// Deletes most of a pack, which is rewritten; deletes on; once more.
 async fn erase(store: &Arc<EmbeddedStore>, account: &mut Account) -> Result<(), StoreError> {
     bury(store, &["e-0", "same-0"], account).await?;
     bury(store, &["e-1", "e-2", "e-3", "e-4"], account).await?;
@@ -207,7 +207,7 @@ fn nowhere(folder: &Path, facts: &Facts) -> Result<(), String> {
 }
 
 impl Case {
-    /// A life with contents, and an append to their pack that a kill cut short: a new one is begun, and that one may be written anew.
+    /// A life with contents, and an append to their pack that a kill cut short: a new one is begun, and that one may be rewritten.
     fn furnished(name: &'static str, script: &'static str) -> Self {
         let case = Self { sample: SAMPLE, check: is_erased, ..Self::new(name, script) };
         let case = case.lived("furnish");

@@ -17,7 +17,7 @@ fn a_group_is_written_as_it_is_read() {
 }
 
 #[test]
-fn a_group_of_the_calls_own_tenant_is_no_guests() {
+fn a_group_of_the_calls_own_tenant_is_no_external_tenants() {
     let own = "acme".parse().unwrap();
     let group = ApproverGroup::of(&own, "acme".parse().unwrap(), "approvers".parse().unwrap());
     assert_eq!(group, "approvers".parse().unwrap());
@@ -30,14 +30,14 @@ fn a_group_of_the_calls_own_tenant_is_no_guests() {
 }
 
 #[test]
-fn what_was_kept_before_there_were_guests_reads_and_writes_as_it_did() {
+fn what_was_kept_before_there_were_external_tenants_reads_and_writes_as_it_did() {
     let requirement = json!({
         "groups": { "approvers": 1, "security": 2 }, "quorum": 2, "expires_in_ms": 1_000,
         "escalations": [{ "after_ms": 1, "group": "leads", "people": 1, "stands_in_for": ["approvers"] }],
         "reasons": []
     });
     let read: Requirement = serde_json::from_value(requirement.clone()).unwrap();
-    assert!(read.guests().is_empty());
+    assert!(read.external_tenants().is_empty());
     assert_eq!(json!(read), requirement);
     let digest = crate::digest::Digest::of(b"shown");
     let vote = json!({
@@ -56,8 +56,9 @@ fn a_tenant_that_is_asked_later_is_asked() {
         "escalations": [{ "after_ms": 1, "group": "initech/c", "people": 1, "stands_in_for": ["initech/d"] }],
     });
     let read: Requirement = serde_json::from_value(requirement).unwrap();
-    let guests: Vec<String> = read.guests().iter().map(ToString::to_string).collect();
-    assert_eq!(guests, ["globex", "initech"]);
+    let external_tenants: Vec<String> =
+        read.external_tenants().iter().map(ToString::to_string).collect();
+    assert_eq!(external_tenants, ["globex", "initech"]);
 }
 
 #[test]

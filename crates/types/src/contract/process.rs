@@ -1,6 +1,6 @@
 //! The `process` section of a child process in a contract: what it may use, and whether it may become somebody else.
 //!
-//! Owns the form and its defaults. Does not enforce anything: whoever starts the process does. Invariant: what is not said is the careful
+//! Owns the form and its defaults. Does not enforce anything: anyone who starts the process does. Invariant: what is not said is the careful
 //! side where there is one, and no bound where only the operator can know it.
 
 use std::num::NonZeroU64;
@@ -25,7 +25,7 @@ pub struct ProcessFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes_max: Option<NonZeroU64>,
     /// Which connections it may open. Absent: it opens no TCP connection and binds no TCP port, where the kernel can enforce that (Landlock; Linux 6.7 or
-    /// later); UDP and Unix sockets are not covered. A capability over a network needs `unconfined` here: the word of whoever reviewed the program that
+    /// later); UDP and Unix sockets are not covered. A capability over a network needs `unconfined` here: the word of the one who reviewed the program that
     /// it goes only where it should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<ChildNetwork>,

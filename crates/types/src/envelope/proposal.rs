@@ -154,24 +154,24 @@ pub struct EditedFrom {
     pub masked: BTreeSet<String>,
 }
 
-/// The version tag of a guest's part.
+/// The version tag of an external approver's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum GuestPartVersion {
+pub enum ExternalPartVersion {
     /// The only version there is.
-    #[serde(rename = "placet.guest-part.v1")]
+    #[serde(rename = "placet.external-approver-part.v1")]
     V1,
 }
 
 /// What people of another tenant are shown of a held call: what they need to decide, and nothing else of the tenant that asks.
 ///
-/// It is the whole of it: whatever shows a guest more than this shows a live fact (how it stands, how far their own groups are, what
-/// colleagues decided). No digest in it covers a value that is masked: whoever knows the rest could try values against it. Which values
+/// It is the whole of it: whatever shows an external approver more than this shows a live fact (how it stands, how far their own groups are, what
+/// colleagues decided). No digest in it covers a value that is masked: anyone who knows the rest could try values against it. Which values
 /// they are is settled all the same, for an approval's arguments change with its edits alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GuestPart {
-    /// `placet.guest-part.v1`.
-    pub part_version: GuestPartVersion,
+pub struct ExternalPart {
+    /// `placet.external-approver-part.v1`.
+    pub part_version: ExternalPartVersion,
     /// The approval the call waits for.
     pub approval_id: ApprovalId,
     /// The call.
@@ -226,7 +226,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A request for approval as it stands now, of which a guest is shown a part.
+/// A request for approval as it stands now, of which an external approver is shown a part.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
     /// The approval.
@@ -257,21 +257,21 @@ pub struct Asking<'a> {
     pub evidence: Option<&'a Evidence>,
 }
 
-impl GuestPart {
-    /// The part of a request that people of `guest` are shown.
+impl ExternalPart {
+    /// The part of a request that people of `external` are shown.
     #[must_use]
-    pub fn of(asking: &Asking<'_>, guest: &TenantId) -> Self {
+    pub fn of(asking: &Asking<'_>, external: &TenantId) -> Self {
         let evidence = asking.evidence;
         let preview = evidence.map_or(Value::Null, |evidence| evidence.preview.clone());
         let made = usize::try_from(asking.escalated).unwrap_or(usize::MAX);
         let made = asking.requirement.escalations.iter().take(made);
-        let own = made.filter(|one| one.group.guest_tenant() == Some(guest)).count();
+        let own = made.filter(|one| one.group.external_tenant() == Some(external)).count();
         Self {
-            part_version: GuestPartVersion::V1,
+            part_version: ExternalPartVersion::V1,
             approval_id: asking.approval_id.clone(),
             call_id: asking.call_id.clone(),
             asked_by: asking.chain.tenant().clone(),
-            asked_of: guest.clone(),
+            asked_of: external.clone(),
             requester: asking.chain.actor.clone(),
             capability_id: asking.capability_id.clone(),
             description: evidence.map_or_else(String::new, |evidence| evidence.description.clone()),
@@ -289,14 +289,14 @@ impl GuestPart {
                 .and_then(|evidence| evidence.edited.as_ref())
                 .map(|edited| edited.masked.clone())
                 .unwrap_or_default(),
-            requirement: asking.requirement.part_of(guest),
+            requirement: asking.requirement.part_of(external),
             escalated: u32::try_from(own).unwrap_or(u32::MAX),
             asked_at: asking.asked_at,
             expires_at: asking.expires_at,
         }
     }
 
-    /// The digest of it: what a guest's decision names.
+    /// The digest of it: what an external approver's decision names.
     #[must_use]
     pub fn digest(&self) -> Digest {
         canonical_digest(&serde_json::json!(self))

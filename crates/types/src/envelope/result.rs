@@ -130,7 +130,7 @@ pub struct ResultError {
     pub remediation: String,
     /// What is known about the effect.
     pub execution: Execution,
-    /// Places to mend.
+    /// Places to correct.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
     /// When to try again, in milliseconds from now.

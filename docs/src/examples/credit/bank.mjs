@@ -1,4 +1,4 @@
-// The ledger of a bank, as small as it can be: an MCP server over stdio with one tool, for the worked example of the book.
+// The ledger of a bank, as small as it can be: an MCP server over stdio with one tool, for the worked example of the docs.
 //
 //   node bank.mjs BOOKED
 //

@@ -66,7 +66,7 @@ async fn rotated_secret_needs_no_restart() {
     let mut secrets = secrets();
     secrets["sts-secret"] = json!({ "file": "sts-secret" });
     let world = world.set(|setup| setup.with("secrets", secrets)).await;
-    // Every call asks anew.
+    // Every call asks again.
     let words = json!({ "sts": "basic", "cache": "never" });
     let mut world = world.with_credential(words).await;
     world.call(&search("first")).await.ok();

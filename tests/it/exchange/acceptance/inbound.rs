@@ -87,7 +87,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
 }
 
 #[tokio::test]
-async fn what_a_token_service_gives_back_reaches_no_upstream() {
+async fn what_a_token_service_returns_reaches_no_upstream() {
     let world = World::new().await;
     // Let off everything that a service can be let off.
     let mut services = world.provider.services();

@@ -174,9 +174,7 @@ async fn of_two_creations_and_two_deletions_at_once_one_succeeds() {
                 [&one, &two].iter().filter(|outcome| matches!(outcome, Outcome::Done(_))).count();
             let refused = [&one, &two]
                 .iter()
-                .filter(|outcome| {
-                    matches!(outcome, Outcome::NothingHappened(AdapterError::Refused(_)))
-                })
+                .filter(|outcome| matches!(outcome, Outcome::NotExecuted(AdapterError::Refused(_))))
                 .count();
             assert_eq!((done, refused), (1, 1), "{one:?}, {two:?}");
         }
@@ -233,9 +231,6 @@ async fn a_directory_that_cannot_be_written_refuses_or_fails_without_effect() {
     // A name that is free, and a temporary name that is not: what a crash of the same attempt would leave.
     place.put(".placet-plc_0123-1.tmp", "half");
     let outcome = place.call("write", &json!({"path": "a.txt", "content": "x"})).await;
-    assert!(
-        matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))), "{outcome:?}");
     assert_eq!(place.names(), [".placet-plc_0123-1.tmp"]);
 }

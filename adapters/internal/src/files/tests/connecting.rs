@@ -68,10 +68,7 @@ async fn tenants_have_directories_of_their_own() {
     };
     for tool in ["read", "stat", "delete"] {
         let outcome = call("globex", tool, &json!({"path": "a.txt"})).await;
-        assert!(
-            matches!(outcome, Outcome::NothingHappened(AdapterError::Refused(_))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::Refused(_))), "{outcome:?}");
     }
     let write = json!({"path": "a.txt", "content": "of globex"});
     assert!(matches!(call("globex", "write", &write).await, Outcome::Done(_)));
@@ -81,10 +78,7 @@ async fn tenants_have_directories_of_their_own() {
         "of globex"
     );
     let outcome = call("initech", "read", &json!({"path": "a.txt"})).await;
-    assert!(
-        matches!(outcome, Outcome::NothingHappened(AdapterError::Misconfigured(_))),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::Misconfigured(_))), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -113,7 +107,7 @@ async fn a_contract_of_something_else_is_refused() {
     assert!(matches!(connect(folder.path(), other).await, Err(AdapterError::Misconfigured(_))));
     let mut newer = contract("root", 1_024);
     newer.protocol_version = "files/2".to_owned();
-    assert!(matches!(connect(folder.path(), newer).await, Err(AdapterError::Drifted(_))));
+    assert!(matches!(connect(folder.path(), newer).await, Err(AdapterError::SchemaMismatch(_))));
 }
 
 #[tokio::test]
@@ -142,7 +136,10 @@ async fn a_call_permitted_under_another_contract_has_no_effect() {
         .adapter
         .invoke(dispatch(&other, "delete", &json!({"path": "a.txt"})), conditions(1_000))
         .await;
-    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Drifted(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Outcome::NotExecuted(AdapterError::SchemaMismatch(_))),
+        "{outcome:?}"
+    );
     assert_eq!(place.text("a.txt"), "keep");
 }
 
@@ -154,7 +151,7 @@ async fn a_closed_adapter_does_nothing() {
     place.adapter.close().await;
     assert!(!place.adapter.is_alive());
     let outcome = place.call("delete", &json!({"path": "a.txt"})).await;
-    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))));
+    assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))));
     assert_eq!(place.text("a.txt"), "keep");
 }
 

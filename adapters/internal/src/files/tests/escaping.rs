@@ -167,7 +167,7 @@ async fn what_is_no_file_is_not_opened() {
 #[tokio::test]
 async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
     let place = Place::new().await;
-    place.put("door/a.txt", "inside");
+    place.put("api/a.txt", "inside");
     symlink(place.folder.path().join("root/acme-evil"), place.root().join("link")).unwrap();
     fs::write(place.folder.path().join("root/acme-evil/a.txt"), "secret").unwrap();
     let before = place.outside();
@@ -178,8 +178,8 @@ async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
             let mut swaps = 0_u32;
             while !stop.load(Ordering::SeqCst) {
                 let exchange = rustix::fs::RenameFlags::EXCHANGE;
-                let (door, link) = (root.join("door"), root.join("link"));
-                rustix::fs::renameat_with(rustix::fs::CWD, &door, rustix::fs::CWD, &link, exchange)
+                let (api, link) = (root.join("api"), root.join("link"));
+                rustix::fs::renameat_with(rustix::fs::CWD, &api, rustix::fs::CWD, &link, exchange)
                     .unwrap();
                 swaps = swaps.saturating_add(1);
             }
@@ -191,21 +191,21 @@ async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
         if round >= 300 && reads >= 20 && refusals >= 20 {
             break;
         }
-        match place.call("read", &json!({"path": "door/a.txt"})).await {
+        match place.call("read", &json!({"path": "api/a.txt"})).await {
             Outcome::Done(answer) => {
                 assert_eq!(answer.output["content"], "inside");
                 reads += 1;
             }
-            Outcome::NothingHappened(AdapterError::Refused(_)) => refusals += 1,
-            other @ (Outcome::NothingHappened(_)
+            Outcome::NotExecuted(AdapterError::Refused(_)) => refusals += 1,
+            other @ (Outcome::NotExecuted(_)
             | Outcome::Rejected(_)
             | Outcome::Failed(_)
             | Outcome::Unknown(_)) => panic!("{other:?}"),
         }
-        let write = json!({"path": format!("door/new-{round}.txt"), "content": "x", "create_directories": round % 2 == 0});
+        let write = json!({"path": format!("api/new-{round}.txt"), "content": "x", "create_directories": round % 2 == 0});
         drop(place.call("write", &write).await);
-        drop(place.call("delete", &json!({"path": format!("door/new-{}.txt", round - 1)})).await);
-        let list = place.call("list", &json!({"path": "door"})).await;
+        drop(place.call("delete", &json!({"path": format!("api/new-{}.txt", round - 1)})).await);
+        let list = place.call("list", &json!({"path": "api"})).await;
         if let Outcome::Done(answer) = list {
             assert!(!answer.output.to_string().contains("secret.txt"));
         }

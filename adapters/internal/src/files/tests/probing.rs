@@ -82,7 +82,7 @@ async fn a_call_that_changed_nothing_is_not_found() {
     let outcome = place.adapter.invoke(place.dispatch("write", &args), conditions(0)).await;
     // Without time it may yet have been done, and what is said of it has to agree.
     match (outcome, probe(&place, "write").await) {
-        (Outcome::NothingHappened(_), Probe::NotFound) => assert_eq!(place.text("a.txt"), "x"),
+        (Outcome::NotExecuted(_), Probe::NotFound) => assert_eq!(place.text("a.txt"), "x"),
         (Outcome::Done(_) | Outcome::Unknown(_), Probe::Committed(_)) => {
             assert_eq!(place.text("a.txt"), "y");
         }

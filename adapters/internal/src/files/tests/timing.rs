@@ -1,4 +1,4 @@
-//! Calls that run out of time, and the fault drill.
+//! Calls that run out of time, and the fault fault injection.
 
 use std::{
     path::Path,
@@ -23,7 +23,7 @@ use crate::files::{
     tree::{Mark, Tree},
 };
 
-fn drill(pause_after_effect_ms: u64) -> FilesSettings {
+fn fault_injection(pause_after_effect_ms: u64) -> FilesSettings {
     FilesSettings { pause_after_effect_ms }
 }
 
@@ -67,7 +67,7 @@ async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_la
     ] {
         let outcome = files.invoke(place.dispatch(name, &args), conditions(100)).await;
         assert!(
-            matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))),
+            matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))),
             "{outcome:?}"
         );
     }
@@ -80,7 +80,7 @@ async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_la
 // Paused time stands still while a blocking operation runs.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_is_made_but_not_confirmed_in_time_is_unknown() {
-    let place = Place::with(drill(60_000), 1_048_576).await;
+    let place = Place::with(fault_injection(60_000), 1_048_576).await;
     place.put("a.txt", "x");
     for (name, args) in
         [("write", json!({"path": "b.txt", "content": "x"})), ("delete", json!({"path": "a.txt"}))]
@@ -92,8 +92,8 @@ async fn a_change_that_is_made_but_not_confirmed_in_time_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_drill_holds_the_answer_back_after_an_effect_only() {
-    let place = Arc::new(Place::with(drill(300), 1_048_576).await);
+async fn the_fault_injection_holds_the_answer_back_after_an_effect_only() {
+    let place = Arc::new(Place::with(fault_injection(300), 1_048_576).await);
     let begun = tokio::time::Instant::now();
     place.done("list", &json!({})).await;
     place.refused("delete", &json!({"path": "missing"})).await;

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Conditions, Seat},
+    adapter::{Adapter, Conditions, PrepareRequest, SessionLease},
     outcome::AdapterError,
 };
 use placet_types::contract::Contract;
@@ -35,10 +35,10 @@ async fn ready(
     name: &str,
     token: &str,
     timeout_ms: u64,
-) -> Result<Seat, AdapterError> {
+) -> Result<SessionLease, AdapterError> {
     let (conditions, owner) = (holding(token), owner(name));
     let credential = conditions.credential.as_ref();
-    adapter.make_ready(Approach { timeout_ms, credential, owner }).await
+    adapter.prepare(PrepareRequest { timeout_ms, credential, owner }).await
 }
 
 fn begun_with(peer: &Peer, token: &str) -> usize {

@@ -229,7 +229,7 @@ async fn a_server_that_is_gone_was_not_reached() {
     // A connection that is still open may break within the first call.
     loop {
         let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
-        if matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))) {
+        if matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))) {
             break;
         }
         assert!(Instant::now() < deadline, "{outcome:?}");
@@ -251,7 +251,7 @@ async fn a_header_that_cannot_be_sent_stops_the_call_before_it_is_sent() {
     };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
     let outcome = send(adapter.as_ref(), dispatch(&contract, "echo", json!({})), conditions).await;
-    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Misconfigured(_))));
+    assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::Misconfigured(_))));
     assert!(peer.calls().is_empty());
     adapter.close().await;
 }

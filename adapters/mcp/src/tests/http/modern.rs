@@ -68,14 +68,14 @@ async fn a_modern_server_announces_changes_to_its_subscribers() {
 async fn a_modern_server_under_an_older_pin_is_drift() {
     let peer = Peer::start(MODERN).await;
     let refused = connect(&over(&peer, |_| {})).await.unwrap_err();
-    assert!(matches!(refused, AdapterError::Drifted(_)), "{refused}");
+    assert!(matches!(refused, AdapterError::SchemaMismatch(_)), "{refused}");
 }
 
 #[tokio::test]
 async fn an_older_server_under_a_modern_pin_is_drift() {
     let peer = Peer::start(Manner::default()).await;
     let refused = connect(&over(&peer, pin)).await.unwrap_err();
-    assert!(matches!(refused, AdapterError::Drifted(_)), "{refused}");
+    assert!(matches!(refused, AdapterError::SchemaMismatch(_)), "{refused}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Conditions, Connector, Credential},
+    adapter::{Adapter, Conditions, Connector, Credential, PrepareRequest},
     outcome::{AdapterError, Outcome},
 };
 use placet_types::contract::Contract;
@@ -78,7 +78,7 @@ async fn each_owner_has_a_session_of_its_own_that_begins_with_its_credential() {
             .collect();
         let bearer = |name: &str| Some(format!("Bearer {name}"));
         assert_eq!(shown, [None, bearer("alice"), bearer("gina"), bearer("bob")], "{binding:?}");
-        // Lists go through the contract's own, which is nobody's.
+        // Lists go through the contract's own, which is no one's.
         adapter.discover().await.unwrap();
         let listed = peer.seen().into_iter().find(|seen| seen.method() == "tools/list").unwrap();
         assert_eq!(
@@ -105,14 +105,14 @@ async fn a_session_is_there_before_its_call_is_dispatched_and_no_call_goes_witho
     let ready = || async {
         let (conditions, owner) = (holding("alice"), owner("alice"));
         let credential = conditions.credential.as_ref();
-        let approach = Approach { timeout_ms: 10_000, credential, owner };
-        let seat = adapter.make_ready(approach).await.unwrap();
+        let approach = PrepareRequest { timeout_ms: 10_000, credential, owner };
+        let seat = adapter.prepare(approach).await.unwrap();
         Conditions { seat, ..conditions }
     };
     let unready = holding("alice");
     let outcome = adapter.invoke(echoed(), unready).await;
     let is_none =
-        |outcome: &Outcome| matches!(outcome, Outcome::NothingHappened(AdapterError::NoSession(_)));
+        |outcome: &Outcome| matches!(outcome, Outcome::NotExecuted(AdapterError::NoSession(_)));
     assert!(is_none(&outcome), "{outcome:?}");
     assert_eq!(begun(&peer).len(), 1, "a session was begun after the dispatch");
 
@@ -163,7 +163,7 @@ async fn calls_under_way_outlive_the_connection_that_is_replaced() {
         until("alice's call arrives", || peer.calls().len() == 1).await;
         adapter.close().await;
         let outcome = echo(adapter.as_ref(), &contract, "bob").await;
-        assert!(matches!(outcome, Outcome::NothingHappened(_)), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::NotExecuted(_)), "{outcome:?}");
     };
     let (alices, ()) = tokio::join!(alices, closing);
     done(alices);
@@ -174,7 +174,7 @@ async fn calls_under_way_outlive_the_connection_that_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_session_that_refused_its_owner_is_begun_anew_with_the_next_credential() {
+async fn a_session_that_refused_its_owner_is_begun_again_with_the_next_credential() {
     for code in [401, 403] {
         let peer = Peer::start(Manner::default()).await;
         let contract = over(&peer, |_| {});
@@ -209,10 +209,7 @@ async fn there_are_no_more_sessions_than_the_limit_says() {
     let bobs = async {
         until("alice's call arrives", || peer.calls().len() == 1).await;
         let outcome = echo(adapter.as_ref(), &contract, "bob").await;
-        assert!(
-            matches!(outcome, Outcome::NothingHappened(AdapterError::NoSession(_))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::NoSession(_))), "{outcome:?}");
         assert_eq!(peer.calls().len(), 1);
     };
     let (alices, ()) = tokio::join!(alices, bobs);

@@ -256,7 +256,7 @@ fn number_of(headers: &HeaderMap) -> Option<&str> {
     headers.get("mcp-session-id").map(|value| value.to_str().unwrap())
 }
 
-/// Whether a session, if there is one, exists for whoever asks.
+/// Whether a session, if there is one, exists for anyone who asks.
 fn knows(shared: &Shared, headers: &HeaderMap) -> bool {
     let Some(number) = number_of(headers) else { return true };
     let sessions = shared.sessions.lock();

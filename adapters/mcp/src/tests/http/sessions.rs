@@ -119,7 +119,7 @@ async fn a_server_that_wants_a_credential_for_everything_gets_the_contracts_one_
     // A call carries what it was given, here nothing, and so does the session for it.
     let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
     assert!(
-        matches!(outcome, Outcome::NothingHappened(AdapterError::CredentialRefused(_))),
+        matches!(outcome, Outcome::NotExecuted(AdapterError::CredentialRefused(_))),
         "{outcome:?}"
     );
     adapter.close().await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use placet_adapter::{
-    adapter::{Adapter, Approach, Credential, Seat, SessionOwner},
+    adapter::{Adapter, Credential, PrepareRequest, SessionLease, SessionOwner},
     outcome::{AdapterError, Outcome},
 };
 use placet_types::contract::Contract;
@@ -37,17 +37,17 @@ pub(super) async fn seat(
     tenant: &str,
     name: &str,
     timeout_ms: u64,
-) -> Result<Seat, AdapterError> {
+) -> Result<SessionLease, AdapterError> {
     let credential = ending(name, 600_000);
     let owner = owner_in(tenant, name);
-    adapter.make_ready(Approach { timeout_ms, credential: Some(&credential), owner }).await
+    adapter.prepare(PrepareRequest { timeout_ms, credential: Some(&credential), owner }).await
 }
 
-pub(super) fn is_for_them(result: &Result<Seat, AdapterError>) -> bool {
+pub(super) fn is_for_them(result: &Result<SessionLease, AdapterError>) -> bool {
     matches!(result, Err(AdapterError::NoSession(_)))
 }
 
-pub(super) fn is_outage(result: &Result<Seat, AdapterError>) -> bool {
+pub(super) fn is_outage(result: &Result<SessionLease, AdapterError>) -> bool {
     matches!(result, Err(AdapterError::Unavailable(_)))
 }
 
@@ -173,7 +173,7 @@ async fn nobody_gets_a_session_whose_number_another_one_has() {
     };
     assert_eq!(doer(echo("alice").await), "Bearer alice");
     let bobs = echo("bob").await;
-    assert!(matches!(bobs, Outcome::NothingHappened(AdapterError::NoSession(_))), "{bobs:?}");
+    assert!(matches!(bobs, Outcome::NotExecuted(AdapterError::NoSession(_))), "{bobs:?}");
     assert_eq!(doer(echo("alice").await), "Bearer alice");
     assert_eq!((begun(&peer).len(), peer.calls().len(), ended(&peer).len()), (3, 2, 0));
     adapter.close().await;
@@ -213,7 +213,7 @@ async fn a_session_is_ended_while_its_credential_is_good_and_never_with_one_that
     done(slowly(adapter.as_ref(), &contract, bob, ending("bob", 400), 800).await);
     let calls = peer.calls().len();
     let over = slowly(adapter.as_ref(), &contract, bob, ending("bob", 0), 0).await;
-    assert!(matches!(over, Outcome::NothingHappened(AdapterError::NoSession(_))), "{over:?}");
+    assert!(matches!(over, Outcome::NotExecuted(AdapterError::NoSession(_))), "{over:?}");
     adapter.close().await;
     assert_eq!(
         (peer.calls().len(), ended(&peer).contains(&"Bearer bob".to_owned())),

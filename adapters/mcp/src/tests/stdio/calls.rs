@@ -141,7 +141,7 @@ async fn without_time_nothing_is_sent() {
     let contract = contract(python("good"), |_| {});
     let adapter = connect(&contract).await.unwrap();
     let outcome = adapter.invoke(dispatch(&contract, "die", json!({})), within(0)).await;
-    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))));
+    assert!(matches!(outcome, Outcome::NotExecuted(AdapterError::Unavailable(_))));
     assert!(adapter.is_alive());
     adapter.close().await;
 }
@@ -162,7 +162,7 @@ async fn a_server_that_dies_within_a_call_leaves_it_unknown_and_refuses_the_next
         sleep(Duration::from_millis(5)).await;
     }
     let next = call(adapter.as_ref(), &contract, "echo", json!({})).await;
-    assert!(matches!(next, Outcome::NothingHappened(AdapterError::Unavailable(_))), "{next:?}");
+    assert!(matches!(next, Outcome::NotExecuted(AdapterError::Unavailable(_))), "{next:?}");
 }
 
 #[tokio::test]
@@ -339,7 +339,10 @@ async fn a_dispatch_under_another_contract_is_not_sent() {
     let then = contract(python("good"), |file| file["description"] = json!("before"));
     let adapter = connect(&now).await.unwrap();
     let outcome = adapter.invoke(dispatch(&then, "die", json!({})), within(10_000)).await;
-    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Drifted(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Outcome::NotExecuted(AdapterError::SchemaMismatch(_))),
+        "{outcome:?}"
+    );
     assert!(adapter.is_alive());
     adapter.close().await;
 }
@@ -385,10 +388,10 @@ async fn an_answer_that_is_late_is_heard_while_somebody_listens_and_cancelled_wh
     let unheard = adapter.invoke(slow(5_000), listening(300)).await;
     assert!(matches!(unheard, Outcome::Unknown(_)), "{unheard:?}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    // Whoever lets go of a call that is listened for cancels it too.
-    let let_go =
+    // Anyone who lets go of a call that is listened for cancels it too.
+    let release =
         timeout(Duration::from_millis(300), adapter.invoke(slow(5_000), listening(60_000)));
-    assert!(let_go.await.is_err());
+    assert!(release.await.is_err());
     for _ in 0..100 {
         let answer = done(call(adapter.as_ref(), &contract, "cancelled", json!({})).await);
         if answer.output["structured"]["cancelled"].as_array().is_some_and(|ids| ids.len() == 2) {

@@ -47,7 +47,7 @@ async fn a_child_has_three_pipes_a_group_of_its_own_and_no_way_to_more_rights() 
         let to = opened.remove(pipe).unwrap();
         assert!(to.as_str().unwrap().starts_with("pipe:"), "{pipe}: {to}");
     }
-    // Whatever else it has, whoever started these tests has given to us and to all that we start.
+    // Whatever else it has, the one who started these tests has given to us and to all that we start.
     let given = given_to_us();
     assert!(opened.keys().all(|name| given.contains(name)), "{opened:?}, given: {given:?}");
     assert!(given.len() < 10, "next to everything would be given: {given:?}");

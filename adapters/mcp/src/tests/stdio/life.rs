@@ -26,7 +26,7 @@ async fn a_server_that_answers_garbage_is_told_from_one_that_is_silent() {
     for mode in ["garbage", "noise", "endless_line"] {
         let contract = contract(python(mode), |_| {});
         let refused = connect(&contract).await.unwrap_err();
-        assert!(matches!(refused, AdapterError::Garbled(_)), "{mode}: {refused}");
+        assert!(matches!(refused, AdapterError::InvalidResponse(_)), "{mode}: {refused}");
     }
 }
 

@@ -28,7 +28,10 @@ async fn a_list_without_end_or_measure_is_refused() {
     for mode in ["endless", "many", "twins"] {
         let contract = contract(python(mode), |_| {});
         let adapter = connect(&contract).await.unwrap();
-        assert!(matches!(adapter.discover().await, Err(AdapterError::Garbled(_))), "{mode}");
+        assert!(
+            matches!(adapter.discover().await, Err(AdapterError::InvalidResponse(_))),
+            "{mode}"
+        );
         adapter.close().await;
     }
 }
@@ -73,7 +76,7 @@ async fn a_server_without_a_contract_can_be_listed_but_not_called() {
     let outcome = call(connected.adapter.as_ref(), &contract, "echo", json!({})).await;
     assert!(matches!(
         outcome,
-        placet_adapter::outcome::Outcome::NothingHappened(AdapterError::Misconfigured(_))
+        placet_adapter::outcome::Outcome::NotExecuted(AdapterError::Misconfigured(_))
     ));
     connected.adapter.close().await;
 }
@@ -84,7 +87,7 @@ async fn a_server_of_an_old_revision_cannot_be_imported() {
     let refused =
         connector(&std::env::temp_dir()).connect_any(&endpoint(&contract)).await.unwrap_err();
     assert!(
-        matches!(&refused, AdapterError::Drifted(why) if why.contains("2024-11-05")),
+        matches!(&refused, AdapterError::SchemaMismatch(why) if why.contains("2024-11-05")),
         "{refused}"
     );
 }
@@ -94,7 +97,7 @@ async fn another_version_than_the_pinned_one_is_drift() {
     for spoken in ["2025-06-18", "2024-11-05", "2026-07-28", "one\u{1b}[2J"] {
         let contract = contract(python(&format!("version:{spoken}")), |_| {});
         let refused = connect(&contract).await.unwrap_err();
-        assert!(matches!(refused, AdapterError::Drifted(_)), "{spoken}: {refused}");
+        assert!(matches!(refused, AdapterError::SchemaMismatch(_)), "{spoken}: {refused}");
         assert!(!refused.to_string().contains('\u{1b}'));
     }
     let contract = contract(python("good"), |file| file["protocol_version"] = json!("2024-11-05"));

@@ -22,7 +22,7 @@ async fn a_sign_in_comes_back_to_any_process_in_the_same_browser_and_in_time_alo
 }
 
 #[tokio::test]
-async fn what_was_signed_in_with_is_verified_anew_as_of_then_by_any_process() {
+async fn what_was_signed_in_with_is_verified_again_as_of_then_by_any_process() {
     let world = World::new(|_, _| {}).await;
     let url = world.begin(false).await.unwrap();
     world.give(&world.id_token(&world.claims(&url)));

@@ -65,7 +65,7 @@ fn who_was_asked_after_a_silence_is_asked_still_when_a_call_goes_back() {
     let next = back.escalate(at(550)).unwrap();
     assert!(asks(&next, "others") && !asks(&next, "heads"));
     assert_eq!(next.escalation_due(), Some(at(700)));
-    // Whoever policies do not ask any more is not asked.
+    // Anyone who policies do not ask any more is not asked.
     let agreed = next.cast(yes("lea", &["leads"]), at(560)).unwrap();
     let gone = self::back(&agreed, later(&[(100, "heads")]), 570);
     assert_eq!((gone.escalated, asks(&gone, "leads")), (0, false));
@@ -111,6 +111,6 @@ fn when_it_went_back_is_written_with_that_alone() {
     let agreed = pending(requirement(&[("a", 1)], 1)).cast(yes("ann", &["a"]), at(5)).unwrap();
     let moved = agreed.moved(ApprovalState::Pending).unwrap();
     let said = ApprovalRecord { reopened_at: Some(at(900)), ..moved };
-    assert!(!said.may_follow(Some(&agreed)), "a silence that did not begin anew");
+    assert!(!said.may_follow(Some(&agreed)), "a silence that did not begin again");
     assert!(serde_json::to_value(&agreed).unwrap().get("reopened_at").is_none());
 }

@@ -1,4 +1,4 @@
-//! Edits, escalations and entries of the desk: what they change, together with what, and what they do not.
+//! Edits, escalations and entries of the approval service: what they change, together with what, and what they do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,7 +152,7 @@ fn an_edit_changes_what_runs_what_is_shown_and_what_counts_at_once() {
     assert!(matches!(again, Err(LedgerError::Vote(VoteError::Twice))));
     let stale = ready(world.ledger.vote(&edited, yes(&held, "cyd"), event()));
     assert!(matches!(stale, Err(LedgerError::Vote(VoteError::Stale))));
-    // Ann decides anew, on what it is now; what runs is that, and nothing else.
+    // Ann decides again, on what it is now; what runs is that, and nothing else.
     let done = ready(world.ledger.vote(&edited, yes(&edited, "ann"), event())).unwrap();
     assert_eq!(done.state, ApprovalState::Approved);
     let record = world.record(&call);
@@ -181,7 +181,7 @@ fn an_editor_who_is_enough_approves_by_editing() {
 }
 
 #[test]
-fn whoever_writes_other_arguments_does_not_decide_on_them() {
+fn anyone_who_writes_other_arguments_does_not_decide_on_them() {
     let world = World::new();
     let call = world.call("erase", "all of it", "k1");
     let held = world.held(&call, 1);

@@ -9,7 +9,7 @@ use super::world::{EPOCH, World, capability_id, event, result, store_error};
 use crate::{
     approval::ApprovalState,
     audit::AuditKind,
-    dispatch::Armed,
+    dispatch::DispatchGuard,
     ledger::{LedgerError, Outcome},
     record::EffectState,
     store::{Admission, Changes, Durability, Store as _, StoreError},
@@ -21,7 +21,7 @@ fn a_permit_becomes_a_dispatch_of_exactly_its_call() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
     let claimed = world.claim(&call);
-    let Armed { dispatch, settlement, .. } = world.dispatch(&call, &claimed, None).unwrap();
+    let DispatchGuard { dispatch, settlement, .. } = world.dispatch(&call, &claimed, None).unwrap();
     assert_eq!(dispatch.args(), &call.args);
     assert_eq!(dispatch.capability(), &capability_id("erase"));
     assert_eq!(dispatch.contract_digest(), call.binding.contract_digest);

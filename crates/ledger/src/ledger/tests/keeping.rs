@@ -8,7 +8,7 @@ use super::world::{Call, World, event, result, store_error, vote};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditKind,
-    dispatch::Armed,
+    dispatch::DispatchGuard,
     ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState, Rearm, Resolution},
     store::{EffectQuery, Store, StoreError},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 fn settled(world: &World, call: &Call, outcome: Outcome) -> EffectRecord {
-    let Armed { settlement, .. } = world.dispatch(call, &world.claim(call), None).unwrap();
+    let DispatchGuard { settlement, .. } = world.dispatch(call, &world.claim(call), None).unwrap();
     let envelope = result(call, ResultStatus::Succeeded);
     ready(world.ledger.settle(settlement, outcome, &envelope)).unwrap().unwrap()
 }
@@ -143,7 +143,8 @@ fn nothing_that_a_record_ever_named_outlives_it() {
     };
     // A retry takes the place of what failed.
     let later = || Outcome::FailedRetriable(placet_types::error::ErrorCode::AdapterUnavailable);
-    let Armed { settlement, .. } = world.dispatch(&call, &world.claim(&call), None).unwrap();
+    let DispatchGuard { settlement, .. } =
+        world.dispatch(&call, &world.claim(&call), None).unwrap();
     let failed = ready(world.ledger.settle(settlement, later(), &of_time(1))).unwrap().unwrap();
     let tenant = failed.scope.tenant.clone();
     let content = |digest| ready(world.store.content(&tenant, digest));
@@ -185,7 +186,7 @@ fn a_resolution_takes_the_place_of_what_said_that_it_is_unknown() {
 }
 
 #[test]
-fn a_call_that_is_held_anew_takes_the_place_of_what_was_parked() {
+fn a_call_that_is_held_again_takes_the_place_of_what_was_parked() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
     let (approved, approval) = world.approved(&call);
@@ -201,7 +202,7 @@ fn a_call_that_is_held_anew_takes_the_place_of_what_was_parked() {
     assert_eq!(parked_at(&rearmed), Ok(()), "what the first arm sent is needed to ask about it");
     let (mut parked, mut proposal) = (world.parked(&call), world.proposal(&call, 1));
     parked.accepted_at = parked.accepted_at.plus_ms(1);
-    proposal.approval_id = placet_types::ids::ApprovalId::new("apr-anew").unwrap();
+    proposal.approval_id = placet_types::ids::ApprovalId::new("apr-again").unwrap();
     ready(world.ledger.hold(&rearmed, &parked, &proposal, event())).unwrap();
     assert_eq!(parked_at(&rearmed), Err(StoreError::ContentMissing(rearmed.parked)));
     assert_eq!(parked_at(&world.record(&call)), Ok(()));

@@ -156,7 +156,7 @@ impl Play {
                 self.seen[node][number] = fresh;
             }
             Step::Vote(node, number, who, for_whom, yes) => {
-                // A guest speaks in their own right.
+                // An external approver speaks in their own right.
                 let at_home = |who: usize| PEOPLE[who].1.is_none();
                 let for_whom =
                     for_whom.filter(|whom| *whom != who && at_home(who) && at_home(*whom));
@@ -206,7 +206,7 @@ impl Play {
                 let before = std::mem::replace(&mut self.nodes, [first, second]);
                 // Nobody knows of what was sent but the ledger.
                 self.sent.fill_with(|| None);
-                // Whoever is over writes nothing more.
+                // Anyone who is over writes nothing more.
                 let late = before[1].ledger.vote(
                     &self.seen[0][0],
                     vote(&self.seen[0][0], "zoe", VoteChoice::Approve),
@@ -409,7 +409,7 @@ impl Play {
         };
         let Ok(next) = stored.cast(ballot, self.nodes[node].now()) else { return };
         ready(self.nodes[node].ledger.put_desk(next, event())).unwrap();
-        assert!(PEOPLE[who].1.is_none(), "a guest agreed to what stands");
+        assert!(PEOPLE[who].1.is_none(), "an external approver agreed to what stands");
         self.grant_says.insert(who);
     }
 

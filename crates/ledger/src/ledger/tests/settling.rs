@@ -14,7 +14,7 @@ use super::world::{Call, World, event, result, store_error};
 use crate::{
     approval::ApprovalState,
     audit::{AuditEvent, AuditKind},
-    dispatch::Armed,
+    dispatch::DispatchGuard,
     ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState, Resolution},
     run::{RunKey, RunRecord},
@@ -22,12 +22,12 @@ use crate::{
     testing::{Fault, ready},
 };
 
-fn dispatched(world: &World, call: &Call) -> Armed {
+fn dispatched(world: &World, call: &Call) -> DispatchGuard {
     let claimed = world.claim(call);
     world.dispatch(call, &claimed, None).unwrap()
 }
 
-fn settled(world: &World, call: &Call, armed: Armed, outcome: Outcome) -> EffectRecord {
+fn settled(world: &World, call: &Call, armed: DispatchGuard, outcome: Outcome) -> EffectRecord {
     let envelope = result(call, ResultStatus::Failed);
     ready(world.ledger.settle(armed.settlement, outcome, &envelope)).unwrap().unwrap()
 }
@@ -69,7 +69,7 @@ fn a_second_try_is_of_the_same_attempt_and_its_credential_is_on_the_record() {
     let commits = world.store.commits();
     let spare = armed.spare();
     assert!(!format!("{spare:?}").is_empty());
-    let Armed { dispatch, mut settlement, .. } = armed;
+    let DispatchGuard { dispatch, mut settlement, .. } = armed;
     let event = AuditEvent::new(AuditKind::Dispatched);
     let again = ready(world.ledger.dispatch_once_more(spare, event)).unwrap();
     assert_eq!(
@@ -204,7 +204,7 @@ fn a_consumed_approval_serves_only_the_record_that_names_it() {
 }
 
 #[test]
-fn what_certainly_was_not_sent_costs_nothing_whoever_finds_that_out() {
+fn what_was_not_sent_costs_nothing_anyone_who_finds_that_out() {
     let nothing = || Outcome::FailedRetriable(ErrorCode::AdapterUnavailable);
     type Settle = fn(&World, &EffectRecord, Outcome, &ToolResultEnvelope);
     let ways: [Settle; 2] = [
@@ -329,7 +329,7 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
 }
 
 /// Sends a call of the world's run by a try of another run, whose result carries a secret; answers both runs.
-fn sent_by_another_run(world: &World, call: &Call) -> (Armed, [RunKey; 2]) {
+fn sent_by_another_run(world: &World, call: &Call) -> (DispatchGuard, [RunKey; 2]) {
     let claimed = world.claim(call);
     let mut intent = world.intent(call);
     let own = intent.reserve.run.clone();
@@ -399,7 +399,7 @@ fn an_outcome_waits_for_a_store_that_is_away_as_another_run_is_told_what_it_brin
     world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(away));
     let done = result(&call, ResultStatus::Succeeded);
     let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
-    assert!(kept.unwrap_err().is_passing());
+    assert!(kept.unwrap_err().is_transient());
     let record = world.record(&call);
     assert_eq!(record.state.name(), "dispatched");
     ready(world.ledger.settle_again(&record, Outcome::Succeeded, &done)).unwrap();

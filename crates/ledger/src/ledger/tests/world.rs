@@ -41,7 +41,7 @@ use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
     desk::DeskEntry,
-    dispatch::{Armed, Intent},
+    dispatch::{DispatchGuard, Intent},
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
     record::{EffectRecord, EffectState, RECORD_VERSION},
@@ -150,7 +150,7 @@ impl World {
         self.permit_with(call, facts)
     }
 
-    /// What the bundle says to it under a standing grant, which it takes for one whoever agreed.
+    /// What the bundle says to it under a standing grant, which it takes for one anyone who agreed.
     /// A freeze of all adapters that is in force.
     pub(super) fn freeze(&self) -> DeskEntry {
         serde_json::from_value(json!({
@@ -276,7 +276,7 @@ impl World {
         call: &Call,
         record: &EffectRecord,
         approval: Option<&ApprovalRecord>,
-    ) -> Result<Armed, LedgerError> {
+    ) -> Result<DispatchGuard, LedgerError> {
         let permit = self.permit(call, approval);
         ready(self.ledger.dispatch(permit, self.intent(call), record, None, self.dedup(call)))
     }

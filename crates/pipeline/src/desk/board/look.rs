@@ -1,6 +1,6 @@
 //! A look at the board: which held calls somebody sees, which of them are theirs to decide, in which order, and how much there is.
 //!
-//! Owns the cheap part of visibility: tenant, groups, ownership. Whoever is shown an approval is asked about at Cedar besides, for the
+//! Owns the cheap part of visibility: tenant, groups, ownership. Anyone who is shown an approval is asked about at Cedar besides, for the
 //! page that is shown. Invariant: of other tenants this filter lets through only what asks a group of the viewer's own tenant that the
 //! viewer is in.
 
@@ -62,7 +62,7 @@ impl Board {
         self.lock().look(viewer, query, limit)
     }
 
-    /// How things stand at the desk of a tenant.
+    /// How things stand in approvals of a tenant.
     pub(crate) fn load(&self, tenant: &TenantId, now: Timestamp) -> DeskLoad {
         let mut load = self.lock().load(tenant, now);
         load.decided_in_ms = self.decided_in_ms(tenant);
@@ -99,9 +99,9 @@ struct Seen {
     sees_all: bool,
     is_person: bool,
     asks_me: Vec<bool>,
-    /// Sets that ask the viewer as a guest, and the viewer's name as one.
-    asks_guest: Vec<bool>,
-    guest: Name,
+    /// Sets that ask the viewer as an external approver, and the viewer's name as one.
+    asks_external: Vec<bool>,
+    external: Name,
     duties: Vec<(Name, Vec<bool>)>,
 }
 
@@ -129,8 +129,8 @@ impl Seen {
             sees_all: viewer.is_auditor,
             is_person: viewer.is_person,
             asks_me: asks(&viewer.groups),
-            asks_guest: any(Some(&viewer.tenant), &viewer.groups),
-            guest: names.known(&voice_name(own)),
+            asks_external: any(Some(&viewer.tenant), &viewer.groups),
+            external: names.known(&voice_name(own)),
             duties: viewer
                 .duties
                 .iter()
@@ -150,14 +150,14 @@ impl Seen {
         row.owner == self.actor || row.user == self.actor
     }
 
-    /// Whether a row is of the viewer's own tenant; what is of none that is known is nobody's.
+    /// Whether a row is of the viewer's own tenant; what is of none that is known is no one's.
     fn is_at_home(&self, row: &Row) -> bool {
         row.tenant == self.tenant && self.tenant != NONE
     }
 
     fn sees(&self, row: &Row) -> bool {
         if !self.is_at_home(row) {
-            return self.is_person && has(&self.asks_guest, row.asked);
+            return self.is_person && has(&self.asks_external, row.asked);
         }
         self.sees_all
             || self.is_own(row)
@@ -167,7 +167,7 @@ impl Seen {
 
     fn may_decide(&self, row: &Row) -> bool {
         if !self.is_at_home(row) {
-            let decided = self.guest != NONE && row.voices.contains(&self.guest);
+            let decided = self.external != NONE && row.voices.contains(&self.external);
             return row.is_pending && !decided && self.sees(row);
         }
         if !self.is_person || !row.is_pending || self.is_bound(row, self.actor) {
@@ -197,7 +197,7 @@ struct Wanted<'a> {
     pending: Option<bool>,
     groups: Option<Vec<bool>>,
     /// Whether the group that is looked for is one of the viewer's tenant, asked elsewhere.
-    groups_are_guests: bool,
+    groups_are_external_tenants: bool,
     search: Option<(String, Vec<bool>)>,
 }
 
@@ -212,7 +212,8 @@ impl<'a> Wanted<'a> {
                 Some("approved") => Some(false),
                 Some(_) => None,
             },
-            groups_are_guests: group.is_some_and(|group| group.guest_tenant() == Some(tenant)),
+            groups_are_external_tenants: group
+                .is_some_and(|group| group.external_tenant() == Some(tenant)),
             groups: group.map(|group| inner.names.sets_where(|set| set.contains(group))),
             search: search.map(|text| {
                 let text = text.to_lowercase();
@@ -222,15 +223,14 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// A guest's filters look at nothing that a guest is not shown: not for whom a call is, nor who else is asked.
+    /// An external approver's filters look at nothing that an external approver is not shown: not for whom a call is, nor who else is asked.
     fn wants(&self, row: &Row, at_home: bool) -> bool {
         let user = if at_home { row.user } else { NONE };
         self.pending.is_none_or(|pending| row.is_pending == pending)
             && self.query.mode.is_none_or(|mode| row.mode == mode)
-            && self
-                .groups
-                .as_ref()
-                .is_none_or(|groups| has(groups, row.asked) && (at_home || self.groups_are_guests))
+            && self.groups.as_ref().is_none_or(|groups| {
+                has(groups, row.asked) && (at_home || self.groups_are_external_tenants)
+            })
             && self.search.as_ref().is_none_or(|(text, names)| {
                 [row.capability, row.actor, user].into_iter().any(|name| has(names, name))
                     || row.id.as_str().to_lowercase().contains(text)

@@ -59,7 +59,7 @@ pub(in crate::desk) fn approval(number: i64) -> ApprovalRecord {
         rev: 1,
         votes: Vec::new(),
         escalated: 0,
-        guests: BTreeSet::new(),
+        external_tenants: BTreeSet::new(),
         taint: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
@@ -144,7 +144,7 @@ fn every_move_is_news_once_and_an_older_reading_is_none() {
     assert!(board.decided_in_ms(&"other".parse().unwrap()).is_empty());
 }
 
-/// Numbers of names are given anew once nothing waits and there are very many.
+/// Numbers of names are given again once nothing waits and there are very many.
 #[test]
 fn how_long_decisions_took_is_told_to_nobody_else_once_names_are_forgotten() {
     let (board, people) = (Board::default(), directory());

@@ -1,4 +1,4 @@
-//! What a call is sent with, and when the time of it is over.
+//! What a call is sent with, and when it expires.
 
 use serde_json::json;
 
@@ -22,13 +22,13 @@ fn asked(
 }
 
 #[test]
-fn whoever_comes_back_with_fewer_scopes_gets_no_more_than_those() {
+fn anyone_who_comes_back_with_fewer_scopes_gets_no_more_than_those() {
     assert_eq!(asked("read send", "read", Some("read other")), Ok(set("read")));
     assert_eq!(asked("read send", "read", Some("read send")), Ok(set("read send")));
 }
 
 #[test]
-fn whoever_comes_back_with_more_scopes_gets_no_more_than_was_agreed_to() {
+fn anyone_who_comes_back_with_more_scopes_gets_no_more_than_was_agreed_to() {
     assert_eq!(asked("read", "read", Some("read send")), Ok(set("read")));
 }
 
@@ -62,11 +62,11 @@ fn where_the_contract_does_not_say_so_the_callers_scopes_do_not_matter() {
 #[test]
 fn the_end_of_a_lease_is_told_by_the_clock_of_the_records_and_without_one_nothing_is_made_up() {
     let (at, moment) = (Timestamp::from_ms(1_800_000_000_000), Instant::now());
-    let lent = |ends| LiveVersion { value: SecretString::from("one"), ends };
+    let leased = |ends| LiveVersion { value: SecretString::from("one"), ends };
     let later = moment + Duration::from_secs(90);
-    assert_eq!(end_of(&lent(Some(later)), (at, moment)), Some(at.plus_ms(90_000)));
-    assert_eq!(end_of(&lent(Some(moment)), (at, later)), Some(at), "over by then");
-    assert_eq!(end_of(&lent(None), (at, moment)), None);
+    assert_eq!(end_of(&leased(Some(later)), (at, moment)), Some(at.plus_ms(90_000)));
+    assert_eq!(end_of(&leased(Some(moment)), (at, later)), Some(at), "over by then");
+    assert_eq!(end_of(&leased(None), (at, moment)), None);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_operator_is_told_whether_a_target_does_not_know_a_credential_or_does_not_a
 }
 
 #[test]
-fn the_code_says_whether_an_operator_has_to_mend_it_or_the_caller_is_refused() {
+fn the_code_says_whether_an_operator_has_to_repair_it_or_the_caller_is_refused() {
     let unknown = || AdapterError::CredentialRefused("401".to_owned());
     let forbidden = || AdapterError::Forbidden("403".to_owned());
     let code = |error: AdapterError, kind| unavailable(&error, kind).code;

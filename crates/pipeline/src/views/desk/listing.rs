@@ -1,4 +1,4 @@
-//! Which entries of the desk somebody asks for, and what they get of them at a time.
+//! Which entries of the approval service somebody asks for, and what they get of them at a time.
 //!
 //! Owns the forms. What an entry shows is [`super::DeskEntryView`]'s.
 
@@ -6,7 +6,7 @@ use placet_types::{clock::Timestamp, desk::DeskKind, ids::DeskId};
 
 use super::DeskEntryView;
 
-/// Which entries of the desk to list.
+/// Which entries of the approval service to list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EntriesQuery {
     /// Only those of this kind.
@@ -23,7 +23,7 @@ pub struct EntriesQuery {
     pub limit: usize,
 }
 
-/// A page of entries of the desk.
+/// A page of entries of the approval service.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EntriesPage {
     /// The entries that the caller may see.

@@ -1,4 +1,4 @@
-//! What happens at the desk, and which freezes are in force, as the doors show it.
+//! What happens in the approval service, and which freezes are in force, as the listeners show it.
 //!
 //! Owns the forms.
 
@@ -32,7 +32,7 @@ pub struct FreezeView {
     pub after_asking: bool,
 }
 
-/// Something happened at the desk. Says what to look at again, never what is in it.
+/// Something happened in the approval service. Says what to look at again, never what is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeskEvent {
     /// What.
@@ -46,7 +46,7 @@ pub struct DeskEvent {
     /// Of which operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability_id: Option<CapabilityId>,
-    /// To which entry of the desk.
+    /// To which entry of the approval service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desk_id: Option<DeskId>,
     /// The groups it concerns.
@@ -55,7 +55,7 @@ pub struct DeskEvent {
     pub at: Timestamp,
 }
 
-/// What happened at the desk.
+/// What happened in the approval service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeskEventKind {
@@ -81,6 +81,6 @@ pub enum DeskEventKind {
     Dispatched,
     /// The call ended.
     Settled,
-    /// An entry of the desk changed.
+    /// An entry of the approval service changed.
     Entry,
 }

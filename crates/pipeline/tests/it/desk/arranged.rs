@@ -1,4 +1,4 @@
-//! Break-glass, freezes and handovers: what is arranged beside single decisions.
+//! Break-glass, freezes and delegations: what is arranged beside single decisions.
 
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ async fn a_delegate_decides_for_a_colleague_and_the_record_names_both() {
     let world = world(two_groups()).await;
     let asked = held(world.call(send("s1", "a")).await);
     assert!(world.vote("leo", &asked, VoteChoice::Approve).await.is_err());
-    let duty = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
-    let handover = world.arrange("finn", duty.clone(), 3_600_000).await.unwrap();
+    let duty = json!({"kind": "delegation", "to": "leo", "groups": ["finance"]});
+    let delegation = world.arrange("finn", duty.clone(), 3_600_000).await.unwrap();
     let standing = world.seen("leo", &asked).await.standing;
     assert_eq!(standing.stands_for.as_ref().map(|id| id.as_str()), Some("finn"));
     world.vote("leo", &asked, VoteChoice::Approve).await.unwrap();
@@ -113,10 +113,10 @@ async fn a_delegate_decides_for_a_colleague_and_the_record_names_both() {
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
     // A duty that was handed over is not handed on, and ends when it is taken back.
-    let on = json!({"kind": "handover", "to": "dan", "groups": ["finance"]});
+    let on = json!({"kind": "delegation", "to": "dan", "groups": ["finance"]});
     let chained = world.arrange("leo", on, 3_600_000).await.unwrap_err();
     assert_eq!(chained.code, ErrorCode::ValidationError);
-    world.end("finn", &handover).await.unwrap();
+    world.end("finn", &delegation).await.unwrap();
     let later = held(world.call(send("s2", "b")).await);
     assert!(world.vote("leo", &later, VoteChoice::Approve).await.is_err());
 }
@@ -128,7 +128,7 @@ async fn what_only_a_token_said_is_handed_over_for_a_day_since_the_token() {
     let nora = world.person_in("nora", "finance").await;
     world.store.advance_ms(23 * HOUR);
     let arrange =
-        serde_json::from_value(json!({"kind": "handover", "to": "leo", "groups": ["finance"]}));
+        serde_json::from_value(json!({"kind": "delegation", "to": "leo", "groups": ["finance"]}));
     let request = placet_pipeline::views::desk::DeskRequest {
         arrange: arrange.unwrap(),
         reason: "away".to_owned(),
@@ -145,10 +145,10 @@ async fn what_only_a_token_said_is_handed_over_for_a_day_since_the_token() {
 }
 
 #[tokio::test]
-async fn a_handover_that_may_not_count_says_so_wherever_it_is_shown() {
+async fn a_delegation_that_may_not_count_says_so_wherever_it_is_shown() {
     const HOUR: i64 = 3_600_000;
     let world = world(two_groups()).await;
-    let to = |who: &str| json!({"kind": "handover", "to": who, "groups": ["finance"]});
+    let to = |who: &str| json!({"kind": "delegation", "to": who, "groups": ["finance"]});
     assert_eq!(world.arrange("finn", to("leo"), 3_600_000).await.unwrap().hint, None);
     let misspelt = world.arrange("finn", to("loe"), 3_600_000).await.unwrap();
     assert!(misspelt.hint.as_ref().unwrap().contains("nobody named `loe`"), "{misspelt:?}");
@@ -163,7 +163,7 @@ async fn a_handover_that_may_not_count_says_so_wherever_it_is_shown() {
     // By a token alone.
     let nora = world.person_in("nora", "finance").await;
     for (begins_in, lasts, hint) in [
-        (25 * HOUR, HOUR, Some("before the handover begins")),
+        (25 * HOUR, HOUR, Some("before the delegation begins")),
         (HOUR, 48 * HOUR, Some("counts no longer")),
         (HOUR, HOUR, None),
     ] {
@@ -182,9 +182,9 @@ async fn a_handover_that_may_not_count_says_so_wherever_it_is_shown() {
 }
 
 #[tokio::test]
-async fn nobody_fills_the_desk() {
+async fn nobody_fills_the_approval_service() {
     let world = world(two_groups()).await;
-    let duty = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
+    let duty = json!({"kind": "delegation", "to": "leo", "groups": ["finance"]});
     let mut made = Vec::new();
     for _ in 0..20 {
         made.push(world.arrange("finn", duty.clone(), 3_600_000).await.unwrap());
@@ -194,7 +194,7 @@ async fn nobody_fills_the_desk() {
         (full.code, full.problems[0].pointer.as_str()),
         (ErrorCode::ValidationError, "/arrange")
     );
-    assert!(full.problems[0].problem.contains("20 open handovers"), "{full:?}");
+    assert!(full.problems[0].problem.contains("20 open delegations"), "{full:?}");
     world.arrange("fia", duty.clone(), 3_600_000).await.unwrap();
     world.end("finn", &made[0]).await.unwrap();
     world.arrange("finn", duty, 3_600_000).await.unwrap();
@@ -203,9 +203,9 @@ async fn nobody_fills_the_desk() {
 #[tokio::test]
 async fn nobody_stands_in_where_either_has_an_interest() {
     let world = world(two_groups()).await;
-    let to_ana = json!({"kind": "handover", "to": "ana", "groups": ["finance"]});
+    let to_ana = json!({"kind": "delegation", "to": "ana", "groups": ["finance"]});
     world.arrange("finn", to_ana, 3_600_000).await.unwrap();
-    let to_leo = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
+    let to_leo = json!({"kind": "delegation", "to": "leo", "groups": ["finance"]});
     world.arrange("fia", to_leo, 3_600_000).await.unwrap();
     let asked = held(world.call_as(world.agent_for("fia").await, send("s1", "a")).await);
     // ana answers for the agent; the call is made for fia, for whom leo would decide.
@@ -225,11 +225,11 @@ async fn limits_of_what_can_be_arranged_are_kept() {
     assert_eq!(refused("dora", freeze, 32 * day).await, "/lasts_ms");
     let freeze = json!({"kind": "freeze", "name": "x", "adapters": ["unheard-of"]});
     assert_eq!(refused("dora", freeze, day).await, "/arrange/adapters");
-    let mine = json!({"kind": "handover", "to": "cy", "groups": ["finance"]});
+    let mine = json!({"kind": "delegation", "to": "cy", "groups": ["finance"]});
     assert_eq!(refused("ben", mine, day).await, "/arrange/groups");
-    let myself = json!({"kind": "handover", "to": "ben", "groups": ["approvers"]});
+    let myself = json!({"kind": "delegation", "to": "ben", "groups": ["approvers"]});
     assert_eq!(refused("ben", myself, day).await, "/arrange/to");
-    let gone = json!({"kind": "handover", "to": "gone", "groups": ["approvers"]});
+    let gone = json!({"kind": "delegation", "to": "gone", "groups": ["approvers"]});
     assert_eq!(refused("ben", gone, day).await, "/arrange/to");
     assert_eq!(
         refused("emil", json!({"kind": "break_glass", "ticket": " "}), 60_000).await,
@@ -289,7 +289,7 @@ async fn a_page_of_entries_ends_after_so_many_that_may_not_be_seen_and_says_wher
     let none = Changes::new(Durability::Written, Admission::New);
     let changes = Changes { desk: desk.collect(), ..none };
     world.store.commit(changes).await.unwrap();
-    // Only people see entries of the desk.
+    // Only people see entries of the approval service.
     let bot = world.agent().await;
     let query = |after| EntriesQuery { after, limit: 30, ..EntriesQuery::default() };
     let first = world.engine.desk_entries(&bot, &query(None)).await.unwrap();

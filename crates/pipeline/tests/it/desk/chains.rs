@@ -35,7 +35,7 @@ async fn repeated(world: &World, prior: &[&str]) -> usize {
 }
 
 #[tokio::test]
-async fn whoever_was_approved_brings_fresh_authority_and_the_call_runs() {
+async fn anyone_who_was_approved_brings_fresh_authority_and_the_call_runs() {
     let (world, asked) = waiting(&["desk"]).await;
     assert_eq!(repeated(&world, &["desk"]).await, 1);
     assert_eq!(world.seen("eve", &asked).await.approval.state, "succeeded");
@@ -43,7 +43,7 @@ async fn whoever_was_approved_brings_fresh_authority_and_the_call_runs() {
 
 /// The key is the same, for it is the same agent and user; what people agreed to was asked for by another way.
 #[tokio::test]
-async fn a_caller_by_another_chain_of_actors_lends_a_held_call_nothing() {
+async fn a_caller_by_another_chain_of_actors_leases_a_held_call_nothing() {
     let (world, asked) = waiting(&["desk"]).await;
     for other in [&["desk", "gateway"][..], &["gateway"], &[]] {
         assert_eq!(repeated(&world, other).await, 0, "{other:?}");
@@ -55,7 +55,7 @@ async fn a_caller_by_another_chain_of_actors_lends_a_held_call_nothing() {
 }
 
 #[tokio::test]
-async fn a_caller_by_another_chain_lends_nothing_before_people_have_agreed_either() {
+async fn a_caller_by_another_chain_leases_nothing_before_people_have_agreed_either() {
     let gate = gated(
         "pay",
         "@approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\")",

@@ -1,4 +1,4 @@
-//! Other arguments: another request, decided on anew and never by whoever wrote them, and the agent is told.
+//! Other arguments: another request, decided on again and never by the one who wrote them, and the agent is told.
 
 use std::{sync::Arc, time::Duration};
 
@@ -63,7 +63,7 @@ async fn an_edit_by_one_of_two_needs_the_other_and_runs_as_edited() {
 }
 
 #[tokio::test]
-async fn whoever_writes_other_arguments_does_not_decide_on_them_however_few_are_asked() {
+async fn anyone_who_writes_other_arguments_does_not_decide_on_them_however_few_are_asked() {
     let world = world(bundle()).await;
     let asked = held(world.call(all()).await);
     // Neither a text that begins so, nor more of something, nor something of one's own.
@@ -97,7 +97,7 @@ async fn an_author_decides_neither_for_a_colleague_nor_through_one_nor_on_a_gran
     let world = world(bundle()).await;
     let asked = held(world.call(all()).await);
     for (person, to) in [("cy", "ben"), ("ben", "leo")] {
-        let handed = json!({ "kind": "handover", "to": to, "groups": ["approvers"] });
+        let handed = json!({ "kind": "delegation", "to": to, "groups": ["approvers"] });
         world.arrange(person, handed, 3_600_000).await.unwrap();
     }
     let wide = json!({ "what": "everything", "most": 9 });
@@ -186,11 +186,11 @@ async fn the_editor_alone_is_enough_where_one_is_and_the_edit_survives_a_restart
 async fn an_edited_call_that_could_not_be_sent_is_tried_again_as_edited() {
     let world = world(bundle()).await;
     let asked = held(world.call(all()).await);
-    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.witness.behave("erase", Behaviour::NotExecuted);
     assert_eq!(world.edit("ben", &asked, some()).await.unwrap().state, "approved");
     let failed = refused(world.end_of(&asked).await);
     assert_eq!((failed.code, failed.code.retryable()), (ErrorCode::AdapterUnavailable, true));
-    // The client knows nothing but what it sent; twice in vain, then it runs.
+    // The client knows nothing but what it sent; twice without success, then it runs.
     let failed = refused(world.call(all()).await);
     assert_eq!((failed.code, failed.code.retryable()), (ErrorCode::AdapterUnavailable, true));
     world.witness.behave_well();
@@ -212,7 +212,7 @@ async fn an_edited_call_that_could_not_be_sent_is_tried_again_as_edited() {
 async fn an_edited_call_that_failed_and_needs_more_people_now_asks_about_what_was_sent() {
     let world = world(bundle()).await;
     let asked = held(world.call(all()).await);
-    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.witness.behave("erase", Behaviour::NotExecuted);
     world.edit("ben", &asked, some()).await.unwrap();
     refused(world.end_of(&asked).await);
     world.witness.behave_well();
@@ -233,7 +233,7 @@ async fn an_edited_call_that_failed_and_needs_more_people_now_asks_about_what_wa
 async fn an_edited_call_that_failed_is_not_tried_again_after_its_approval() {
     let world = world(bundle()).await;
     let asked = held(world.call(all()).await);
-    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.witness.behave("erase", Behaviour::NotExecuted);
     world.edit("ben", &asked, some()).await.unwrap();
     refused(world.end_of(&asked).await);
     world.store.advance_ms(waits(&asked).expires_at.since_ms(world.now()).saturating_add(1));
@@ -302,7 +302,7 @@ async fn an_edit_that_policies_give_less_time_has_less_and_never_more() {
     assert_eq!(world.stands(&asked, "expired").await.state, "expired");
 }
 
-/// Whichever comes first: whoever wrote the arguments that a grant covers does not agree to it.
+/// Whichever comes first: anyone who wrote the arguments that a grant covers does not agree to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_meets_an_edit_is_never_agreed_to_by_who_wrote_what_it_covers() {
     let world = Arc::new(world(bundle()).await);

@@ -65,7 +65,7 @@ async fn a_call_that_failed_under_the_last_use_of_a_grant_asks_people_when_it_is
         let world = world(bundle()).await;
         let asked = held(world.call(plan("erase", "s0", "x")).await);
         world.grant("ben", &asked, 1).await.unwrap();
-        world.witness.behave("erase", Behaviour::NothingHappened);
+        world.witness.behave("erase", Behaviour::NotExecuted);
         let failed = refused(world.call(plan("erase", "s1", "x")).await);
         assert_eq!(failed.code, ErrorCode::AdapterUnavailable);
         world.witness.behave_well();
@@ -204,10 +204,10 @@ async fn nobody_finds_out_a_masked_value_by_trying_patterns() {
 }
 
 #[tokio::test]
-async fn whoever_has_a_grant_cover_more_than_the_call_does_not_agree_to_it() {
+async fn anyone_who_has_a_grant_cover_more_than_the_call_does_not_agree_to_it() {
     let world = world(bundle()).await;
     for (person, to) in [("cy", "finn"), ("ben", "leo")] {
-        let handed = json!({ "kind": "handover", "to": to, "groups": ["approvers"] });
+        let handed = json!({ "kind": "delegation", "to": to, "groups": ["approvers"] });
         world.arrange(person, handed, 3_600_000).await.unwrap();
     }
     let asked = held(world.call(plan("erase", "s1", "tmp/a")).await);
@@ -221,7 +221,7 @@ async fn whoever_has_a_grant_cover_more_than_the_call_does_not_agree_to_it() {
     assert_eq!((proposed.state.as_str(), proposed.votes.len()), ("proposed", 0));
     assert!(!proposed.standing.may_agree && proposed.standing.may_end, "{:?}", proposed.standing);
     held(world.call(plan("erase", "s2", "tmp/b")).await);
-    // Neither whoever proposed it nor whoever stands for them.
+    // Neither anyone who proposed it nor anyone who stands for them.
     for person in ["ben", "leo"] {
         assert!(world.agree(person, &proposed).await.is_err(), "{person}");
     }
@@ -260,7 +260,7 @@ async fn a_grant_that_cannot_be_read_for_a_moment_does_not_make_an_outcome_unkno
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_enters_more_than_they_may_have_by_asking_at_once() {
     let world = Arc::new(world(bundle()).await);
-    let duty = json!({ "kind": "handover", "to": "leo", "groups": ["approvers"] });
+    let duty = json!({ "kind": "delegation", "to": "leo", "groups": ["approvers"] });
     let asking = (0..60).map(|_| {
         let (world, duty) = (Arc::clone(&world), duty.clone());
         tokio::spawn(async move { world.arrange("ben", duty, 3_600_000).await.is_ok() })

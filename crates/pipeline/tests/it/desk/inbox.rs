@@ -183,7 +183,7 @@ async fn news_reach_those_who_may_see_them_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn whoever_may_see_an_approval_sees_what_became_of_it_without_its_secrets() {
+async fn anyone_who_may_see_an_approval_sees_what_became_of_it_without_its_secrets() {
     let world = world(bundle()).await;
     let mut call = plan("erase", "s1", "a");
     call["args"]["pin"] = json!("4711-secret");

@@ -1,4 +1,4 @@
-//! What the desk does while a permitted call waits for its place: it is decided again before it is sent.
+//! What the approval service does while a permitted call waits for its place: it is decided again before it is sent.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -80,10 +80,10 @@ async fn a_freeze_that_begins_meanwhile_holds_it_too() {
 }
 
 #[tokio::test]
-async fn a_handover_does_not_disturb_a_call_that_waits() {
+async fn a_delegation_does_not_disturb_a_call_that_waits() {
     let world = busy(bundle()).await;
     let (first, second) = world.queue().await;
-    let duty = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
+    let duty = json!({"kind": "delegation", "to": "leo", "groups": ["finance"]});
     world.arrange("finn", duty, 60_000).await.unwrap();
     assert!(ran(&world.answer(first).await) && ran(&world.answer(second).await));
 }
@@ -102,7 +102,7 @@ async fn a_token_that_is_revoked_meanwhile_carries_no_call() {
 }
 
 #[tokio::test]
-async fn a_glass_that_is_mended_meanwhile_lets_nothing_pass() {
+async fn a_glass_that_is_repaired_meanwhile_lets_nothing_pass() {
     let world = World::with(Make { bundle: breakable(), ..Make::default() }).await;
     let glass = json!({"kind": "break_glass", "ticket": "INC-1"});
     let glass = world.arrange("emil", glass, 3_600_000).await.unwrap();

@@ -172,7 +172,7 @@ async fn however_many_arms_ran_edited_arguments_they_are_not_put_before_people_a
 #[tokio::test(start_paused = true)]
 async fn an_edited_call_that_failed_after_its_approval_is_gone_asks_about_what_its_agent_sends() {
     let world = world(large()).await;
-    world.witness.behave("note", Behaviour::NothingHappened);
+    world.witness.behave("note", Behaviour::NotExecuted);
     let asked = held(world.call(much()).await);
     world.edit("ben", &asked, json!({ "what": "a", "most": 8 })).await.unwrap();
     refused(world.end_of(&asked).await);

@@ -1,4 +1,4 @@
-//! A process that ends in the middle of something at the desk, and the next one: nothing is lost, and nothing is done twice.
+//! A process that ends in the middle of something in the approval service, and the next one: nothing is lost, and nothing is done twice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use placet_ledger::{audit::AuditKind, testing::Fault};
 use placet_pipeline::{
     answer::Held,
-    views::desk::{DeskEventKind, EntriesQuery, TogetherItem, TogetherRequest},
+    views::desk::{BulkDecisionRequest, BulkItem, DeskEventKind, EntriesQuery},
 };
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
@@ -24,16 +24,20 @@ async fn next(world: &World, bundle: BundleSource) -> World {
     World::with(Make { store, witness, bundle, ..Make::default() }).await
 }
 
-async fn all_of(world: &World, person: &str, calls: &[&Held]) -> TogetherRequest {
+async fn all_of(world: &World, person: &str, calls: &[&Held]) -> BulkDecisionRequest {
     let mut approvals = Vec::new();
     for asked in calls {
         let digest = world.seen(person, asked).await.approval.digest;
-        approvals.push(TogetherItem { approval_id: asked.approval_id.clone(), digest });
+        approvals.push(BulkItem { approval_id: asked.approval_id.clone(), digest });
     }
-    TogetherRequest { decision: VoteChoice::Approve, reason: "all of them".to_owned(), approvals }
+    BulkDecisionRequest {
+        decision: VoteChoice::Approve,
+        reason: "all of them".to_owned(),
+        approvals,
+    }
 }
 
-/// Some of the decisions are kept when the process ends, and whoever took them hears of none.
+/// Some of the decisions are kept when the process ends, and the one who took them hears of none.
 #[tokio::test]
 async fn what_was_being_decided_together_is_gone_on_with_and_nothing_counts_twice() {
     let world = world(two_groups()).await;
@@ -45,10 +49,12 @@ async fn what_was_being_decided_together_is_gone_on_with_and_nothing_counts_twic
     let request = all_of(&world, "ben", &calls).await;
     let ben = world.person("ben").await;
     // The first is kept, of the second nobody knows whether it is, and then the process is gone.
-    let first = TogetherRequest { approvals: request.approvals[..1].to_vec(), ..request.clone() };
+    let first =
+        BulkDecisionRequest { approvals: request.approvals[..1].to_vec(), ..request.clone() };
     assert_eq!(world.engine.decide_together(&ben, first).await.unwrap().decided.len(), 1);
     world.store.fail_once_on(AuditKind::Voted, Fault::Unconfirmed);
-    let second = TogetherRequest { approvals: request.approvals[1..2].to_vec(), ..request.clone() };
+    let second =
+        BulkDecisionRequest { approvals: request.approvals[1..2].to_vec(), ..request.clone() };
     assert_eq!(world.engine.decide_together(&ben, second).await.unwrap().decided.len(), 0);
 
     let next = next(&world, two_groups()).await;
@@ -73,12 +79,12 @@ async fn what_was_being_decided_together_is_gone_on_with_and_nothing_counts_twic
 }
 
 #[tokio::test]
-async fn a_handover_outlives_its_process_and_so_does_its_end() {
+async fn a_delegation_outlives_its_process_and_so_does_its_end() {
     let first = world(two_groups()).await;
     let asked = held(first.call(send("s1", "a")).await);
     let later = held(first.call(send("s2", "b")).await);
-    let duty = json!({ "kind": "handover", "to": "leo", "groups": ["finance"] });
-    // It is kept, and whoever arranges it does not hear so.
+    let duty = json!({ "kind": "delegation", "to": "leo", "groups": ["finance"] });
+    // It is kept, and the one who arranges it does not hear so.
     first.store.fail_once_on(AuditKind::Desk, Fault::Unconfirmed);
     let unheard = first.arrange("finn", duty.clone(), 3_600_000).await.unwrap_err();
     assert_eq!(unheard.code, ErrorCode::LedgerUnavailable);
@@ -90,9 +96,9 @@ async fn a_handover_outlives_its_process_and_so_does_its_end() {
     let finn = second.person("finn").await;
     let open = EntriesQuery { only_open: true, ..EntriesQuery::default() };
     let mut entries = second.entries(&finn, open).await;
-    let handover = entries.pop().unwrap();
+    let delegation = entries.pop().unwrap();
     assert!(entries.is_empty(), "there is one");
-    second.end("finn", &handover).await.unwrap();
+    second.end("finn", &delegation).await.unwrap();
 
     let third = next(&second, two_groups()).await;
     assert!(third.vote("leo", &later, VoteChoice::Approve).await.is_err(), "it was taken back");
@@ -144,7 +150,7 @@ async fn a_grant_whose_proposer_was_cut_off_counts_for_nothing_until_people_agre
     assert!(ran(&second.call(plan("erase", "s3", "x")).await));
 }
 
-/// The next process sends nothing: it asks what became of the call, and says so at the desk.
+/// The next process sends nothing: it asks what became of the call, and says so in the approval service.
 #[tokio::test]
 async fn the_end_of_a_call_that_was_under_way_is_told_by_the_next_process() {
     let asks_one = || {

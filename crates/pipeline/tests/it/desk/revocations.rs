@@ -62,9 +62,9 @@ async fn a_revoked_token_makes_no_call_and_a_new_one_does() {
     assert!(world.is_out(&before, "s2").await);
     let token = world.token(placet_types::principal::PrincipalKind::Agent, "bot");
     let header = format!("Bearer {token}");
-    let at_the_door = world.engine.authenticate(Some(&header), None, None).await.unwrap_err();
-    assert_eq!(at_the_door.code, ErrorCode::CredentialExpired);
-    assert!(!format!("{} {:?}", at_the_door.message, at_the_door.problems).contains("operator"));
+    let at_the_api = world.engine.authenticate(Some(&header), None, None).await.unwrap_err();
+    assert_eq!(at_the_api.code, ErrorCode::CredentialExpired);
+    assert!(!format!("{} {:?}", at_the_api.message, at_the_api.problems).contains("operator"));
     world.later();
     let after = world.agent().await;
     assert!(!world.is_out(&after, "s3").await, "a new sign-in works again");
@@ -161,7 +161,7 @@ async fn a_revocation_of_one_node_counts_on_the_other_and_after_a_restart() {
         .await
         .expect("the other node never sees it");
     let told = tokio::time::timeout(Duration::from_secs(1), told);
-    let told = told.await.expect("whoever waits there is told");
+    let told = told.await.expect("anyone who waits there is told");
     assert_eq!(told.code, ErrorCode::CredentialExpired);
     assert!(two.is_out(&bot, "s1").await);
     // The next process knows it before it takes anything in.

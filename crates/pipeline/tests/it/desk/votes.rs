@@ -8,7 +8,7 @@ use placet_pipeline::{
     answer::Held,
     views::{
         DecisionRequest,
-        desk::{TogetherItem, TogetherRequest},
+        desk::{BulkDecisionRequest, BulkItem},
     },
 };
 use placet_types::{approval::VoteChoice, error::ErrorCode};
@@ -166,10 +166,10 @@ async fn only_calls_of_the_same_kind_are_decided_together_and_each_is_recorded()
     let mut approvals = Vec::new();
     for asked in [&first, &second, &third, &fourth, &first] {
         let digest = world.seen("ben", asked).await.approval.digest;
-        approvals.push(TogetherItem { approval_id: asked.approval_id.clone(), digest });
+        approvals.push(BulkItem { approval_id: asked.approval_id.clone(), digest });
     }
     approvals[1].digest = approvals[0].digest;
-    let request = TogetherRequest {
+    let request = BulkDecisionRequest {
         decision: VoteChoice::Approve,
         reason: "all of them".to_owned(),
         approvals,
@@ -253,7 +253,7 @@ async fn what_was_held_under_a_contract_that_is_not_in_use_any_more_is_void_afte
     let next = World::with(make).await;
     next.stands(&asked, "void").await;
     assert_eq!(refused(next.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
-    // The same plan is asked about anew, under the new contract.
+    // The same plan is asked about again, under the new contract.
     assert_ne!(held(next.call(plan("erase", "s1", "a")).await).approval_id, asked.approval_id);
 }
 
@@ -306,7 +306,7 @@ async fn waits_for_two_of_finance() -> (World, Held) {
 
 /// A person's groups that only an old token told of do not count when the call is taken up: it goes back, and they are asked again.
 #[tokio::test]
-async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
+async fn an_agreement_that_counts_no_more_is_asked_for_again() {
     let (world, asked) = waits_for_two_of_finance().await;
     let una = world.person_in("una", "finance").await;
     assert_eq!(world.decides(&una, &asked, VoteChoice::Approve).await.unwrap(), "pending");
@@ -342,7 +342,7 @@ async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
 
 /// Nobody is left who could agree: it ends by its time, as every approval does.
 #[tokio::test]
-async fn what_nobody_agrees_to_anew_expires() {
+async fn what_nobody_agrees_to_again_expires() {
     let (world, asked) = waits_for_two_of_finance().await;
     let una = world.person_in("una", "finance").await;
     world.decides(&una, &asked, VoteChoice::Approve).await.unwrap();

@@ -116,11 +116,11 @@ async fn a_held_call_weighs_at_most_four_kibibytes() {
     assert!(each <= HELD_BYTES_MAX, "{each} bytes for each held call");
 }
 
-/// The list is looked through until a page is full: quick for who sees what is there, and long for who sees none of it. Pages of guests are read
+/// The list is looked through until a page is full: quick for who sees what is there, and long for who sees none of it. Pages of external approvers are read
 /// from a list of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute: measures at 10,000 held calls"]
-async fn a_guests_page_does_not_look_through_what_others_hold() {
+async fn an_external_approver_tenants_page_does_not_look_through_what_others_hold() {
     const OTHERS: usize = 10_000;
     let folder = tempfile::tempdir().unwrap();
     let witness = Arc::<Witness>::default();

@@ -70,7 +70,7 @@ impl World {
         self.caller(PrincipalKind::Agent, "bot").await
     }
 
-    /// The entries of the desk that a caller sees.
+    /// The entries of the approval service that a caller sees.
     pub(crate) async fn entries(
         &self,
         caller: &VerifiedCaller,

@@ -208,7 +208,7 @@ async fn one(
                 imported.file.capabilities.len(),
                 options.mode
             ));
-            told(&imported.file, &live);
+            print_report(&imported.file, &live);
         }
     }
     source
@@ -228,7 +228,7 @@ fn check_secrets(source: &Source, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-fn told(file: &ContractFile, live: &Live) {
+fn print_report(file: &ContractFile, live: &Live) {
     let rows = live.tools.iter().map(|tool| {
         let taken = file.capabilities.iter().find(|(name, one)| one.tool_of(name) == tool.name);
         let state = match taken {

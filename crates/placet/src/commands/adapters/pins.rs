@@ -191,12 +191,12 @@ pub(crate) async fn diff(args: &DiffArgs, environment: &Environment) -> Outcome 
     if args.json {
         output::json(&comparisons);
     } else {
-        comparisons.iter().for_each(told);
+        comparisons.iter().for_each(print_report);
     }
     Ok(exit)
 }
 
-fn told(comparison: &Comparison) {
+fn print_report(comparison: &Comparison) {
     let versions = if comparison.protocol_pinned == comparison.protocol_live {
         comparison.protocol_live.clone()
     } else {

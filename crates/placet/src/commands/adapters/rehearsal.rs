@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Conditions, Credential, Dispatch, Seat, TraceHeaders},
+    adapter::{Conditions, Credential, Dispatch, SessionLease, TraceHeaders},
     conformance::Bench,
 };
 use placet_ledger::{
@@ -59,7 +59,7 @@ use crate::{
     failure::{Attempted as _, Failure},
 };
 
-/// Whoever runs a check may do what the contract has; the real policies decide about real calls.
+/// Anyone who runs a check may do what the contract has; the real policies decide about real calls.
 const POLICY: &str = r#"
 @id("conformance-check")
 @reason("A conformance check calls what its contract describes.")
@@ -321,7 +321,7 @@ impl Bench for Rehearsal {
                 Ok::<_, String>(Credential { header, value, origin: None, ends: None })
             })
             .transpose()?;
-        let (seat, trace) = (Seat::default(), TraceHeaders::default());
+        let (seat, trace) = (SessionLease::default(), TraceHeaders::default());
         Ok(Conditions { timeout_ms, listen_ms: 0, credential, seat, trace })
     }
 

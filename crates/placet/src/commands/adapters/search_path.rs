@@ -12,7 +12,7 @@ use crate::environment::Environment;
 const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Nothing is inherited, so that a contract has to say where programs start others from: the folder of the command itself, in which `npx`
-/// finds its `node`, and those of the system. What else is on the PATH of this shell is nobody's business.
+/// finds its `node`, and those of the system. What else is on the PATH of this shell concerns no one else.
 pub(super) fn pass_on(transport: &mut TransportFile, environment: &Environment) {
     if let TransportFile::McpStdio { command, env, .. } = transport {
         let own = folder_of(command, environment);

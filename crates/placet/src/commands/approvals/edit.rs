@@ -22,7 +22,7 @@ use crate::{
     placet approvals show apr_01J… --json | jq .proposal.evidence.preview > args.json\n  \
     placet approvals edit apr_01J… --args args.json --reason \"only May\" --digest sha256:…\n  \
     echo '{\"path\": \"may.txt\"}' | placet approvals edit apr_01J… --args - --reason \"only May\" --digest sha256:…\n\n\
-    A masked value that comes back as it was shown keeps its value. The digest changes: whoever agreed before has to look again.\n\
+    A masked value that comes back as it was shown keeps its value. The digest changes: anyone who agreed before has to look again.\n\
     You agree to arguments that only ask for less: lists shortened, numbers nearer to zero. Of all others, of arguments left out, and of \
     changed masked values, you are the author: somebody else has to agree to them.")]
 pub(super) struct Args {

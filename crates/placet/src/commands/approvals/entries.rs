@@ -1,4 +1,4 @@
-//! What grants, break-glass records, freezes and handovers have in common: lists, one of them, decisions, ends, reviews.
+//! What grants, break-glass records, freezes and delegations have in common: lists, one of them, decisions, ends, reviews.
 //!
 //! Owns their tables and words. Invariant: a command for one kind never touches an entry of another kind.
 
@@ -127,7 +127,7 @@ pub(in crate::commands) async fn show(
     json: bool,
 ) -> Outcome {
     let entry = read(client, kind, id).await?;
-    told(&entry, json, text);
+    print_report(&entry, json, text);
     hinted(&entry);
     Ok(Exit::Ok)
 }
@@ -137,7 +137,7 @@ pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) 
     let New { arrange, reason, starts_at, lasts_ms } = new;
     let request = DeskRequest { arrange, reason, starts_at, lasts_ms };
     let entry: DeskEntryView = client.post(&["v1", "desk"], &request).await?.document()?;
-    told(&entry, json, text);
+    print_report(&entry, json, text);
     hinted(&entry);
     Ok(Exit::Ok)
 }
@@ -190,11 +190,13 @@ pub(in crate::commands) async fn did(
 ) -> Outcome {
     let entry: DeskEntryView =
         client.post(&["v1", "desk", id.as_str(), "acts"], act).await?.document()?;
-    told(&entry, json, |entry| format!("recorded; {} is now {}", entry.desk_id, entry.state));
+    print_report(&entry, json, |entry| {
+        format!("recorded; {} is now {}", entry.desk_id, entry.state)
+    });
     Ok(Exit::Ok)
 }
 
-fn told(entry: &DeskEntryView, json: bool, text: impl Fn(&DeskEntryView) -> String) {
+fn print_report(entry: &DeskEntryView, json: bool, text: impl Fn(&DeskEntryView) -> String) {
     if json {
         output::json(entry);
     } else {
@@ -222,7 +224,7 @@ const fn named(kind: DeskKind) -> &'static str {
         DeskKind::Grant => "standing grant",
         DeskKind::BreakGlass => "break-glass record",
         DeskKind::Freeze => "freeze",
-        DeskKind::Handover => "handover",
+        DeskKind::Delegation => "delegation",
         DeskKind::Revocation => "revocation",
     }
 }
@@ -232,7 +234,7 @@ const fn plural(kind: DeskKind) -> &'static str {
         DeskKind::Grant => "standing grants",
         DeskKind::BreakGlass => "break-glass records",
         DeskKind::Freeze => "freezes",
-        DeskKind::Handover => "handovers",
+        DeskKind::Delegation => "delegations",
         DeskKind::Revocation => "revocations",
     }
 }
@@ -242,7 +244,7 @@ const fn command(kind: DeskKind) -> &'static str {
         DeskKind::Grant => "approvals grants",
         DeskKind::BreakGlass => "approvals break-glass",
         DeskKind::Freeze => "approvals freezes",
-        DeskKind::Handover => "approvals delegations",
+        DeskKind::Delegation => "approvals delegations",
         DeskKind::Revocation => "credentials",
     }
 }
@@ -271,9 +273,9 @@ fn what(entry: &DeskEntryView) -> String {
             let what = if freeze.lockdown { "lockdown" } else { "writes" };
             format!("{}: {what} of {of}", freeze.name)
         }
-        DeskBody::Handover(handover) => {
-            let groups: Vec<String> = handover.groups.iter().map(ToString::to_string).collect();
-            format!("{} decides for {} in {}", handover.to, entry.by, groups.join(", "))
+        DeskBody::Delegation(delegation) => {
+            let groups: Vec<String> = delegation.groups.iter().map(ToString::to_string).collect();
+            format!("{} decides for {} in {}", delegation.to, entry.by, groups.join(", "))
         }
         DeskBody::Revocation(revocation) => {
             let issuer = revocation.issuer.as_deref().unwrap_or("any issuer");

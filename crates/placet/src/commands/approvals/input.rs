@@ -1,6 +1,6 @@
 //! Documents that are handed to a command as a file or on standard input.
 //!
-//! Owns the reading, with a limit, as strict as the doors read.
+//! Owns the reading, with a limit, as strict as the listeners read.
 
 use std::{fs::File, io::Read, path::Path};
 

@@ -173,7 +173,7 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
 fn why(detail: &ApprovalDetail) -> Vec<String> {
     let ApprovalDetail { approval, standing, part, .. } = detail;
     let mut lines = vec![match part {
-        // How many have to agree in all is not a guest's to know.
+        // How many have to agree in all is not an external approver's to know.
         Some(part) => {
             let groups = approval.requirement.groups.iter();
             let groups: Vec<String> =

@@ -1,4 +1,4 @@
-//! `placet approvals watch`: what happens at the desk, line by line.
+//! `placet approvals watch`: what happens in the approval service, line by line.
 //!
 //! Owns the connecting again. Ends well on Ctrl-C, and badly when Placet refuses.
 
@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// And at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Follows the desk until Ctrl-C.
+/// Follows the approval service until Ctrl-C.
 pub(super) async fn run(client: &Client, json: bool) -> Outcome {
     tokio::select! {
         ended = follow(client, json) => ended,
@@ -31,7 +31,7 @@ pub(super) async fn run(client: &Client, json: bool) -> Outcome {
 
 async fn follow(client: &Client, json: bool) -> Outcome {
     let mut events = open(client).await.map_err(crate::client::NotOpened::failure)?;
-    output::note("following the desk; Ctrl-C ends it");
+    output::note("following the approval service; Ctrl-C ends it");
     loop {
         read(&mut events, json).await;
         events = again(client).await?;

@@ -1,4 +1,4 @@
-//! How the desk is told in words, and how times are written on the command line.
+//! How the approval service is told in words, and how times are written on the command line.
 //!
 //! Owns the wording that several commands share.
 

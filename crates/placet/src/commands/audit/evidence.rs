@@ -162,7 +162,7 @@ pub(super) fn verify_receipt(args: &VerifyReceipt, json: bool) -> Outcome {
             if json {
                 output::json(&json!({ "ok": true, "claims": claims }));
             } else {
-                told(&claims);
+                print_report(&claims);
             }
             Ok(Exit::Ok)
         }
@@ -203,7 +203,7 @@ fn check(args: &VerifyReceipt, key: &SealPublic, text: &str) -> Result<ReceiptCl
     Ok(claims)
 }
 
-fn told(claims: &ReceiptClaims) {
+fn print_report(claims: &ReceiptClaims) {
     let code = claims.code.map(|code| format!(" ({code})")).unwrap_or_default();
     let optional = |name: &str, digest: Option<placet_types::digest::Digest>| {
         digest.map(|digest| format!("\n  {name:<11}{digest}")).unwrap_or_default()

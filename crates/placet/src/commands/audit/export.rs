@@ -1,7 +1,7 @@
 //! `placet audit export`: logs as lines of JSON, without a running Placet.
 //!
 //! Owns the files. Not here: their form (`placet-store`). Invariants: nothing is written over; only entries that were verified are
-//! written; whoever gets less than a whole log is told so.
+//! written; anyone who gets less than a whole log is told so.
 
 use std::{
     collections::BTreeMap,

@@ -106,7 +106,7 @@ pub(super) fn verify(
                     sealed = sealed.max(Some(size));
                 }
                 Some(_) => findings.push(format!(
-                    "the first {size} entries of `{}` are not those that {origin} covers: the log was made anew",
+                    "the first {size} entries of `{}` are not those that {origin} covers: the log was rebuilt",
                     log.origin
                 )),
                 None => findings.push(format!(

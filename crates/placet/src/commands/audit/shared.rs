@@ -52,7 +52,7 @@ pub(super) async fn verify(
     if json {
         output::json(&document(&verdicts, &found))
     } else {
-        told(&verdicts, &found)
+        print_report(&verdicts, &found)
     }
     Ok(if found.problems.is_empty() { Exit::Ok } else { Exit::Findings })
 }
@@ -107,7 +107,7 @@ fn against(verdicts: &[LogVerdict], signed: &Signed) -> Option<String> {
     match verdict.seen.get(&size) {
         Some((root, chain)) if *root == checkpoint.head.root && *chain == checkpoint.chain => None,
         Some(_) => Some(format!(
-            "the first {size} entries of `{log}` are not those that {origin} covers: the log was made anew"
+            "the first {size} entries of `{log}` are not those that {origin} covers: the log was rebuilt"
         )),
         // What is wrong with it is told already.
         None if verdict.fault.is_some() => Some(format!("{origin} is NOT COMPARED")),
@@ -144,7 +144,7 @@ fn document(verdicts: &[LogVerdict], found: &Found) -> Value {
     })
 }
 
-fn told(verdicts: &[LogVerdict], found: &Found) {
+fn print_report(verdicts: &[LogVerdict], found: &Found) {
     if !found.problems.is_empty() {
         found.problems.iter().for_each(|why| output::line(format!("WRONG: {why}")));
         if found.problems.iter().any(|why| !why.ends_with(UNSIGNED)) {

@@ -71,7 +71,7 @@ pub(super) struct Signed {
 
 /// What is said of a log that nothing vouches for.
 pub(super) const UNSIGNED: &str =
-    "nothing signed was compared; whoever can write here could have made it anew";
+    "nothing signed was compared; anyone who can write here could have made it again";
 
 /// What is said of a log of which there is something signed that could not be compared.
 const NOT_COMPARED: &str = "there are signed checkpoints, and none of them could be compared: put the archive back, or name it under `ledger.archive`";
@@ -151,7 +151,7 @@ impl Walk {
             return Against::Agrees(size);
         }
         Against::Wrong(format!(
-            "the first {size} entries are not those that {origin} covers: the chain was made anew"
+            "the first {size} entries are not those that {origin} covers: the chain was rebuilt"
         ))
     }
 }
@@ -382,7 +382,7 @@ fn sound(
             output::line("    Keep the folder as it is, and restore it from a copy.");
         }
     } else {
-        told(report, &head, compared);
+        print_report(report, &head, compared);
         imported.iter().for_each(|log| output::line(format!("    {log}")));
     }
     if moved && !json {
@@ -426,7 +426,7 @@ fn document(
     })
 }
 
-fn told(report: &VerifyReport, head: &str, compared: &Compared) {
+fn print_report(report: &VerifyReport, head: &str, compared: &Compared) {
     let span = match (time(report.first_at_ms), time(report.last_at_ms)) {
         (Some(first), Some(last)) => format!(", {first} to {last}"),
         _ => String::new(),

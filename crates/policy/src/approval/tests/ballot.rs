@@ -20,8 +20,8 @@ const GROUPS: [&str; 4] = ["approvers", "security", "legal", "managers"];
 /// Groups of another tenant beside them.
 const ASKED: [&str; 6] =
     ["approvers", "security", "legal", "managers", "globex/credit-approvers", "globex/security"];
-const GUESTS: [&str; 4] = ["gil", "ivo", "ben", "ada"];
-const GUEST_GROUPS: [&str; 3] = ["credit-approvers", "security", "approvers"];
+const EXTERNAL_TENANTS: [&str; 4] = ["gil", "ivo", "ben", "ada"];
+const EXTERNAL_GROUPS: [&str; 3] = ["credit-approvers", "security", "approvers"];
 const HOUR: u64 = 3_600_000;
 
 fn name() -> impl Strategy<Value = &'static str> {
@@ -33,12 +33,12 @@ fn some_groups() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 fn any_vote() -> impl Strategy<Value = Vote> {
-    prop_oneof![3 => any_own_vote(), 1 => any_guest_vote()]
+    prop_oneof![3 => any_own_vote(), 1 => any_external_vote()]
 }
 
-fn any_guest_vote() -> impl Strategy<Value = Vote> {
-    let groups = prop::sample::subsequence(GUEST_GROUPS.to_vec(), 0..=GUEST_GROUPS.len());
-    let who = prop::sample::select(GUESTS.to_vec());
+fn any_external_vote() -> impl Strategy<Value = Vote> {
+    let groups = prop::sample::subsequence(EXTERNAL_GROUPS.to_vec(), 0..=EXTERNAL_GROUPS.len());
+    let who = prop::sample::select(EXTERNAL_TENANTS.to_vec());
     (any_own_vote(), who, groups).prop_map(|(vote, who, groups)| Vote {
         approver: who.parse().unwrap(),
         tenant: Some("globex".parse().unwrap()),
@@ -142,7 +142,7 @@ proptest! {
             for (group, people) in &record.by_group {
                 prop_assert!(usize::try_from(*people).unwrap() <= ballot.agreed_of(group));
             }
-            // The same groups are asked, of which nobody has to agree: guests have a say only where they are asked.
+            // The same groups are asked, of which nobody has to agree: external approvers have a say only where they are asked.
             let nobody = requirement.groups.keys().map(|group| (group.clone(), 0)).collect();
             let as_many = Requirement {
                 deny_threshold: u32::MAX,

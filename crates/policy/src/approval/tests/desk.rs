@@ -1,4 +1,4 @@
-//! Thresholds, escalations, handovers, standing grants and fresh proofs, as they count.
+//! Thresholds, escalations, delegations, standing grants and fresh proofs, as they count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -373,7 +373,7 @@ fn a_broken_glass_opens_the_gates_that_name_it_and_only_in_its_time() {
     assert_eq!(decide(refund()), "hold");
     assert_eq!(decide(broken("ben", "INC-7", 1)), "allow");
     assert_eq!(decide(broken("olga", "INC-7", 1)), "allow", "somebody the call has anyway");
-    assert_eq!(decide(broken("ben", "INC-7", 0)), "hold", "its time is over");
+    assert_eq!(decide(broken("ben", "INC-7", 0)), "hold", "it has expired");
     assert_eq!(decide(broken("eve", "INC-7", 1)), "hold", "not active");
     assert_eq!(decide(broken("ben", "fun", 1)), "hold");
     let closed = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
@@ -381,7 +381,7 @@ fn a_broken_glass_opens_the_gates_that_name_it_and_only_in_its_time() {
     assert_eq!(policies(&broken("ben", "INC-7", 1).decide(&closed)), ["g", "g"]);
 }
 
-/// Exactly what policy does not count any more is asked for anew, and nothing that it still counts.
+/// Exactly what policy does not count any more is asked for again, and nothing that it still counts.
 #[test]
 fn agreements_lapse_with_what_they_were_given_as() {
     let snapshot = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);

@@ -168,7 +168,7 @@
     feed = null;
     tries += 1;
     retry = setTimeout(listen, pause_after(tries));
-    // Whoever is signed out learns it here.
+    // Anyone who is signed out learns it here.
     refresh();
   };
   const listen = () => {
@@ -236,7 +236,7 @@
     one("#decide")?.scrollIntoView({ block: "nearest" });
     say(what === "approve" ? "Write why, then press the button Approve." : "Write why, then press the button Deny.");
   };
-  // Whether the keys are listened to: whoever speaks to their computer switches them off. A browser that remembers nothing has them on.
+  // Whether the keys are listened to: anyone who speaks to their computer switches them off. A browser that remembers nothing has them on.
   const KEYS = "placet.keys";
   const has_keys = () => { try { return localStorage.getItem(KEYS) !== "off"; } catch { return true; } };
   const offer_switch = () => {

@@ -107,7 +107,7 @@ fn uses(detail: &ApprovalDetail, proposal: &ToolProposalEnvelope) -> Markup {
                 dt { "In the run’s context" } dd #taint { (taint(&evidence.taint)) }
                 @if let Some(session) = &call.session_id { dt { "Conversation" } dd { code { (session) } } }
                 dt { "The whole way" }
-                dd { a href={ "/calls/" (detail.approval.call_id) "/trail" } { "Audit trail of this call" } }
+                dd { a href={ "/calls/" (detail.approval.call_id) "/timeline" } { "Timeline of this call" } }
             }
         }
     }

@@ -98,8 +98,8 @@ pub(in crate::console) async fn resolve<B: Backend>(
         evidence: fields.reason()?,
         output: Value::Null,
     };
-    let (backend, caller) = (desk.door.backend.clone(), visitor.caller.clone());
-    let resolved = desk.door.write(async move { backend.resolve(&caller, record, request).await });
+    let (backend, caller) = (desk.api.backend.clone(), visitor.caller.clone());
+    let resolved = desk.api.write(async move { backend.resolve(&caller, record, request).await });
     match resolved.await {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=resolve")).into_response()),
         Err(failure) if failure.document().status < 500 => {

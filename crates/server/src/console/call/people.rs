@@ -29,8 +29,8 @@ pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
     needs
 }
 
-/// The same of a guest's part: how many have to agree in all is not theirs to know.
-pub(super) fn needs_of_guests(requirement: &Requirement) -> Vec<String> {
+/// The same of an external approver's part: how many have to agree in all is not theirs to know.
+pub(super) fn needs_of_external_tenants(requirement: &Requirement) -> Vec<String> {
     of_groups(requirement).into_iter().chain(terms(requirement)).collect()
 }
 
@@ -146,7 +146,7 @@ pub(in crate::console) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> 
         @if !approval.lapsed.is_empty() {
             p.small.soft {
                 (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
-                ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Whoever may can agree anew."
+                ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Anyone who may can agree again."
             }
         }
         @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {

@@ -53,9 +53,9 @@ pub(in crate::console) async fn withdraw<B: Backend>(
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let request = WithdrawalRequest { reason: fields.reason()? };
-    let (backend, caller, target) = (desk.door.backend.clone(), visitor.caller.clone(), id.clone());
+    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
     let done =
-        desk.door.write(async move { backend.withdraw(&caller, &target, request).await }).await;
+        desk.api.write(async move { backend.withdraw(&caller, &target, request).await }).await;
     match done {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=withdraw")).into_response()),
         Err(failure) if failure.document().status < 500 => {

@@ -15,7 +15,7 @@ async fn how_caller_and_user_proved_themselves_is_on_the_page() {
     });
     detail.proposal.as_mut().unwrap().evidence.caller =
         Some(serde_json::from_value(caller).unwrap());
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
     for words in [
         "<code>urn:placet:agent:acme:bot</code> proved by <code>jwt</code>",
@@ -38,7 +38,7 @@ async fn what_was_found_of_a_reference_is_shown_with_its_digest() {
     proposal.call.evidence_refs = vec!["call_7".to_owned()];
     let found = json!([{ "kind": "result", "call_id": "call_7", "capability_id": "crm/look", "digest": digest }]);
     proposal.evidence.refs = serde_json::from_value(found).unwrap();
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
     for words in
         ["<blockquote>call_7</blockquote>Result of <code>crm/look</code>", &digest.to_string()]

@@ -27,7 +27,7 @@ fn forms() -> Vec<(&'static str, String)> {
         ),
         ("/together/decision", format!("decision=deny&reason=seen&item=approval-1+{digest}")),
         ("/break-glass", "ticket=INC-1&lasts=1&unit=hours&reason=fire".to_owned()),
-        ("/handovers", "to=ana&groups=owners,+others&lasts=1&unit=days&reason=away".to_owned()),
+        ("/delegations", "to=ana&groups=owners,+others&lasts=1&unit=days&reason=away".to_owned()),
         (
             "/calendar",
             "name=Close&starts=2026-12-30T00:00&lasts=2&unit=days&reason=books".to_owned(),
@@ -39,8 +39,8 @@ fn forms() -> Vec<(&'static str, String)> {
 }
 
 fn nothing_was_done(browser: &Browser) -> bool {
-    let desk = browser.door.fake.desk.lock();
-    browser.door.fake.decided.lock().is_empty()
+    let desk = browser.api.fake.desk.lock();
+    browser.api.fake.decided.lock().is_empty()
         && desk.edits.is_empty()
         && desk.arranged.is_empty()
         && desk.acts.is_empty()
@@ -55,9 +55,9 @@ async fn every_form_does_what_it_says() {
         let expected = if path == "/together/decision" { 200 } else { 303 };
         assert_eq!(reply.status, expected, "{path}: {}", reply.text());
     }
-    let decided = browser.door.fake.decided.lock();
+    let decided = browser.api.fake.decided.lock();
     assert_eq!((decided[0].decision, decided[0].reason.as_str()), (VoteChoice::Approve, "seen"));
-    let desk = browser.door.fake.desk.lock();
+    let desk = browser.api.fake.desk.lock();
     assert_eq!(
         (desk.edits.len(), desk.togethers.len(), desk.acts.len(), desk.arranged.len()),
         (1, 1, 3, 4)
@@ -147,7 +147,7 @@ async fn a_stale_page_decides_nothing_and_shows_how_it_stands_now() {
     let browser = Browser::signed_in().await;
     let refusal =
         Refusal::new(ErrorCode::InProgress, "what you were shown is no longer what would run");
-    browser.door.fake.desk.lock().refuses = Some(refusal);
+    browser.api.fake.desk.lock().refuses = Some(refusal);
     let old = Digest::of(b"what was shown before");
     let form = format!("decision=approve&reason=my+words&digest={old}");
     let reply = browser.post("/approvals/approval-1/decision", &form).await;
@@ -170,7 +170,7 @@ async fn a_decision_that_policy_refuses_says_so_on_the_call_s_page() {
     let refusal =
         Refusal::new(ErrorCode::PolicyDenied, "nobody approves a call of an agent they answer for")
             .with_detail("policy four-eyes");
-    browser.door.fake.desk.lock().refuses = Some(refusal);
+    browser.api.fake.desk.lock().refuses = Some(refusal);
     let form = format!("decision=approve&reason=x&digest={}", Digest::of(b"shown"));
     let reply = browser.post("/approvals/approval-1/decision", &form).await;
     assert_eq!(reply.status, 403);
@@ -222,7 +222,7 @@ async fn an_edit_that_cannot_be_read_or_does_not_fit_comes_back_with_what_was_wr
         Problem { pointer: "/cents".to_owned(), problem: "it is larger than 500".to_owned() };
     let refusal =
         Refusal::new(ErrorCode::ValidationError, "they do not fit").with_problems(vec![problem]);
-    browser.door.fake.desk.lock().refuses = Some(refusal);
+    browser.api.fake.desk.lock().refuses = Some(refusal);
     let form = format!("args=%7B%22cents%22%3A900%7D&reason=less&digest={digest}");
     let unfit = browser.post("/approvals/approval-1/edit", &form).await;
     assert_eq!(unfit.status, 400);
@@ -235,7 +235,7 @@ async fn a_grant_s_rules_are_those_that_were_chosen() {
     let mut detail = crate::testing::sample_detail();
     detail.proposal.as_mut().unwrap().evidence.preview =
         json!({ "path": "a.txt", "count": 3, "a/b": true });
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let digest = Digest::of(b"shown");
     let form = format!(
         "digest={digest}&argument=path&rule.path=starts_with&value.path=reports/&argument=count&rule.count=at_most&value.count=5\
@@ -246,7 +246,7 @@ async fn a_grant_s_rules_are_those_that_were_chosen() {
         "digest={digest}&argument=count&rule.count=at_most&uses=3&lasts=2&unit=days&reason=daily"
     );
     assert_eq!(browser.post("/approvals/approval-1/grant", &without).await.status, 400);
-    let desk = browser.door.fake.desk.lock();
+    let desk = browser.api.fake.desk.lock();
     let Arrangement::Grant { pattern: Some(pattern), uses_max: 3, .. } = &desk.arranged[0].arrange
     else {
         panic!()
@@ -262,7 +262,7 @@ async fn a_beginning_that_a_grant_covers_is_kept_exactly_as_it_was_written() {
     let browser = Browser::signed_in().await;
     let mut detail = crate::testing::sample_detail();
     detail.proposal.as_mut().unwrap().evidence.preview = json!({ "to ": "ann smith", "n": 3 });
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let digest = Digest::of(b"shown");
     let form = |written: &str| {
         format!(
@@ -273,7 +273,7 @@ async fn a_beginning_that_a_grant_covers_is_kept_exactly_as_it_was_written() {
     // `ann` would cover `anna` and `annex` as well.
     assert_eq!(browser.post("/approvals/approval-1/grant", &form("ann+")).await.status, 303);
     assert_eq!(browser.post("/approvals/approval-1/grant", &form("")).await.status, 400);
-    let desk = browser.door.fake.desk.lock();
+    let desk = browser.api.fake.desk.lock();
     let Arrangement::Grant { pattern: Some(pattern), .. } = &desk.arranged[0].arrange else {
         panic!()
     };

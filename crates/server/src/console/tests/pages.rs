@@ -5,7 +5,7 @@ use serde_json::json;
 use placet_pipeline::views::{ApprovalDetail, desk::InboxOrder};
 
 use super::{Browser, checked, key, page, settings, with_link};
-use crate::testing::{APPROVAL, CALL, Fake, TestDoor};
+use crate::testing::{APPROVAL, CALL, Fake, TestApi};
 
 /// Every page that somebody who is signed in can open.
 const PAGES: [&str; 20] = [
@@ -19,11 +19,11 @@ const PAGES: [&str; 20] = [
     "/approvals/approval-1?done=approve",
     "/approvals/approval-1/edit",
     "/approvals/approval-1/grant",
-    "/calls/call-1/trail",
+    "/calls/call-1/timeline",
     "/grants",
     "/grants?state=all",
     "/break-glass",
-    "/handovers",
+    "/delegations",
     "/calendar",
     "/calendar?month=1970-01",
     "/entries/grant",
@@ -50,22 +50,22 @@ async fn every_page_is_whole_and_safe() {
 async fn who_is_not_signed_in_is_sent_to_the_sign_in_and_back() {
     let settings = settings();
     let key = key(&settings);
-    let door = Browser::door(settings);
+    let api = Browser::api(settings);
     for path in PAGES.into_iter().chain(["/live"]) {
-        let reply = door.send(page(path, None)).await;
+        let reply = api.send(page(path, None)).await;
         assert_eq!(reply.status, 303, "{path}");
         let to = reply.header("location").unwrap();
         let wanted: String = url::form_urlencoded::byte_serialize(path.as_bytes()).collect();
         assert_eq!(to, format!("/sign-in?to={wanted}"));
         let forged =
-            door.send(page(path, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))).await;
+            api.send(page(path, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))).await;
         assert_eq!(forged.status, 303, "{path}");
     }
-    let waiting = with_link(&door, &key).await;
+    let waiting = with_link(&api, &key).await;
     let mut request = page("/sign-in?to=/help", None);
     let waiting = format!("placet-sign-in={waiting}").parse().unwrap();
     request.headers_mut().insert("cookie", waiting);
-    let text = checked(&door.send(request).await);
+    let text = checked(&api.send(request).await);
     assert!(
         text.contains("&lt;script&gt;Ana") && text.contains("name=\"to\" value=\"/help\""),
         "{text}"
@@ -74,10 +74,10 @@ async fn who_is_not_signed_in_is_sent_to_the_sign_in_and_back() {
 
 #[tokio::test]
 async fn programs_are_told_what_this_is_whether_there_is_a_console_or_not() {
-    let with = Browser::door(settings());
-    let without = TestDoor::new();
-    for door in [&with, &without] {
-        let reply = door.get("/").await;
+    let with = Browser::api(settings());
+    let without = TestApi::new();
+    for api in [&with, &without] {
+        let reply = api.get("/").await;
         assert_eq!(
             (reply.status.as_u16(), reply.header("content-type")),
             (200, Some("application/json"))
@@ -110,7 +110,7 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
         let text = checked(&browser.get(path).await);
         assert!(text.contains(offer) && !text.contains(instead), "{path}: {text}");
     }
-    browser.door.fake.desk.lock().may_nothing = true;
+    browser.api.fake.desk.lock().may_nothing = true;
     for (path, offer, instead) in offers {
         let text = checked(&browser.get(path).await);
         assert!(!text.contains(offer) && text.contains(instead), "{path}: {text}");
@@ -120,7 +120,7 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
 #[tokio::test]
 async fn what_is_in_force_is_shown_however_much_is_over() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().over = 2_020;
+    browser.api.fake.desk.lock().over = 2_020;
     let calendar = checked(&browser.get("/calendar?month=1970-01").await);
     assert!(calendar.contains("/entries/freeze"), "{calendar}");
     assert!(calendar.contains("only the 600 that were entered last"), "{calendar}");
@@ -137,16 +137,16 @@ async fn what_is_in_force_is_shown_however_much_is_over() {
 #[tokio::test]
 async fn finished_calls_are_paged_by_place_and_no_total_is_told() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().waiting = Some(60);
+    browser.api.fake.desk.lock().waiting = Some(60);
     let full = checked(&browser.get("/?state=denied&order=risk&from=50&after=apr_9").await);
     let next = "/?state=denied&amp;whose=all&amp;order=newest&amp;after=approval-1";
     assert!(full.contains("Further in the list") && full.contains(next), "{full}");
     assert!(full.contains("From the beginning") && !full.contains("of 60"), "{full}");
-    assert!(!full.contains("data-live"), "it would be searched anew with all news: {full}");
+    assert!(!full.contains("data-live"), "it would be searched again with all news: {full}");
     assert!(!full.contains("value=\"risk\""), "{full}");
     let rare = checked(&browser.get("/?state=denied&q=rare").await);
     assert!(rare.contains("Search on") && rare.contains("There may be further ones"), "{rare}");
-    let asked = browser.door.fake.desk.lock().asked.clone();
+    let asked = browser.api.fake.desk.lock().asked.clone();
     let asked = asked.iter().find(|query| query.state.as_deref() == Some("denied")).unwrap();
     let after = asked.after.as_ref().map(|id| id.as_str());
     assert_eq!((asked.order, asked.offset, after), (InboxOrder::Newest, 0, Some("apr_9")));
@@ -206,7 +206,7 @@ async fn what_the_agent_refers_to_is_shown_as_text_and_never_as_a_link() {
         "ticket <b>12</b>\u{202e}".to_owned(),
     ];
     detail.proposal.as_mut().unwrap().evidence.description = "Reads\u{200b} only.".to_owned();
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
     assert!(page.contains("What the agent refers to"), "{page}");
     assert!(
@@ -231,7 +231,7 @@ async fn no_text_on_a_call_s_page_hides_a_character_or_reads_as_masked() {
     edited.reason = format!("first{unseen}\nsecond");
     detail.approval.votes[0].reason = format!("first{unseen}\nsecond");
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     for path in ["/approvals/approval-1", "/approvals/approval-1/edit"] {
         let text = checked(&browser.get(path).await);
         let places = text.find(|c: char| unseen.contains(c));
@@ -247,10 +247,10 @@ async fn no_text_on_a_call_s_page_hides_a_character_or_reads_as_masked() {
 }
 
 /// What somebody of another tenant is shown of a call.
-fn as_guest(what: &str) -> ApprovalDetail {
+fn as_external(what: &str) -> ApprovalDetail {
     let mut detail = crate::testing::sample_detail();
     let part = json!({
-        "part_version": "placet.guest-part.v1", "approval_id": detail.approval.approval_id,
+        "part_version": "placet.external-approver-part.v1", "approval_id": detail.approval.approval_id,
         "call_id": detail.approval.call_id,
         "asked_by": "acme", "asked_of": "globex",
         "requester": { "kind": "agent", "id": "credit-bot", "tenant_id": "acme" },
@@ -267,9 +267,9 @@ fn as_guest(what: &str) -> ApprovalDetail {
 }
 
 #[tokio::test]
-async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
+async fn an_external_approver_finds_what_to_decide_on_and_no_way_to_more() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().detail = Some(as_guest("<img src=x> returned goods"));
+    browser.api.fake.desk.lock().detail = Some(as_external("<img src=x> returned goods"));
     let text = checked(&browser.get("/approvals/approval-1").await);
     for shown in [
         "returned goods",
@@ -285,7 +285,7 @@ async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
     }
     for hidden in [
         "<img",
-        "/trail",
+        "/timeline",
         "Credential",
         "budget",
         "Earlier calls",
@@ -302,8 +302,8 @@ async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
 }
 
 #[tokio::test]
-async fn a_trail_that_may_lack_steps_says_so_on_its_page() {
-    let text = checked(&Browser::signed_in().await.get("/calls/call-1/trail").await);
+async fn a_timeline_that_may_lack_steps_says_so_on_its_page() {
+    let text = checked(&Browser::signed_in().await.get("/calls/call-1/timeline").await);
     assert!(text.contains("there may be further steps between these"), "{text}");
     // What is open in it is found again by its name when the page is brought up to date.
     assert!(text.contains("<details id=\"step-journal-4\">"), "{text}");
@@ -315,7 +315,7 @@ async fn a_trail_that_may_lack_steps_says_so_on_its_page() {
 #[tokio::test]
 async fn hostile_arguments_reasons_and_names_are_text_on_every_page_of_a_call() {
     let browser = Browser::signed_in().await;
-    browser.door.fake.desk.lock().detail = Some(hostile());
+    browser.api.fake.desk.lock().detail = Some(hostile());
     for path in
         ["/", "/approvals/approval-1", "/approvals/approval-1/edit", "/approvals/approval-1/grant"]
     {
@@ -342,7 +342,7 @@ async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
     detail.proposal.as_mut().unwrap().evidence.preview =
         json!({ "path": "a.txt", "iban": "[sensitive]" });
     detail.proposal.as_mut().unwrap().evidence.preview_masked = ["/iban".to_owned()].into();
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let text = checked(&browser.get("/approvals/approval-1").await);
     for words in [
         "files/delete",
@@ -355,7 +355,7 @@ async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
         "masked",
         "0 of 1 from",
         "It cannot be undone.",
-        "/calls/call-1/trail",
+        "/calls/call-1/timeline",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -372,7 +372,7 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
         "request_digest": evidence.request_digest, "authors": ["ben"], "masked": ["/iban", "/<img src=x>"]
     });
     evidence.edited = Some(serde_json::from_value(edited).unwrap());
-    browser.door.fake.desk.lock().detail = Some(detail.clone());
+    browser.api.fake.desk.lock().detail = Some(detail.clone());
     let text = checked(&browser.get("/approvals/approval-1").await);
     for words in [
         "somebody else has to agree",
@@ -383,20 +383,20 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!text.contains("<img"));
-    // What is only narrower is nobody's but the agent's.
+    // What is only narrower is no one's but the agent's.
     let edited = detail.proposal.as_mut().unwrap().evidence.edited.as_mut().unwrap();
     edited.authors.clear();
     edited.masked.clear();
-    browser.door.fake.desk.lock().detail = Some(detail);
+    browser.api.fake.desk.lock().detail = Some(detail);
     let text = checked(&browser.get("/approvals/approval-1").await);
     assert!(text.contains("changed the arguments"), "{text}");
     assert!(
         !text.contains("Masked values were changed") && !text.contains("does not decide"),
         "{text}"
     );
-    let mut guest = as_guest("x");
-    guest.part.as_mut().unwrap().edited_masked = ["/iban".to_owned()].into();
-    browser.door.fake.desk.lock().detail = Some(guest);
+    let mut external = as_external("x");
+    external.part.as_mut().unwrap().edited_masked = ["/iban".to_owned()].into();
+    browser.api.fake.desk.lock().detail = Some(external);
     let text = checked(&browser.get("/approvals/approval-1").await);
     assert!(
         text.contains("Masked values were changed too.") && text.contains("<code>/iban</code>")
@@ -429,8 +429,8 @@ async fn thousands_of_calls_are_paged() {
     fake.desk.lock().waiting = Some(5_000);
     let settings = settings();
     let key = key(&settings);
-    let door = TestDoor::with_console(fake, crate::config::ServerConfig::default(), Some(settings));
-    let browser = Browser::on(door, &key).await;
+    let api = TestApi::with_console(fake, crate::config::ServerConfig::default(), Some(settings));
+    let browser = Browser::on(api, &key).await;
     let text = checked(&browser.get("/?from=4950&q=%3Cx%3E").await);
     assert!(
         text.contains("4951 to 5000 of 5000") && text.contains("Earlier in the list"),
@@ -438,7 +438,7 @@ async fn thousands_of_calls_are_paged() {
     );
     assert!(text.contains("from=4900") && !text.contains("Further in the list"), "{text}");
     assert!(text.len() < 400_000, "{}", text.len());
-    let asked = browser.door.fake.desk.lock().asked.last().unwrap().clone();
+    let asked = browser.api.fake.desk.lock().asked.last().unwrap().clone();
     assert_eq!((asked.offset, asked.limit, asked.search.as_deref()), (4_950, 50, Some("<x>")));
 }
 
@@ -462,9 +462,9 @@ async fn assets_are_kept_for_ever_under_their_own_digest_only() {
 #[tokio::test]
 async fn a_page_hears_that_something_happened_and_not_what() {
     let browser = Browser::signed_in().await;
-    let mut stream = browser.door.open(page("/live", Some(&browser.session))).await;
+    let mut stream = browser.api.open(page("/live", Some(&browser.session))).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
-    browser.door.fake.happening.happen();
+    browser.api.fake.happening.happen();
     let frame = http_body_util::BodyExt::frame(stream.body_mut()).await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "event: desk\ndata: look\n\n");
     // Signing out ends it.
@@ -480,9 +480,9 @@ async fn a_page_hears_that_something_happened_and_not_what() {
 #[tokio::test]
 async fn a_page_hears_that_its_persons_sign_in_is_revoked_and_then_nothing_more() {
     let browser = Browser::signed_in().await;
-    let mut stream = browser.door.open(page("/live", Some(&browser.session))).await;
-    browser.door.fake.revoked.send_replace(true);
-    browser.door.fake.happening.happen();
+    let mut stream = browser.api.open(page("/live", Some(&browser.session))).await;
+    browser.api.fake.revoked.send_replace(true);
+    browser.api.fake.happening.happen();
     let frame = http_body_util::BodyExt::frame(stream.body_mut()).await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "event: ended\ndata: look\n\n");
     assert!(http_body_util::BodyExt::frame(stream.body_mut()).await.is_none());
@@ -494,15 +494,15 @@ async fn a_page_left_open_is_no_sign_of_life_and_its_stream_ends_with_the_sessio
     settings.sessions = std::sync::Arc::new(crate::testing::sessions::MemorySessions::going());
     settings.idle_ms = 600_000;
     let key = key(&settings);
-    let browser = Browser::on(Browser::door(settings), &key).await;
+    let browser = Browser::on(Browser::api(settings), &key).await;
     // The browser asks for a new stream now and then, and nobody does anything.
     for _ in 0..2 {
-        let stream = browser.door.open(page("/live", Some(&browser.session))).await;
+        let stream = browser.api.open(page("/live", Some(&browser.session))).await;
         assert_eq!(stream.status(), 200);
         tokio::time::advance(std::time::Duration::from_secs(240)).await;
     }
     let begun = tokio::time::Instant::now();
-    let mut stream = browser.door.open(page("/live", Some(&browser.session))).await;
+    let mut stream = browser.api.open(page("/live", Some(&browser.session))).await;
     while let Some(frame) = http_body_util::BodyExt::frame(stream.body_mut()).await {
         drop(frame);
     }

@@ -145,15 +145,15 @@ async fn what_cannot_be_an_id_is_not_looked_up() {
     let kept = Arc::new(MemorySessions::default());
     let settings =
         ConsoleSettings::new(Arc::new(StoppedClock), Arc::<MemorySessions>::clone(&kept));
-    let door = Browser::door(settings);
+    let api = Browser::api(settings);
     let sound = fresh_text().unwrap();
     let signs = sound.replace(|_: char| true, "~");
     let short: String = sound.chars().skip(1).collect();
     for id in [short.as_str(), &format!("{sound}A"), &signs, "", "AAAA"] {
-        assert_eq!(door.send(page("/", Some(id))).await.status, 303, "{id}");
+        assert_eq!(api.send(page("/", Some(id))).await.status, 303, "{id}");
         assert_eq!(kept.finds.load(Ordering::SeqCst), 0, "{id}");
     }
-    assert_eq!(door.send(page("/", Some(&sound))).await.status, 303);
+    assert_eq!(api.send(page("/", Some(&sound))).await.status, 303);
     assert_eq!(kept.finds.load(Ordering::SeqCst), 1);
 }
 
@@ -191,8 +191,8 @@ async fn a_row_that_somebody_altered_or_copied_to_another_key_lets_nobody_in() {
 async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
     let settings = settings();
     let key = key(&settings);
-    let browser = Browser::on(Browser::door(settings), &key).await;
-    let waiting = with_link(&browser.door, &key).await;
+    let browser = Browser::on(Browser::api(settings), &key).await;
+    let waiting = with_link(&browser.api, &key).await;
     let cookies = format!("placet-sign-in={waiting}; placet={}", browser.session);
     let form = format!("form_token={waiting}&person=0&to=https://evil.example/");
     let entered = browser.send(form_post("/sign-in/development", &cookies, &form)).await;
@@ -207,7 +207,7 @@ async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
 async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revoked() {
     let browser = Browser::signed_in().await;
     assert_eq!(browser.get("/").await.status, 200);
-    browser.door.fake.revoked.send_replace(true);
+    browser.api.fake.revoked.send_replace(true);
     let away = browser.get("/help").await;
     assert_eq!(
         (away.status.as_u16(), away.header("location")),
@@ -219,9 +219,9 @@ async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revo
 #[tokio::test]
 async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any() {
     let shared = settings();
-    let here = Browser::on(Browser::door(shared.clone()), &key(&shared)).await;
-    let there = Browser::door(shared.clone());
-    let elsewhere = Browser { door: there, session: here.session.clone(), csrf: here.csrf.clone() };
+    let here = Browser::on(Browser::api(shared.clone()), &key(&shared)).await;
+    let there = Browser::api(shared.clone());
+    let elsewhere = Browser { api: there, session: here.session.clone(), csrf: here.csrf.clone() };
     assert_eq!(elsewhere.get("/help?a=b").await.status, 200);
     // The form of a page of one node is taken by another.
     let posted = elsewhere.post("/together/decision", "decision=approve").await;
@@ -249,17 +249,17 @@ async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any
     }
     let first = checked(&here.send(page("/sign-in?to=/help", None)).await);
     assert!(!first.contains("has ended"), "{first}");
-    let anew = Browser::door(shared);
-    assert_eq!(anew.send(page("/help", Some(&here.session))).await.status, 303);
+    let again = Browser::api(shared);
+    assert_eq!(again.send(page("/help", Some(&here.session))).await.status, 303);
 }
 
 #[tokio::test]
 async fn a_session_of_a_key_that_is_not_accepted_any_more_is_nobody_s() {
     let shared = settings();
-    let here = Browser::on(Browser::door(shared.clone()), &key(&shared)).await;
+    let here = Browser::on(Browser::api(shared.clone()), &key(&shared)).await;
     let other = settings();
     let changed = ConsoleSettings { sessions: shared.sessions, ..other };
-    let there = Browser::door(changed);
+    let there = Browser::api(changed);
     assert_eq!(there.send(page("/help", Some(&here.session))).await.status, 303);
     assert_eq!(here.get("/help").await.status, 200, "where it was begun it lasts as before");
 }
@@ -270,7 +270,7 @@ async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_
     let kept: Arc<dyn SessionStore> = Arc::<MemorySessions>::clone(&sessions);
     let shared = ConsoleSettings { sessions: kept, ..settings() };
     let key = key(&shared);
-    let here = Browser::on(Browser::door(shared), &key).await;
+    let here = Browser::on(Browser::api(shared), &key).await;
     sessions.is_away.store(true, std::sync::atomic::Ordering::SeqCst);
     for reply in [here.get("/").await, here.post("/sign-out", "").await] {
         assert_eq!(reply.status, 503);
@@ -284,16 +284,16 @@ async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_
 async fn a_sign_in_that_another_browser_began_is_refused() {
     let settings = settings();
     let key = key(&settings);
-    let door = Browser::door(settings);
-    let waiting = with_link(&door, &key).await;
+    let api = Browser::api(settings);
+    let waiting = with_link(&api, &key).await;
     let form = format!("form_token={waiting}&person=0");
     for cookies in ["", "placet-sign-in=AAAA", "placet=AAAA"] {
-        let reply = door.send(form_post("/sign-in/development", cookies, &form)).await;
+        let reply = api.send(form_post("/sign-in/development", cookies, &form)).await;
         assert_eq!(reply.status, 403, "{cookies}");
         assert!(cookie(&reply, "placet").is_none());
     }
     let unknown = format!("form_token={waiting}&person=9");
-    let reply = door
+    let reply = api
         .send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &unknown))
         .await;
     assert_eq!(reply.status, 400);
@@ -302,23 +302,23 @@ async fn a_sign_in_that_another_browser_began_is_refused() {
 #[tokio::test]
 async fn nobody_signs_in_without_a_link_made_with_the_key() {
     let settings = settings();
-    let door = Browser::door(settings.clone());
-    let begun = door.send(page("/sign-in", None)).await;
+    let api = Browser::api(settings.clone());
+    let begun = api.send(page("/sign-in", None)).await;
     let text = checked(&begun);
     assert!(text.contains("placet console") && !text.contains("name=\"person\""), "{text}");
     let waiting = cookie(&begun, "placet-sign-in").unwrap();
     let other = link(&DevKey::generate().unwrap());
     for code in [other.as_str(), "/sign-in?code=AAAA", "/sign-in?code=a&to=/help"] {
-        let led = door.send(page(code, None)).await;
+        let led = api.send(page(code, None)).await;
         let to = led.header("location").unwrap();
         assert!(led.status == 303 && to.ends_with("&link=refused"), "{to}");
         assert!(cookie(&led, "placet-sign-in").is_none(), "{code}");
-        let told = checked(&door.send(page(to, None)).await);
+        let told = checked(&api.send(page(to, None)).await);
         assert!(told.contains("not valid any more") && !told.contains("name=\"person\""), "{told}");
     }
     let form = format!("form_token={waiting}&person=0");
     let cookies = format!("placet-sign-in={waiting}");
-    let refused = door.send(form_post("/sign-in/development", &cookies, &form)).await;
+    let refused = api.send(form_post("/sign-in/development", &cookies, &form)).await;
     assert_eq!(refused.status, 403);
     assert!(cookie(&refused, "placet").is_none() && refused.text().contains("placet console"));
 }
@@ -326,9 +326,9 @@ async fn nobody_signs_in_without_a_link_made_with_the_key() {
 #[tokio::test]
 async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
     let settings = settings();
-    let door = Browser::door(settings.clone());
+    let api = Browser::api(settings.clone());
     let path = link(&key(&settings));
-    let opened = door.send(page(&format!("{path}&to=/help"), None)).await;
+    let opened = api.send(page(&format!("{path}&to=/help"), None)).await;
     // The address that the browser keeps is one without the code, and no page knows of the other.
     assert_eq!(
         (opened.status.as_u16(), opened.header("location")),
@@ -336,7 +336,7 @@ async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
     );
     assert_eq!(opened.header("referrer-policy"), Some("same-origin"));
     let waiting = cookie(&opened, "placet-sign-in").unwrap();
-    let second = door.send(page(&path, None)).await;
+    let second = api.send(page(&path, None)).await;
     assert!(second.header("location").unwrap().ends_with("&link=refused"), "it was used");
     assert!(cookie(&second, "placet-sign-in").is_none());
 
@@ -345,44 +345,44 @@ async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
         let request = request.header("cookie", format!("placet-sign-in={cookie}"));
         request.body(axum::body::Body::empty()).unwrap()
     };
-    let mine = checked(&door.send(with(&waiting)).await);
+    let mine = checked(&api.send(with(&waiting)).await);
     assert!(mine.contains("Sign in as ana of a"), "{mine}");
     let other = fresh_text().unwrap();
-    assert!(!checked(&door.send(with(&other)).await).contains("name=\"person\""));
+    assert!(!checked(&api.send(with(&other)).await).contains("name=\"person\""));
 
     let choose = |browser: &str| {
         let form = format!("form_token={browser}&person=0&to=/help");
         form_post("/sign-in/development", &format!("placet-sign-in={browser}"), &form)
     };
-    assert_eq!(door.send(choose(&other)).await.status, 403);
-    let entered = door.send(choose(&waiting)).await;
+    assert_eq!(api.send(choose(&other)).await.status, 403);
+    let entered = api.send(choose(&waiting)).await;
     assert_eq!((entered.status.as_u16(), entered.header("location")), (303, Some("/help")));
-    let again = door.send(choose(&waiting)).await;
+    let again = api.send(choose(&waiting)).await;
     assert_eq!(again.status, 403, "it was chosen");
     assert!(cookie(&again, "placet").is_none());
 }
 
 #[tokio::test]
 async fn without_a_way_to_sign_in_the_page_says_what_is_missing() {
-    let door = Browser::door(bare());
-    let text = checked(&door.send(page("/sign-in", None)).await);
+    let api = Browser::api(bare());
+    let text = checked(&api.send(page("/sign-in", None)).await);
     assert!(text.contains("console.sign_in") && !text.contains("Development"), "{text}");
     let waiting = fresh_text().unwrap();
     let (cookie, fields) =
         (format!("placet-sign-in={waiting}"), format!("form_token={waiting}&person=0"));
     let form = form_post("/sign-in/development", &cookie, &fields);
-    assert_eq!(door.send(form).await.status, 404);
+    assert_eq!(api.send(form).await.status, 404);
 }
 
 #[tokio::test]
 async fn over_tls_cookies_are_bound_to_the_host() {
     let mut settings = settings();
     settings.public_url = Some("https://placet.example".parse().unwrap());
-    let door = Browser::door(settings);
+    let api = Browser::api(settings);
     let request = http::Request::get("/sign-in")
         .header("host", "placet.example")
         .header("accept", "text/html");
-    let reply = door.send(request.body(axum::body::Body::empty()).unwrap()).await;
+    let reply = api.send(request.body(axum::body::Body::empty()).unwrap()).await;
     let line = reply.header("set-cookie").unwrap();
     assert!(line.starts_with("__Host-placet-sign-in=") && line.contains("; Secure"), "{line}");
 }

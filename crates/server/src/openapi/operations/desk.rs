@@ -1,4 +1,4 @@
-//! The operations of the approval desk in the document.
+//! The operations of the approval service in the document.
 //!
 //! Owns their texts, parameters, answers and examples; each example is checked against its schema by the tests.
 
@@ -13,7 +13,8 @@ use utoipa::openapi::{
 use placet_pipeline::views::{
     ApprovalView, WithdrawalRequest,
     desk::{
-        DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxView, TogetherRequest, TogetherView,
+        BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskRequest, EditRequest,
+        InboxView,
     },
 };
 use placet_types::{
@@ -27,7 +28,7 @@ use utoipa::openapi::Required;
 use super::{carried, identified, identifier, ok, paged, query, reference, start};
 use crate::{
     answer::JSON,
-    documents::{DeskList, Trail},
+    documents::{DeskList, Timeline},
     query::{LIMIT_DEFAULT, LIMIT_MAX},
     routes::{
         approvals::states,
@@ -39,15 +40,15 @@ use crate::{
 /// A digest as an example names it.
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-pub(super) fn get_trail() -> OperationBuilder {
-    identified(start("getTrail", "calls", "The way of a call from plan to effect, from the audit chain"))
+pub(super) fn get_timeline() -> OperationBuilder {
+    identified(start("getTimeline", "calls", "The way of a call from plan to effect, from the audit chain"))
         .description(Some(
             "For the caller itself, those who may see its approval, and auditors. Each step names its place in the log and the \
              hash of its entry, so that it can be proved with `/v1/audit/inclusion`. `incomplete` says that there may be further steps: \
              where more than 8,192 entries were written between the first and the last moment of the call, only what follows each moment \
              at which it is known to have moved is read.",
         ))
-        .response("200", ok::<Trail>("The steps, in order"))
+        .response("200", ok::<Timeline>("The steps, in order"))
 }
 
 pub(super) fn read_inbox() -> OperationBuilder {
@@ -64,7 +65,7 @@ pub(super) fn read_inbox() -> OperationBuilder {
         json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
     start("readInbox", "approvals", "A page of the approvals that wait, sorted and filtered for the caller")
         .description(Some(
-            "Says of each line whether the caller can decide it and how far each group is, and of the desk as a whole how much \
+            "Says of each line whether the caller can decide it and how far each group is, and of the approval service as a whole how much \
              waits, for how long, and how many break-glass records wait for their review. What has ended is listed by its age, \
              without a total: a page of it ends when it is full, or `incomplete` after so many were looked at, and `next_after` says \
              where to go on.",
@@ -89,8 +90,8 @@ pub(super) fn edit_approval() -> OperationBuilder {
     });
     identified(start("editApproval", "approvals", "Changes the arguments of a held call"))
         .description(Some(
-            "The arguments are validated and decided anew, and everybody else decides on what then would run; whoever narrows \
-             them agrees to it by that, and whoever edits otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
+            "The arguments are validated and decided again, and everybody else decides on what then would run; anyone who narrows \
+             them agrees to it by that, and the one who edits otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
         ))
         .request_body(Some(body::<EditRequest>(&[("narrower", "Fewer files", example)])))
         .response("200", ok::<ApprovalView>("The approval after the edit, with its new digest"))
@@ -116,13 +117,13 @@ pub(super) fn decide_together() -> OperationBuilder {
             { "approval_id": "apr_01JD0000000000000000000002", "digest": DIGEST },
         ],
     });
-    start("decideTogether", "approvals", "Takes one decision on up to 100 approvals of the same kind")
+    start("decideBulk", "approvals", "Takes one decision on up to 100 approvals of the same kind")
         .description(Some(
             "Of the same kind are those of one operation that the same policies hold, with arguments of the same shape; the first \
              one sets the measure. Each is decided and recorded by itself: the answer says which were, and why others were not.",
         ))
-        .request_body(Some(body::<TogetherRequest>(&[("approve", "Two at once", example)])))
-        .response("200", ok::<TogetherView>("What came of it"))
+        .request_body(Some(body::<BulkDecisionRequest>(&[("approve", "Two at once", example)])))
+        .response("200", ok::<BulkDecisionView>("What came of it"))
 }
 
 pub(super) fn list() -> OperationBuilder {
@@ -133,7 +134,7 @@ pub(super) fn list() -> OperationBuilder {
     paged::<DeskId>(start(
         "listDesk",
         "desk",
-        "Lists grants, break-glass records, freezes, handovers and revocations",
+        "Lists grants, break-glass records, freezes, delegations and revocations",
     ))
     .parameter(query("kind", "Only those of this kind", kind))
     .parameter(query("state", "Only those of which something may still become, or all", state))
@@ -171,10 +172,10 @@ pub(super) fn arrange() -> OperationBuilder {
             }),
         ),
         (
-            "handover",
+            "delegation",
             "A colleague decides for a day",
             json!({
-                "arrange": { "kind": "handover", "to": "cleo", "groups": ["approvers"] },
+                "arrange": { "kind": "delegation", "to": "cleo", "groups": ["approvers"] },
                 "reason": "I am on a plane", "lasts_ms": 86_400_000,
             }),
         ),
@@ -187,9 +188,9 @@ pub(super) fn arrange() -> OperationBuilder {
             }),
         ),
     ];
-    start("arrangeAtDesk", "desk", "Arranges a standing grant, a break-glass record, a freeze, a handover or a revocation")
+    start("arrangeAtDesk", "desk", "Arranges a standing grant, a break-glass record, a freeze, a delegation or a revocation")
         .description(Some(
-            "A grant lasts at most 30 days, a broken glass 8 hours, a freeze and a handover 31 days, a revocation between a day \
+            "A grant lasts at most 30 days, a broken glass 8 hours, a freeze and a delegation 31 days, a revocation between a day \
              and 31. A grant and a broken glass count once enough others have agreed, with `/v1/desk/{id}/acts`.",
         ))
         .request_body(Some(body::<DeskRequest>(&examples)))
@@ -197,7 +198,7 @@ pub(super) fn arrange() -> OperationBuilder {
 }
 
 pub(super) fn get_entry() -> OperationBuilder {
-    identified(start("getDeskEntry", "desk", "Shows one entry of the desk")).response(
+    identified(start("getDeskEntry", "desk", "Shows one entry of the approval service")).response(
         "200",
         ok::<DeskEntryView>("The entry, with the digest that a decision on it names"),
     )
@@ -236,8 +237,12 @@ pub(super) fn follow() -> OperationBuilder {
         )
         .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
         .build();
-    start("followDesk", "desk", "Follows what happens at the desk, as far as the caller may see it")
-        .response("200", stream)
+    start(
+        "followDesk",
+        "desk",
+        "Follows what happens in the approval service, as far as the caller may see it",
+    )
+    .response("200", stream)
 }
 
 /// A body with its examples: name, in words, and the document.

@@ -140,7 +140,7 @@ impl PlaceIndex {
         Ok(Some(Loaded { levels, next_table: last.saturating_add(1), damage }))
     }
 
-    /// Whether tables were found damaged at the opening: what they said has to be made anew before anything is asked.
+    /// Whether tables were found damaged at the opening: what they said has to be rebuilt before anything is asked.
     pub(crate) fn is_partial(&self) -> bool {
         self.levels.read().unwrap_or_else(PoisonError::into_inner).is_partial
     }

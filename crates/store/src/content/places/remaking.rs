@@ -1,4 +1,4 @@
-//! The places made anew: gathered from what the packs say, and put in the place of what was known.
+//! The places rebuilt: gathered from what the packs say, and put in the place of what was known.
 //!
 //! Owns the gathering, within the memory that the places have at any time. Not here: the reading of packs (`mending`).
 //! Invariant: no table is made or swept meanwhile, which would bring the old ones back or take the new ones away.

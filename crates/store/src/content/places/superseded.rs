@@ -1,4 +1,4 @@
-//! Packs that were written anew, and go once it is durably known where their pieces are now.
+//! Packs that were rewritten, and go once it is durably known where their pieces are now.
 //!
 //! Owns which packs these are, and the removing. Not here: the writing anew (`reader`), the manifest (`places`). Invariants: such a pack's
 //! file goes only when a manifest is in place with the new places of all that lived in it; until the file is gone every manifest names
@@ -14,7 +14,7 @@ use crate::content::error::ContentError;
 use crate::content::{pack_path, tenant_path};
 use crate::journal::medium::beside;
 
-/// Packs that were written anew, and whether their files are gone.
+/// Packs that were rewritten, and whether their files are gone.
 pub(super) type Superseded = BTreeMap<(TenantKey, u32), bool>;
 
 /// Packs by tenant, in hexadecimal, as the manifest names them.

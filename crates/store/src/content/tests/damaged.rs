@@ -62,7 +62,7 @@ fn a_table_that_cannot_be_opened_is_set_aside_alone_and_made_anew_once() {
         assert!(store.reader().places.held() < 64, "{}", store.reader().places.held());
         let aside = usize::from(!is_missing_altogether);
         assert_eq!(with_ending(folder.path(), "damaged").len(), aside);
-        // Killed here: what was made anew is durable, and the next start has nothing to mend.
+        // Killed here: what was rebuilt is durable, and the next start has nothing to mend.
         drop(store);
         let before = files(folder.path());
         let (store, _) = ContentStore::open(folder.path()).unwrap();

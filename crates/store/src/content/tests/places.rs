@@ -1,4 +1,4 @@
-//! Where content lies, and that it stays deleted: over kills, damaged tables and packs that were being written anew.
+//! Where content lies, and that it stays deleted: over kills, damaged tables and packs that were being rewritten.
 
 use std::collections::BTreeSet;
 
@@ -318,7 +318,7 @@ fn what_is_deleted_after_a_pack_found_no_room_to_be_written_anew_stays_deleted()
     }
 }
 
-/// The manifest names a pack that was written anew, and its file is still there, or again.
+/// The manifest names a pack that was rewritten, and its file is still there, or again.
 #[test]
 fn a_pack_that_was_written_anew_is_never_read_again() {
     let [folder, before, aside] = [(); 3].map(|()| tempdir().unwrap());

@@ -117,11 +117,11 @@ async fn archived_segments_may_leave_the_machine_under_a_running_store() {
         records.push(make(&*store, &format!("later-{number}"), true).await);
     }
     records.sort_by_key(|record| record.record_id);
-    assert!(store.look_over().await.unwrap() >= 30, "what is here is looked over");
+    assert!(store.scrub().await.unwrap() >= 30, "what is here is looked over");
     let again = store.archive(LATER).await.unwrap();
     assert!(again.first_seq > before.first_seq, "{again:?}");
     fs::remove_dir_all(folder.path().join("archive")).unwrap();
-    store.look_over().await.unwrap();
+    store.scrub().await.unwrap();
     check(&store, &records).await;
     let head = store.heads().await.unwrap().remove(0);
     store.close().await.unwrap();
@@ -163,7 +163,7 @@ async fn a_disk_that_cannot_be_read_is_found_when_the_journal_is_looked_over() {
     fs::remove_file(&first).unwrap();
     // It can be opened, and reading it is refused.
     fs::create_dir(&first).unwrap();
-    let found = store.look_over().await.unwrap_err();
+    let found = store.scrub().await.unwrap_err();
     assert!(matches!(found, StoreError::Stopped(_)), "{found}");
     let why = store.died().await;
     assert!(why.contains("000000000001.segment"), "{why}");

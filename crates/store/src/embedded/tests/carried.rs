@@ -76,7 +76,7 @@ async fn a_lost_result_that_only_a_carried_record_names_is_found() {
 
 /// A record was carried over, moved on in an entry that is in the archive by now, and deleted there what it had named; its last form
 /// stands in an entry that is not archived, so nothing was carried over again. The table that has it is the larger one of the two: it is
-/// not written anew.
+/// not rewritten.
 #[tokio::test]
 async fn what_a_record_named_before_it_moved_on_is_not_missed() {
     let (folder, store) = begun();

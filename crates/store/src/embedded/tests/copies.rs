@@ -92,8 +92,8 @@ fn copying(from: &Path, to: &Path) -> (EmbeddedConfig, Copying) {
 /// Nothing is said to be wrong with a copy, and the next start takes its index as it is.
 fn goes_on(copy: &Path) -> u64 {
     let verdict = verify_with(&config(copy)).unwrap();
-    let is_behind = matches!(verdict.index, IndexVerdict::Agrees | IndexVerdict::Behind { .. });
-    assert!(is_behind, "{}: {:?}", copy.display(), verdict.index);
+    let is_stale = matches!(verdict.index, IndexVerdict::Agrees | IndexVerdict::Behind { .. });
+    assert!(is_stale, "{}: {:?}", copy.display(), verdict.index);
     let report = fsck(&config(copy)).unwrap();
     assert!(report.is_sound(), "{}: {report:?}", copy.display());
     let (store, report) = open(&config(copy));

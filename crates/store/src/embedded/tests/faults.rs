@@ -140,14 +140,14 @@ async fn a_flipped_bit_before_the_checkpoint_is_found_when_the_journal_is_looked
         make(&*store, &format!("done-{number}"), true).await;
     }
     store.checkpoint().await.unwrap();
-    assert!(store.look_over().await.unwrap() >= 8, "a sound journal is read to its end");
+    assert!(store.scrub().await.unwrap() >= 8, "a sound journal is read to its end");
     store.close().await.unwrap();
     let first = segments(folder.path()).remove(0);
     let mut bytes = fs::read(&first).unwrap();
     bytes[300] ^= 1;
     fs::write(&first, bytes).unwrap();
     let (store, _) = open(&config);
-    let found = store.look_over().await.unwrap_err();
+    let found = store.scrub().await.unwrap_err();
     assert!(matches!(found, StoreError::Damaged(_)), "{found}");
 }
 

@@ -20,7 +20,7 @@ fn segment(folder: &Path, number: u32) -> PathBuf {
 fn alter(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).unwrap();
     change(&mut bytes);
-    // Not `fs::write`: some file systems wait for the disk when a file is cut to nothing and written anew.
+    // Not `fs::write`: some file systems wait for the disk when a file is cut to nothing and rewritten.
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.set_len(u64::try_from(bytes.len()).unwrap()).unwrap();
     file.write_all_at(&bytes, 0).unwrap();

@@ -60,7 +60,7 @@ async fn a_freeze_outlasts_a_lock_of_three_seconds_and_holds_nothing_else_up() {
     let (frozen, took) = frozen.await.unwrap();
     assert_eq!(frozen, Ok(()));
     assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(5), "{took:?}");
-    assert_eq!(two.desk_rev().await, Ok(1));
+    assert_eq!(two.restriction_version().await, Ok(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,10 +69,10 @@ async fn a_freeze_that_somebody_holds_up_for_ever_is_refused_in_time_with_what_t
     let (one, two) = (node(&database, "one").await, node(&database, "two").await);
     let mut stranger = holding(&database, &two).await;
     let (refused, took) = freezing(&one).await.unwrap();
-    let Err(StoreError::Hindered(why)) = refused else { panic!("{refused:?}") };
+    let Err(StoreError::LockTimeout(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("process ") && why.contains("pg_terminate_backend"), "{why}");
     assert!(took >= LEASE && took < LEASE + WAIT * 3, "{took:?}");
-    assert_eq!((desk_of(&*one, "freeze").await, one.desk_rev().await), (None, Ok(0)));
+    assert_eq!((desk_of(&*one, "freeze").await, one.restriction_version().await), (None, Ok(0)));
     make(&*one, "afterwards", false).await;
     raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
     assert_eq!(freezing(&one).await.unwrap().0, Ok(()));
@@ -92,7 +92,7 @@ async fn a_freeze_is_answered_in_time_however_many_others_arrive_behind_it() {
     }
     assert!(first.is_finished(), "the first is not put off by those behind it");
     let (refused, took) = first.await.unwrap();
-    assert!(matches!(refused, Err(StoreError::Hindered(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::LockTimeout(_))), "{refused:?}");
     assert!(took >= LEASE, "{took:?}");
     raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
     // The last ones have time left.

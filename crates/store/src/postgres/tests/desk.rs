@@ -79,7 +79,7 @@ async fn no_node_dispatches_what_was_permitted_before_a_freeze_once_that_is_ackn
         acknowledged.store(true, Ordering::SeqCst);
         racers.join_all().await;
         for node in &nodes {
-            assert_eq!(node.desk_rev().await.unwrap(), round + 1);
+            assert_eq!(node.restriction_version().await.unwrap(), round + 1);
         }
     }
     // A node that starts later begins where the others are.
@@ -115,14 +115,14 @@ async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
 }
 
 #[tokio::test]
-async fn lists_of_guests_of_the_build_before_learn_how_their_approvals_stand() {
+async fn lists_of_external_tenants_of_the_build_before_learn_how_their_approvals_stand() {
     let database = database().await;
     let store = open(database.config("node-1")).await;
     let mut all = Vec::new();
     for number in 0..2 {
         let claimed = claim(&*store, &format!("key-{number}"));
         let asked = ApprovalRecord {
-            guests: [tenant("globex")].into(),
+            external_tenants: [tenant("globex")].into(),
             ..approval(&claimed, &format!("apr_{number}"), NOW_MS)
         };
         hold(&*store, &claimed, &asked).await;
@@ -141,7 +141,7 @@ async fn lists_of_guests_of_the_build_before_learn_how_their_approvals_stand() {
     let list = |state: &str| {
         let store = Arc::clone(&store);
         let query = ApprovalQuery {
-            guest: Some(tenant("globex")),
+            external: Some(tenant("globex")),
             state: Some(state.to_owned()),
             limit: 9,
             ..ApprovalQuery::default()
@@ -175,15 +175,15 @@ async fn lists_of_approvals_are_read_from_an_index() {
          ANALYZE placet.approvals; ANALYZE placet.guests"
     );
     drop(database.sql(&fill).await);
-    let guest = Some(tenant("guest-1"));
+    let external = Some(tenant("guest-1"));
     let (of_tenant, pending) = (Some(tenant("tenant-1")), Some("pending".to_owned()));
     let operation = Some("notes/op1".parse().unwrap());
     let newest = ApprovalQuery { newest_first: true, limit: 20, ..ApprovalQuery::default() };
     for (query, index) in [
         (newest.clone(), "approvals_"),
         (ApprovalQuery { state: pending.clone(), ..newest.clone() }, "approvals_"),
-        (ApprovalQuery { guest: guest.clone(), ..newest.clone() }, "guests_"),
-        (ApprovalQuery { guest, state: pending.clone(), ..newest.clone() }, "guests_state"),
+        (ApprovalQuery { external: external.clone(), ..newest.clone() }, "guests_"),
+        (ApprovalQuery { external, state: pending.clone(), ..newest.clone() }, "guests_state"),
         (ApprovalQuery { tenant: of_tenant.clone(), ..newest.clone() }, "approvals_"),
         (
             ApprovalQuery { tenant: of_tenant.clone(), state: pending, ..newest.clone() },

@@ -163,7 +163,7 @@ async fn a_start_that_somebody_holds_up_for_ever_is_refused_in_time_and_says_who
         let config = PostgresConfig { wait, ..node(&database, "two") };
         let refused = PostgresStore::open(config).await.unwrap_err();
         let took = began.elapsed();
-        let OpenError::Hindered { what, why } = &refused else { panic!("{refused}") };
+        let OpenError::LockTimeout { what, why } = &refused else { panic!("{refused}") };
         assert_eq!(*what, wanted);
         assert!(why.contains(&own) && why.contains("pg_terminate_backend"), "{why}");
         assert_eq!(why.matches("process ").count(), 1, "{why}");
@@ -174,7 +174,7 @@ async fn a_start_that_somebody_holds_up_for_ever_is_refused_in_time_and_says_who
     }
     let mut stranger = holding(&database, "placet.ledger").await;
     let refused = Import::begin(&PostgresConfig { wait, ..node(&database, "import") }).await;
-    assert!(matches!(refused, Err(OpenError::Hindered { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(OpenError::LockTimeout { .. })), "{refused:?}");
     raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
 }
 

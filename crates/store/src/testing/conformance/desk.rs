@@ -126,15 +126,18 @@ pub(crate) async fn what_was_permitted_before_the_desk_became_stricter_is_not_di
     store: Arc<dyn Store>,
 ) {
     let now = store.now();
-    let rev = async || store.desk_rev().await.unwrap();
+    let rev = async || store.restriction_version().await.unwrap();
     let first = rev().await;
     store.commit(under(&*store, "a", first, None)).await.unwrap();
     // What allows more, or is only asked for, changes nothing for those who knew less.
     let glass = desk_entry("glass", glass_body(), 0, now);
     let asked_for = desk_entry("asked", freeze_body(), 1, now);
-    for entry in
-        [&glass, &asked_for, &grant("grant", 3, now), &desk_entry("duty", handover_body(), 0, now)]
-    {
+    for entry in [
+        &glass,
+        &asked_for,
+        &grant("grant", 3, now),
+        &desk_entry("duty", delegation_body(), 0, now),
+    ] {
         put_desk(&*store, entry).await;
     }
     store.commit(spends("grant")).await.unwrap();
@@ -183,7 +186,7 @@ async fn furnish(store: &dyn Store, now: Timestamp) -> DeskQuery {
         made(grant("b", 1, now), "globex", 10),
         glass.clone(),
         made(desk_entry("d", freeze_body(), 0, now), "acme", 20),
-        made(desk_entry("e", handover_body(), 0, now), "acme", -5),
+        made(desk_entry("e", delegation_body(), 0, now), "acme", -5),
         made(desk_entry("f", grant_body(7), 1, now), "acme", 40),
     ] {
         put_desk(store, &entry).await;
@@ -202,7 +205,7 @@ pub(crate) async fn desk_entries_are_listed_oldest_first(store: Arc<dyn Store>) 
     assert_eq!(list(acme()).await, "e c d a f");
     assert_eq!(list(kind(DeskKind::Grant)).await, "b a f");
     assert_eq!(list(DeskQuery { kind: Some(DeskKind::Grant), ..acme() }).await, "a f");
-    assert_eq!(list(kind(DeskKind::Handover)).await, "e");
+    assert_eq!(list(kind(DeskKind::Delegation)).await, "e");
     assert_eq!(list(DeskQuery { tenant: Some(tenant("acm")), ..all.clone() }).await, "");
     assert_eq!(list(DeskQuery { limit: 2, ..all.clone() }).await, "e b");
     assert_eq!(list(DeskQuery { limit: 0, ..all.clone() }).await, "");
@@ -348,7 +351,7 @@ pub(crate) async fn what_is_over_at_the_desk_can_be_dropped_and_nothing_else(
     for number in 0..2 {
         let claimed = claim(&*store, &format!("key-{number}"));
         let asked = ApprovalRecord {
-            guests: [tenant("globex")].into(),
+            external_tenants: [tenant("globex")].into(),
             ..approval(&claimed, &format!("apr_{number}"), store.now().as_ms())
         };
         hold(&*store, &claimed, &asked).await;
@@ -390,7 +393,7 @@ pub(crate) async fn what_is_over_at_the_desk_can_be_dropped_and_nothing_else(
     for query in [
         ApprovalQuery::default(),
         ApprovalQuery { tenant: acme.clone(), ..ApprovalQuery::default() },
-        ApprovalQuery { guest: globex, ..ApprovalQuery::default() },
+        ApprovalQuery { external: globex, ..ApprovalQuery::default() },
         ApprovalQuery { tenant: acme.clone(), newest_first: true, ..ApprovalQuery::default() },
         ApprovalQuery {
             tenant: acme,

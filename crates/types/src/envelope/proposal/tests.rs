@@ -1,8 +1,8 @@
-//! What a guest is shown: all of it is digested, and nothing of it is another's.
+//! What an external approver is shown: all of it is digested, and nothing of it is another's.
 
 use serde_json::{Value, json};
 
-use super::{Asking, Evidence, GuestPart};
+use super::{Asking, Evidence, ExternalPart};
 use crate::{
     approval::Requirement, clock::Timestamp, digest::Digest, json::canonical_digest,
     mode::ApprovalMode, principal::PrincipalChain,
@@ -63,7 +63,7 @@ impl Made {
         Self { chain: chain(), requirement, evidence, escalated: 0, edits: 0, expires_ms: 9_000 }
     }
 
-    fn part(&self) -> GuestPart {
+    fn part(&self) -> ExternalPart {
         let (approval_id, call_id) = ("apr_1".parse().unwrap(), "call_1".parse().unwrap());
         let capability_id = "bank/pay".parse().unwrap();
         let asking = Asking {
@@ -81,12 +81,12 @@ impl Made {
             expires_at: Timestamp::from_ms(self.expires_ms),
             evidence: Some(&self.evidence),
         };
-        GuestPart::of(&asking, &"globex".parse().unwrap())
+        ExternalPart::of(&asking, &"globex".parse().unwrap())
     }
 }
 
 #[test]
-fn a_part_is_of_the_guests_own_groups_and_their_reasons() {
+fn a_part_is_of_the_external_tenants_own_groups_and_their_reasons() {
     let part = Made::new().part();
     let shown = serde_json::to_value(&part).unwrap();
     let groups: Vec<String> = part.requirement.groups.keys().map(ToString::to_string).collect();
@@ -117,7 +117,7 @@ fn a_part_is_of_the_guests_own_groups_and_their_reasons() {
     }
 }
 
-/// Whoever knows the rest of a request could try values for what is masked against a digest that covers them.
+/// Anyone who knows the rest of a request could try values for what is masked against a digest that covers them.
 #[test]
 fn no_digest_of_a_part_covers_what_is_masked() {
     let made = Made::new();
@@ -131,7 +131,7 @@ fn no_digest_of_a_part_covers_what_is_masked() {
 }
 
 #[test]
-fn whatever_a_guest_is_shown_is_in_the_digest_that_a_decision_names() {
+fn whatever_an_external_approver_is_shown_is_in_the_digest_that_a_decision_names() {
     type Change = fn(&mut Made);
     let changes: [(&str, Change); 14] = [
         ("quorum of a group", |made| {
@@ -168,7 +168,7 @@ fn whatever_a_guest_is_shown_is_in_the_digest_that_a_decision_names() {
 }
 
 #[test]
-fn the_next_group_of_a_guest_is_the_next_of_their_own() {
+fn the_next_group_of_an_external_approver_is_the_next_of_their_own() {
     let mut made = Made::new();
     let next = |made: &Made| {
         let part = made.part();
@@ -207,7 +207,7 @@ fn what_retention_has_deleted_is_not_shown() {
         expires_at: Timestamp::from_ms(9_000),
         evidence: None,
     };
-    let part = GuestPart::of(&asking, &"globex".parse().unwrap());
+    let part = ExternalPart::of(&asking, &"globex".parse().unwrap());
     assert_eq!((part.preview, part.contract_digest), (Value::Null, None));
     assert_eq!(part.description, "");
 }

@@ -1,4 +1,4 @@
-//! The approval desk once more, as naively as it can be said: a list of what people did, counted anew each time.
+//! The approval service once more, as naively as it can be said: a list of what people did, counted again each time.
 //!
 //! Owns nothing of the real machine, so that a mistake there is not made here too.
 
@@ -200,7 +200,7 @@ impl Story {
         people.len() >= self.asked.denials
     }
 
-    /// Whether enough different people have said yes to what is shown now, whoever they said it for.
+    /// Whether enough different people have said yes to what is shown now, no matter who they said it for.
     pub(super) fn is_satisfied(&self) -> bool {
         let wrote = |said: &Said| said.names().iter().any(|name| self.authors.contains(name));
         let now = self.said.iter().filter(|said| said.yes && said.on_edit == self.edits());

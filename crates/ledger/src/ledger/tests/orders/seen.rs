@@ -8,7 +8,7 @@ pub(super) struct Seen {
     ran_edited: usize,
     ran_rewritten: usize,
     ran_escalated: usize,
-    ran_with_guests: usize,
+    ran_with_external_tenants: usize,
     ran_after_nothing: usize,
     unknown: usize,
     uses: u32,
@@ -23,7 +23,7 @@ impl Seen {
             self.ran_edited += usize::from(ran && story.edits() > 0);
             self.ran_rewritten += usize::from(ran && !story.authors.is_empty());
             self.ran_escalated += usize::from(ran && story.escalated);
-            self.ran_with_guests += usize::from(ran && number == 1);
+            self.ran_with_external_tenants += usize::from(ran && number == 1);
             self.ran_after_nothing += usize::from(play.executed[number].len() > 1);
             self.unknown += usize::from(story.stands == Stands::Unknown);
             self.denied += usize::from(story.stands == Stands::Denied);
@@ -37,7 +37,7 @@ impl Seen {
         let rare = self.ran_edited > 0
             && self.ran_rewritten > 0
             && self.ran_escalated > 0
-            && self.ran_with_guests > 0;
+            && self.ran_with_external_tenants > 0;
         often && rare && self.ran_after_nothing > 0 && self.unknown > 0
     }
 }

@@ -1,0 +1,161 @@
+//! What the sender needs of the ledger, and nothing more.
+//!
+//! Owns the seam. Does not own the chain. Invariant: the only thing that is ever written is a note of the sender.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use async_trait::async_trait;
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    audit::AuditEvent,
+    log::{AuditLog, LogEntry},
+    store::{Admission, ApprovalQuery, Changes, Durability, Store, StoreError},
+};
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    envelope::proposal::ToolProposalEnvelope,
+    ids::{ApprovalId, TenantId, ToolCallId},
+};
+
+use crate::message::Preview;
+
+/// How many approvals are read at a time.
+const PAGE: usize = 200;
+
+/// The ledger, as the sender sees it.
+#[async_trait]
+pub trait LedgerReader: Send + Sync + fmt::Debug {
+    /// The ledger's time.
+    fn now(&self) -> Timestamp;
+    /// Whether this process is the one that sends.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn leads(&self) -> Result<bool, StoreError>;
+    /// The last entry of each log.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn heads(&self) -> Result<BTreeMap<String, u64>, StoreError>;
+    /// Up to `limit` entries of a log from `from` on.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn entries(
+        &self,
+        log: &str,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError>;
+    /// An approval.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<ApprovalRecord>, StoreError>;
+    /// The approval that a call waited for.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError>;
+    /// Some of the approvals that wait, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn waiting(&self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRecord>, StoreError>;
+    /// The arguments of a proposal as approvers see them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when they cannot be had.
+    async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError>;
+    /// Notes something in the chain.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is not kept.
+    async fn note(&self, event: AuditEvent) -> Result<(), StoreError>;
+}
+
+/// The ledger itself.
+pub struct LedgerBook {
+    store: Arc<dyn Store>,
+    log: Arc<dyn AuditLog>,
+}
+
+impl LedgerBook {
+    /// Over this store and its log.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, log: Arc<dyn AuditLog>) -> Self {
+        Self { store, log }
+    }
+}
+
+impl fmt::Debug for LedgerBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LedgerBook").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl LedgerReader for LedgerBook {
+    fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+
+    async fn leads(&self) -> Result<bool, StoreError> {
+        self.store.leads().await
+    }
+
+    async fn heads(&self) -> Result<BTreeMap<String, u64>, StoreError> {
+        let heads = self.log.heads().await?;
+        Ok(heads.into_iter().map(|head| (head.log, head.size)).collect())
+    }
+
+    async fn entries(
+        &self,
+        log: &str,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        self.log.entries(log, from, limit).await
+    }
+
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.store.approval(id).await
+    }
+
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.store.approval_of_call(call_id).await
+    }
+
+    async fn waiting(&self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRecord>, StoreError> {
+        let query = ApprovalQuery {
+            state: Some(ApprovalState::Pending.name().to_owned()),
+            after,
+            limit: PAGE,
+            ..ApprovalQuery::default()
+        };
+        self.store.approvals(&query).await
+    }
+
+    async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError> {
+        let bytes = self.store.content(tenant, proposal).await?;
+        let envelope: ToolProposalEnvelope = serde_json::from_slice(&bytes)
+            .map_err(|error| StoreError::Damaged(format!("a proposal cannot be read: {error}")))?;
+        Ok(Preview {
+            arguments: envelope.evidence.preview,
+            masked: envelope.evidence.preview_masked,
+        })
+    }
+
+    async fn note(&self, event: AuditEvent) -> Result<(), StoreError> {
+        let mut changes = Changes::new(Durability::Written, Admission::Completion);
+        changes.audit.push(event);
+        self.store.commit(changes).await.map(|_| ())
+    }
+}

@@ -1,0 +1,173 @@
+//! Discreet connections: what a place was handed as a secret does not come back in what it says.
+//!
+//! Owns the removal of secrets from answers, errors and probes, before anything of them is recorded (I15, TM-19), and the cutting of long
+//! reasons after it. A tool that echoes its headers or its environment is common; what it echoes would stand in the ledger for as long as
+//! results are kept. Which secrets those are is kept by [`crate::adapters::handed`]: also those that the same place was handed by other
+//! contracts, in other calls and for other users. Not here: secrets that no target at this place ever had.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use placet_adapter::{
+    adapter::{
+        Adapter, Conditions, Connector, Credential, Dispatch, Inquiry, PrepareRequest, SessionLease,
+    },
+    outcome::{AdapterError, Answer, Outcome, Probe, Rejection, cut, shortened},
+    scrub::{REMOVED, Scrub},
+};
+use placet_types::contract::{Contract, LiveTool};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use crate::adapters::known_secrets::Given;
+
+/// Longer answers are searched where blocking is allowed.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// The longest title of a source.
+const TITLE_BYTES_MAX: usize = 512;
+
+/// A connector whose connections are discreet.
+#[derive(Debug)]
+pub(crate) struct RedactingConnector {
+    inner: Arc<dyn Connector>,
+    given: Arc<Given>,
+}
+
+impl RedactingConnector {
+    /// One for the place that was handed this.
+    pub(crate) fn new(inner: Arc<dyn Connector>, given: Arc<Given>) -> Self {
+        Self { inner, given }
+    }
+}
+
+#[async_trait]
+impl Connector for RedactingConnector {
+    async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
+        // Before and after: a child that is started in between may have been given either.
+        self.given.look();
+        let inner = self.inner.connect(contract).await;
+        let given = Arc::clone(&self.given);
+        match inner {
+            Ok(inner) => {
+                given.look();
+                Ok(Box::new(RedactingAdapter { inner, given }))
+            }
+            Err(error) => Err(given.scrub().error(error).shortened()),
+        }
+    }
+}
+
+/// A connection to a place that may have been handed secrets.
+#[derive(Debug)]
+struct RedactingAdapter {
+    inner: Box<dyn Adapter>,
+    given: Arc<Given>,
+}
+
+impl RedactingAdapter {
+    /// What the place is about to be shown is removed from what it says.
+    fn hand(&self, credential: Option<&Credential>) {
+        if let Some(one) = credential {
+            let value = one.value.expose_secret();
+            let value = value.strip_prefix("Bearer ").unwrap_or(value);
+            self.given.hand(&SecretString::from(value), None);
+        }
+    }
+}
+
+#[async_trait]
+impl Adapter for RedactingAdapter {
+    async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
+        let found = self.inner.discover().await;
+        found.map_err(|error| self.given.scrub().error(error).shortened())
+    }
+
+    fn generation(&self) -> u64 {
+        self.inner.generation()
+    }
+
+    async fn prepare(&self, approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
+        self.given.look();
+        self.hand(approach.credential);
+        let ready = self.inner.prepare(approach).await;
+        ready.map_err(|error| self.given.scrub().error(error).shortened())
+    }
+
+    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+        // Before and after: a secret may be rotated while the call is out.
+        self.given.look();
+        self.hand(conditions.credential.as_ref());
+        let outcome = self.inner.invoke(dispatch, conditions).await;
+        let scrub = self.given.scrub();
+        match outcome {
+            Outcome::Done(said) => Outcome::Done(answer(scrub, said).await),
+            Outcome::Failed(said) => Outcome::Failed(answer(scrub, said).await),
+            Outcome::NotExecuted(error) => Outcome::NotExecuted(scrub.error(error).shortened()),
+            Outcome::Rejected(Rejection { answer, error }) => {
+                let error = scrub.error(error).shortened();
+                Outcome::Rejected(Rejection { answer, error })
+            }
+            Outcome::Unknown(reason) => Outcome::Unknown(shortened(scrub.text(reason))),
+        }
+    }
+
+    async fn probe(&self, inquiry: &Inquiry) -> Probe {
+        self.given.look();
+        match self.inner.probe(inquiry).await {
+            Probe::Committed(said) => Probe::Committed(answer(self.given.scrub(), said).await),
+            other @ (Probe::NotFound | Probe::Unknown) => other,
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.inner.is_alive()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+/// An answer without secrets. A long one takes so much work that others would wait for it.
+async fn answer(scrub: Arc<Scrub>, said: Answer) -> Answer {
+    let mut left = INLINE_BYTES_MAX;
+    if scrub.is_empty() || fits(&said.output, &mut left) {
+        return removed(&scrub, said);
+    }
+    let searched = tokio::task::spawn_blocking(move || removed(&scrub, said)).await;
+    // Where it could not be searched to its end nothing of it is said.
+    searched.unwrap_or_else(|_failed| Answer {
+        output: Value::String(REMOVED.to_owned()),
+        ..Answer::default()
+    })
+}
+
+fn removed(scrub: &Scrub, said: Answer) -> Answer {
+    let mut said = scrub.answer(said);
+    for citation in &mut said.citations {
+        citation.title = citation.title.take().map(|title| cut(title, TITLE_BYTES_MAX));
+    }
+    said
+}
+
+/// Whether what is left is enough for the texts of a document.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let mut text = |text: &str| match left.checked_sub(text.len()) {
+        Some(rest) => {
+            *left = rest;
+            true
+        }
+        None => false,
+    };
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(one) => text(one),
+        Value::Array(items) => items.iter().all(|item| fits(item, left)),
+        Value::Object(members) => {
+            members.keys().all(|name| text(name)) && members.values().all(|value| fits(value, left))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! What the pipeline counts, in its own words.
+//!
+//! Owns the mapping from events of a call to the metrics of `telemetry` (TM-21). Does not name or encode metrics.
+
+use std::time::Duration;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_telemetry::{
+    metrics::{BreakerState, CallSample, Duplicate, Inflight, Metrics, UNRESOLVED},
+    trace::Stage,
+};
+use placet_types::{
+    envelope::result::ToolResultEnvelope,
+    error::Refusal,
+    ids::{AdapterName, CapabilityId},
+};
+
+use crate::stages::result::status_of;
+
+/// The numbers of a running engine.
+#[derive(Debug, Clone)]
+pub(crate) struct EngineMetrics(Metrics);
+
+impl EngineMetrics {
+    pub(crate) const fn new(metrics: Metrics) -> Self {
+        Self(metrics)
+    }
+
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.0
+    }
+
+    /// A call was executed, and took so long without the time it was held.
+    pub(crate) fn called(&self, result: &ToolResultEnvelope, took: Duration) {
+        let Some(id) = &result.capability_id else { return };
+        self.0.record_call(&CallSample {
+            adapter: id.adapter().as_str(),
+            capability: id.capability().as_str(),
+            status: result.status,
+            code: result.error.as_ref().map(|error| error.error_code),
+            took,
+        });
+        if result.retries > 0 {
+            self.0.count_retry(id.adapter().as_str(), id.capability().as_str());
+        }
+    }
+
+    /// A call of an operation, if there is one, was refused.
+    pub(crate) fn refused(&self, of: Option<&CapabilityId>, refusal: &Refusal, took: Duration) {
+        let sample = CallSample {
+            adapter: of.map_or(UNRESOLVED, |id| id.adapter().as_str()),
+            capability: of.map_or(UNRESOLVED, |id| id.capability().as_str()),
+            status: status_of(refusal),
+            code: Some(refusal.code),
+            took,
+        };
+        self.0.record_call(&sample);
+    }
+
+    /// Policy denied a call.
+    pub(crate) fn denied(&self) {
+        self.0.count_permission_violation();
+    }
+
+    /// A call asked for another mode than it has.
+    pub(crate) fn misclassified(&self) {
+        self.0.count_mode_misclassified();
+    }
+
+    /// Policy decided.
+    pub(crate) fn decided(&self, took: Duration) {
+        self.0.record_decision(took);
+    }
+
+    /// A call was so long in a stage.
+    pub(crate) fn stage(&self, stage: Stage, took: Duration) {
+        self.0.record_stage(stage, took);
+    }
+
+    /// A call is with its adapter until what is given is dropped.
+    pub(crate) fn with_adapter(&self, id: &CapabilityId) -> Inflight {
+        self.0.enter_adapter(id.adapter().as_str())
+    }
+
+    /// An adapter answered.
+    pub(crate) fn adapter_took(&self, id: &CapabilityId, took: Duration) {
+        self.0.record_adapter(id.adapter().as_str(), id.capability().as_str(), took);
+    }
+
+    /// The outcome of a call became unknown.
+    pub(crate) fn indeterminate(&self) {
+        self.0.count_indeterminate();
+    }
+
+    /// A recorded result was compared before it was given again.
+    pub(crate) fn replay_checked(&self, identical: bool) {
+        self.0.count_replay_checked(identical);
+    }
+
+    /// A key came again.
+    pub(crate) fn duplicate(&self, what: Duplicate) {
+        self.0.count_duplicate(what);
+    }
+
+    /// People have agreed, or an approval has ended without that.
+    pub(crate) fn approval_ended(
+        &self,
+        result: &'static str,
+        approval: &ApprovalRecord,
+        ended_ms: i64,
+    ) {
+        let waited =
+            u64::try_from(ended_ms.saturating_sub(approval.created_at.as_ms())).unwrap_or(0);
+        let waited = Duration::from_millis(waited);
+        self.0.record_approval(result, waited);
+        self.0.record_stage(Stage::Approval, waited);
+    }
+
+    /// How many approvals wait.
+    pub(crate) fn pending(&self, approvals: usize) {
+        self.0.set_approvals_pending(approvals);
+    }
+
+    /// A standing grant was used.
+    pub(crate) fn grant_used(&self) {
+        self.0.count_grant_used();
+    }
+
+    /// So many break-glass records wait for their review.
+    pub(crate) fn reviews_due(&self, due: usize) {
+        self.0.set_reviews_due(due);
+    }
+
+    /// A credential was `minted` or `reused` for a call, or `refused`.
+    pub(crate) fn credential(&self, what: &'static str) {
+        self.0.count_credential(what);
+    }
+
+    /// So many subjects have tokens that are revoked.
+    pub(crate) fn revoked(&self, subjects: usize) {
+        self.0.set_subjects_revoked(subjects);
+    }
+
+    /// An actor was started again; workers count by their stage.
+    pub(crate) fn restarted(&self, path: &str) {
+        let role = path.trim_start_matches("root/");
+        let role = role.trim_end_matches(|c: char| c.is_ascii_digit() || c == '/');
+        self.0.count_actor_restart(if role.is_empty() { "root" } else { role });
+    }
+
+    /// A breaker moved.
+    pub(crate) fn breaker(&self, adapter: &AdapterName, open: bool) {
+        let state = if open { BreakerState::Open } else { BreakerState::Closed };
+        self.0.set_breaker(adapter.as_str(), state);
+    }
+}

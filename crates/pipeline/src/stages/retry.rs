@@ -1,0 +1,198 @@
+//! Again: which calls are sent once more, and with what.
+//!
+//! Owns when that is safe, the way back to the gate, and what is kept of a call whose earlier try is recorded. Invariant I1: a keyed
+//! token goes out again only while its target still knows it, looked at before each step and before the first byte.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
+use placet_ledger::{
+    ledger::LedgerError,
+    parked::{ParkedCall, ParkedEdit},
+    record::{EffectRecord, EffectState},
+};
+use placet_policy::permit::Permit;
+use placet_types::{
+    binding::RequestBinding, contract::Dedup, envelope::call::AuthRef, error::Refusal,
+    json::canonical_digest,
+};
+
+use crate::{
+    call::{Brokered, Call, Responder, Resumed},
+    context::Context,
+    desk::resume,
+    recovery,
+    stages::{
+        build::validate,
+        execute::Ready,
+        hold::{envelope_of, parked_of},
+        recorded,
+    },
+};
+
+/// How often a call is tried again where its contract makes that safe.
+pub(crate) const RETRIES_MAX: u32 = 2;
+/// The pause before a retry, in milliseconds; doubles with each.
+const RETRY_PAUSE_MS: u64 = 50;
+
+/// What goes out again is only sent while its target still knows the token: its commit may have taken long.
+pub(crate) fn within_window(
+    context: &Context,
+    brokered: &Brokered,
+    record: Option<&EffectRecord>,
+    ready: Ready,
+) -> Ready {
+    let attempt = record.and_then(|record| record.state.attempt());
+    let Some(attempt) = attempt.filter(|_| is_repeated(brokered)) else { return ready };
+    let left_ms = u64::try_from(context.ledger.may_repeat_for_ms(attempt)).unwrap_or(0);
+    let closes = Instant::now().checked_add(Duration::from_millis(left_ms));
+    Ready { deadline: closes.map_or(ready.deadline, |closes| ready.deadline.min(closes)), ..ready }
+}
+
+/// Whether a keyed call whose outcome is unknown may be sent again at once: its key is known to the target, and there is time.
+pub(crate) fn may_repeat_keyed(
+    context: &Context,
+    brokered: &Brokered,
+    record: &EffectRecord,
+) -> bool {
+    let due = Instant::now() + pause_before(brokered.built.retries);
+    brokered.built.retries < RETRIES_MAX
+        && brokered.built.deadline.is_some_and(|deadline| deadline > due)
+        && record
+            .state
+            .attempt()
+            .is_some_and(|attempt| recovery::is_within_window(context, attempt))
+        && !context.is_ending()
+}
+
+/// Whether the target did not answer: what it did may be asked for again with the same token.
+pub(crate) const fn is_unanswered(outcome: &AdapterOutcome) -> bool {
+    matches!(
+        (outcome, outcome.not_executed()),
+        (AdapterOutcome::Unknown(_), _)
+            | (
+                _,
+                Some(
+                    AdapterError::Unavailable(_)
+                        | AdapterError::NoSession(_)
+                        | AdapterError::InvalidResponse(_)
+                )
+            )
+    )
+}
+
+/// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
+pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, record: EffectRecord) {
+    let Call { responder, stage: mut brokered } = call;
+    let resumed = async {
+        let parked = context.ledger.parked(&record).await?;
+        let approval = match record.state.approval_id() {
+            Some(id) => context.ledger.store().approval(id).await?,
+            None => None,
+        };
+        Ok::<_, LedgerError>(Resumed { record: record.clone(), approval, parked })
+    };
+    match resumed.await {
+        Ok(resumed) => {
+            tokio::time::sleep(pause_before(brokered.built.retries)).await;
+            brokered.built.retries = brokered.built.retries.saturating_add(1);
+            brokered.built.resumed = Some(Box::new(resumed));
+            context.routes.gate(context, Call { responder, stage: brokered });
+        }
+        Err(error) => {
+            context.noticed(&error);
+            let reason = format!("it was sent, and cannot be read to be sent again: {error}");
+            let answer = recorded::give_up(context, &record, &reason).await;
+            responder.finish(answer);
+        }
+    }
+}
+
+pub(crate) fn pause_before(retries: u32) -> Duration {
+    Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
+}
+
+/// Whether the contract makes it safe to try again by itself, and there is time for it.
+pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool {
+    let due = Instant::now() + pause_before(brokered.built.retries);
+    if brokered.built.deadline.is_some_and(|deadline| deadline <= due) {
+        return false;
+    }
+    let unreachable = matches!(
+        outcome.not_executed(),
+        Some(AdapterError::Unavailable(_) | AdapterError::NoSession(_))
+    );
+    match &brokered.built.target.capability.dedup {
+        Dedup::ReadOnly => unreachable,
+        Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => false,
+    }
+}
+
+/// A client tries again what failed, or what operators have sent again: where an approver edited the arguments, what was approved is
+/// tried, whatever the client sends. That is only what its record is found by (decisions 12 and 21).
+///
+/// # Errors
+/// A refusal where the contract does not take the arguments any more.
+pub(crate) fn as_approved(stage: &mut Brokered, parked: &ParkedCall) -> Result<(), Refusal> {
+    let Some(edit) = &parked.edited else { return Ok(()) };
+    let args = validate(&stage.built.target, &parked.envelope.args)?;
+    stage.built.as_sent = Some(std::mem::replace(&mut stage.built.args, args));
+    stage.built.edited = Some(edit.clone());
+    digest_again(stage);
+    Ok(())
+}
+
+/// The approval it failed under is not enough any more: what is decided on is what the client sends. Says whether it sent anything else.
+pub(crate) fn as_sent(stage: &mut Brokered) -> bool {
+    let Some(args) = stage.built.as_sent.take() else { return false };
+    stage.built.args = args;
+    stage.built.edited = None;
+    digest_again(stage);
+    true
+}
+
+fn digest_again(stage: &mut Brokered) {
+    stage.built.args_digest = canonical_digest(&Value::Object(stage.built.args.clone()));
+    stage.binding.effective_args_digest = stage.built.args_digest;
+    stage.request_digest = stage.binding.digest();
+}
+
+/// Whether the token was sent before.
+pub(crate) fn is_repeated(brokered: &Brokered) -> bool {
+    let resumed = brokered.built.resumed.as_ref();
+    resumed.is_some_and(|resumed| matches!(resumed.record.state, EffectState::Dispatched(_)))
+}
+
+/// What a kept call says of what is sent, with whose tokens, and whose arguments it is.
+fn said_in(kept: &ParkedCall) -> (RequestBinding, AuthRef, Option<ParkedEdit>) {
+    (kept.binding.clone(), resume::recorded_auth(kept), kept.edited.clone())
+}
+
+/// What is to be kept of the call: nothing, where what is kept already says what is sent now.
+pub(crate) async fn parked_again(
+    context: &Context,
+    responder: &Responder,
+    brokered: &Brokered,
+    permit: &Permit,
+    record: &EffectRecord,
+) -> Option<ParkedCall> {
+    let kept = match (&record.state, &brokered.built.resumed) {
+        (EffectState::Claimed { .. }, _) => None,
+        (_, Some(resumed)) => Some(said_in(&resumed.parked)),
+        // A client tries again what failed; its contract may be another one by now.
+        (_, None) => context.ledger.parked(record).await.ok().map(|kept| said_in(&kept)),
+    };
+    // Anyone who came back did so with another token, and that is the one it runs with.
+    let (built, auth) = (&brokered.built, &brokered.identity.auth_ref);
+    if kept == Some((brokered.binding.clone(), auth.clone(), built.edited.clone())) {
+        return None;
+    }
+    let mut envelope = envelope_of(responder, brokered);
+    envelope.tool_call_id.clone_from(&record.call_id);
+    envelope.approval_mode_effective = permit.mode_effective();
+    envelope.policy_decision_id = Some(permit.decision().id.clone());
+    Some(parked_of(responder, brokered, envelope))
+}

@@ -1,0 +1,132 @@
+//! What a worker does with a call: its stage, under its span, then on to the next.
+//!
+//! Owns where each stage's outcome goes. What waits for I/O goes on in a task of the registry, so that a mailbox never stands still.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_telemetry::trace::{CallFields, Stage, record_adapter, record_call, stage_span};
+use placet_types::{error::ErrorCode, ids::CapabilityId};
+
+use crate::{
+    call::{Brokered, Built, Call, Caller, Gated, Invoked, Planned},
+    context::Context,
+    stages::{
+        broker as broker_stage, build as build_stage, gate as gate_stage, invoke as invoke_stage,
+        refuse, reply,
+    },
+};
+
+/// Takes a call through the build stage.
+pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
+    let began = Instant::now();
+    let Call { mut responder, stage } = call;
+    let span = stage_span(&responder.span, Stage::Build);
+    let mut event = AuditEvent::new(AuditKind::Refused);
+    event.tenant = Some(stage.caller.tenant().clone());
+    event.run_id = Some(stage.submission.run.run_id.clone());
+    event.audiences = stage.caller.several_audiences();
+    let chain = stage.caller.chain();
+    let active = context.active();
+    event.caller = Some(broker_stage::shown(&active.directory, &chain, &stage.caller.proof()));
+    event.chain = Some(chain);
+    // Of a tool that exists, also where it is outside the caller's surface: what the caller calls it is no name to count by.
+    let known = CapabilityId::from_tool_name(&stage.submission.tool).ok();
+    event.capability =
+        known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
+    responder.asked.known = event.capability.clone();
+    let built = span.in_scope(|| build_stage::build(context, active, &responder.call_id, stage));
+    context.metrics.stage(Stage::Build, began.elapsed());
+    match built {
+        Ok(built) => {
+            let id = &built.target.capability.id;
+            // Not before it is known: an unknown name is the caller's text.
+            let tool = id.tool_name();
+            record_call(
+                &responder.span,
+                &CallFields { tool: Some(&tool), ..CallFields::default() },
+            );
+            record_adapter(&responder.span, id.adapter().as_str());
+            if built.target.capability.is_write_class() {
+                responder.asked.key = Some(built.key.clone());
+            }
+            context.routes.broker(context, Call { responder, stage: built });
+        }
+        Err(refusal) => {
+            if refusal.code == ErrorCode::ToolNotFound && event.capability.is_some() {
+                // It is outside the caller's surface (TM-21).
+                context.metrics.denied();
+            }
+            let owner = Arc::clone(context);
+            context
+                .registry
+                .spawn(async move { refuse::early(&owner, responder, event, refusal).await });
+        }
+    }
+}
+
+/// Takes a call through the broker stage.
+pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
+    let began = Instant::now();
+    let Call { responder, stage } = call;
+    let span = stage_span(&responder.span, Stage::Broker);
+    let mut event = AuditEvent::new(AuditKind::Refused);
+    event.capability = Some(stage.target.capability.id.clone());
+    event.run_id = Some(stage.run.run_id.clone());
+    let (chain, proof, audiences) = match &stage.caller {
+        Caller::Verified(caller) => (caller.chain(), caller.proof(), caller.several_audiences()),
+        Caller::Recorded(identity) => {
+            (identity.chain.clone(), identity.proof.clone(), identity.audiences.clone())
+        }
+    };
+    event.caller = Some(broker_stage::shown(&stage.active.directory, &chain, &proof));
+    event.audiences = audiences;
+    event.tenant = Some(chain.tenant().clone());
+    event.chain = Some(chain);
+    let brokered = span.in_scope(|| broker_stage::broker(context, &responder.trace_id, stage));
+    context.metrics.stage(Stage::Broker, began.elapsed());
+    match brokered {
+        Ok(brokered) => context.routes.gate(context, Call { responder, stage: brokered }),
+        Err(refusal) => {
+            let owner = Arc::clone(context);
+            context
+                .registry
+                .spawn(async move { refuse::early(&owner, responder, event, refusal).await });
+        }
+    }
+}
+
+/// Takes a call through the gate.
+pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
+    let span = stage_span(&call.responder.span, Stage::Gate);
+    let owner = Arc::clone(context);
+    let stage = async move {
+        let began = Instant::now();
+        gate_stage::gate(&owner, call).await;
+        owner.metrics.stage(Stage::Gate, began.elapsed());
+    };
+    context.registry.spawn(stage.instrument(span));
+}
+
+/// Takes a call through the invoke stage.
+pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
+    let span = stage_span(&call.responder.span, Stage::Invoke);
+    let owner = Arc::clone(context);
+    let stage = async move {
+        let began = Instant::now();
+        invoke_stage::invoke(&owner, call).await;
+        owner.metrics.stage(Stage::Invoke, began.elapsed());
+    };
+    context.registry.spawn(stage.instrument(span));
+}
+
+/// Takes a call through the return stage.
+pub(crate) fn reply(context: &Arc<Context>, call: Call<Invoked>) {
+    let began = Instant::now();
+    let span = stage_span(&call.responder.span, Stage::Return);
+    span.in_scope(|| reply::reply(context, call));
+    context.metrics.stage(Stage::Return, began.elapsed());
+}

@@ -1,0 +1,133 @@
+//! Unsettled: what could not be written while the ledger could not be reached, tried again until it can.
+//!
+//! Owns those tries. Invariant I13: no record of this process stays dispatched for ever because the ledger was away for a while; what
+//! does not get in before the process ends is taken over by the next one, by class.
+
+use std::{sync::Arc, time::Duration};
+
+use placet_ledger::{
+    ledger::{LedgerError, Outcome},
+    record::{EffectRecord, EffectState},
+    store::StoreError,
+};
+use placet_types::{
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Refusal},
+    ids::{DecisionId, RecordId},
+};
+
+use crate::{
+    adapters::ports::backoff,
+    context::Context,
+    stages::{
+        recorded,
+        result::{Subject, complete, error_of},
+    },
+};
+
+/// What became of a dispatch, and waits to be kept.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) outcome: Outcome,
+    pub(crate) result: ToolResultEnvelope,
+    /// Whether it is the answer of a tool that was asked about the dispatch.
+    pub(crate) is_probed: bool,
+    /// Whether the result says less than it should, since the ledger could not be read when it was made.
+    pub(crate) lacks: bool,
+}
+
+/// Tries to keep an outcome that its caller was not told of.
+pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding: Finding) {
+    let owner = Arc::clone(context);
+    let hand = context.hands.take(record.record_id);
+    context.registry.spawn(async move {
+        let _hand = hand;
+        let Finding { outcome, mut result, is_probed, mut lacks } = finding;
+        let mut tries = 0_u32;
+        while rest(&owner, &mut tries).await {
+            if lacks {
+                if complete(&owner, &record, &mut result).await.is_err() {
+                    continue;
+                }
+                lacks = false;
+            }
+            let outcome = outcome.clone();
+            let is_unknown = matches!(outcome, Outcome::Unknown(_));
+            let kept = if is_probed {
+                owner.ledger.settle_recovered(&record, outcome, &result).await
+            } else {
+                owner.ledger.settle_again(&record, outcome, &result).await
+            };
+            match kept {
+                Ok(kept) => {
+                    if is_unknown {
+                        owner.metrics.indeterminate();
+                    }
+                    return owner.registry.forget(&kept.call_id);
+                }
+                Err(error) if error.is_transient() => {}
+                // It was kept when the connection broke, or somebody else has ended it.
+                Err(LedgerError::Store(StoreError::Conflict)) => return,
+                Err(error) => {
+                    owner.noticed(&error);
+                    tracing::error!(%error, record_id = %record.record_id, "an outcome could not be kept");
+                    let reason = format!("its outcome could not be kept: {error}");
+                    let answer = recorded::give_up(&owner, &record, &reason).await;
+                    return owner.registry.publish(&record.call_id, answer);
+                }
+            }
+        }
+    });
+}
+
+/// Looks whether a dispatch was kept whose commit could not be confirmed. Nothing was sent for it, and that is what is recorded then.
+pub(crate) fn take_back(context: &Arc<Context>, record_id: RecordId, decision_id: DecisionId) {
+    let owner = Arc::clone(context);
+    let hand = context.hands.take(record_id);
+    context.registry.spawn(async move {
+        let _hand = hand;
+        let mut tries = 0_u32;
+        while rest(&owner, &mut tries).await {
+            let record = match owner.ledger.store().effect(record_id).await {
+                Ok(Some(record)) => record,
+                Ok(None) => return,
+                Err(error) if error.is_transient() => continue,
+                Err(error) => return owner.noticed(&error.into()),
+            };
+            let unsent = matches!(&record.state, EffectState::Dispatched(attempt) if attempt.decision_id == decision_id);
+            if !unsent {
+                return;
+            }
+            match owner.ledger.settle_again(&record, unsent_outcome(), &not_sent(&owner, &record)).await {
+                Ok(kept) => return owner.registry.forget(&kept.call_id),
+                Err(error) if error.is_transient() => {}
+                Err(error) => return owner.noticed(&error),
+            }
+        }
+    });
+}
+
+const fn unsent_outcome() -> Outcome {
+    Outcome::FailedRetriable(ErrorCode::LedgerUnavailable)
+}
+
+fn not_sent(context: &Context, record: &EffectRecord) -> ToolResultEnvelope {
+    let subject = Subject::of_record(record, None);
+    let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
+    let refusal = Refusal::new(
+        ErrorCode::LedgerUnavailable,
+        "the ledger could not be reached as the call was to be sent; nothing was executed",
+    );
+    result.error = Some(error_of(&refusal));
+    result
+}
+
+/// Waits before the next try; a stopping engine tries no more.
+async fn rest(context: &Context, tries: &mut u32) -> bool {
+    let time = backoff(*tries).min(Duration::from_secs(5));
+    *tries = tries.saturating_add(1);
+    tokio::select! {
+        () = context.stopping.cancelled() => false,
+        () = tokio::time::sleep(time) => true,
+    }
+}

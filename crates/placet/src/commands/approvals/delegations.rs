@@ -1,0 +1,89 @@
+//! `placet approvals delegate` and `delegations`: a colleague decides in one's place.
+//!
+//! Owns the options.
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_pipeline::views::desk::Arrangement;
+use placet_types::{
+    clock::Timestamp,
+    desk::{Delegation, DeskKind},
+    ids::{DeskId, GroupId, PrincipalId},
+};
+
+use super::{
+    entries::{self, New},
+    words,
+};
+use crate::{client::Client, failure::Outcome};
+
+/// A delegation of one's own duty.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet approvals delegate cleo --groups approvers --for 8h --reason \"on a plane\"\n  \
+    placet approvals delegate cleo --groups approvers,legal --for 14d --from 2026-12-21T00:00+01:00 --reason \"holidays\"\n\n\
+    The colleague's decisions name both of you, count for your groups, and only where both of you may decide.\n\
+    It is for calls of your own tenant: what other tenants ask of your groups is decided by their members alone.")]
+pub(super) struct Delegate {
+    /// Who decides instead.
+    colleague: PrincipalId,
+    /// For which of your groups.
+    #[arg(long, required = true, value_name = "GROUP", value_delimiter = ',')]
+    groups: Vec<GroupId>,
+    /// For how long, such as 8h or 31d (the longest).
+    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    lasts_ms: u64,
+    /// From when on, such as 2026-12-24T18:00+01:00 [default: now].
+    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    from: Option<Timestamp>,
+    /// Why; kept for the auditor.
+    #[arg(long)]
+    reason: String,
+}
+
+/// List delegations; end one.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet approvals delegations\n  \
+    placet approvals delegations end desk_01J… --reason \"back at work\"")]
+pub(super) struct Args {
+    /// Which to list.
+    #[command(flatten)]
+    listing: entries::Listing,
+    /// What to do [default: list them].
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+/// What to do with a delegation.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show one.
+    Show {
+        /// The delegation.
+        id: DeskId,
+    },
+    /// End one before its time.
+    End(entries::End),
+}
+
+/// Hands over.
+pub(super) async fn delegate(client: &Client, args: &Delegate, json: bool) -> Outcome {
+    let groups = args.groups.iter().cloned().collect();
+    let new = New {
+        arrange: Arrangement::Delegation(Delegation { to: args.colleague.clone(), groups }),
+        reason: args.reason.clone(),
+        starts_at: args.from,
+        lasts_ms: args.lasts_ms,
+    };
+    entries::arrange(client, new, json).await
+}
+
+/// Does what was asked.
+pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+    const KIND: DeskKind = DeskKind::Delegation;
+    match &args.action {
+        None => entries::list(client, KIND, &args.listing, json).await,
+        Some(Action::Show { id }) => entries::show(client, KIND, id, json).await,
+        Some(Action::End(args)) => entries::end(client, KIND, args, json).await,
+    }
+}

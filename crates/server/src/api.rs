@@ -1,0 +1,153 @@
+//! What the handlers of one API share: the engine, the configuration, the free event streams, the connections and the state of the listeners.
+//!
+//! Owns how long a request waits for the engine. Invariant: what writes goes on when its caller goes away or its time is up.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+use tracing::Instrument as _;
+
+use placet_types::error::{ErrorCode, Execution, Refusal};
+
+use crate::{
+    backend::Backend,
+    config::ServerConfig,
+    connections::Connections,
+    problem::Failure,
+    streams::{About, Place, Streams},
+};
+
+/// How the listeners stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Open.
+    Serving,
+    /// No new connections; open requests come to their end.
+    Draining,
+    /// Whatever is still open is cut.
+    Closed,
+}
+
+/// Resolves when the listeners have come to `wanted`, or nobody is there any more to move them.
+pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
+    if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
+        tracing::trace!("nobody moves the listeners any more");
+    }
+}
+
+/// What the handlers share.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiState<B> {
+    pub(crate) backend: B,
+    config: Arc<ServerConfig>,
+    streams: Arc<Streams>,
+    connections: Arc<Connections>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl<B: Backend> ApiState<B> {
+    /// A place for one more event stream or request of this caller's.
+    pub(crate) fn place(&self, about: About, caller: &B::Caller) -> Result<Place, Failure> {
+        const RETRY_AFTER_MS: u64 = 5_000;
+        self.streams.place(about, &self.backend.principal(caller)).map_err(|full| {
+            let refusal = Refusal::new(ErrorCode::Overloaded, full.said(about));
+            Failure::new(refusal.with_retry_after_ms(RETRY_AFTER_MS))
+        })
+    }
+
+    /// Resolves when what a caller proved who they are with counts no more: with what they are told then.
+    pub(crate) fn over(
+        &self,
+        caller: &B::Caller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<B> {
+        let (revoked, lasts) = (self.backend.revoked(caller), self.backend.expires_in(caller));
+        async move {
+            tokio::select! {
+                biased;
+                refusal = revoked => refusal,
+                () = tokio::time::sleep(lasts) => expired(),
+            }
+        }
+    }
+}
+
+impl<B> ApiState<B> {
+    pub(crate) fn new(
+        backend: B,
+        config: Arc<ServerConfig>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
+        let streams = Arc::new(Streams::new(config.streams_max, requests_max));
+        let connections =
+            Connections::new(config.connections_max, config.connections_per_address_max);
+        Self { backend, config, streams, connections, phase }
+    }
+
+    pub(crate) fn config(&self) -> &ServerConfig {
+        &self.config
+    }
+
+    /// The connections of callers.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
+    /// Whether the listeners are asked to close.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+
+    /// Resolves when the listeners are asked to close.
+    pub(crate) fn closing(&self) -> impl Future<Output = ()> + Send + 'static {
+        reached(self.phase.clone(), Phase::Draining)
+    }
+
+    /// When a stream of events ends that begins now.
+    pub(crate) fn stream_ends_at(&self) -> Instant {
+        let longest = Duration::from_millis(self.config.stream_ms_max);
+        Instant::now().checked_add(longest).unwrap_or_else(Instant::now)
+    }
+
+    /// Waits for something that only reads.
+    pub(crate) async fn read<T, E>(
+        &self,
+        question: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure>
+    where
+        Failure: From<E>,
+    {
+        match tokio::time::timeout(self.patience(), question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Failure::timed_out("the answer took too long", Execution::NotExecuted)),
+        }
+    }
+
+    /// Waits for something that writes. It goes on in a task of its own when its caller goes away.
+    pub(crate) async fn write<T, F>(&self, deed: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>> + Send + 'static,
+    {
+        let task = tokio::spawn(deed.in_current_span());
+        match tokio::time::timeout(self.patience(), task).await {
+            Ok(Ok(answer)) => Ok(answer?),
+            Ok(Err(_)) => Err(Failure::internal("the task of a request panicked")),
+            Err(_) => {
+                Err(Failure::timed_out("the answer took too long; look again", Execution::Unknown))
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.config.request_timeout_ms)
+    }
+}
+
+/// What somebody is told whose token's time ran out while they waited.
+pub(crate) fn expired() -> Refusal {
+    Refusal::new(
+        ErrorCode::CredentialExpired,
+        "the token has expired; get a new one for the same principal and ask again",
+    )
+}
