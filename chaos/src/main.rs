@@ -22,7 +22,6 @@ mod schedule;
 mod seeded;
 mod seeds;
 mod setup;
-mod shrink;
 mod strace;
 mod target;
 mod verdict;
@@ -69,9 +68,6 @@ pub(crate) struct Cli {
     /// Write the report as JSON.
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// Write the report as a page with charts.
-    #[arg(long, value_name = "PATH")]
-    html: Option<PathBuf>,
     /// Keep the folders of all rounds, not only of one that failed.
     #[arg(long)]
     keep: bool,
@@ -87,9 +83,6 @@ pub(crate) struct Cli {
     /// Play this schedule alone, as a run left it.
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Do not look for a smaller schedule when a round fails.
-    #[arg(long)]
-    no_shrink: bool,
     /// Go on after a violation.
     #[arg(long)]
     go_on: bool,

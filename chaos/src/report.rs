@@ -1,6 +1,6 @@
 //! The report of a run: what was done to it, what it did, and whether it kept its promises.
 //!
-//! Owns the numbers and their three forms: text, JSON, a page. Invariant: a run passes only if every promise was checked and kept,
+//! Owns the numbers and their two forms: text and JSON. Invariant: a run passes only if every promise was checked and kept,
 //! and every fault that can happen did. A whole run passes only if each part of a promise that came up on a store was judged there once.
 
 use std::collections::BTreeMap;
@@ -17,11 +17,9 @@ use crate::{
     witness::log::Line,
 };
 
-mod chart;
 mod count;
 mod gaps;
 mod merge;
-mod page;
 mod spread;
 mod text;
 
@@ -57,8 +55,6 @@ pub struct Report {
     pub recovery: Spread,
     /// How long answers took, in milliseconds.
     pub latency: Spread,
-    /// The run in equal slices of time.
-    pub slices: Vec<Slice>,
     /// Broken promises by name, zeros too.
     pub broken: BTreeMap<&'static str, u64>,
     /// How much was judged, and how much was not and why, of each part that may have to be left out, by its name.
@@ -153,23 +149,6 @@ pub struct Replay {
     pub rate: f64,
 }
 
-/// A slice of time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Slice {
-    /// When it begins, in milliseconds from the start.
-    pub from_ms: u64,
-    /// Answers of success in it.
-    pub succeeded: u64,
-    /// Other answers in it.
-    pub other: u64,
-    /// Answers lost in it.
-    pub lost: u64,
-    /// Kills in it.
-    pub kills: u64,
-    /// Other faults in it.
-    pub faults: u64,
-}
-
 impl Report {
     /// The report of a run.
     #[must_use]
@@ -204,7 +183,6 @@ impl Report {
             outcome,
             recovery: counted.recovery,
             latency: counted.latency,
-            slices: counted.slices,
             broken,
             tallies,
             never_judged: Vec::new(),
@@ -276,12 +254,6 @@ impl Report {
     /// When a figure is no number that JSON knows.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
-    }
-
-    /// For people with a browser: one page that needs nothing else.
-    #[must_use]
-    pub fn html(&self) -> String {
-        page::render(self)
     }
 
     /// Why it did not pass, a line for each reason.

@@ -30,7 +30,6 @@ use crate::{
     seeded::Chance,
     seeds::{self, Played},
     setup::{self, Abilities},
-    shrink,
 };
 
 /// How many seeds are looked at for one that holds what is missing.
@@ -260,7 +259,7 @@ impl<'a> Run<'a> {
         self.progress.played(schedule, &round, &self.totals);
         let failed = !round.judgement.wrong.is_empty();
         if failed {
-            self.failed(shop, schedule, &round).await?;
+            self.failed(schedule, &round)?;
         } else if !self.cli.keep {
             round::forget(&round.folder);
         }
@@ -280,12 +279,7 @@ impl<'a> Run<'a> {
         Ok(false)
     }
 
-    async fn failed(
-        &mut self,
-        shop: &mut Workshop,
-        schedule: &Schedule,
-        round: &Round,
-    ) -> Result<()> {
+    fn failed(&mut self, schedule: &Schedule, round: &Round) -> Result<()> {
         for line in round.judgement.wrong.iter().take(20) {
             self.progress.line(&format!("  {line}"));
         }
@@ -294,18 +288,6 @@ impl<'a> Run<'a> {
         let heading =
             format!("seed {} ({}, {} nodes)", schedule.seed, schedule.store.name(), schedule.nodes);
         self.wrong.extend(round.judgement.wrong.iter().map(|line| format!("{heading}: {line}")));
-        if !self.cli.no_shrink {
-            self.progress.line("looking for a smaller schedule …");
-            let smaller =
-                shrink::shrink(shop, schedule, &round.judgement.wrong, &self.progress).await?;
-            let path = round.folder.join("shrunk.json");
-            fs::write(&path, serde_json::to_vec_pretty(&smaller)?).context("it cannot be kept")?;
-            self.progress.line(&format!(
-                "smallest: {} ({})",
-                shrink::describe(&smaller),
-                path.display()
-            ));
-        }
         Ok(())
     }
 
@@ -332,9 +314,6 @@ impl<'a> Run<'a> {
         }
         if let Some(path) = &self.cli.json {
             fs::write(path, report.json()?).with_context(|| format!("`{}`", path.display()))?;
-        }
-        if let Some(path) = &self.cli.html {
-            fs::write(path, report.html()).with_context(|| format!("`{}`", path.display()))?;
         }
         let mut out = io::stdout().lock();
         say(&mut out, &report.text());

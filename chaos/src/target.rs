@@ -87,9 +87,6 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     if let Some(path) = &cli.json {
         fs::write(path, report.json()?).with_context(|| format!("`{}`", path.display()))?;
     }
-    if let Some(path) = &cli.html {
-        fs::write(path, report.html()).with_context(|| format!("`{}`", path.display()))?;
-    }
     let mut out = io::stdout().lock();
     say(&mut out, &report.text());
     say(

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Asked, Outcome, Replay, Slice, Spread, Trouble, length, share};
+use super::{Asked, Outcome, Replay, Spread, Trouble, length, share};
 use crate::{
     checker::KeyId,
     history::{
@@ -15,9 +15,6 @@ use crate::{
     witness::log::{Line, Seen},
 };
 
-/// The most slices of time.
-const SLICES_MAX: u64 = 60;
-
 /// What was counted.
 #[derive(Debug, Default)]
 pub(super) struct Counted<'a> {
@@ -28,7 +25,6 @@ pub(super) struct Counted<'a> {
     pub(super) outcome: Outcome,
     pub(super) recovery: Spread,
     pub(super) latency: Spread,
-    pub(super) slices: Vec<Slice>,
 }
 
 /// What became of one key.
@@ -97,7 +93,10 @@ pub(super) fn count<'a>(events: &'a [Event], witness: &[Line]) -> Counted<'a> {
     counted.outcome.replay = replays(events, &sent, &keys);
     counted.trouble.never = never(counted.run, &counted.trouble);
     (counted.recovery, counted.latency) = (Spread::of(recovery), Spread::of(latency));
-    (counted.lasted_ms, counted.slices) = slices(events);
+    counted.lasted_ms = match (events.first(), events.last()) {
+        (Some(first), Some(last)) => last.at.ms_since(first.at),
+        _ => 0,
+    };
     counted
 }
 
@@ -206,43 +205,4 @@ fn never(run: Option<&RunInfo>, trouble: &Trouble) -> Vec<FaultKind> {
     let applicable: BTreeSet<FaultKind> =
         run.into_iter().flat_map(|run| run.applicable.iter().copied()).collect();
     applicable.into_iter().filter(|kind| !trouble.faults.contains_key(kind)).collect()
-}
-
-/// The run in equal slices, until nothing was sent any more.
-fn slices(events: &[Event]) -> (u64, Vec<Slice>) {
-    let (Some(first), Some(last)) = (events.first(), events.last()) else {
-        return (0, Vec::new());
-    };
-    let lasted = last.at.ms_since(first.at);
-    let matters = |event: &&Event| !matches!(event.what, What::Probe(_) | What::Phase(_));
-    let busy = events.iter().rfind(matters).map_or(0, |event| event.at.ms_since(first.at));
-    let width = busy.div_ceil(SLICES_MAX).max(1);
-    let mut slices: Vec<Slice> = (0..=busy.checked_div(width).unwrap_or_default())
-        .map(|number| Slice { from_ms: number.saturating_mul(width), ..Slice::default() })
-        .collect();
-    for event in events {
-        let number = event.at.ms_since(first.at).checked_div(width).unwrap_or_default();
-        let slice = usize::try_from(number).ok().and_then(|number| slices.get_mut(number));
-        let Some(slice) = slice else { continue };
-        match &event.what {
-            What::Reply(reply) if reply.answer == Answer::Succeeded => add(&mut slice.succeeded),
-            What::Reply(_) => add(&mut slice.other),
-            What::Lost(_) => add(&mut slice.lost),
-            What::Node(node) if node.change == NodeChange::Killed => add(&mut slice.kills),
-            What::Fault(_) => add(&mut slice.faults),
-            What::Run(_)
-            | What::Sent(_)
-            | What::ApprovalSeen(_)
-            | What::VoteSent(_)
-            | What::VoteReply(_)
-            | What::GrantAsked(_)
-            | What::Operator(_)
-            | What::Node(_)
-            | What::DatabaseClock { .. }
-            | What::Phase(_)
-            | What::Injecting
-            | What::Probe(_) => {}
-        }
-    }
-    (lasted, slices)
 }

@@ -5,11 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, NeverJudged, Outcome, Report, Slice, Spread, Trouble, share};
+use super::{Asked, NeverJudged, Outcome, Report, Spread, Trouble, share};
 use crate::{checker::Tally, history::fault::FaultKind};
-
-/// The most slices of time.
-const SLICES_MAX: usize = 60;
 
 pub(super) fn merged(rounds: &[Report], never: &[FaultKind]) -> Report {
     let sum = |of: fn(&Report) -> u64| total(rounds.iter().map(of));
@@ -41,7 +38,6 @@ pub(super) fn merged(rounds: &[Report], never: &[FaultKind]) -> Report {
         outcome: outcome(rounds),
         recovery: spread(rounds, |round| &round.recovery),
         latency: spread(rounds, |round| &round.latency),
-        slices: slices(rounds),
         broken: counts(rounds.iter().map(|round| &round.broken)),
         tallies: tallies(rounds),
         never_judged: NeverJudged::among(rounds),
@@ -126,36 +122,4 @@ fn outcome(rounds: &[Report]) -> Outcome {
 
 fn spread(rounds: &[Report], of: fn(&Report) -> &Spread) -> Spread {
     Spread::of(rounds.iter().flat_map(|round| of(round).times.iter().copied()).collect())
-}
-
-/// The rounds one after the other, in as many slices as fit on a page.
-fn slices(rounds: &[Report]) -> Vec<Slice> {
-    let (mut all, mut begin) = (Vec::new(), 0_u64);
-    for round in rounds {
-        let moved =
-            |slice: &Slice| Slice { from_ms: slice.from_ms.saturating_add(begin), ..slice.clone() };
-        all.extend(round.slices.iter().map(moved));
-        begin = begin.saturating_add(round.lasted_ms);
-    }
-    let width = begin.div_ceil(u64::try_from(SLICES_MAX).unwrap_or(1)).max(1);
-    let mut slices: BTreeMap<u64, Slice> = BTreeMap::new();
-    for slice in all {
-        let place = slice.from_ms.checked_div(width).unwrap_or_default();
-        let whole = slices.entry(place).or_default();
-        *whole = Slice {
-            from_ms: place.saturating_mul(width),
-            succeeded: whole.succeeded.saturating_add(slice.succeeded),
-            other: whole.other.saturating_add(slice.other),
-            lost: whole.lost.saturating_add(slice.lost),
-            kills: whole.kills.saturating_add(slice.kills),
-            faults: whole.faults.saturating_add(slice.faults),
-        };
-    }
-    let last = slices.last_key_value().map_or(0, |(place, _)| *place);
-    (0..=last)
-        .map(|place| {
-            let empty = || Slice { from_ms: place.saturating_mul(width), ..Slice::default() };
-            slices.remove(&place).unwrap_or_else(empty)
-        })
-        .collect()
 }

@@ -13,8 +13,6 @@ pub struct Spread {
     pub p99_ms: u64,
     /// The longest.
     pub max_ms: u64,
-    /// How many were at most so long, by powers of two.
-    pub up_to: Vec<(u64, u64)>,
     /// All of them, in order.
     #[serde(skip)]
     pub times: Vec<u64>,
@@ -31,20 +29,11 @@ impl Spread {
             let place = count.saturating_mul(hundredths).div_ceil(100).saturating_sub(1);
             times.get(place).copied().unwrap_or_default()
         };
-        let mut up_to = Vec::new();
-        let (mut bound, mut below) = (1_u64, 0_usize);
-        while below < count {
-            let now = times.partition_point(|time| *time <= bound);
-            up_to.push((bound, u64::try_from(now.saturating_sub(below)).unwrap_or(u64::MAX)));
-            below = now;
-            bound = bound.saturating_mul(2);
-        }
         Self {
             count: u64::try_from(count).unwrap_or(u64::MAX),
             p50_ms: at(50),
             p99_ms: at(99),
             max_ms: times.last().copied().unwrap_or_default(),
-            up_to,
             times,
         }
     }
@@ -61,9 +50,6 @@ mod tests {
             (spread.count, spread.p50_ms, spread.p99_ms, spread.max_ms),
             (200, 100, 198, 200)
         );
-        assert_eq!(spread.up_to.iter().map(|(_, count)| count).sum::<u64>(), 200);
-        assert_eq!(&spread.up_to[..3], [(1, 1), (2, 1), (4, 2)]);
-        assert_eq!(spread.up_to.last(), Some(&(256, 72)));
     }
 
     #[test]
