@@ -21,6 +21,7 @@ use crate::harness::{
     placet::Placet,
     search::{Places, pem_part},
     setup::{Setup, plan},
+    until,
 };
 
 const AGENT: &str = "spiffe://prod.example/agent/dev-agent";
@@ -267,4 +268,30 @@ async fn an_issuer_whose_keys_are_away_is_no_reason_to_call_a_token_wrong() {
     let metadata = placet.client(None).get("/.well-known/oauth-protected-resource").await.ok();
     assert_eq!(metadata["resource"], "https://placet.example");
     assert_eq!(metadata["authorization_servers"], json!(["https://idp.example"]));
+}
+
+/// A verified signature is remembered with the key that verified it, so it counts exactly as long as that key.
+#[tokio::test]
+async fn a_verified_token_is_refused_once_its_key_is_gone() {
+    let (domain, next) = (TrustDomain::new(31), TrustDomain::new(32));
+    let setup = Setup::new().with(
+        "trust_domains",
+        json!([{
+            "trust_domain": "prod.example", "tenant": "local", "audiences": ["placet"],
+            "bundle": { "file": "bundle.json" }, "workloads": { "below": "/agent/" },
+        }]),
+    );
+    setup.put("a.txt", "hello");
+    fs::write(setup.path("bundle.json"), domain.bundle().to_string()).unwrap();
+    let placet = setup.start().await;
+    let workload = placet.client(Some(domain.svid(AGENT, "placet")));
+    for step in ["s1", "s2"] {
+        workload.call(&read(step)).await.succeeded();
+    }
+    fs::write(setup.path("bundle.json"), next.bundle().to_string()).unwrap();
+    until("the old key counts no more", || async { workload.get("/v1/tools").await.status == 401 })
+        .await;
+    workload.call(&read("s3")).await.refused(401, "UNAUTHENTICATED");
+    let renewed = placet.client(Some(next.svid(AGENT, "placet")));
+    renewed.call(&read("s4")).await.succeeded();
 }

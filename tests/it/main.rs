@@ -106,5 +106,3 @@ mod taint;
 mod tenants;
 #[cfg(test)]
 mod traces;
-#[cfg(test)]
-mod vault;

@@ -29,10 +29,10 @@ use crate::{
         client::text,
         npm,
         postgres::Database,
+        secret_server::{look, with_server},
         setup::{Setup, plan},
         until, within,
     },
-    vault::{look, with_server},
     workspace,
 };
 

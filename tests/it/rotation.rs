@@ -13,14 +13,12 @@ use std::{
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    harness::{
-        client::{Reply, text},
-        npm,
-        search::plain_canary,
-        setup::{Setup, plan},
-    },
-    vault::{Server, fingerprint, load, look, with_server},
+use crate::harness::{
+    client::{Reply, text},
+    npm,
+    search::plain_canary,
+    secret_server::{Server, fingerprint, load, look, with_server},
+    setup::{Setup, plan},
 };
 
 /// A mounted volume: `key` leads through `..data` to the version that counts.

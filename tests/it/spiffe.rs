@@ -15,11 +15,11 @@ use crate::{
         client::Reply,
         npm,
         placet::Placet,
+        secret_server::{fingerprint, look, with_server},
         setup::{Setup, local, plan},
         until, watcher, within,
     },
     ingress::TrustDomain,
-    vault::{fingerprint, look, with_server},
     workspace,
 };
 

@@ -1,4 +1,4 @@
-//! When to look again: before something ends, and after something failed, not all at the same moment.
+//! How long to wait after something failed, and how waits are spread.
 //!
 //! Owns the arithmetic and its randomness. Invariant: no wait is longer than what it is a part of, and none is nothing.
 
@@ -9,12 +9,6 @@ use rand::{TryRngCore as _, rngs::OsRng};
 const SHORTEST: Duration = Duration::from_millis(100);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-
-/// Two thirds of a life, less up to a tenth of them.
-pub(crate) fn two_thirds(life: Duration) -> Duration {
-    let whole = life.saturating_mul(2).checked_div(3).unwrap_or(life);
-    less_a_tenth(whole).max(SHORTEST)
-}
 
 /// The pause after so many failures in a row.
 pub(crate) fn backoff(failures: u32) -> Duration {
@@ -36,18 +30,6 @@ pub(crate) fn less_a_tenth(whole: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_lease_is_looked_at_before_two_thirds_of_it_are_over_and_not_long_before() {
-        for _ in 0..200 {
-            let wait = two_thirds(Duration::from_secs(900));
-            assert!(
-                (Duration::from_secs(540)..=Duration::from_secs(600)).contains(&wait),
-                "{wait:?}"
-            );
-        }
-        assert_eq!(two_thirds(Duration::ZERO), SHORTEST);
-    }
 
     #[test]
     fn pauses_grow_to_half_a_minute_and_no_further() {

@@ -2,7 +2,7 @@
 //!
 //! Owns the only verifier of tokens, the key sets it checks against, the binding of a
 //! workload's token to a user's delegation, sign-in of people with an OpenID provider, the local development key, and the reading of
-//! secrets at the time of use, from files, the environment, a vault and the agent of the SPIFFE Workload API.
+//! secrets at the time of use, from files, the environment and the agent of the SPIFFE Workload API.
 //! Does not decide what anybody may do, does not open sockets itself, reads no clock and no environment.
 //!
 //! Invariants, written as absences:
@@ -28,7 +28,6 @@ mod sign_in;
 mod signature;
 mod spiffe;
 mod token;
-mod vault;
 mod verifier;
 mod workload_api;
 
@@ -52,7 +51,6 @@ pub use sign_in::{
     Beginning, Callback, Provider, SignInConfig, SignInError, SignInProof, SignedIn, fresh_text,
 };
 pub use token::{Acting, ActorClaim, TokenRole, VerifiedToken};
-pub use vault::{VaultAuth, VaultConfig, VaultError, VaultKeeper, VaultRef, VaultRefError};
 pub use verifier::{NextIssuers, RefreshFailure, Verifier};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for the
 //! minutes in which the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value
-//! in. Does not ask a vault: [`crate::VaultKeeper`] does, and what it read is here.
+//! in.
 //! `soon` is the way for those who may not block. Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
 //! is only half written, or cannot be read for the moment, never replaces a value that was whole, which is used on for a bounded time. A file
 //! that is gone is a secret that was taken back.
@@ -31,18 +31,14 @@ use self::{
     file::{blemish, is_cut_off, is_open_pem},
     marks::Marks,
 };
-use crate::{
-    error::of_file,
-    own_svid::OwnSvid,
-    vault::{Reading, VaultError, VaultRef},
-};
+use crate::{error::of_file, own_svid::OwnSvid};
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
 /// How many values are remembered that are live no more: anyone who looks for them in an answer has to know them.
 const EARLIER_MAX: usize = 8;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
-pub(crate) const OVERLAP: Duration = Duration::from_mins(10);
-/// How long the value before is used on while its file cannot be used as it stands, as long as what a vault gave is (`stale_ms_max`).
+const OVERLAP: Duration = Duration::from_mins(10);
+/// How long the value before is used on while its file cannot be used as it stands.
 const UNUSABLE_MAX: Duration = Duration::from_mins(15);
 
 /// Where a secret comes from.
@@ -59,8 +55,6 @@ pub enum SecretSource {
     Unset,
     /// A file, looked at each time the secret is used.
     File(PathBuf),
-    /// A field of an entry in the vault, once a [`crate::VaultKeeper`] has read it.
-    Vault(VaultRef),
     /// A JWT-SVID of our own, once a [`crate::SvidKeeper`] has fetched it.
     JwtSvid {
         /// For whom it is.
@@ -103,14 +97,6 @@ pub enum SecretError {
         /// What is wrong.
         problem: &'static str,
     },
-    /// The vault does not have it, or does not give it to us.
-    #[error("the secret `{name}`: {cause}")]
-    Vault {
-        /// The secret.
-        name: String,
-        /// Why.
-        cause: VaultError,
-    },
     /// The agent of the Workload API does not give it to us.
     #[error("the secret `{name}`: the agent of the Workload API gives no SVID of ours: {problem}")]
     Agent {
@@ -119,9 +105,9 @@ pub enum SecretError {
         /// Why.
         problem: &'static str,
     },
-    /// Nobody has asked the vault or the agent yet.
+    /// The agent has not been asked yet.
     #[error(
-        "the secret `{name}` is kept by the vault or the agent, asked only later: name a file or a variable here"
+        "the secret `{name}` comes from the agent, which is asked later; name a file or a variable here"
     )]
     NotAsked {
         /// The secret.
@@ -149,8 +135,6 @@ struct Entry {
     live: Mutex<Live>,
     /// The reading of the file that is under way for those who may not block.
     look: Mutex<Option<soon::Look>>,
-    /// What the vault has, shared by all secrets that are fields of the same entry there.
-    reading: Option<Arc<Reading>>,
     svid: Option<Arc<OwnSvid>>,
 }
 
@@ -181,38 +165,15 @@ impl Secrets {
     /// The secrets of these sources, by name.
     #[must_use]
     pub fn new(sources: BTreeMap<String, SecretSource>) -> Self {
-        let readings = readings(&sources);
         let entry = |source| {
-            let (reading, svid) = match &source {
-                SecretSource::Vault(at) => (readings.get(at.path()).map(Arc::clone), None),
-                SecretSource::JwtSvid { audience } => {
-                    (None, Some(Arc::new(OwnSvid::new(audience))))
-                }
-                SecretSource::Env { .. } | SecretSource::Unset | SecretSource::File(_) => {
-                    (None, None)
-                }
+            let svid = match &source {
+                SecretSource::JwtSvid { audience } => Some(Arc::new(OwnSvid::new(audience))),
+                SecretSource::Env { .. } | SecretSource::Unset | SecretSource::File(_) => None,
             };
-            Arc::new(Entry {
-                source,
-                live: Mutex::default(),
-                look: Mutex::default(),
-                reading,
-                svid,
-            })
+            Arc::new(Entry { source, live: Mutex::default(), look: Mutex::default(), svid })
         };
         let entries = sources.into_iter().map(|(name, source)| (name, entry(source)));
         Self { entries: Arc::new(entries.collect()), marks: Marks::default() }
-    }
-
-    /// What is to be read from the vault, each entry once.
-    pub(crate) fn readings(&self) -> impl Iterator<Item = Arc<Reading>> {
-        let mut seen = BTreeMap::new();
-        for entry in self.entries.values() {
-            if let (SecretSource::Vault(at), Some(reading)) = (&entry.source, &entry.reading) {
-                seen.insert(at.path().to_owned(), Arc::clone(reading));
-            }
-        }
-        seen.into_values()
     }
 
     /// What is to be fetched of the agent.
@@ -225,12 +186,6 @@ impl Secrets {
     #[must_use]
     pub fn need_agent(&self) -> bool {
         self.own_svids().next().is_some()
-    }
-
-    /// Whether any of them is in the vault.
-    #[must_use]
-    pub fn need_vault(&self) -> bool {
-        self.readings().next().is_some()
     }
 
     /// The names of all secrets.
@@ -284,10 +239,6 @@ impl Secrets {
                 let found = file::read_value(name, path);
                 entry.live().take(look, found, name, path)
             }
-            SecretSource::Vault(at) => match &entry.reading {
-                Some(reading) => reading.live(name, at.field(), Instant::now()),
-                None => Err(SecretError::NotAsked { name: name.to_owned() }),
-            },
             SecretSource::JwtSvid { .. } => match &entry.svid {
                 Some(svid) => svid.live(name, Instant::now()),
                 None => Err(SecretError::NotAsked { name: name.to_owned() }),
@@ -302,10 +253,7 @@ impl Secrets {
         let Some(entry) = self.entries.get(name) else { return Vec::new() };
         match &entry.source {
             SecretSource::File(_) => entry.live().known(),
-            SecretSource::Env { .. }
-            | SecretSource::Unset
-            | SecretSource::Vault(_)
-            | SecretSource::JwtSvid { .. } => {
+            SecretSource::Env { .. } | SecretSource::Unset | SecretSource::JwtSvid { .. } => {
                 let live = self.live(name).ok();
                 live.map_or_else(Vec::new, |live| {
                     let (newest, previous) = live.into_values();
@@ -322,7 +270,7 @@ impl Secrets {
     /// [`SecretError`] for the first secret that cannot be had.
     pub fn check(&self) -> Result<(), SecretError> {
         for (name, entry) in self.entries.iter() {
-            if matches!(entry.source, SecretSource::Vault(_) | SecretSource::JwtSvid { .. }) {
+            if matches!(entry.source, SecretSource::JwtSvid { .. }) {
                 continue;
             }
             drop(self.get(name)?);
@@ -475,18 +423,6 @@ pub(crate) fn check_value(bytes: &[u8]) -> Result<SecretString, &'static str> {
         return Err("it is the beginning of a key in PEM form");
     }
     Ok(SecretString::from(value))
-}
-
-/// The entries of the vault that secrets are in, each with the fields they are.
-fn readings(sources: &BTreeMap<String, SecretSource>) -> BTreeMap<String, Arc<Reading>> {
-    let mut readings: BTreeMap<String, Reading> = BTreeMap::new();
-    for source in sources.values() {
-        if let SecretSource::Vault(at) = source {
-            let reading = readings.entry(at.path().to_owned());
-            reading.or_insert_with(|| Reading::new(at.path())).want(at.field());
-        }
-    }
-    readings.into_iter().map(|(path, reading)| (path, Arc::new(reading))).collect()
 }
 
 fn unusable(name: &str, problem: &'static str) -> SecretError {

@@ -11,7 +11,7 @@ use placet_adapter_mcp::connector::{
     McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
-use placet_identity::{DevKey, IdentityConfig, NextIssuers, Secrets, Verifier};
+use placet_identity::{DevKey, IdentityConfig, NextIssuers, Secrets, SvidKeeper, Verifier};
 use placet_ledger::ledger::Ledger;
 use placet_pipeline::{
     engine::{Connectors, Engine, EngineParts, StartError},
@@ -34,11 +34,10 @@ use crate::{
     config::load::Config,
     console,
     failure::{Attempted as _, Failure},
-    kept::Kept,
     notices,
     reload::{self, ConfiguredFiles},
     sealing::{self, Tending},
-    storage,
+    storage, svids,
     world::World,
 };
 
@@ -84,7 +83,8 @@ pub(crate) struct Running {
     /// Who signs the ledger.
     pub(crate) notary: Arc<Notary>,
     /// Who keeps secrets fresh that others have.
-    pub(crate) kept: Kept,
+    /// They are renewed until this is dropped.
+    pub(crate) svids: Option<SvidKeeper>,
 }
 
 /// What only the command line can ask for.
@@ -124,7 +124,7 @@ pub(crate) async fn start(
     })?;
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let kept = Kept::open(config, &own).await?;
+    let svids = svids::open(config).await?;
     let verifier = verifier(config, &world.directory, &own, &clock)?;
     let bound = with_tls(config, bound, &verifier)?;
     let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
@@ -171,7 +171,7 @@ pub(crate) async fn start(
         clock,
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
-    Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, kept })
+    Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, svids })
 }
 
 /// Speaks TLS with callers, if there is a certificate for it.

@@ -15,7 +15,6 @@ mod console;
 mod demo;
 mod environment;
 mod failure;
-mod kept;
 mod memory;
 mod notices;
 mod output;
@@ -25,6 +24,7 @@ mod sabotage;
 mod sealing;
 mod shipped;
 mod storage;
+mod svids;
 mod world;
 mod yaml;
 

@@ -1,6 +1,6 @@
 //! Every kind of adapter, failing in every way, and a process that is killed in the middle of a call and aborted in the end.
 //!
-//! Owns a Placet behind TLS whose adapters have secrets from a vault and from the environment, a workload that calls with an SVID, and servers that say
+//! Owns a Placet behind TLS whose adapters have secrets from a file and from the environment, a workload that calls with an SVID, and servers that say
 //! in each failure all that they were shown. Invariant: each failure is seen to have been one, and the crash to have come while calls were under way.
 
 use std::{fs, os::unix::process::ExitStatusExt as _};
@@ -20,9 +20,7 @@ use super::{
 use crate::{
     harness::{
         client::{Client, Reply},
-        npm,
-        openbao::OpenBao,
-        otlp,
+        npm, otlp,
         placet::Placet,
         search::{Disguised, Places, canary, pem_part},
         setup::{Setup, local, plan},
@@ -31,7 +29,6 @@ use crate::{
     ingress::{Mesh, TrustDomain},
 };
 
-const READS: &str = r#"path "secret/data/*" { capabilities = ["read"] }"#;
 /// Lets cores be written, as far as we may, and then is the program.
 const WITH_CORES: &str = r#"ulimit -c "$(ulimit -H -c)"; exec "$@""#;
 
@@ -42,36 +39,28 @@ struct World {
     spans: otlp::Received,
     secrets: Vec<Secret>,
     domain: TrustDomain,
-    _vault: OpenBao,
-    _login: tempfile::NamedTempFile,
     _stub: Child,
 }
 
 impl World {
     async fn new() -> Self {
-        let vault = OpenBao::start().await;
-        let (inside, env) = (canary("invault"), canary("inenv"));
-        vault.write("secret/data/tickets", &json!({ "key": inside })).await;
-        let login = tempfile::NamedTempFile::new().unwrap();
-        let token = vault.token(READS, login.path()).await;
+        let (inside, env) = (canary("infile"), canary("inenv"));
         let (spans, collector) = otlp::grpc().await;
         let domain = TrustDomain::new(22);
         let setup = Setup::new();
         let mesh = Mesh::new(&setup);
         mesh.issue(&setup, "own", SanType::DnsName("placet.example".try_into().unwrap()));
+        fs::write(setup.path("tickets.secret"), &inside).unwrap();
         fs::write(setup.path("bundle.json"), domain.bundle().to_string()).unwrap();
         let (stub, url) = npm::stub_over_http(&setup.path("http-record")).await;
         let (upstream, url) = tap(url).await;
-        let auth = json!({ "method": "token_file", "file": login.path() });
         let setup = setup
             .with("contracts", json!("contracts"))
             .with("tls", json!({ "certificate": "api.pem", "key": "api-key.pem" }))
             .with("trust", json!({
-                "roots": [vault.authority()],
                 "certificates": [{ "for": "https://tools.example", "certificate": "own.pem", "key": "own-key.pem" }],
             }))
-            .with("vault", vault.section(&auth))
-            .with("secrets", json!({ "env": { "env": "CANARY" }, "file": { "vault": "secret/data/tickets#key" } }))
+            .with("secrets", json!({ "env": { "env": "CANARY" }, "file": { "file": "tickets.secret" } }))
             .with("development_tokens", json!(true))
             .with("trust_domains", json!([{
                 "trust_domain": "prod.example", "tenant": "local", "audiences": ["placet"],
@@ -82,23 +71,12 @@ impl World {
         with_child_and_remote(&setup, "remote", &url).await;
         let setup = with_one_that_is_gone(setup);
         let secrets = vec![
-            Secret::new("a secret of the vault", &inside, &["upstream"]),
+            Secret::new("a secret in a file", &inside, &["upstream"]),
             Secret::new("a secret of the environment", &env, &["child environment"]),
-            Secret::new("the token of the vault", &token, &[]),
             Secret::new("the key of the API", &pem_part(&setup.path("api-key.pem")), &[]),
             Secret::new("our own key", &pem_part(&setup.path("own-key.pem")), &[]),
         ];
-        Self {
-            setup,
-            mesh,
-            upstream,
-            spans,
-            secrets,
-            domain,
-            _vault: vault,
-            _login: login,
-            _stub: stub,
-        }
+        Self { setup, mesh, upstream, spans, secrets, domain, _stub: stub }
     }
 
     fn client(&self, placet: &Placet, token: &str) -> Client {
@@ -120,7 +98,14 @@ impl World {
     /// Everything in its folder but the files of the secrets themselves.
     fn collect(&self, places: &mut Places) {
         places.add("upstream: what it was sent", self.upstream.bytes());
-        let own = ["dev-key.jwk", "seal.key", "api-key.pem", "own-key.pem", "http-record"];
+        let own = [
+            "dev-key.jwk",
+            "seal.key",
+            "tickets.secret",
+            "api-key.pem",
+            "own-key.pem",
+            "http-record",
+        ];
         places.add_folder_as("left: ", &self.setup.path(""), &own);
         places.add("spans: all of them", self.spans.bytes());
     }

@@ -5,12 +5,12 @@
 
 pub(crate) mod client;
 pub(crate) mod npm;
-pub(crate) mod openbao;
 pub(crate) mod otlp;
 pub(crate) mod placet;
 pub(crate) mod postgres;
 pub(crate) mod pypi;
 pub(crate) mod search;
+pub(crate) mod secret_server;
 pub(crate) mod setup;
 pub(crate) mod watcher;
 

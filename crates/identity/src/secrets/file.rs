@@ -78,7 +78,6 @@ pub(super) fn blemish(error: &SecretError) -> Option<String> {
         }
         SecretError::Unknown { .. }
         | SecretError::TooSlow { .. }
-        | SecretError::Vault { .. }
         | SecretError::Agent { .. }
         | SecretError::NotAsked { .. } => None,
     }

@@ -19,8 +19,8 @@ pub struct LiveSecret {
 pub struct LiveVersion {
     /// The value.
     pub value: SecretString,
-    /// When it expires, as far as is known at this moment, by the clock that nobody sets: the end of its lease, or of the JWT-SVID that
-    /// it is. Nothing where it has no end that anybody told us, as of a file, a variable, or an entry of the vault without a lease.
+    /// When it expires, as far as is known at this moment, by the clock that nobody sets: the end of the JWT-SVID that
+    /// it is. Nothing where it has no end that anybody told us, as of a file or a variable.
     pub ends: Option<Instant>,
 }
 

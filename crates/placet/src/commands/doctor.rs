@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args as ClapArgs;
 use placet_adapter_mcp::connector::not_confined;
-use placet_identity::{DevKey, Verifier};
+use placet_identity::{DevKey, SvidKeeper, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
 use placet_types::clock::Clock;
 use serde::Serialize;
@@ -29,8 +29,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    kept::Kept,
-    notices, output, storage,
+    notices, output, storage, svids,
     world::{self, World},
 };
 
@@ -102,12 +101,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
                 checks.extend(servers::checks(&entries, &config).await);
             }
             checks.extend(policies_and_issuers(&config).await);
-            let (found, kept) = secrets(&config).await;
+            let (found, _svids) = secrets(&config).await;
             checks.push(found);
             checks.extend(channels(&config).await);
-            if let Some(kept) = kept {
-                kept.close().await;
-            }
             checks.extend(running::check(&config).await);
             checks.extend(ports(&config));
         }
@@ -303,24 +299,16 @@ fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
     })
 }
 
-/// Whether every secret can be had; with it who keeps some of them, which other checks look at too.
-async fn secrets(config: &Config) -> (Check, Option<Kept>) {
+/// Whether every secret can be had; with it who renews those of the agent, which other checks look at too.
+async fn secrets(config: &Config) -> (Check, Option<SvidKeeper>) {
     const ABOUT: &str = "secrets";
     let count = config.secrets.names().count();
     if let Err(error) = config.secrets.check() {
         return (Check::fail(ABOUT, error.to_string(), "provide it, or take it out"), None);
     }
-    match Kept::open(config, &[]).await {
+    match svids::open(config).await {
         Err(failure) => (Check::of(ABOUT, &failure), None),
-        Ok(kept) => {
-            let found = match kept.entries() {
-                0 => format!("{count} can be read"),
-                entries => {
-                    format!("{count} can be read, {entries} entries of the vault among them")
-                }
-            };
-            (Check::ok(ABOUT, found), Some(kept))
-        }
+        Ok(svids) => (Check::ok(ABOUT, format!("{count} can be read")), svids),
     }
 }
 

@@ -17,8 +17,7 @@ use crate::{
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    kept::Kept,
-    notices, output,
+    notices, output, svids,
 };
 
 /// Look at the channels over which people are told of things, and try one.
@@ -100,13 +99,11 @@ async fn test(args: &TestArgs, environment: &Environment) -> Outcome {
             .because(format!("the configuration has: {has}")));
     }
     let console = notices::console(&config, Some(&config.server.listen));
-    let kept = Kept::open(&config, &[]).await?;
+    let _svids = svids::open(&config).await?;
     let post = notices::post(&config, console, &[])?;
     let now = SystemClock.now();
     let letter = Letter::from(Message::test(&args.channel, now));
-    let delivered = post.deliver(&args.channel, &letter, now).await;
-    kept.close().await;
-    match delivered {
+    match post.deliver(&args.channel, &letter, now).await {
         Ok(answer) => {
             output::line(format!("`{}` took the message: {answer}", args.channel));
             Ok(Exit::Ok)

@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);
-    let Running { engine, bound, telemetry, notary, kept, .. } = running;
+    let Running { engine, bound, telemetry, notary, svids: _svids, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
         // The sender outlives the listeners; were it gone, stopping would be right as well.
@@ -101,7 +101,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         }
     };
     reloading.abort();
-    kept.close().await;
     if let Err(error) = telemetry.shutdown().await {
         output::note(format!("note: {error}"));
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use placet_broker::StsConfig;
-use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig, VaultConfig};
+use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig};
 use placet_notify::config::NotifyConfig;
 use placet_server::config::{ADMIN_PORT, PORT};
 use placet_types::ids::{EnvironmentName, GroupId};
@@ -59,8 +59,6 @@ pub(crate) struct ConfigFile {
     pub(crate) operators: GroupId,
     /// Secrets that contracts may name.
     pub(crate) secrets: BTreeMap<String, SecretFile>,
-    /// The vault that secrets may be in: HashiCorp Vault or OpenBao.
-    pub(crate) vault: Option<VaultConfig>,
     /// Token services that contracts may name, for credentials that are minted for one call.
     pub(crate) sts: Vec<StsConfig>,
     /// Whom our own connections trust, and who we are to whom they lead to.
@@ -101,7 +99,6 @@ impl Default for ConfigFile {
             development_tokens: None,
             operators: constant("operators"),
             secrets: BTreeMap::new(),
-            vault: None,
             sts: Vec::new(),
             trust: TrustFile::default(),
             http: HttpFile::default(),
@@ -125,7 +122,7 @@ fn constant<T: std::str::FromStr<Err = placet_types::ids::IdError>>(text: &str) 
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "a secret is written `${VARIABLE}`, `{ env: VARIABLE }`, `{ file: path }`, `{ vault: path#field }` or `{ jwt_svid: audience }`"
+    expecting = "a secret is written `${VARIABLE}`, `{ env: VARIABLE }`, `{ file: path }` or `{ jwt_svid: audience }`"
 )]
 pub(crate) enum SecretFile {
     /// `${VARIABLE}`: the same as `env`.
@@ -139,11 +136,6 @@ pub(crate) enum SecretFile {
     File {
         /// Its path.
         file: PathBuf,
-    },
-    /// A field of an entry in the `vault`.
-    Vault {
-        /// Its path with `#` and the field, such as `secret/data/tickets#key` or `database/creds/reader#password`.
-        vault: String,
     },
     /// A JWT-SVID of our own, from the agent that `spiffe` names.
     JwtSvid {

@@ -11,9 +11,7 @@ use std::{
 
 use placet_broker::{StsConfig, check_all};
 use placet_egress::Trust;
-use placet_identity::{
-    IdentityConfig, KeySource, SecretError, SecretSource, Secrets, VaultAuth, VaultConfig, VaultRef,
-};
+use placet_identity::{IdentityConfig, KeySource, SecretError, SecretSource, Secrets};
 use placet_notify::config::NotifyConfig;
 use placet_pipeline::settings::Settings;
 use placet_server::config::ServerConfig;
@@ -60,8 +58,6 @@ pub(crate) struct Config {
     pub(crate) development_tokens: bool,
     /// The secrets.
     pub(crate) secrets: Secrets,
-    /// The vault that some of them are in.
-    pub(crate) vault: Option<VaultConfig>,
     /// The token services.
     pub(crate) sts: Vec<StsConfig>,
     /// The listeners.
@@ -197,7 +193,6 @@ impl Reading<'_> {
             return Err(FileProblem::at(self.name, "audience", "is empty"));
         }
         let (secrets, missing) = self.secrets(&file.secrets)?;
-        let vault = self.vault(file.vault.clone(), &secrets)?;
         if secrets.need_agent() && file.spiffe.is_none() {
             let problem = "is needed by `secrets`: it says where the agent is";
             return Err(FileProblem::at(self.name, "spiffe", problem));
@@ -225,7 +220,6 @@ impl Reading<'_> {
             development_tokens: file.development_tokens.unwrap_or(!identity.trusts_somebody()),
             identity,
             secrets,
-            vault,
             sts: file.sts,
             server,
             trust: file.trust.read(self.name, self.base)?,
@@ -311,7 +305,6 @@ impl Reading<'_> {
                     self.variable(name, env, "`env` names a variable that is not set")
                 }
                 SecretFile::File { file } => Ok(SecretSource::File(self.base.join(file))),
-                SecretFile::Vault { vault } => Ok(SecretSource::Vault(self.entry(name, vault)?)),
                 SecretFile::JwtSvid { jwt_svid } => {
                     Ok(SecretSource::JwtSvid { audience: jwt_svid.clone() })
                 }
@@ -328,27 +321,6 @@ impl Reading<'_> {
             Some(FileProblem::at(self.name, "secrets", error))
         });
         Ok((secrets, missing))
-    }
-
-    fn entry(&self, secret: &str, text: &str) -> Result<VaultRef, FileProblem> {
-        let at = || format!("secrets.{secret}.vault");
-        text.parse().map_err(|error| FileProblem::at(self.name, at(), error))
-    }
-
-    fn vault(
-        &self,
-        file: Option<VaultConfig>,
-        secrets: &Secrets,
-    ) -> Result<Option<VaultConfig>, FileProblem> {
-        let Some(mut vault) = file else {
-            let problem = "is needed by `secrets`: it says where the vault is";
-            let missing = FileProblem::at(self.name, "vault", problem);
-            return if secrets.need_vault() { Err(missing) } else { Ok(None) };
-        };
-        let (VaultAuth::TokenFile { file } | VaultAuth::Jwt { file, .. }) = &mut vault.auth;
-        *file = self.base.join(&*file);
-        vault.check().map_err(|problem| FileProblem::at(self.name, "vault", problem))?;
-        Ok(Some(vault))
     }
 
     fn check_services(&self, services: &[StsConfig], secrets: &Secrets) -> Result<(), FileProblem> {

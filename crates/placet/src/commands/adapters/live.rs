@@ -18,7 +18,7 @@ use crate::{
     compose::{ConfiguredSecrets, data_folder},
     config::load::Config,
     failure::{Attempted as _, Failure},
-    kept::Kept,
+    svids,
 };
 
 /// What a live adapter says about itself.
@@ -58,17 +58,7 @@ pub(crate) async fn ask(
     secrets: BTreeMap<String, SecretString>,
     config: &Config,
 ) -> Result<Live, Failure> {
-    let kept = Kept::open(config, &[]).await?;
-    let live = ask_with(endpoint, secrets, config).await;
-    kept.close().await;
-    live
-}
-
-async fn ask_with(
-    endpoint: &Endpoint,
-    secrets: BTreeMap<String, SecretString>,
-    config: &Config,
-) -> Result<Live, Failure> {
+    let _svids = svids::open(config).await?;
     let lookup = InHand { secrets, configured: ConfiguredSecrets::new(&config.secrets) };
     let data_dir = data_folder(config)?;
     let connector = McpConnector::new(McpSettings {

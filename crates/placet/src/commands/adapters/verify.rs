@@ -33,8 +33,7 @@ use crate::{
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    kept::Kept,
-    output, yaml,
+    output, svids, yaml,
 };
 
 /// Call a live adapter, for real, to see whether it keeps what its contract promises about repeated calls.
@@ -97,10 +96,8 @@ pub(crate) async fn run(args: &VerifyArgs, environment: &Environment) -> Outcome
     let reports = if called.is_empty() {
         tasks.iter().map(|task| unasked(&task.capability)).collect()
     } else {
-        let kept = Kept::open(&config, &[]).await?;
-        let checked = check(&contract, tasks, (&config, args.timeout_ms)).await;
-        kept.close().await;
-        checked?
+        let _svids = svids::open(&config).await?;
+        check(&contract, tasks, (&config, args.timeout_ms)).await?
     };
     let conform = reports.iter().all(Report::conforms);
     if args.json {

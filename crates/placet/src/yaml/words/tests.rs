@@ -26,7 +26,6 @@ fn service(auth: &str) -> String {
 
 #[test]
 fn what_is_pasted_where_a_secret_is_named_is_not_repeated_and_what_is_expected_is_said() {
-    let vault = |auth: &str| format!("vault: {{ address: 'https://v.example', auth: {auth} }}\n");
     for (line, says) in [
         (service("PASTED"), "method: client_secret_basic, secret: NAME"),
         (service("{ method: PASTED }"), "client_secret_basic"),
@@ -35,9 +34,6 @@ fn what_is_pasted_where_a_secret_is_named_is_not_repeated_and_what_is_expected_i
         (service("{ method: client_secret_basic, secret: { PASTED: x } }"), "client_auth"),
         (service("{ method: client_secret_basic, PASTED: x }"), "client_auth"),
         (service("{ PASTED }"), "missing field `method`"),
-        (vault("PASTED"), "method: token_file, file: PATH"),
-        (vault("{ method: PASTED }"), "token_file"),
-        (vault("{ method: token, token: PASTED }"), "token_file"),
         ("secrets: PASTED\n".to_owned(), "keys with values are expected"),
         ("secrets: [PASTED]\n".to_owned(), "keys with values are expected"),
         ("secrets: { k: PASTED }\n".to_owned(), "a secret is written `${VARIABLE}`"),
