@@ -353,7 +353,8 @@ async fn page(placet: &Placet, session: &str, path: &str) -> Reply {
 
 /// The pages of the console, as the approver sees them. Answers their session.
 async fn pages(
-    (setup, placet): (&Setup, &Placet),
+    setup: &Setup,
+    placet: &Placet,
     held: &Value,
     shown_word: &str,
     places: &mut Places,
@@ -391,7 +392,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
     let placet = world.setup.start().await;
     let mut places = Places::default();
     let held = everything(&world, &placet, &inbound, &mut places).await;
-    pages((&world.setup, &placet), &held, "remote", &mut places).await;
+    pages(&world.setup, &placet, &held, "remote", &mut places).await;
     until("the webhook is told", || async { !world.webhook.bytes().is_empty() }).await;
     for path in ["/metrics", "/readyz", "/healthz"] {
         places.add(format!("the admin listener's {path}"), placet.ask(path).await.body.to_vec());

@@ -38,7 +38,7 @@ fn head(placet: &Placet, path: &str, more: &str) -> String {
 }
 
 /// The answer to a request of its own connection, if there is one in this time.
-async fn asked(placet: &Placet, from: &str, (path, token): (&str, &str)) -> Option<String> {
+async fn asked(placet: &Placet, from: &str, path: &str, token: &str) -> Option<String> {
     let more = format!("authorization: Bearer {token}\r\nconnection: close\r\n");
     let exchange = async {
         let mut stream = connect(placet, from).await;
@@ -69,7 +69,7 @@ async fn who_sends_requests_and_never_reads_loses_the_connection() {
     let setup = Setup::new().with("limits", limits);
     let placet = setup.start().await;
     let token = setup.token("agent", "dev-agent").await;
-    assert!(is_served(asked(&placet, "127.0.0.1", ("/v1/tools", &token)).await.as_ref()));
+    assert!(is_served(asked(&placet, "127.0.0.1", "/v1/tools", &token).await.as_ref()));
     let many = head(&placet, "/openapi.json", "").repeat(200);
     let mut silent = Vec::new();
     for _ in 0..8 {
@@ -83,7 +83,7 @@ async fn who_sends_requests_and_never_reads_loses_the_connection() {
     assert!(ready.text().contains("limits.connections_max"), "{}", ready.text());
     let began = Instant::now();
     until("the others are served again", || async {
-        is_served(asked(&placet, "127.0.0.1", ("/v1/tools", &token)).await.as_ref())
+        is_served(asked(&placet, "127.0.0.1", "/v1/tools", &token).await.as_ref())
     })
     .await;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -106,7 +106,7 @@ async fn half_heads_of_one_address_leave_places_for_others() {
         stream.write_all(b"GET /v1/tools HTTP/1.1\r\nhost: x\r\n").await.unwrap();
         half.push(stream);
     }
-    let other = asked(&placet, "127.0.0.2", ("/v1/tools", &token)).await;
+    let other = asked(&placet, "127.0.0.2", "/v1/tools", &token).await;
     assert!(is_served(other.as_ref()), "{other:?}");
     let mut closed = 0;
     for stream in &mut half {
@@ -117,7 +117,7 @@ async fn half_heads_of_one_address_leave_places_for_others() {
     // Places come back with the connections.
     drop(half);
     until("the address is served again", || async {
-        is_served(asked(&placet, "127.0.0.1", ("/v1/tools", &token)).await.as_ref())
+        is_served(asked(&placet, "127.0.0.1", "/v1/tools", &token).await.as_ref())
     })
     .await;
     placet.stop().await;
@@ -160,11 +160,11 @@ async fn long_polls_of_one_token_leave_connections_for_others() {
         }
     }
     assert_eq!(told, 6);
-    let inbox = asked(&placet, "127.0.0.1", ("/v1/inbox", &ben)).await;
+    let inbox = asked(&placet, "127.0.0.1", "/v1/inbox", &ben).await;
     assert!(is_served(inbox.as_ref()), "{inbox:?}");
     drop(polls);
     until("the agent is served again", || async {
-        is_served(asked(&placet, "127.0.0.1", ("/v1/tools", &agent)).await.as_ref())
+        is_served(asked(&placet, "127.0.0.1", "/v1/tools", &agent).await.as_ref())
     })
     .await;
     placet.stop().await;

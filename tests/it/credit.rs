@@ -72,7 +72,8 @@ impl Tour {
     }
 
     /// What somebody types after `placet approvals`; `line` is how it stands on the page, where it does.
-    async fn types(&self, (who, tenant): (&str, &str), words: &[&str]) -> Ran {
+    async fn types(&self, person: (&str, &str), words: &[&str]) -> Ran {
+        let (who, tenant) = person;
         let token = token(&self.setup, "user", who, tenant).await;
         let words: Vec<&str> = [&["approvals"], words].concat();
         let line: Vec<String> = words.iter().map(|word| as_on_the_page(word)).collect();
@@ -88,7 +89,7 @@ impl Tour {
         self.setup.asks(&self.placet, &token, &words).await.json()
     }
 
-    async fn decides(&self, who: (&str, &str), verb: &str, (id, reason): (&str, &str)) -> Ran {
+    async fn decides(&self, who: (&str, &str), verb: &str, id: &str, reason: &str) -> Ran {
         let digest = text(&self.shown(who, id).await["approval"], "digest");
         self.types(who, &[verb, id, "--reason", reason, "--digest", &digest]).await
     }
@@ -189,22 +190,22 @@ async fn a_credit_runs_when_a_finance_lead_and_the_recipients_tenant_have_agreed
     assert!(!tour.types(ZOE, &["list"]).await.ok().contains(&id));
     refused(&tour.types(ZOE, &["show", &id]).await, "NOT_FOUND");
     refused(&tour.types(("hank", "initech"), &["show", &id]).await, "NOT_FOUND");
-    let olga = tour.decides(("olga", "acme"), "approve", (&id, "my bot")).await;
+    let olga = tour.decides(("olga", "acme"), "approve", &id, "my bot").await;
     refused(&olga, "POLICY_DENIED");
 
-    tour.decides(LENA, "approve", (&id, "the goods came back")).await.ok();
+    tour.decides(LENA, "approve", &id, "the goods came back").await.ok();
     assert_eq!(tour.booked(), Vec::<Value>::new(), "globex has not agreed");
     // What Lena was shown is not what Gil decides on.
     let digest = text(&tour.shown(LENA, &id).await["approval"], "digest");
     let stale = tour.types(GIL, &["approve", &id, "--reason", "ok", "--digest", &digest]).await;
     refused(&stale, "VALIDATION_ERROR");
-    tour.decides(GIL, "approve", (&id, "our account, our order")).await.ok();
+    tour.decides(GIL, "approve", &id, "our account, our order").await.ok();
     let done = tour.asks("credit-1", "globex").await.succeeded();
     assert_eq!(done["output"]["structured"]["entry"], 1, "{done:#}");
     let booked = tour.booked();
     assert_eq!((booked.len(), &booked[0]["recipient"]), (1, &json!("globex")));
     let call = text(&held, "call_id");
-    chain_names_the_external(&tour, (&id, &call)).await;
+    chain_names_the_external(&tour, &id, &call).await;
     no_finds_nothing_and_ends_it(&tour).await;
     tour.ends();
 }
@@ -231,7 +232,7 @@ async fn an_external_approver_decides_in_the_browser() {
 }
 
 /// The decision is in acme's chain, and is not globex's to read.
-async fn chain_names_the_external(tour: &Tour, (id, call): (&str, &str)) {
+async fn chain_names_the_external(tour: &Tour, id: &str, call: &str) {
     let path = format!("/v1/calls/{call}/timeline");
     let rita = tour.placet.client(Some(token(&tour.setup, "user", "rita", "acme").await));
     let timeline = rita.get(&path).await.json();
@@ -251,8 +252,8 @@ async fn chain_names_the_external(tour: &Tour, (id, call): (&str, &str)) {
 async fn no_finds_nothing_and_ends_it(tour: &Tour) {
     let held = tour.asks("credit-2", "globex").await.held();
     let id = text(&held, "approval_id");
-    tour.decides(("mark", "acme"), "approve", (&id, "again")).await.ok();
-    tour.decides(GIL, "deny", (&id, "we ordered this once")).await.ok();
+    tour.decides(("mark", "acme"), "approve", &id, "again").await.ok();
+    tour.decides(GIL, "deny", &id, "we ordered this once").await.ok();
     tour.asks("credit-2", "globex").await.refused(403, "APPROVAL_DENIED");
     for (step, recipient) in [("credit-3", "initech"), ("credit-4", "nobody")] {
         tour.asks(step, recipient).await.refused(403, "POLICY_DENIED");

@@ -62,7 +62,7 @@ async fn within_a_minute() {
 }
 
 /// Refused, with a time to come again in the header and in the body that are the same and not after the end of the window.
-fn comes_again(reply: &Reply, (status, code): (u16, &str), within_s: u64) -> Value {
+fn comes_again(reply: &Reply, status: u16, code: &str, within_s: u64) -> Value {
     let problem = reply.refused(status, code);
     assert_eq!(problem["execution"], "not_executed", "{problem:#}");
     let after_s: u64 = reply.headers[header::RETRY_AFTER].to_str().unwrap().parse().unwrap();
@@ -73,7 +73,7 @@ fn comes_again(reply: &Reply, (status, code): (u16, &str), within_s: u64) -> Val
 }
 
 fn limited(reply: &Reply) {
-    assert_eq!(comes_again(reply, (429, "RATE_LIMITED"), 60)["retryable"], true);
+    assert_eq!(comes_again(reply, 429, "RATE_LIMITED", 60)["retryable"], true);
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_new_run_is_no_new_budget() {
         agent.call(&list(step)).await.succeeded();
     }
     let refused = agent.call(&list("s4")).await;
-    comes_again(&refused, (403, "BUDGET_EXHAUSTED"), 86_400);
+    comes_again(&refused, 403, "BUDGET_EXHAUSTED", 86_400);
     // The budget is each agent's.
     let second = placet.client(Some(setup.token("agent", "second").await));
     second.call(&list("s5")).await.succeeded();
@@ -172,7 +172,7 @@ async fn an_agent_holds_no_more_calls_than_configured() {
         replies.iter().filter(|reply| reply.status == 202).map(Reply::held).collect();
     assert_eq!(held.len(), 3);
     for reply in replies.iter().filter(|reply| reply.status != 202) {
-        let problem = comes_again(reply, (503, "OVERLOADED"), 60);
+        let problem = comes_again(reply, 503, "OVERLOADED", 60);
         assert_eq!(problem["retryable"], true);
     }
     placet.kill().await;
@@ -199,7 +199,7 @@ async fn a_backup_is_made_once_in_an_interval() {
     let placet = setup.start().await;
     let admin = Client::new(placet.admin.clone(), None);
     backup(&admin).await.ok();
-    comes_again(&backup(&admin).await, (429, "RATE_LIMITED"), 60);
+    comes_again(&backup(&admin).await, 429, "RATE_LIMITED", 60);
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ async fn a_canary_in_an_argument_and_one_in_a_secret_leak_nowhere() {
     for answer in &answers {
         assert!(!is_in(&answer.body, SECRET), "in an answer: {answer:?}");
     }
-    received.trace(&text(&answers[0].json(), "trace_id"), ("placet.call", 1)).await;
+    received.trace(&text(&answers[0].json(), "trace_id"), "placet.call", 1).await;
 
     let mut said = Vec::new();
     for path in ["/metrics", "/readyz", "/healthz"] {

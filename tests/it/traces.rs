@@ -72,7 +72,7 @@ async fn one_call_is_one_trace(collector: (Received, url::Url), protocol: &str) 
         .await
         .succeeded();
     assert_eq!(result["trace_id"], remote.trace);
-    let trace = received.trace(&remote.trace, ("placet.call", 1)).await;
+    let trace = received.trace(&remote.trace, "placet.call", 1).await;
     assert_eq!(
         trace.names(),
         [
@@ -148,7 +148,7 @@ async fn a_call_without_a_trace_starts_one_and_a_malformed_one_never_fails_a_cal
             id.len() == 32 && id.bytes().any(|byte| byte != b'0') && !seen.contains(&id),
             "{id}"
         );
-        let trace = received.trace(&id, ("placet.call", 1)).await;
+        let trace = received.trace(&id, "placet.call", 1).await;
         assert!(trace.one("placet.call").parent_span_id.is_empty());
         seen.push(id);
     }
@@ -165,7 +165,7 @@ async fn a_refused_call_says_so_in_its_span() {
         .call(&plan("files__read", "s1", json!({})))
         .await
         .refused(400, "VALIDATION_ERROR");
-    let trace = received.trace(&text(&problem, "trace_id"), ("placet.call", 1)).await;
+    let trace = received.trace(&text(&problem, "trace_id"), "placet.call", 1).await;
     let said = attributes(trace.one("placet.call"));
     assert_eq!(
         said.get("placet.error_code").map(String::as_str),
@@ -193,7 +193,7 @@ async fn a_held_call_stays_in_its_trace_until_it_has_run() {
     ben.decide(&held, "approve").await.ok();
     let result = agent.end_of(&text(&held, "call_id")).await.succeeded();
     assert_eq!(result["trace_id"], remote.trace);
-    let trace = received.trace(&remote.trace, ("placet.adapter", 1)).await;
+    let trace = received.trace(&remote.trace, "placet.adapter", 1).await;
     let call = trace.one("placet.call");
     let said = attributes(call);
     assert_eq!(
@@ -272,7 +272,7 @@ async fn a_server_over_stdio_is_handed_the_trace_of_the_attempt() {
     let remote = Remote::new(0x3c);
     let note = plan("stub__note", "s1", json!({ "what": "x" }));
     setup.agent(&placet).await.call_with(&note, "traceparent", &remote.header()).await.succeeded();
-    let trace = received.trace(&remote.trace, ("placet.call", 1)).await;
+    let trace = received.trace(&remote.trace, "placet.call", 1).await;
     let adapter = trace.one("placet.adapter");
     let calls = calls_in(&record);
     let meta = &calls[0]["params"]["_meta"];

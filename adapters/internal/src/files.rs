@@ -227,7 +227,8 @@ impl Files {
         asking.await.unwrap_or(Probe::Unknown)
     }
 
-    async fn perform(&self, (operation, tree): Work, names: Names, gate: Arc<Gate>) -> Outcome {
+    async fn perform(&self, work: Work, names: Names, gate: Arc<Gate>) -> Outcome {
+        let Work { operation, tree } = work;
         let pauses = operation.has_effect() && self.settings.pause_after_effect_ms > 0;
         let its_gate = Arc::clone(&gate);
         let task = tokio::task::spawn_blocking(move || {
@@ -257,7 +258,10 @@ impl Files {
 }
 
 /// An operation and the directory it is about.
-type Work = (Operation, Arc<Tree>);
+struct Work {
+    operation: Operation,
+    tree: Arc<Tree>,
+}
 
 /// What is known of a token by the notes of two tenants.
 fn either(one: Probe, other: Probe) -> Probe {
@@ -303,7 +307,9 @@ impl Adapter for Files {
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
         let operation = self.operation(&dispatch);
-        let work = match operation.and_then(|one| Ok((one, self.tree(dispatch.tenant())?))) {
+        let work = match operation
+            .and_then(|operation| Ok(Work { operation, tree: self.tree(dispatch.tenant())? }))
+        {
             Ok(work) => work,
             Err(error) => return Outcome::NotExecuted(error),
         };

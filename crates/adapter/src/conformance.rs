@@ -122,7 +122,8 @@ pub async fn verify(
     contract: &Contract,
     capability: &Capability,
     conformance: &Conformance,
-    (bench, timeout_ms): (&mut dyn Bench, u64),
+    bench: &mut dyn Bench,
+    timeout_ms: u64,
 ) -> Report {
     let mut run = Run {
         adapter,

@@ -123,7 +123,7 @@ impl Service {
     ) -> Result<Minted, BrokerError> {
         let now = means.clock.now();
         let request = form::request(&self.config, wanted, secret, Moment { now })?;
-        let shown = Shown::of(&request, wanted, (&self.config.client_id, secret));
+        let shown = Shown::of(&request, wanted, &self.config.client_id, secret);
         let limit = Duration::from_millis(self.config.timeout_ms);
         let response = match timeout(limit, means.egress.send(request)).await {
             Ok(Ok(response)) => response,

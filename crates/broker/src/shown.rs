@@ -52,7 +52,8 @@ impl Shown {
     pub(crate) fn of(
         request: &Request<Bytes>,
         wanted: &Wanted,
-        (client_id, secret): (&str, &SecretString),
+        client_id: &str,
+        secret: &SecretString,
     ) -> Self {
         let mut shown = Self::default();
         for pair in request.body().split(|byte| *byte == b'&') {

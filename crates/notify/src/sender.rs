@@ -211,8 +211,16 @@ impl MessageSender for Post {
                     None => None,
                 };
                 let text = render::mail(letter, console);
-                let mail = (letter.message.id.as_str(), &text, now);
-                smtp::send(&self.egress, (target, password), mail, &letter.served).await
+                smtp::send(
+                    &self.egress,
+                    target,
+                    password,
+                    letter.message.id.as_str(),
+                    &text,
+                    now,
+                    &letter.served,
+                )
+                .await
             }
         }
     }

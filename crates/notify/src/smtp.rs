@@ -58,25 +58,25 @@ const OWN_NAME: &str = "localhost";
 /// [`Failure`] when the server did not take it.
 pub(crate) async fn send(
     egress: &EgressClient,
-    (target, password): (&EmailTarget, Option<SecretString>),
-    (id, mail, now): (&str, &Mail, Timestamp),
+    target: &EmailTarget,
+    password: Option<SecretString>,
+    id: &str,
+    mail: &Mail,
+    now: Timestamp,
     served: &BTreeSet<String>,
 ) -> Result<String, Failure> {
-    let letter = letter(target, (id, mail, now))?;
+    let letter = letter(target, id, mail, now)?;
     let talk = async {
         let stream =
             open(egress, target).await.map_err(|error| Failure::passing(error.to_string()))?;
-        talk(stream, (target, password), &letter, served).await
+        talk(stream, target, password, &letter, served).await
     };
     timeout(TALK, talk)
         .await
         .unwrap_or_else(|_elapsed| Err(Failure::passing("the mail server took too long")))
 }
 
-fn letter(
-    target: &EmailTarget,
-    (id, mail, now): (&str, &Mail, Timestamp),
-) -> Result<Letter, Failure> {
+fn letter(target: &EmailTarget, id: &str, mail: &Mail, now: Timestamp) -> Result<Letter, Failure> {
     let mailbox = |text: &str| {
         text.parse::<Mailbox>()
             .map_err(|_invalid| Failure::passing("an address is no mail address"))
@@ -118,7 +118,8 @@ impl header::Header for AutoSubmitted {
 
 async fn talk(
     stream: Said,
-    (target, password): (&EmailTarget, Option<SecretString>),
+    target: &EmailTarget,
+    password: Option<SecretString>,
     letter: &Letter,
     served: &BTreeSet<String>,
 ) -> Result<String, Failure> {

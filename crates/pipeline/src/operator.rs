@@ -120,7 +120,7 @@ pub(crate) async fn resolve(
     event.note = Some(format!("{}: {}", outcome_name(request.outcome), request.evidence));
     let resolved = context
         .ledger
-        .resolve(&record, (outcome, by), &result, event)
+        .resolve(&record, outcome, by, &result, event)
         .await
         .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);

@@ -302,7 +302,8 @@ async fn agreed(world: &World, placet: &Placet, held: &Value) {
 /// What was planted over each way is at its end, and no kind of place is without a plant.
 fn all_are_found(
     world: &World,
-    (argument, run): (&Disguised, &Disguised),
+    argument: &Disguised,
+    run: &Disguised,
     approval: &str,
     places: &Places,
 ) {
@@ -386,6 +387,6 @@ async fn streams_chats_callbacks_external_approvers_and_children_get_no_secret_t
     world.collect(&mut places);
     world.add_secrets("the session of a browser", [session]);
 
-    all_are_found(&world, (&argument, &run), &approval, &places);
+    all_are_found(&world, &argument, &run, &approval, &places);
     are_where_they_belong(&world.secrets, &places);
 }

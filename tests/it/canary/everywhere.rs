@@ -88,7 +88,8 @@ impl Plants {
 async fn calls(
     estate: &mut Estate,
     placet: &Placet,
-    (own, alices): (&Inbound, &Inbound),
+    own: &Inbound,
+    alices: &Inbound,
     plants: &Plants,
     places: &mut Places,
 ) -> Value {
@@ -265,8 +266,8 @@ async fn lived(estate: &mut Estate, plants: &Plants, own: &Inbound) -> Places {
     let alices = estate.for_alice(own);
     let mut places = Places::default();
     let placet = estate.setup.start().await;
-    let held = calls(estate, &placet, (own, &alices), plants, &mut places).await;
-    let session = pages((&estate.setup, &placet), &held, &plants.name, &mut places).await;
+    let held = calls(estate, &placet, own, &alices, plants, &mut places).await;
+    let session = pages(&estate.setup, &placet, &held, &plants.name, &mut places).await;
     estate.add_secrets("the session of a browser", &[], [session.clone()]);
     looked_at(&placet, own, &session, &mut places).await;
     asked(estate, &placet, &held, own, &mut places).await;

@@ -79,7 +79,7 @@ impl Received {
     }
 
     /// The trace of this id (hexadecimal), once it has the span `last` this many times.
-    pub(crate) async fn trace(&self, id: &str, (last, times): (&str, usize)) -> Trace {
+    pub(crate) async fn trace(&self, id: &str, last: &str, times: usize) -> Trace {
         let of_trace =
             || Trace(self.spans().into_iter().filter(|span| hex(&span.trace_id) == id).collect());
         until(&format!("{times} spans `{last}` of trace {id}"), || async {

@@ -265,7 +265,7 @@ impl Run<'_> {
         for skipped in 0..digits {
             let decoded = self.decoded(skipped);
             for finder in finders {
-                self.mark(finder, (&decoded, skipped), view, spans);
+                self.mark(finder, &decoded, skipped, view, spans);
             }
         }
     }
@@ -274,7 +274,8 @@ impl Run<'_> {
     fn mark(
         &self,
         finder: &Finder,
-        (decoded, skipped): (&[u8], usize),
+        decoded: &[u8],
+        skipped: usize,
         view: &View<'_>,
         spans: &mut Vec<Span>,
     ) {

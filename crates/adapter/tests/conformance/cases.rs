@@ -240,8 +240,7 @@ fn check(tool: &str, manner: Manner, observed: bool) -> (Report, u64) {
     let capability = &contract.capabilities[&tool.parse::<CapabilityName>().unwrap()];
     let conformance = capability.conformance.clone().unwrap();
     let mut table = Table { contract: &contract, target: &target, strange: 0 };
-    let run =
-        conformance::verify(&target, &contract, capability, &conformance, (&mut table, 5_000));
+    let run = conformance::verify(&target, &contract, capability, &conformance, &mut table, 5_000);
     let mut run = pin!(run);
     // Nothing in it waits for anything.
     let Poll::Ready(report) = run.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {

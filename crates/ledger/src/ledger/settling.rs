@@ -39,7 +39,7 @@ impl Ledger {
         let second = settlement.second;
         match settlement.subject {
             Subject::Effect { record } => {
-                self.settle_effect(*record, (outcome, None), (result, second)).await.map(Some)
+                self.settle_effect(*record, outcome, None, result, second).await.map(Some)
             }
             Subject::Read { event, brought } => {
                 let mut event = *event;
@@ -76,15 +76,16 @@ impl Ledger {
     pub async fn resolve(
         &self,
         record: &EffectRecord,
-        (outcome, by): (Outcome, Resolution),
+        outcome: Outcome,
+        by: Resolution,
         result: &ToolResultEnvelope,
         mut event: AuditEvent,
     ) -> Result<EffectRecord, LedgerError> {
-        let Some(attempt) = unknown_attempt(record, (&outcome, &by)) else {
+        let Some(attempt) = unknown_attempt(record, &outcome, &by) else {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
-        let refund = given_back(record, (attempt, &by), (&outcome, result));
+        let refund = given_back(record, attempt, &by, &outcome, result);
         let (bytes, digest) = content_of(result)?;
         let resolved_by = Some(by.clone());
         let state = match outcome {
@@ -247,7 +248,7 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
         let unknown = Outcome::Unknown(reason.to_owned());
-        self.settle_effect(record.clone(), (unknown, None), (result, None)).await
+        self.settle_effect(record.clone(), unknown, None, result, None).await
     }
 
     /// Records the outcome of a dispatch of this epoch that could not be kept at first.
@@ -260,7 +261,7 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect(record.clone(), (outcome, None), (result, None)).await
+        self.settle_effect(record.clone(), outcome, None, result, None).await
     }
 
     /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
@@ -277,20 +278,22 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let by = Some(Resolution::Probe { attempt: attempt.number });
-        self.settle_effect(record.clone(), (outcome, by), (result, None)).await
+        self.settle_effect(record.clone(), outcome, by, result, None).await
     }
 
     async fn settle_effect(
         &self,
         record: EffectRecord,
-        (outcome, by): (Outcome, Option<Resolution>),
-        (result, second): (&ToolResultEnvelope, Option<Box<CredentialUse>>),
+        outcome: Outcome,
+        by: Option<Resolution>,
+        result: &ToolResultEnvelope,
+        second: Option<Box<CredentialUse>>,
     ) -> Result<EffectRecord, LedgerError> {
         let EffectState::Dispatched(attempt) = &record.state else {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let (bytes, digest) = content_of(result)?;
-        let state = state_after(&record, attempt, (outcome, by), digest);
+        let state = state_after(&record, attempt, outcome, by, digest);
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
         let brought = brought.filter(|_| state.has_words());
         let is_of_another =
@@ -337,8 +340,10 @@ const fn concerns_all(error: &LedgerError) -> bool {
 /// and failed is paid for. What an earlier arm cost goes back too where a person speaks for all of them; of the calls one is given back.
 fn given_back(
     record: &EffectRecord,
-    (attempt, by): (&Attempt, &Resolution),
-    (outcome, result): (&Outcome, &ToolResultEnvelope),
+    attempt: &Attempt,
+    by: &Resolution,
+    outcome: &Outcome,
+    result: &ToolResultEnvelope,
 ) -> Option<Reservation> {
     let nothing_happened = match outcome {
         Outcome::FailedRetriable(_) | Outcome::Declined(_) => true,
@@ -381,7 +386,8 @@ fn bring(changes: &mut Changes, event: &mut AuditEvent, brought: Option<RunTaint
 fn state_after(
     record: &EffectRecord,
     attempt: &Attempt,
-    (outcome, resolved_by): (Outcome, Option<Resolution>),
+    outcome: Outcome,
+    resolved_by: Option<Resolution>,
     result: Digest,
 ) -> EffectState {
     let unknown = |reason: String| EffectState::Indeterminate {
@@ -415,7 +421,8 @@ fn state_after(
 /// success, when that arm's outcome is unknown as well.
 fn unknown_attempt<'a>(
     record: &'a EffectRecord,
-    (outcome, by): (&Outcome, &Resolution),
+    outcome: &Outcome,
+    by: &Resolution,
 ) -> Option<&'a Attempt> {
     let earlier = record.unknown.as_ref().map(|unknown| &unknown.attempt);
     match &record.state {

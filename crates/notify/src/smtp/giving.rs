@@ -41,7 +41,7 @@ pub(super) async fn give(
 ) -> Result<String, Failure> {
     let bytes = letter.formatted();
     let envelope = letter.envelope();
-    let options = options(connection, (envelope.to(), &bytes))?;
+    let options = options(connection, envelope.to(), &bytes)?;
     let mail = Mail::new(envelope.from().cloned(), options);
     connection.command(mail).await.map_err(|error| refused("sender", &error))?;
     let wanted = envelope.to().iter().enumerate();
@@ -58,7 +58,8 @@ pub(super) async fn give(
 /// What a mail asks of the server, and whether the server can do it.
 fn options(
     connection: &AsyncSmtpConnection,
-    (to, bytes): (&[Address], &[u8]),
+    to: &[Address],
+    bytes: &[u8],
 ) -> Result<Vec<MailParameter>, Failure> {
     let needs = [
         (
@@ -95,14 +96,14 @@ async fn recipients(
             Ok(_) => {
                 said.taken.insert(to.to_string());
             }
-            Err(error) => said.refuses((place, to), &error)?,
+            Err(error) => said.refuses(place, to, &error)?,
         }
     }
     Ok(said)
 }
 
 impl Recipients {
-    fn refuses(&mut self, (place, to): (usize, &Address), error: &Error) -> Result<(), Failure> {
+    fn refuses(&mut self, place: usize, to: &Address, error: &Error) -> Result<(), Failure> {
         let Some(code) = error.status().map(u16::from) else {
             return Err(refused("recipient", error));
         };

@@ -314,5 +314,5 @@ async fn committed(
     by: Resolution,
 ) -> Result<(), LedgerError> {
     let result = settle::found(context, record, answer).await?;
-    resolve::with(context, record, (Outcome::Succeeded, by), &result).await
+    resolve::with(context, record, Outcome::Succeeded, by, &result).await
 }

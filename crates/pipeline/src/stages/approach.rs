@@ -27,7 +27,8 @@ const TAKEN_MAX: usize = 3;
 pub(crate) async fn approach(
     context: &Context,
     gated: &Gated,
-    (lease, deadline): (&Lease, Instant),
+    lease: &Lease,
+    deadline: Instant,
 ) -> Result<(Proof, SessionLease), Unready> {
     let brokered = &gated.brokered;
     let mut proof = credential::prove(context, gated, deadline).await?;
@@ -41,7 +42,7 @@ pub(crate) async fn approach(
         match ready {
             Ok(seat) if !proof.is_over() => {
                 if let Some(refused) = &refused {
-                    credential::learn(brokered, (refused, &proof));
+                    credential::learn(brokered, refused, &proof);
                 }
                 return Ok((proof, seat));
             }
@@ -53,9 +54,11 @@ pub(crate) async fn approach(
             Err(error @ AdapterError::CredentialRefused(_)) => {
                 forget(context, &proof);
                 let permit_id = gated.permit.decision().id.clone();
-                let with = (&proof, Some(permit_id));
                 let other = match &refused {
-                    None => credential::another(context, brokered, with, deadline).await,
+                    None => {
+                        credential::another(context, brokered, &proof, Some(permit_id), deadline)
+                            .await
+                    }
                     Some(_) => None,
                 };
                 let Some(other) = other else { return Err(unready(&error, gated)) };

@@ -31,7 +31,7 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
             let identity = identity_of(context, &built.active.directory, caller)?;
             references::check_user(&built, identity.chain.on_behalf_of.is_some())?;
             let run = run_of(trace_id, &built, &identity);
-            let plan = credential::plan_for(context, &built.target, (caller, &identity));
+            let plan = credential::plan_for(context, &built.target, caller, &identity);
             (identity, run, plan.map_err(|error| error.refusal())?)
         }
         Caller::Recorded(identity) => {

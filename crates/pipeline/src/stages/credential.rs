@@ -68,7 +68,7 @@ struct Version {
 }
 
 /// Notes that a target took a version of its secret after it had refused another.
-pub(crate) fn learn(brokered: &Brokered, (refused, taken): (&Proof, &Proof)) {
+pub(crate) fn learn(brokered: &Brokered, refused: &Proof, taken: &Proof) {
     if let (Some(refused), Some(taken)) = (&refused.version, &taken.version)
         && let Some(port) = brokered.built.active.ports.of(&brokered.built.target.contract.adapter)
     {
@@ -94,7 +94,8 @@ pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
 pub(crate) fn plan_for(
     context: &Context,
     target: &Target,
-    (caller, identity): (&VerifiedCaller, &Identity),
+    caller: &VerifiedCaller,
+    identity: &Identity,
 ) -> Result<CredentialPlan, BrokerError> {
     let Some(file) = &target.contract.credential else { return Ok(CredentialPlan::default()) };
     let capability = target.capability.id.capability();
@@ -196,7 +197,7 @@ pub(crate) async fn prove(
         return of_secret(context, brokered, file).await;
     }
     let permit_id = gated.permit.decision().id.clone();
-    minted(context, brokered, (file, permit_id), deadline).await
+    minted(context, brokered, file, permit_id, deadline).await
 }
 
 /// Another credential for the same attempt, after its target refused `refused`: another live version of a static secret, or a new token in
@@ -204,7 +205,8 @@ pub(crate) async fn prove(
 pub(crate) async fn another(
     context: &Context,
     brokered: &Brokered,
-    (refused, permit_id): (&Proof, Option<DecisionId>),
+    refused: &Proof,
+    permit_id: Option<DecisionId>,
     deadline: Instant,
 ) -> Option<Proof> {
     let file = brokered.built.target.contract.credential.as_ref()?;
@@ -216,12 +218,12 @@ pub(crate) async fn another(
         let newest = live.newest.value.clone();
         let mut versions = std::iter::once(live.newest).chain(live.previous);
         let other = versions.find(|version| version.value.expose_secret() != used)?;
-        return Some(proof_of((context, brokered), (file, name), Version { sent: other, newest }));
+        return Some(proof_of(context, brokered, file, name, Version { sent: other, newest }));
     }
     if !refused.used.as_ref()?.reused {
         return None;
     }
-    let other = minted(context, brokered, (file, permit_id?), deadline).await.ok()?;
+    let other = minted(context, brokered, file, permit_id?, deadline).await.ok()?;
     // A service may give the same token as long as it thinks it is good.
     (other.used.as_ref()?.digest != refused.used.as_ref()?.digest).then_some(other)
 }
@@ -229,12 +231,13 @@ pub(crate) async fn another(
 async fn minted(
     context: &Context,
     brokered: &Brokered,
-    (file, permit_id): (&CredentialFile, DecisionId),
+    file: &CredentialFile,
+    permit_id: DecisionId,
     deadline: Instant,
 ) -> Result<Proof, Unready> {
     let plan = &brokered.binding.credential;
-    let scopes = scopes_for((plan, file), brokered)?;
-    let (origin, request) = request_of(brokered, (file, permit_id, scopes), deadline)?;
+    let scopes = scopes_for(plan, file, brokered)?;
+    let (origin, request) = request_of(brokered, file, permit_id, scopes, deadline)?;
     let granted = context.broker.mint(request).await;
     context.metrics.credential(match &granted {
         Ok(grant) if grant.used().reused => "reused",
@@ -274,16 +277,18 @@ async fn minted(
 /// What is asked for: what was planned and agreed to. Where it is to be within what the caller's token has, it is also within what the token
 /// has that is exchanged, which is another one where the caller has come back: never more than either.
 fn scopes_for(
-    (plan, file): (&CredentialPlan, &CredentialFile),
+    plan: &CredentialPlan,
+    file: &CredentialFile,
     brokered: &Brokered,
 ) -> Result<BTreeSet<String>, BrokerError> {
     let needed = file.scopes_needed(brokered.built.target.capability.id.capability());
     let granted = brokered.identity.tokens.as_ref().map(|tokens| tokens.subject.scopes());
-    within((plan, needed), granted.filter(|_| file.scopes_of_caller))
+    within(plan, needed, granted.filter(|_| file.scopes_of_caller))
 }
 
 fn within(
-    (plan, needed): (&CredentialPlan, &BTreeSet<String>),
+    plan: &CredentialPlan,
+    needed: &BTreeSet<String>,
     granted: Option<&BTreeSet<String>>,
 ) -> Result<BTreeSet<String>, BrokerError> {
     let mut scopes: BTreeSet<String> = plan.scopes.iter().cloned().collect();
@@ -304,7 +309,9 @@ fn within(
 
 fn request_of(
     brokered: &Brokered,
-    (file, permit_id, scopes): (&CredentialFile, DecisionId, BTreeSet<String>),
+    file: &CredentialFile,
+    permit_id: DecisionId,
+    scopes: BTreeSet<String>,
     deadline: Instant,
 ) -> Result<(String, GrantRequest), Refusal> {
     let target = &brokered.built.target;
@@ -346,7 +353,7 @@ async fn of_secret(
         .previous
         .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
     let sent = previous.unwrap_or(live.newest);
-    Ok(proof_of((context, brokered), (file, name), Version { sent, newest }))
+    Ok(proof_of(context, brokered, file, name, Version { sent, newest }))
 }
 
 /// The contract's own secret, as far as it can be sent.
@@ -410,8 +417,10 @@ pub(crate) async fn blamed(context: &Context, brokered: &Brokered, unready: Unre
 }
 
 fn proof_of(
-    (context, brokered): (&Context, &Brokered),
-    (file, name): (&CredentialFile, &str),
+    context: &Context,
+    brokered: &Brokered,
+    file: &CredentialFile,
+    name: &str,
     version: Version,
 ) -> Proof {
     let header = file.header.to_ascii_lowercase();

@@ -80,10 +80,10 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         return refuse_passing(context, responder, brokered, ending_refusal()).await;
     }
     let call_id = record.as_ref().map_or_else(|| responder.call_id.clone(), |r| r.call_id.clone());
-    let subject = subject_of(&responder, &brokered, (&permit, &call_id));
+    let subject = subject_of(&responder, &brokered, &permit, &call_id);
     let brings = run::brings_as(&brokered, record.is_some());
     let mut intent =
-        intent_of(context, &responder, &brokered, (&permit, ready.deadline, call_id), brings);
+        intent_of(context, &responder, &brokered, &permit, ready.deadline, call_id, brings);
     // Every use of a break-glass record is found by its name.
     intent.audit.desk.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
@@ -121,7 +121,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             if let Some(id) = approval_id {
                 consumed(context, &id).await;
             }
-            dispatched(context, responder, Executing { brokered, subject }, (armed, ready)).await;
+            dispatched(context, responder, Executing { brokered, subject }, armed, ready).await;
         }
         Err(error) => {
             drop(ready);
@@ -133,7 +133,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             {
                 settlement_retry::take_back(context, record.record_id, decision_id);
             }
-            not_dispatched(context, responder, (brokered, record), error).await;
+            not_dispatched(context, responder, brokered, record, error).await;
         }
     }
 }
@@ -171,7 +171,8 @@ pub(crate) fn decide_again(
 async fn not_dispatched(
     context: &Arc<Context>,
     responder: Responder,
-    (brokered, record): (Brokered, Option<EffectRecord>),
+    brokered: Brokered,
+    record: Option<EffectRecord>,
     error: LedgerError,
 ) {
     if matches!(error, LedgerError::Store(StoreError::Uncertain(_))) {
@@ -263,9 +264,10 @@ async fn dispatched(
     context: &Arc<Context>,
     responder: Responder,
     executing: Executing,
-    (armed, ready): (DispatchGuard, Ready),
+    armed: DispatchGuard,
+    ready: Ready,
 ) {
-    let second = second_of((&responder, &executing), &armed);
+    let second = second_of(&responder, &executing, &armed);
     let DispatchGuard { dispatch, mut settlement, .. } = armed;
     let started = Instant::now();
     let ready = retry::within_window(context, &executing.brokered, settlement.record(), ready);
@@ -275,9 +277,9 @@ async fn dispatched(
     if let Some(used) = second {
         settlement.was_sent_with(used);
     }
-    note_credential(context, &executing.brokered, (&outcome, is_fresh)).await;
+    note_credential(context, &executing.brokered, &outcome, is_fresh).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    note_answer(context, &responder, &executing.brokered, (&outcome, started.elapsed())).await;
+    note_answer(context, &responder, &executing.brokered, &outcome, started.elapsed()).await;
     let Executing { brokered, subject } = executing;
     let (record, call) = (settlement.record().cloned(), Call { responder, stage: brokered });
     let unanswered = deferral::unanswered(context, call, record, &outcome, late.as_ref()).await;
@@ -295,7 +297,7 @@ async fn dispatched(
         kind,
     });
     let capability = &brokered.built.target.capability;
-    let (outcome, mut result) = settle::conclude(context, (capability, kind), subject, outcome);
+    let (outcome, mut result) = settle::conclude(context, capability, kind, subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
     if removed(Guard::ResultBeforeCommit) {
@@ -324,7 +326,8 @@ async fn dispatched(
 
 /// A second leave; none where no other credential could help.
 fn second_of(
-    (responder, executing): (&Responder, &Executing),
+    responder: &Responder,
+    executing: &Executing,
     armed: &DispatchGuard,
 ) -> Option<Second> {
     executing.brokered.built.target.contract.credential.as_ref()?;
@@ -339,7 +342,8 @@ async fn note_answer(
     context: &Arc<Context>,
     responder: &Responder,
     brokered: &Brokered,
-    (outcome, took): (&AdapterOutcome, Duration),
+    outcome: &AdapterOutcome,
+    took: Duration,
 ) {
     let capability = &brokered.binding.capability;
     context.metrics.adapter_took(capability, took);
@@ -356,7 +360,8 @@ async fn note_answer(
 async fn note_credential(
     context: &Context,
     brokered: &Brokered,
-    (outcome, is_fresh): (&AdapterOutcome, bool),
+    outcome: &AdapterOutcome,
+    is_fresh: bool,
 ) {
     match outcome {
         AdapterOutcome::NotExecuted(error) | AdapterOutcome::Rejected(Rejection { error, .. }) => {
@@ -377,7 +382,8 @@ async fn note_credential(
 fn subject_of(
     responder: &Responder,
     brokered: &Brokered,
-    (permit, call_id): (&Permit, &ToolCallId),
+    permit: &Permit,
+    call_id: &ToolCallId,
 ) -> Subject {
     Subject {
         call_id: call_id.clone(),
@@ -405,7 +411,9 @@ fn intent_of(
     context: &Context,
     responder: &Responder,
     brokered: &Brokered,
-    (permit, deadline, call_id): (&Permit, Instant, ToolCallId),
+    permit: &Permit,
+    deadline: Instant,
+    call_id: ToolCallId,
     brings: BTreeSet<Taint>,
 ) -> Intent {
     let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis())

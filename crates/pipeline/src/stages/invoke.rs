@@ -69,7 +69,7 @@ async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<
         || target.capability.mode_highest == ApprovalMode::Destructive;
     let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
     lease.check_pin(&target.capability, fresh_ms, deadline).await?;
-    let (proof, seat) = approach::approach(context, gated, (&lease, deadline)).await?;
+    let (proof, seat) = approach::approach(context, gated, &lease, deadline).await?;
     Ok(Ready { lease, proof, seat, deadline })
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
         };
         if let Some(outcome) = answered {
             let (outcome, result) =
-                settle::conclude(&owner, (&capability, kind), subject, outcome);
+                settle::conclude(&owner, &capability, kind, subject, outcome);
             bring(&owner, record_id, attempt, outcome, result).await;
         } else {
             // Its connection need not wait for what nobody hears.
@@ -101,7 +101,7 @@ async fn bring(
             Err(error) => return context.noticed(&error.into()),
         };
         let by = Resolution::LateAnswer { attempt };
-        match with(context, &record, (outcome.clone(), by), &result).await {
+        match with(context, &record, outcome.clone(), by, &result).await {
             Ok(()) => return,
             Err(LedgerError::Store(StoreError::Conflict)) => tries = tries.saturating_add(1),
             // Another arm is under way. What this one did counts where that one's outcome is unknown in the end.
@@ -160,7 +160,8 @@ async fn rest(context: &Context) -> bool {
 pub(crate) async fn with(
     context: &Context,
     record: &EffectRecord,
-    evidence: (Outcome, Resolution),
+    outcome: Outcome,
+    by: Resolution,
     result: &ToolResultEnvelope,
 ) -> Result<(), LedgerError> {
     let mut event = AuditEvent::new(AuditKind::Resolved);
@@ -169,14 +170,14 @@ pub(crate) async fn with(
     event.run_id = Some(record.run_id.clone());
     event.capability = Some(record.scope.capability.clone());
     event.trace_id = Some(result.trace_id.clone());
-    event.note = Some(match &evidence.1 {
+    event.note = Some(match &by {
         Resolution::LateAnswer { attempt } => {
             format!("the adapter answered attempt {attempt} late")
         }
         Resolution::Probe { attempt } => format!("the adapter was asked about attempt {attempt}"),
         Resolution::Operator { operator } => format!("{operator} looked"),
     });
-    let resolved = context.ledger.resolve(record, evidence, result, event).await?;
+    let resolved = context.ledger.resolve(record, outcome, by, result, event).await?;
     // From here on the ledger tells.
     context.registry.forget(&resolved.call_id);
     resume::called_off(context, record).await;
@@ -198,5 +199,5 @@ pub(crate) async fn did_not_happen(
     )
     .with_execution(Execution::NotExecuted);
     result.error = Some(error_of(&refusal));
-    with(context, record, (Outcome::FailedFinal(ErrorCode::AdapterFailed), by), &result).await
+    with(context, record, Outcome::FailedFinal(ErrorCode::AdapterFailed), by, &result).await
 }

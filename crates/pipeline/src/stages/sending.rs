@@ -79,25 +79,34 @@ pub(crate) async fn call(
     let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
     let Ready { lease, mut proof, seat, deadline } = ready;
     let Leave { dispatch, second: leave, decision_id } = leave;
-    let with = (proof.credential.take(), seat);
-    let mut tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
+    let mut tried =
+        try_once(context, brokered, dispatch, proof.credential.take(), seat, &lease, deadline)
+            .await;
     let mut second = None;
     if was_refused(&tried.outcome) {
         forget(context, &proof);
         if let Some(leave) = leave
             && !freezes::is_locked_down(context, brokered)
             && let Some(mut other) =
-                credential::another(context, brokered, (&proof, decision_id), deadline).await
+                credential::another(context, brokered, &proof, decision_id, deadline).await
             && let Ok(seat) = lease.prepare(&other, deadline).await
             && let Some(dispatch) = once_more(context, leave, &other).await
         {
             second.clone_from(&other.used);
-            let with = (other.credential.take(), seat);
-            tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
+            tried = try_once(
+                context,
+                brokered,
+                dispatch,
+                other.credential.take(),
+                seat,
+                &lease,
+                deadline,
+            )
+            .await;
             if was_refused(&tried.outcome) {
                 forget(context, &other);
             } else if was_taken(&tried.outcome) {
-                credential::learn(brokered, (&proof, &other));
+                credential::learn(brokered, &proof, &other);
                 tracing::warn!(capability = %brokered.binding.capability, "a target refused the credential and took another live one");
             }
             proof = other;
@@ -165,8 +174,11 @@ struct Tried {
 async fn try_once(
     context: &Context,
     brokered: &Brokered,
-    (dispatch, (credential, seat)): (Dispatch, (Option<Credential>, SessionLease)),
-    (lease, deadline): (&Lease, Instant),
+    dispatch: Dispatch,
+    credential: Option<Credential>,
+    seat: SessionLease,
+    lease: &Lease,
+    deadline: Instant,
 ) -> Tried {
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());

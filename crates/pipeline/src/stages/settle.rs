@@ -41,7 +41,8 @@ use crate::{
 /// What the adapter's outcome means for the record and for the caller, of a call that was sent with a credential of this kind.
 pub(crate) fn conclude(
     context: &Context,
-    (capability, kind): (&Capability, CredentialKind),
+    capability: &Capability,
+    kind: CredentialKind,
     subject: Subject,
     outcome: AdapterOutcome,
 ) -> (Outcome, ToolResultEnvelope) {
@@ -66,11 +67,11 @@ pub(crate) fn conclude(
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
         AdapterOutcome::NotExecuted(error) => {
-            let (code, result) = not_executed(subject, (capability, kind), &error, now);
+            let (code, result) = not_executed(subject, capability, kind, &error, now);
             (Outcome::FailedRetriable(code), result)
         }
         AdapterOutcome::Rejected(Rejection { error, .. }) => {
-            let (code, result) = not_executed(subject, (capability, kind), &error, now);
+            let (code, result) = not_executed(subject, capability, kind, &error, now);
             (Outcome::Declined(code), result)
         }
         AdapterOutcome::Unknown(reason) => {
@@ -91,7 +92,8 @@ pub(crate) fn conclude(
 /// The result of a call that was not executed.
 fn not_executed(
     subject: Subject,
-    (capability, kind): (&Capability, CredentialKind),
+    capability: &Capability,
+    kind: CredentialKind,
     error: &AdapterError,
     now: Timestamp,
 ) -> (ErrorCode, ToolResultEnvelope) {
@@ -228,8 +230,8 @@ pub(crate) async fn late(
     answer: AdapterAnswer,
 ) -> Answer {
     let (subject, read) = read(context, record).await;
-    let result = found_of(context, record, (subject, answer));
-    recovered(context, record, (Outcome::Succeeded, result), read).await
+    let result = found_of(context, record, subject, answer);
+    recovered(context, record, Outcome::Succeeded, result, read).await
 }
 
 /// The result of a call whose answer an adapter could tell afterwards.
@@ -242,13 +244,14 @@ pub(crate) async fn found(
     answer: AdapterAnswer,
 ) -> Result<ToolResultEnvelope, LedgerError> {
     let subject = subject_of(context, record).await?;
-    Ok(found_of(context, record, (subject, answer)))
+    Ok(found_of(context, record, subject, answer))
 }
 
 fn found_of(
     context: &Context,
     record: &EffectRecord,
-    (subject, answer): (Subject, AdapterAnswer),
+    subject: Subject,
+    answer: AdapterAnswer,
 ) -> ToolResultEnvelope {
     let now = context.ledger.store().now();
     let mut result = subject.result(ResultStatus::Succeeded, now);
@@ -271,7 +274,7 @@ pub(crate) async fn not_found(context: &Arc<Context>, record: &EffectRecord) -> 
         "the process ended while the call was under way; the tool says that it did not happen",
     );
     result.error = Some(error_of(&refusal));
-    recovered(context, record, (Outcome::FailedRetriable(refusal.code), result), read).await
+    recovered(context, record, Outcome::FailedRetriable(refusal.code), result, read).await
 }
 
 /// What a result is about; and why it may say less than it should, where the ledger cannot be read for the moment.
@@ -286,7 +289,8 @@ async fn read(context: &Context, record: &EffectRecord) -> (Subject, Result<(), 
 async fn recovered(
     context: &Arc<Context>,
     record: &EffectRecord,
-    (outcome, result): (Outcome, ToolResultEnvelope),
+    outcome: Outcome,
+    result: ToolResultEnvelope,
     read: Result<(), LedgerError>,
 ) -> Answer {
     let (outcome, result) = spoken_for(context, Some(record), outcome, result);

@@ -88,13 +88,17 @@ fn a_late_answer_counts_for_its_own_attempt_once() {
     let call = world.call("erase", "a.txt", "k1");
     let unknown = lost(&world, &call);
     let envelope = result(&call, ResultStatus::Succeeded);
-    let late = |attempt| (Outcome::Succeeded, Resolution::LateAnswer { attempt });
-    let other = ready(world.ledger.resolve(&unknown, late(2), &envelope, event()));
+    let late = |attempt| Resolution::LateAnswer { attempt };
+    let other =
+        ready(world.ledger.resolve(&unknown, Outcome::Succeeded, late(2), &envelope, event()));
     assert!(matches!(store_error(other), StoreError::Illegal(_)));
-    let known = ready(world.ledger.resolve(&unknown, late(1), &envelope, event())).unwrap();
+    let known =
+        ready(world.ledger.resolve(&unknown, Outcome::Succeeded, late(1), &envelope, event()))
+            .unwrap();
     let EffectState::Succeeded { resolved_by, .. } = &known.state else { panic!("not succeeded") };
     assert_eq!(*resolved_by, Some(Resolution::LateAnswer { attempt: 1 }));
-    let again = ready(world.ledger.resolve(&unknown, late(1), &envelope, event()));
+    let again =
+        ready(world.ledger.resolve(&unknown, Outcome::Succeeded, late(1), &envelope, event()));
     assert_eq!(store_error(again), StoreError::Conflict);
 }
 
@@ -177,8 +181,14 @@ fn a_resolution_takes_the_place_of_what_said_that_it_is_unknown() {
     let before = unknown.state.result().unwrap();
     let mut envelope = result(&call, ResultStatus::Succeeded);
     envelope.trace_id = "another".to_owned();
-    let late = (Outcome::Succeeded, Resolution::LateAnswer { attempt: 1 });
-    let known = ready(world.ledger.resolve(&unknown, late, &envelope, event())).unwrap();
+    let known = ready(world.ledger.resolve(
+        &unknown,
+        Outcome::Succeeded,
+        Resolution::LateAnswer { attempt: 1 },
+        &envelope,
+        event(),
+    ))
+    .unwrap();
     let tenant = &known.scope.tenant;
     let gone = ready(world.store.content(tenant, before));
     assert_eq!(gone, Err(StoreError::ContentMissing(before)));
@@ -230,9 +240,15 @@ fn an_approval_ends_with_the_call_that_it_waited_to_send_again() {
             assert_eq!(record.state.name(), "approved");
         }
         let commits = world.store.commits();
-        let late = (Outcome::Succeeded, Resolution::LateAnswer { attempt: 1 });
         let envelope = result(&call, ResultStatus::Succeeded);
-        ready(world.ledger.resolve(&record, late, &envelope, event())).unwrap();
+        ready(world.ledger.resolve(
+            &record,
+            Outcome::Succeeded,
+            Resolution::LateAnswer { attempt: 1 },
+            &envelope,
+            event(),
+        ))
+        .unwrap();
         assert_eq!(world.store.commits(), commits.saturating_add(1), "both or neither");
         let ended = ready(world.store.approval(&approval.approval_id)).unwrap().unwrap();
         let ApprovalState::Void { reason } = &ended.state else { panic!("{:?}", ended.state) };
@@ -305,12 +321,13 @@ fn evidence_that_crosses_a_vote_is_brought_again() {
     let (record, approval) = asked_again(&world, &call);
     let no = vote(&approval, "ada", VoteChoice::Deny);
     ready(world.ledger.vote(&approval, no, event())).unwrap();
-    let late = || (Outcome::Succeeded, Resolution::LateAnswer { attempt: 1 });
+    let late = || Resolution::LateAnswer { attempt: 1 };
     let envelope = result(&call, ResultStatus::Succeeded);
-    let crossed = ready(world.ledger.resolve(&record, late(), &envelope, event()));
+    let crossed =
+        ready(world.ledger.resolve(&record, Outcome::Succeeded, late(), &envelope, event()));
     assert_eq!(store_error(crossed), StoreError::Conflict);
     let after = world.record(&call);
-    ready(world.ledger.resolve(&after, late(), &envelope, event())).unwrap();
+    ready(world.ledger.resolve(&after, Outcome::Succeeded, late(), &envelope, event())).unwrap();
     let denied = ready(world.store.approval(&approval.approval_id)).unwrap().unwrap();
     assert_eq!(denied.state, ApprovalState::Denied);
 }

@@ -253,7 +253,7 @@ fn said(call: &Call, execution: Execution) -> ToolResultEnvelope {
 fn an_unknown_outcome_costs_nothing_once_it_is_known_that_nothing_happened() {
     let code = ErrorCode::AdapterFailed;
     let person = || Resolution::Operator { operator: PrincipalId::new("olga").unwrap() };
-    for (evidence, execution, used) in [
+    for ((outcome, by), execution, used) in [
         ((Outcome::FailedFinal(code), person()), Execution::NotExecuted, 0),
         ((Outcome::FailedFinal(code), Resolution::Probe { attempt: 1 }), Execution::NotExecuted, 0),
         (
@@ -275,9 +275,16 @@ fn an_unknown_outcome_costs_nothing_once_it_is_known_that_nothing_happened() {
         let unknown = settled(&world, &call, armed, Outcome::Unknown("reset".to_owned()));
         assert_eq!(world.calls_used(), 1, "it may have happened");
         let found = said(&call, execution);
-        ready(world.ledger.resolve(&unknown, evidence.clone(), &found, event())).unwrap();
-        assert_eq!(world.calls_used(), used, "{evidence:?}");
-        let twice = ready(world.ledger.resolve(&world.record(&call), evidence, &found, event()));
+        ready(world.ledger.resolve(&unknown, outcome.clone(), by.clone(), &found, event()))
+            .unwrap();
+        assert_eq!(world.calls_used(), used, "{outcome:?} {by:?}");
+        let twice = ready(world.ledger.resolve(
+            &world.record(&call),
+            outcome.clone(),
+            by.clone(),
+            &found,
+            event(),
+        ));
         assert!(matches!(twice, Err(LedgerError::WrongState(_))));
         assert_eq!(world.calls_used(), used, "it goes back once");
     }
@@ -306,25 +313,31 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
     let operator = || crate::record::Resolution::Operator {
         operator: placet_types::ids::PrincipalId::new("olga").unwrap(),
     };
-    let guess = (Outcome::Unknown("still".to_owned()), operator());
-    let outcome = ready(world.ledger.resolve(&record, guess, &envelope, event()));
+    let outcome = ready(world.ledger.resolve(
+        &record,
+        Outcome::Unknown("still".to_owned()),
+        operator(),
+        &envelope,
+        event(),
+    ));
     assert!(matches!(outcome, Err(LedgerError::WrongState(_))));
-    let late = (Outcome::Succeeded, crate::record::Resolution::LateAnswer { attempt: 7 });
-    let outcome = ready(world.ledger.resolve(&record, late, &envelope, event()));
+    let outcome = ready(world.ledger.resolve(
+        &record,
+        Outcome::Succeeded,
+        crate::record::Resolution::LateAnswer { attempt: 7 },
+        &envelope,
+        event(),
+    ));
     assert!(matches!(outcome, Err(LedgerError::Store(StoreError::Illegal(_)))));
     let resolved =
-        ready(world.ledger.resolve(&record, (Outcome::Succeeded, operator()), &envelope, event()))
+        ready(world.ledger.resolve(&record, Outcome::Succeeded, operator(), &envelope, event()))
             .unwrap();
     assert_eq!((world.record(&call), resolved.state.name()), (resolved.clone(), "succeeded"));
     let EffectState::Succeeded { result: digest, .. } = &resolved.state else { panic!() };
     let told = world.store.audit().pop().unwrap();
     assert_eq!((told.kind, told.digests.get("result")), (AuditKind::Resolved, Some(digest)));
-    let twice = ready(world.ledger.resolve(
-        &resolved,
-        (Outcome::Succeeded, operator()),
-        &envelope,
-        event(),
-    ));
+    let twice =
+        ready(world.ledger.resolve(&resolved, Outcome::Succeeded, operator(), &envelope, event()));
     assert!(matches!(twice, Err(LedgerError::WrongState("succeeded"))));
 }
 

@@ -18,7 +18,7 @@ fn asked(
     let scopes = set(planned).into_iter().collect();
     let plan = CredentialPlan { scopes, ..CredentialPlan::default() };
     let granted = granted.map(set);
-    within((&plan, &set(needed)), granted.as_ref())
+    within(&plan, &set(needed), granted.as_ref())
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Rehearsal {
             on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
             run_id: RunId::new("conformance").attempted(what)?,
         };
-        let opened = run_record(&run, (&ledger, timeout_ms));
+        let opened = run_record(&run, &ledger, timeout_ms);
         ledger.open_run(opened).await.attempted(what)?;
         Ok(Self {
             ledger,
@@ -170,7 +170,8 @@ impl Rehearsal {
     fn permit(
         &self,
         capability: &Capability,
-        (args, binding): (&Value, &RequestBinding),
+        args: &Value,
+        binding: &RequestBinding,
         key: Option<RecordId>,
     ) -> Result<Permit, String> {
         let now = self.ledger.store().now();
@@ -283,14 +284,14 @@ impl Bench for Rehearsal {
         };
         let intent = self.intent(&binding, args)?;
         if !capability.is_write_class() {
-            let permit = self.permit(capability, (&document, &binding), None)?;
+            let permit = self.permit(capability, &document, &binding, None)?;
             let armed = self.ledger.dispatch_read(permit, intent, Durability::Written).await;
             return armed.map(|armed| armed.dispatch).map_err(in_words);
         }
         let key = IdempotencyKey::new(key).map_err(in_words)?;
         let record_id = RecordId::derive(&self.chain.key_scope(&capability.id), &key);
         let record = self.record(record_id, key, &intent).await?;
-        let permit = self.permit(capability, (&document, &binding), Some(record_id))?;
+        let permit = self.permit(capability, &document, &binding, Some(record_id))?;
         let dedup = &capability.dedup;
         let armed = self.ledger.dispatch(permit, intent, &record, None, dedup).await;
         // Never settled: the next call with this key finds what a crash leaves.
@@ -376,7 +377,7 @@ fn directory(chain: &PrincipalChain) -> Result<Directory, String> {
     Ok(Directory { tenants: BTreeMap::from([(chain.tenant().clone(), tenant)]) })
 }
 
-fn run_record(key: &RunKey, (ledger, timeout_ms): (&Ledger, u64)) -> RunRecord {
+fn run_record(key: &RunKey, ledger: &Ledger, timeout_ms: u64) -> RunRecord {
     RunRecord {
         key: key.clone(),
         safety_mode: ApprovalMode::Destructive,

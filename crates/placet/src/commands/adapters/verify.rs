@@ -97,7 +97,7 @@ pub(crate) async fn run(args: &VerifyArgs, environment: &Environment) -> Outcome
         tasks.iter().map(|task| unasked(&task.capability)).collect()
     } else {
         let _svids = svids::open(&config).await?;
-        check(&contract, tasks, (&config, args.timeout_ms)).await?
+        check(&contract, tasks, &config, args.timeout_ms).await?
     };
     let conform = reports.iter().all(Report::conforms);
     if args.json {
@@ -177,10 +177,11 @@ fn filled(capability: &Capability, conformance: Option<Conformance>) -> Option<C
 async fn check(
     contract: &Arc<Contract>,
     tasks: Vec<Task>,
-    (config, timeout_ms): (&Config, u64),
+    config: &Config,
+    timeout_ms: u64,
 ) -> Result<Vec<Report>, Failure> {
     let adapter = connect(contract, config).await?;
-    let reports = checked(adapter.as_ref(), contract, tasks, (config, timeout_ms)).await;
+    let reports = checked(adapter.as_ref(), contract, tasks, config, timeout_ms).await;
     adapter.close().await;
     reports
 }
@@ -189,7 +190,8 @@ async fn checked(
     adapter: &dyn Adapter,
     contract: &Arc<Contract>,
     tasks: Vec<Task>,
-    (config, timeout_ms): (&Config, u64),
+    config: &Config,
+    timeout_ms: u64,
 ) -> Result<Vec<Report>, Failure> {
     let what = format!("the adapter `{}` cannot be asked", contract.adapter);
     let live = adapter.discover().await.map_err(AdapterError::shortened).attempted(what)?;
@@ -211,10 +213,15 @@ async fn checked(
             reports.push(one(&capability, "it is what was reviewed", Standing::Failed, why));
             continue;
         }
-        let bench: &mut dyn conformance::Bench = &mut bench;
-        let bench = (bench, timeout_ms);
-        reports
-            .push(conformance::verify(adapter, contract, &capability, &conformance, bench).await);
+        let verified = conformance::verify(
+            adapter,
+            contract,
+            &capability,
+            &conformance,
+            &mut bench,
+            timeout_ms,
+        );
+        reports.push(verified.await);
     }
     bench.close().await;
     Ok(reports)
