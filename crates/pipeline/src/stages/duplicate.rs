@@ -227,7 +227,13 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             Followed::Forgotten => {}
         }
     }
-    // Nobody here tells of it, or only of an earlier try: another node works on it, so the ledger is looked at.
+    // Nobody here tells of it, or only of an earlier try. It may have been held since its record was read, which a duplicate that does
+    // not wait learns only from the ledger.
+    match recorded::now(context, record).await {
+        Answer::Held(held) => return responder.park(*held),
+        Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_) => {}
+    }
+    // Another node works on it, so the ledger is looked at.
     context.registry.forget(&record.call_id);
     match follow(context, &responder.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => responder.park(*held),
