@@ -118,6 +118,7 @@ mod switched {
         sync::atomic::{AtomicU32, Ordering},
     };
 
+    use parking_lot::Mutex;
     use placet_types::ids::RecordId;
 
     use super::Guard;
