@@ -1,14 +1,12 @@
 //! `files`: the adapter for directories of the local file system, one for each tenant.
 //!
-//! Owns the connection and the call under its time limit. What the operations do is in the modules below. Class: opaque, or queryable
-//! where a contract says so: then each change is noted under its token (`notes`), at the price of two more syncs. Never keyed: writing the
-//! same content twice looks harmless, but between the two somebody may have changed the file.
+//! Owns the connection and the call under its time limit. What the operations do is in the modules below. Changes are opaque: never
+//! keyed, since somebody may have changed the file between two equal writes, and never queryable, since nothing is kept of a call.
 
 mod change;
 mod fault;
 mod gate;
 mod look;
-mod notes;
 mod operation;
 mod path;
 mod tools;
@@ -36,7 +34,7 @@ use placet_types::{
         Contract, Dedup, LiveTool,
         file::{TenantsFile, TransportFile},
     },
-    ids::{CapabilityName, TenantId},
+    ids::TenantId,
 };
 
 pub(crate) use self::tools::live_tools;
@@ -44,7 +42,6 @@ pub(crate) use self::tools::live_tools;
 use self::{
     fault::Done,
     gate::{CloseOnDrop, Gate},
-    notes::{Running, UnderWay},
     operation::Operation,
     tree::{Mark, Tree},
 };
@@ -53,9 +50,6 @@ use self::{
 pub const BUILTIN: &str = "files";
 /// What a contract pins as `protocol_version` (TM-05).
 pub const PROTOCOL_VERSION: &str = "files/1";
-
-/// The pause before an operation under way is looked at again.
-const UNDER_WAY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How the adapter behaves, apart from its contract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,14 +64,13 @@ pub struct FilesSettings {
 pub struct FilesConnector {
     data_folder: PathBuf,
     settings: FilesSettings,
-    under_way: UnderWay,
 }
 
 impl FilesConnector {
     /// A connector that resolves relative roots below `data_folder`.
     #[must_use]
     pub fn new(data_folder: PathBuf, settings: FilesSettings) -> Self {
-        Self { data_folder, settings, under_way: UnderWay::default() }
+        Self { data_folder, settings }
     }
 
     fn root(&self, contract: &Contract) -> Result<Root, AdapterError> {
@@ -97,6 +90,12 @@ impl FilesConnector {
                 contract.protocol_version
             )));
         }
+        if let Some(capability) = contract.capabilities.values().find(|one| !is_kept(&one.dedup)) {
+            return Err(AdapterError::Misconfigured(format!(
+                "`{}` has to be `class: opaque`: the files adapter recognises no token",
+                capability.id
+            )));
+        }
         let path = Path::new(root);
         if path.is_absolute() {
             return Ok(Root::Existing(path.to_owned()));
@@ -111,6 +110,14 @@ impl FilesConnector {
             )));
         }
         Ok(Root::Ours(self.data_folder.join(path)))
+    }
+}
+
+/// Whether the adapter does what a capability of this class promises.
+const fn is_kept(dedup: &Dedup) -> bool {
+    match dedup {
+        Dedup::ReadOnly | Dedup::Opaque => true,
+        Dedup::Keyed { .. } | Dedup::Queryable { .. } => false,
     }
 }
 
@@ -167,7 +174,6 @@ impl Connector for FilesConnector {
             contract,
             trees,
             settings: self.settings,
-            under_way: self.under_way.clone(),
             closed: AtomicBool::new(false),
         }))
     }
@@ -182,7 +188,6 @@ struct Files {
     contract: Arc<Contract>,
     trees: Trees,
     settings: FilesSettings,
-    under_way: UnderWay,
     closed: AtomicBool,
 }
 
@@ -201,12 +206,6 @@ impl Files {
         Operation::parse(dispatch.capability().capability().as_str(), dispatch.args())
     }
 
-    /// Whether changes are noted: whether the contract says that they can be asked about.
-    fn notes(&self, capability: &CapabilityName) -> bool {
-        let capability = self.contract.capabilities.get(capability);
-        capability.is_some_and(|one| matches!(one.dedup, Dedup::Queryable { .. }))
-    }
-
     /// The directory of the tenant that a call is for.
     fn tree(&self, tenant: &TenantId) -> Result<Arc<Tree>, AdapterError> {
         self.trees.get(tenant).cloned().ok_or_else(|| {
@@ -214,27 +213,12 @@ impl Files {
         })
     }
 
-    /// What the notes say of `token`, once no operation of it is under way. A token is of one record, so at most one tenant has a note of it.
-    async fn ask(&self, token: String) -> Probe {
-        while self.under_way.has(&token) {
-            tokio::time::sleep(UNDER_WAY_PAUSE).await;
-        }
-        let (trees, under_way) = (self.trees.clone(), self.under_way.clone());
-        let asking = tokio::task::spawn_blocking(move || {
-            let probes = trees.values().map(|tree| notes::probe(tree, &under_way, &token));
-            probes.reduce(either).unwrap_or(Probe::Unknown)
-        });
-        asking.await.unwrap_or(Probe::Unknown)
-    }
-
-    async fn perform(&self, work: Work, names: Names, gate: Arc<Gate>) -> Outcome {
+    async fn perform(&self, work: Work, temporary: String, gate: Arc<Gate>) -> Outcome {
         let Work { operation, tree } = work;
         let pauses = operation.has_effect() && self.settings.pause_after_effect_ms > 0;
         let its_gate = Arc::clone(&gate);
         let task = tokio::task::spawn_blocking(move || {
-            let Names { temporary, noting } = names;
-            let noting = noting.as_ref().map(|(token, _running)| token.as_str());
-            perform(&operation, &tree, &Mark::new(&its_gate, &temporary, noting))
+            perform(&operation, &tree, &Mark { gate: &its_gate, temporary: &temporary })
         });
         let outcome = match task.await {
             Ok(Ok(answer)) => Outcome::Done(answer),
@@ -261,24 +245,6 @@ impl Files {
 struct Work {
     operation: Operation,
     tree: Arc<Tree>,
-}
-
-/// What is known of a token by the notes of two tenants.
-fn either(one: Probe, other: Probe) -> Probe {
-    match (one, other) {
-        (Probe::NotFound, known) | (known, Probe::NotFound) => known,
-        (Probe::Unknown, _) | (_, Probe::Unknown) => Probe::Unknown,
-        (committed, _) => committed,
-    }
-}
-
-/// The names a call goes by in the file system.
-#[derive(Debug)]
-struct Names {
-    /// Of its temporary file.
-    temporary: String,
-    /// Its token, where its changes are noted, and that it is under way.
-    noting: Option<(String, Running)>,
 }
 
 fn perform(operation: &Operation, tree: &Tree, mark: &Mark<'_>) -> Done {
@@ -314,12 +280,7 @@ impl Adapter for Files {
             Err(error) => return Outcome::NotExecuted(error),
         };
         let (token, attempt) = (dispatch.token(), dispatch.attempt());
-        let names = Names {
-            temporary: format!("{}{token}-{attempt}.tmp", path::RESERVED_PREFIX),
-            noting: self
-                .notes(dispatch.capability().capability())
-                .then(|| (token.to_owned(), self.under_way.begin(token))),
-        };
+        let temporary = format!("{}{token}-{attempt}.tmp", path::RESERVED_PREFIX);
         let gate = Arc::new(Gate::default());
         let _closes = CloseOnDrop(Arc::clone(&gate));
         let limit = Duration::from_millis(conditions.timeout_ms);
@@ -328,7 +289,7 @@ impl Adapter for Files {
             let late = "there is no time left to begin".to_owned();
             return Outcome::NotExecuted(AdapterError::Unavailable(late));
         }
-        match tokio::time::timeout(limit, self.perform(work, names, Arc::clone(&gate))).await {
+        match tokio::time::timeout(limit, self.perform(work, temporary, Arc::clone(&gate))).await {
             Ok(outcome) => outcome,
             Err(_) if gate.close() => Outcome::NotExecuted(AdapterError::Unavailable(format!(
                 "not begun within {} ms",
@@ -341,14 +302,8 @@ impl Adapter for Files {
         }
     }
 
-    async fn probe(&self, inquiry: &Inquiry) -> Probe {
-        let known = *inquiry.capability.adapter() == self.contract.adapter
-            && self.notes(inquiry.capability.capability());
-        if !known || !self.is_alive() {
-            return Probe::Unknown;
-        }
-        let limit = Duration::from_millis(inquiry.timeout_ms);
-        tokio::time::timeout(limit, self.ask(inquiry.token.clone())).await.unwrap_or(Probe::Unknown)
+    async fn probe(&self, _inquiry: &Inquiry) -> Probe {
+        Probe::Unknown
     }
 
     fn is_alive(&self) -> bool {

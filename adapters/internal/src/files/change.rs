@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::{
     fault::{Done, Fault},
-    notes::{Identity, Stage},
     operation::{Delete, Write},
     path::RelativePath,
     tree::{Mark, Tree, digest_of, open_regular, require_file, sync_directory},
@@ -21,21 +20,7 @@ use super::{
 
 pub(crate) fn write(tree: &Tree, mark: &Mark<'_>, write: &Write) -> Done {
     let mut made = MadeDirectories(Vec::new());
-    match write_file(tree, mark, write, &mut made) {
-        Ok(answer) => {
-            mark.finish(tree, &write.path, &answer);
-            Ok(answer)
-        }
-        Err(fault) => Err(unchanged(tree, mark, made.undo(tree, fault))),
-    }
-}
-
-/// Takes the note of a call back if its fault says that nothing was changed.
-fn unchanged(tree: &Tree, mark: &Mark<'_>, fault: Fault) -> Fault {
-    if matches!(fault, Fault::Refused(_) | Fault::Unavailable(_) | Fault::Abandoned) {
-        mark.retract(tree);
-    }
-    fault
+    write_file(tree, mark, write, &mut made).map_err(|fault| made.undo(tree, fault))
 }
 
 fn written(write: &Write, created: bool, made: &MadeDirectories) -> Answer {
@@ -65,8 +50,6 @@ fn write_file(tree: &Tree, mark: &Mark<'_>, write: &Write, made: &mut MadeDirect
     let existing = target(&parent, name, path)?;
     check_write(&parent, name, write, existing.as_ref(), mark)?;
     let answer = written(write, existing.is_none(), made);
-    let stage = temporary.stage(write.overwrite).map_err(|error| before_writing(path, &error))?;
-    mark.intend(tree, path, stage, Some(&answer))?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);
     }
@@ -101,16 +84,6 @@ fn check_write(
 }
 
 pub(crate) fn delete(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
-    match delete_file(tree, mark, delete) {
-        Ok(answer) => {
-            mark.finish(tree, &delete.path, &answer);
-            Ok(answer)
-        }
-        Err(fault) => Err(unchanged(tree, mark, fault)),
-    }
-}
-
-fn delete_file(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
     let path = &delete.path;
     let (directory, name) = split(path)?;
     let parent = tree.root().open_dir(directory).map_err(|error| no_such_file(path, &error))?;
@@ -131,7 +104,6 @@ fn delete_file(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
         json!({ "path": path.as_str(), "deleted": true, "bytes": opened.len(), "digest": digest });
     let mutations = vec![mutation("delete", path.as_str())];
     let answer = Answer { output, mutations, ..Answer::default() };
-    mark.intend(tree, path, Stage::Delete { file: Identity::from(&opened) }, Some(&answer))?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);
     }
@@ -216,7 +188,6 @@ fn open_parent(
             missing.kind()
         )));
     }
-    mark.intend(tree, &write.path, Stage::Directories, None)?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);
     }
@@ -294,12 +265,6 @@ impl<'a> Temporary<'a> {
         fill().map_err(|error| before_writing(path, &error))
     }
 
-    /// What is about to happen to it.
-    fn stage(&self, overwrite: bool) -> io::Result<Stage> {
-        let file = Identity::from(&self.file.metadata()?);
-        Ok(Stage::Write { temporary: self.name.to_owned(), file, renames: overwrite })
-    }
-
     /// Puts the file at `name`. If one is there it is replaced, or it stays and this fails.
     fn publish(self, name: &str, overwrite: bool) -> io::Result<()> {
         if overwrite {
@@ -344,7 +309,7 @@ mod tests {
         let (gate, temporary) = (Gate::default(), ".placet-t.tmp");
         for (overwrite, content) in [(false, "theirs"), (true, "ours")] {
             root.write("a.txt", "theirs").unwrap();
-            let ours = Temporary::create(&root, &Mark::new(&gate, temporary, None), &path).unwrap();
+            let ours = Temporary::create(&root, &Mark { gate: &gate, temporary }, &path).unwrap();
             ours.fill(b"ours", None, &path).unwrap();
             assert_eq!(ours.publish("a.txt", overwrite).is_ok(), overwrite);
             assert_eq!(root.read_to_string("a.txt").unwrap(), content);

@@ -4,7 +4,6 @@ mod changing;
 mod connecting;
 mod escaping;
 mod looking;
-mod probing;
 mod timing;
 
 use std::{

@@ -4,7 +4,6 @@
 //! refuses whatever leads out, symbolic links included; what is opened is then used by its handle, never by its name again.
 
 use std::{
-    cell::Cell,
     io::{self, Read},
     os::fd::AsFd,
 };
@@ -37,16 +36,6 @@ pub(crate) struct Mark<'a> {
     pub(crate) gate: &'a Gate,
     /// The name of its temporary file.
     pub(crate) temporary: &'a str,
-    /// The token under which its changes are noted; absent: they are not.
-    pub(crate) noting: Option<&'a str>,
-    /// Whether there is a note of this very call.
-    pub(crate) noted: Cell<bool>,
-}
-
-impl<'a> Mark<'a> {
-    pub(crate) fn new(gate: &'a Gate, temporary: &'a str, noting: Option<&'a str>) -> Self {
-        Self { gate, temporary, noting, noted: Cell::new(false) }
-    }
 }
 
 impl Tree {

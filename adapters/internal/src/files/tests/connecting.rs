@@ -6,9 +6,12 @@ use placet_adapter::{
     adapter::Connector,
     outcome::{AdapterError, Outcome},
 };
-use placet_types::contract::{
-    Contract,
-    file::{AllTenants, TenantsFile, TransportFile},
+use placet_types::{
+    contract::{
+        Contract, Dedup,
+        file::{AllTenants, TenantsFile, TransportFile},
+    },
+    ids::CapabilityName,
 };
 use serde_json::json;
 
@@ -48,6 +51,21 @@ async fn a_root_that_leaves_the_data_folder_is_refused() {
             "{root:?} gave {outcome:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_contract_that_promises_to_recognise_tokens_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for dedup in [Dedup::Keyed { window_ms: 60_000 }, Dedup::Queryable { settle_delay_ms: 0 }] {
+        let mut contract = contract("root", 1_024);
+        contract.capabilities.get_mut(&CapabilityName::new("write").unwrap()).unwrap().dedup =
+            dedup;
+        let Err(AdapterError::Misconfigured(why)) = connect(folder.path(), contract).await else {
+            panic!("it is promised")
+        };
+        assert!(why.contains("`files/write` has to be `class: opaque`"), "{why}");
+    }
+    assert!(!folder.path().join("root").try_exists().unwrap());
 }
 
 #[tokio::test]

@@ -49,7 +49,6 @@ async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_la
         contract: Arc::clone(&place.contract),
         trees: [("acme".parse().unwrap(), Arc::clone(&tree))].into(),
         settings: FilesSettings::default(),
-        under_way: crate::files::UnderWay::default(),
         closed: AtomicBool::new(false),
     };
     let (release, held) = mpsc::channel::<()>();
@@ -140,7 +139,7 @@ fn behind_a_closed_gate_nothing_changes() {
     let tree = Tree::new(root, 1_024);
     let gate = Gate::default();
     gate.close();
-    let mark = Mark::new(&gate, ".placet-t.tmp", None);
+    let mark = Mark { gate: &gate, temporary: ".placet-t.tmp" };
     for (name, args) in [
         ("write", json!({"path": "a.txt", "content": "changed", "overwrite": true})),
         ("write", json!({"path": "b.txt", "content": "new"})),
