@@ -31,7 +31,7 @@ pub(crate) enum Manner {
     Race,
     /// The same one agrees twice, and another one too.
     Twice,
-    /// Anyone who answers for the agent tries first.
+    /// The agent's owner tries first.
     Requester,
     /// One agrees, and then the call comes with other arguments.
     ChangedAfter,

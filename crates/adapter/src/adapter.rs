@@ -30,7 +30,7 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// Counts changes of the tool list that the endpoint announced, so that a cached list can be told from a fresh one.
     fn generation(&self) -> u64;
 
-    /// Gets ready what a call of this kind goes through, where that takes time: a session for anyone who it is made for. Comes before the
+    /// Gets ready what a call of this kind goes through, where that takes time: a session for its owner. Comes before the
     /// dispatch is recorded, so that nothing is left to wait for once it is, and what was decided meanwhile (a freeze, a revocation) still
     /// stops the call. Has no effect; never outlives `approach.timeout_ms`. Where there is nothing to get ready this is the seat.
     ///

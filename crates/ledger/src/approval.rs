@@ -228,7 +228,7 @@ pub enum VoteError {
     #[error("your tenant is not asked about this approval")]
     NotAsked,
     /// Anyone who decides wrote what is decided on, in the place of the agent, or a colleague did whom they decide for.
-    #[error("anyone who wrote these arguments does not decide on them: somebody else has to agree")]
+    #[error("the author of these arguments cannot decide on them; somebody else has to agree")]
     Author,
     /// The edit would ask other tenants.
     #[error("these arguments ask another tenant; deny the call, and let its agent ask again")]

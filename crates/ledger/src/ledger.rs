@@ -47,7 +47,7 @@ pub enum LedgerError {
     #[error("the policies have changed since the decision")]
     PolicyMoved,
     /// What is in force in the approval service has become stricter since the permit was given; decide again.
-    #[error("what is in force in the approval service has changed since the decision")]
+    #[error("freezes, grants or revocations have changed since the decision")]
     DeskMoved,
     /// The standing grant that the permit relies on is not in force any more, or used up; ask people.
     #[error("the standing grant is not in force any more, or used up")]

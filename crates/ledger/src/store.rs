@@ -279,7 +279,7 @@ pub enum StoreError {
     #[error("the policies have changed since the decision")]
     PolicyMoved,
     /// What is in force in the approval service is stricter than what the permit was given under.
-    #[error("what is in force in the approval service has changed since the decision")]
+    #[error("freezes, grants or revocations have changed since the decision")]
     DeskMoved,
     /// The policies to be activated were active before, and a later activation replaced them.
     #[error("{0}")]

@@ -422,7 +422,7 @@ impl Responder {
         }
     }
 
-    /// Leaves the call to anyone else who works on it.
+    /// Leaves the call to whatever else works on it.
     pub(crate) fn release(mut self) {
         self.answered = true;
     }

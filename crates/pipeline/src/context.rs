@@ -409,7 +409,7 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
         ),
         LedgerError::DeskMoved => Refusal::new(
             ErrorCode::Overloaded,
-            "what is in force in the approval service changed while this call was decided; repeat it",
+            "freezes, grants or revocations changed while this call was decided; repeat it",
         ),
         LedgerError::GrantSpent => Refusal::new(
             ErrorCode::InProgress,

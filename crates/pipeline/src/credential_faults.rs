@@ -90,7 +90,7 @@ pub(crate) async fn note(
         return;
     }
     let capability = brokered.binding.capability.clone();
-    tracing::error!(%capability, source, problem, "an operator has to fix a credential");
+    tracing::error!(%capability, source, problem, "credential misconfigured: operator action required");
     let mut event = AuditEvent::new(AuditKind::Security);
     event.tenant = Some(tenant);
     event.capability = Some(capability);

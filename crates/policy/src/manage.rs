@@ -142,10 +142,7 @@ pub(crate) fn may_manage(
 fn ask(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRefusal> {
     let person = management.reviewer.principal;
     if person.kind != PrincipalKind::User {
-        return Err(ReviewRefusal::of(
-            ErrorCode::PolicyDenied,
-            "only people manage the approval service",
-        ));
+        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people manage approvals"));
     }
     let nothing = (BTreeSet::new(), BTreeSet::new());
     let entry = management.entry.unwrap_or(EntryFacts {

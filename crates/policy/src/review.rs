@@ -233,7 +233,7 @@ fn must_not_be_author(review: &Review<'_>) -> Result<(), ReviewRefusal> {
             && review.request.authors.contains(&person.principal.id)
     });
     if wrote {
-        let note = "anyone who wrote the arguments does not decide on them";
+        let note = "the author of the arguments cannot decide on them";
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
     }
     Ok(())

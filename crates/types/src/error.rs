@@ -74,7 +74,7 @@ codes! {
     /// Policy refuses this call.
     PolicyDenied = "POLICY_DENIED", 403, false, "Do not repeat the call as it is; ask the operator if it should be allowed.";
     /// A policy could not be evaluated, so the call is refused.
-    PolicyError = "POLICY_ERROR", 500, false, "Report the policy_decision_id to the operator; the bundle needs repair.";
+    PolicyError = "POLICY_ERROR", 500, false, "Report the policy_decision_id to the operator, who has to fix the policy bundle.";
     /// The call waits for people.
     ApprovalPending = "APPROVAL_PENDING", 202, true, "Wait for the approval; repeat the same call or poll the Location to collect the result.";
     /// People said no.
@@ -102,7 +102,7 @@ codes! {
     /// The target system or its token service does not grant this call what it needs.
     CredentialRefused = "CREDENTIAL_REFUSED", 403, false, "Bring tokens that allow the call, or ask the operator what is granted to its caller.";
     /// There is no credential for the call until an operator fixes something: no caller can.
-    CredentialMisconfigured = "CREDENTIAL_MISCONFIGURED", 502, true, "Tell the operator, who has to fix the credential of the tool; repeat the same call after that.";
+    CredentialMisconfigured = "CREDENTIAL_MISCONFIGURED", 502, true, "Tell the operator to fix the tool's credential; then repeat the same call.";
     /// Too many calls in the window.
     RateLimited = "RATE_LIMITED", 429, true, "Wait for the time named in Retry-After and repeat the same call.";
     /// The run has used up its budget.

@@ -15,7 +15,7 @@ const NOTE: &str =
 /// The table of error codes.
 pub(super) fn errors() -> String {
     let mut page = format!(
-        "# Error codes\n\n{NOTE}\n\nOne code per cause, the same on every API. A code's page says what it means and what to do.\n\n"
+        "# Error codes\n\n{NOTE}\n\nOne code per cause, the same on every interface. A code's page says what it means and what to do.\n\n"
     );
     page.push_str("| code | HTTP | retryable | what to do |\n|---|---|---|---|\n");
     for code in ErrorCode::ALL {

@@ -88,7 +88,11 @@ async fn what_an_operator_can_repair_leaves_the_call_approved_and_alarms_once() 
         assert_eq!(world.approval(&held).await["state"], "approved");
         assert_eq!(world.alarms(&held).await, 1);
         assert_eq!(world.placet.log().matches("gets no credential").count(), 1);
-        let told = world.placet.log().matches("an operator has to fix a credential").count();
+        let told = world
+            .placet
+            .log()
+            .matches("credential misconfigured: operator action required")
+            .count();
         assert_eq!(told, 1, "an outage is one message, whatever was tried");
         assert_eq!(world.guarded.calls(), 0);
         if fault.starts_with("answer") {

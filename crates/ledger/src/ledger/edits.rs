@@ -166,9 +166,9 @@ fn check_shown(
 /// What the audit says of an edit.
 fn noted(change: &Change) -> &'static str {
     match (change.narrower, change.masked.is_empty()) {
-        (true, _) => "narrower, and agreed to by the one who edited",
-        (false, true) => "not narrower: anyone who edited does not decide",
-        (false, false) => "masked values changed: anyone who edited does not decide",
+        (true, _) => "narrower, which counts as the editor's approval",
+        (false, true) => "not narrower: the editor does not decide",
+        (false, false) => "masked values changed: the editor does not decide",
     }
 }
 

@@ -131,7 +131,7 @@ pub(crate) async fn refused(
     let message = if refusal.needs_fresh_auth {
         "sign in again: this asks for a fresh sign-in"
     } else {
-        "the policies do not let you do this in the approval service"
+        "the policies do not let you do this"
     };
     Refusal::new(refusal.code, message).with_detail(refusal)
 }

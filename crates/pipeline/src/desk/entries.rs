@@ -94,7 +94,7 @@ async fn must_be_there(
 
 /// What is said of a place to go on from that is not there.
 pub(crate) fn gone() -> Refusal {
-    let problem = "the list has no such place any more; begin it again".to_owned();
+    let problem = "the list has no such place any more; read it from the start".to_owned();
     Refusal::new(ErrorCode::ValidationError, "there is no such place to go on from")
         .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }])
 }
@@ -140,7 +140,7 @@ pub(crate) fn may(
         return Err(ReviewRefusal {
             code: ErrorCode::NotFound,
             determining: Vec::new(),
-            errors: vec!["only people see and do something in the approval service".to_owned()],
+            errors: vec!["only people manage approvals".to_owned()],
             needs_fresh_auth: false,
         });
     }

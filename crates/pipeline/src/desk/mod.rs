@@ -177,13 +177,12 @@ impl Desk {
         let owner = Arc::clone(context);
         let caught_up = tokio::spawn(async move { owner.desk.catch_up(&owner).await });
         if let Ok(Err(error)) = tokio::time::timeout(patience, caught_up).await {
-            tracing::error!(%error, "reading what is in force in the approval service broke");
+            tracing::error!(%error, "reading freezes, grants and revocations failed");
         }
         if self.force.is_current(context) {
             return Ok(());
         }
-        let why =
-            "what is in force in the approval service cannot be read now; nothing was executed";
+        let why = "freezes, grants and revocations cannot be read now; nothing was executed";
         Err(Refusal::new(ErrorCode::LedgerUnavailable, why).with_retry_after_ms(READ_AGAIN_MS))
     }
 
@@ -213,7 +212,7 @@ impl Desk {
                 changed
             }
             Err(error) => {
-                tracing::warn!(%error, "what is in force in the approval service could not be read");
+                tracing::warn!(%error, "freezes, grants and revocations could not be read");
                 context.noticed(&error.into());
                 Vec::new()
             }

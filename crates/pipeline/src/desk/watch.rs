@@ -197,7 +197,7 @@ mod tests {
         let (watch, one) = (Watch::default(), sent(1));
         assert!(
             watch.ends(&one.approval_id, false),
-            "what nobody watches is told by the one who knows"
+            "the end of a call that nobody watched is reported by its owner"
         );
         watch.begin(&one, false);
         assert_eq!(watch.due().len(), 1);

@@ -133,7 +133,7 @@ async fn dropped(
     match context.ledger.forget_desk(approvals, entries).await {
         Ok(()) => {
             let (approvals, entries) = (approvals.len(), entries.len());
-            tracing::info!(approvals, entries, "what was over in the approval service was dropped");
+            tracing::info!(approvals, entries, "expired approvals and entries dropped");
             Ok(true)
         }
         // The next round finds what is left.

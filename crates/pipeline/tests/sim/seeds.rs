@@ -59,28 +59,16 @@ fn run(seed: u64, missing: Option<Missing>) -> Outcome {
     let witness = Arc::new(Witness::new(Arc::clone(&disk), Arc::clone(&time), dice.random()));
     let history = Arc::new(History::default());
     witness.trouble(trouble);
+    let lived = |seed, life| {
+        let (disk, witness) = (Arc::clone(&disk), Arc::clone(&witness));
+        live(disk, witness, Arc::clone(&history), &time, &operations, seed, life);
+    };
     for life in &lives {
-        live(
-            Arc::clone(&disk),
-            Arc::clone(&witness),
-            Arc::clone(&history),
-            &time,
-            &operations,
-            dice.random(),
-            Some(*life),
-        );
+        lived(dice.random(), Some(*life));
     }
     // The last process: the faults are over, and everybody gets an answer.
     witness.trouble(0);
-    live(
-        Arc::clone(&disk),
-        Arc::clone(&witness),
-        Arc::clone(&history),
-        &time,
-        &operations,
-        dice.random(),
-        None,
-    );
+    lived(dice.random(), None);
     let replies = history.replies();
     let violations = crate::checker::violations(&operations, &replies, &witness, &disk);
     Outcome { violations, replies, crashes: lives.len(), effects: witness.effects().len() }

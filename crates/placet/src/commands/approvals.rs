@@ -75,7 +75,7 @@ enum Action {
     Withdraw(withdraw::Args),
     /// Decide several of the same kind at once; each is recorded by itself.
     Together(bulk::Args),
-    /// Follow what happens in the approval service, a line for each event, until Ctrl-C.
+    /// Follow approvals, a line for each event, until Ctrl-C.
     Watch,
     /// Show the way of a call from plan to effect, from the audit chain.
     Timeline {

@@ -115,7 +115,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     } else {
         checks.iter().for_each(print_report);
         let verdict = if failed {
-            "something has to be repaired before `placet serve` can start"
+            "fix what failed before `placet serve` can start"
         } else if warned {
             "`placet serve` can start, once you have looked at what is marked `warn`"
         } else {
@@ -226,8 +226,7 @@ fn contracts(config: &Config) -> Vec<Check> {
                 capability.id.adapter()
             )
         } else {
-            "the schema has to be repaired where the tool comes from; until then it cannot be called"
-                .to_owned()
+            "fix the schema where the tool comes from; until then it cannot be called".to_owned()
         };
         checks.push(Check::warn(
             "tool",

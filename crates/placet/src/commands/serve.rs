@@ -137,7 +137,7 @@ async fn until_stopped(
 ) -> Result<(), Failure> {
     tokio::pin!(served);
     tokio::select! {
-        served = &mut served => return served.attempted("the listeners broke"),
+        served = &mut served => return served.attempted("a listener failed"),
         () = signals.next() => {}
     }
     tracing::info!("stopping: nothing new is taken or sent, open calls get their time to end");
@@ -147,7 +147,7 @@ async fn until_stopped(
         let served = served.await;
         sealing::at_stop(notary).await;
         engine.shutdown().await;
-        served.attempted("the listeners broke")
+        served.attempted("a listener failed")
     };
     tokio::select! {
         stopped = stop => stopped,

@@ -22,7 +22,7 @@ pub(super) async fn show<B: Backend>(
 ) -> Result<Response, Trouble> {
     let query = InboxQuery { limit: 1, ..InboxQuery::default() };
     let inbox = desk.api.read(desk.api.backend.inbox(&visitor.caller, query)).await?;
-    let (title, now) = ("Load of the approval service", desk.console.now());
+    let (title, now) = ("Approval load", desk.console.now());
     let load = &inbox.load;
     let status = desk.api.backend.status();
     let content = html! {

@@ -52,7 +52,7 @@ pub(super) async fn show<B: Backend>(
                 }
             }
             @if let Some(provider) = &settings.provider {
-                p { "The approval service is for people of your organisation." }
+                p { "Approvals are for people of your organisation." }
                 p { a.button.yes href={ "/sign-in/start?to=" (encoded(&to)) } { "Sign in with " (provider.name()) } }
             }
             @if let Some(development) = &settings.development {

@@ -31,7 +31,7 @@ pub(super) async fn run(client: &Client, json: bool) -> Outcome {
 
 async fn follow(client: &Client, json: bool) -> Outcome {
     let mut events = open(client).await.map_err(crate::client::NotOpened::failure)?;
-    output::note("following the approval service; Ctrl-C ends it");
+    output::note("following approvals; Ctrl-C ends it");
     loop {
         read(&mut events, json).await;
         events = again(client).await?;

@@ -71,7 +71,7 @@ pub(super) struct Signed {
 
 /// What is said of a log that nothing vouches for.
 pub(super) const UNSIGNED: &str =
-    "nothing signed was compared; anyone who can write here could have made it again";
+    "nothing signed was compared; anyone who can write here could have rebuilt it";
 
 /// What is said of a log of which there is something signed that could not be compared.
 const NOT_COMPARED: &str = "there are signed checkpoints, and none of them could be compared: put the archive back, or name it under `ledger.archive`";

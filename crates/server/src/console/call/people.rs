@@ -146,7 +146,7 @@ pub(in crate::console) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> 
         @if !approval.lapsed.is_empty() {
             p.small.soft {
                 (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
-                ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Anyone who may can agree again."
+                ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Those who still may can agree again."
             }
         }
         @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {

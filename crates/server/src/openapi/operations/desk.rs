@@ -90,8 +90,8 @@ pub(super) fn edit_approval() -> OperationBuilder {
     });
     identified(start("editApproval", "approvals", "Changes the arguments of a held call"))
         .description(Some(
-            "The arguments are validated and decided again, and everybody else decides on what then would run; anyone who narrows \
-             them agrees to it by that, and the one who edits otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
+            "The arguments are validated and decided again, and the others decide on what would run then. Narrowing them counts as \
+              the editor's approval; an editor who changes them otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
         ))
         .request_body(Some(body::<EditRequest>(&[("narrower", "Fewer files", example)])))
         .response("200", ok::<ApprovalView>("The approval after the edit, with its new digest"))
@@ -190,7 +190,7 @@ pub(super) fn arrange() -> OperationBuilder {
     ];
     start("arrangeAtDesk", "desk", "Arranges a standing grant, a break-glass record, a freeze, a delegation or a revocation")
         .description(Some(
-            "A grant lasts at most 30 days, a broken glass 8 hours, a freeze and a delegation 31 days, a revocation between a day \
+            "A grant lasts at most 30 days, a break-glass record 8 hours, a freeze and a delegation 31 days, a revocation between a day \
              and 31. A grant and a broken glass count once enough others have agreed, with `/v1/desk/{id}/acts`.",
         ))
         .request_body(Some(body::<DeskRequest>(&examples)))
@@ -240,7 +240,7 @@ pub(super) fn follow() -> OperationBuilder {
     start(
         "followDesk",
         "desk",
-        "Follows what happens in the approval service, as far as the caller may see it",
+        "Follows approvals, grants and freezes, as far as the caller may see it",
     )
     .response("200", stream)
 }
