@@ -14,7 +14,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     ids::{
-        CapabilityId, DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId,
+        CapabilityId, DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId,
         ToolCallId,
     },
     principal::PrincipalKind,
@@ -59,7 +59,7 @@ impl Records {
         number: u64,
         (epoch, now): (u64, Timestamp),
     ) -> Result<EffectRecord> {
-        let scope = KeyScope {
+        let scope = placet_types::principal::KeyScope {
             tenant: self.tenant.clone(),
             kind: PrincipalKind::Agent,
             agent: self.agent.clone(),

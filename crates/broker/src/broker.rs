@@ -17,9 +17,8 @@ use parking_lot::{Mutex, MutexGuard};
 use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
 use placet_identity::Secrets;
 use placet_types::{
-    binding::CredentialPlan,
     clock::{Clock, Timestamp},
-    contract::credential::{CachePolicy, CredentialKind},
+    contract::credential::{CachePolicy, CredentialKind, CredentialPlan},
     digest::Digest,
     ids::TenantId,
 };

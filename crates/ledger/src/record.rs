@@ -17,7 +17,8 @@ use placet_types::{
     contract::Dedup,
     digest::{Digest, DigestBuilder},
     error::ErrorCode,
-    ids::{ApprovalId, DecisionId, DeskId, IdempotencyKey, KeyScope, RecordId, RunId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DeskId, IdempotencyKey, RecordId, RunId, ToolCallId},
+    principal::KeyScope,
 };
 
 use crate::run::Reservation;

@@ -9,10 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::{
-    binding::{CredentialPlan, CredentialUse},
-    clock::Timestamp,
-    error::ErrorCode,
-    ids::TenantId,
+    binding::CredentialUse, clock::Timestamp, contract::credential::CredentialPlan,
+    error::ErrorCode, ids::TenantId,
 };
 
 use crate::{call::Brokered, context::Context};

@@ -31,7 +31,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn of_scope(scope: &placet_types::ids::KeyScope) -> Self {
+    pub(crate) fn of_scope(scope: &placet_types::principal::KeyScope) -> Self {
         Self {
             tenant: scope.tenant.clone(),
             kind: scope.kind,

@@ -7,63 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    contract::credential::{ActorSource, CredentialKind},
+    contract::credential::{CredentialKind, CredentialPlan},
     digest::{Digest, DigestBuilder},
     ids::CapabilityId,
     principal::PrincipalChain,
 };
-
-/// The credential that will be attached, as planned before the gate: never the credential itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CredentialPlan {
-    /// How it comes about.
-    #[serde(default, skip_serializing_if = "is_static")]
-    pub kind: CredentialKind,
-    /// Where the credential comes from: absent for none, else the name of a secret, or of a token service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// Who will accept it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub audience: Option<String>,
-    /// The target as a URI, where the token service wants that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<String>,
-    /// Its scopes, sorted.
-    #[serde(default)]
-    pub scopes: Vec<String>,
-    /// Who is named as acting, where the caller's token is exchanged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub actor: Option<ActorSource>,
-}
-
-fn is_static(kind: &CredentialKind) -> bool {
-    *kind == CredentialKind::StaticSecret
-}
-
-impl CredentialPlan {
-    /// Whether the target would be told that the user acts in person.
-    #[must_use]
-    pub fn impersonates(&self) -> bool {
-        self.actor == Some(ActorSource::Nobody)
-    }
-
-    fn digest_into(&self, builder: DigestBuilder) -> DigestBuilder {
-        let bytes = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
-        let builder = builder
-            .optional("credential_source", bytes(&self.source).as_deref())
-            .optional("audience", bytes(&self.audience).as_deref())
-            .list("scopes", self.scopes.iter().map(|scope| scope.as_bytes()));
-        if self.kind == CredentialKind::StaticSecret {
-            // As before there were other kinds: what was approved then is still approved.
-            return builder;
-        }
-        builder
-            .field("credential_kind", self.kind.as_str().as_bytes())
-            .optional("resource", bytes(&self.resource).as_deref())
-            .optional("actor", self.actor.map(|actor| actor.as_str().as_bytes()))
-    }
-}
 
 /// Which credential a call was sent with, for its record: what it said, and the digest of what it was. Never the credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -7,10 +7,7 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    digest::{Digest, DigestBuilder},
-    principal::PrincipalKind,
-};
+use crate::digest::Digest;
 
 /// Why a text is not an identifier of the kind asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -368,42 +365,9 @@ impl From<CapabilityId> for String {
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
-pub struct RecordId(Digest);
-
-/// What a key is scoped by: no other tenant, agent, user or capability can reach a record through the same key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct KeyScope {
-    /// The tenant the call belongs to.
-    pub tenant: TenantId,
-    /// What calls: a person and an agent of the same name are two callers.
-    pub kind: PrincipalKind,
-    /// The agent that calls.
-    pub agent: PrincipalId,
-    /// The user it calls for, where there is one.
-    pub on_behalf_of: Option<PrincipalId>,
-    /// The operation called.
-    pub capability: CapabilityId,
-}
+pub struct RecordId(pub(crate) Digest);
 
 impl RecordId {
-    /// The record of `key` within `scope`.
-    #[must_use]
-    pub fn derive(scope: &KeyScope, key: &IdempotencyKey) -> Self {
-        Self(
-            DigestBuilder::new("placet.record.v1")
-                .field("tenant", scope.tenant.as_str().as_bytes())
-                .field("kind", scope.kind.as_str().as_bytes())
-                .field("agent", scope.agent.as_str().as_bytes())
-                .optional(
-                    "on_behalf_of",
-                    scope.on_behalf_of.as_ref().map(|u| u.as_str().as_bytes()),
-                )
-                .field("capability", scope.capability.to_string().as_bytes())
-                .field("key", key.as_str().as_bytes())
-                .finish(),
-        )
-    }
-
     /// The record id as the digest it is.
     #[must_use]
     pub fn digest(&self) -> Digest {

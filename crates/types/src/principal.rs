@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     digest::DigestBuilder,
-    ids::{CapabilityId, KeyScope, PrincipalId, TenantId},
+    ids::{CapabilityId, IdempotencyKey, PrincipalId, RecordId, TenantId},
 };
 
 /// What kind of actor a principal is.
@@ -38,6 +38,41 @@ impl PrincipalKind {
             Self::Agent => "agent",
             Self::Automation => "automation",
         }
+    }
+}
+
+/// What a key is scoped by: no other tenant, agent, user or capability can reach a record through the same key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeyScope {
+    /// The tenant the call belongs to.
+    pub tenant: TenantId,
+    /// What calls: a person and an agent of the same name are two callers.
+    pub kind: PrincipalKind,
+    /// The agent that calls.
+    pub agent: PrincipalId,
+    /// The user it calls for, where there is one.
+    pub on_behalf_of: Option<PrincipalId>,
+    /// The operation called.
+    pub capability: CapabilityId,
+}
+
+impl RecordId {
+    /// The record of `key` within `scope`.
+    #[must_use]
+    pub fn derive(scope: &KeyScope, key: &IdempotencyKey) -> Self {
+        Self(
+            DigestBuilder::new("placet.record.v1")
+                .field("tenant", scope.tenant.as_str().as_bytes())
+                .field("kind", scope.kind.as_str().as_bytes())
+                .field("agent", scope.agent.as_str().as_bytes())
+                .optional(
+                    "on_behalf_of",
+                    scope.on_behalf_of.as_ref().map(|u| u.as_str().as_bytes()),
+                )
+                .field("capability", scope.capability.to_string().as_bytes())
+                .field("key", key.as_str().as_bytes())
+                .finish(),
+        )
     }
 }
 

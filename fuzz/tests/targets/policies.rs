@@ -7,9 +7,10 @@ use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_policy::facts::{BudgetView, Facts};
 use placet_policy::snapshot::Snapshot;
 use placet_policy::verdict::Verdict;
-use placet_types::binding::{CredentialPlan, RequestBinding};
+use placet_types::binding::RequestBinding;
 use placet_types::clock::Timestamp;
 use placet_types::contract::Contract;
+use placet_types::contract::credential::CredentialPlan;
 use placet_types::digest::Digest;
 use placet_types::directory::{AgentEntry, Directory, TenantDirectory, UserEntry};
 use placet_types::ids::{

@@ -91,8 +91,8 @@ fn receipt() -> String {
     .to_string()
 }
 
-fn scope() -> placet_types::ids::KeyScope {
-    placet_types::ids::KeyScope {
+fn scope() -> placet_types::principal::KeyScope {
+    placet_types::principal::KeyScope {
         tenant: placet_types::ids::TenantId::new("acme").unwrap(),
         kind: placet_types::principal::PrincipalKind::Agent,
         agent: placet_types::ids::PrincipalId::new("scribe").unwrap(),

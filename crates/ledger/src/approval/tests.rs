@@ -7,12 +7,12 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     ids::{
-        ApprovalId, CapabilityId, GroupId, IdempotencyKey, KeyScope, PrincipalId, RecordId,
-        TenantId, ToolCallId,
+        ApprovalId, CapabilityId, GroupId, IdempotencyKey, PrincipalId, RecordId, TenantId,
+        ToolCallId,
     },
     mode::ApprovalMode,
     narrowing::Change,
-    principal::{Principal, PrincipalChain, PrincipalKind},
+    principal::{KeyScope, Principal, PrincipalChain, PrincipalKind},
     taint::Taint,
 };
 use proptest::prelude::*;

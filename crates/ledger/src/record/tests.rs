@@ -7,9 +7,10 @@ use placet_types::{
     digest::Digest,
     error::ErrorCode,
     ids::{
-        ApprovalId, CapabilityId, CapabilityName, DecisionId, IdempotencyKey, KeyScope,
-        PrincipalId, RecordId, RunId, TenantId, ToolCallId,
+        ApprovalId, CapabilityId, CapabilityName, DecisionId, IdempotencyKey, PrincipalId,
+        RecordId, RunId, TenantId, ToolCallId,
     },
+    principal::KeyScope,
 };
 use proptest::prelude::*;
 

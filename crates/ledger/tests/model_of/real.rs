@@ -11,8 +11,7 @@ use placet_types::{
     digest::Digest,
     error::ErrorCode,
     ids::{
-        ApprovalId, DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId,
-        ToolCallId,
+        ApprovalId, DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
     },
     principal::PrincipalKind,
 };
@@ -44,7 +43,7 @@ impl Machine {
 }
 
 fn real(rec: Option<Rec>, class: Class) -> EffectRecord {
-    let scope = KeyScope {
+    let scope = placet_types::principal::KeyScope {
         tenant: TenantId::new("acme").unwrap(),
         kind: PrincipalKind::Agent,
         agent: PrincipalId::new("scribe").unwrap(),

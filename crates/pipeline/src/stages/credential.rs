@@ -12,10 +12,10 @@ use placet_adapter::{
 use placet_broker::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
 use placet_identity::{LiveSecret, LiveVersion, VerifiedCaller};
 use placet_types::{
-    binding::{CredentialPlan, CredentialUse, RequestBinding},
+    binding::{CredentialUse, RequestBinding},
     clock::Timestamp,
     contract::{
-        credential::{ActorSource, CredentialFile, CredentialKind},
+        credential::{ActorSource, CredentialFile, CredentialKind, CredentialPlan},
         file::TransportFile,
     },
     digest::Digest,

@@ -25,8 +25,7 @@ use placet_types::approval::{Requirement, Vote, VoteChoice};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{
-    ApprovalId, DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId,
-    ToolCallId,
+    ApprovalId, DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
 };
 use placet_types::mode::ApprovalMode;
 use placet_types::principal::{Principal, PrincipalChain, PrincipalKind};
@@ -51,7 +50,7 @@ pub(crate) fn chain(tenant_id: &TenantId) -> PrincipalChain {
 
 /// The claim of a key by a call that is named after it.
 pub(crate) fn claim_of(tenant_name: &str, key: &str, epoch: u64) -> EffectRecord {
-    let scope = KeyScope {
+    let scope = placet_types::principal::KeyScope {
         tenant: tenant(tenant_name),
         kind: placet_types::principal::PrincipalKind::Agent,
         agent: PrincipalId::new("scribe").unwrap(),

@@ -8,9 +8,7 @@ use placet_ledger::record::{
 use placet_types::{
     clock::{Clock, Timestamp},
     digest::Digest,
-    ids::{
-        DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
-    },
+    ids::{DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId},
     principal::PrincipalKind,
 };
 
@@ -25,7 +23,7 @@ impl Clock for Still {
 
 /// The claim of a key by a call that is named after it.
 pub(crate) fn claim(key: &str, parked: &[u8], epoch: u64) -> EffectRecord {
-    let scope = KeyScope {
+    let scope = placet_types::principal::KeyScope {
         tenant: TenantId::new("acme").unwrap(),
         kind: PrincipalKind::Agent,
         agent: PrincipalId::new("scribe").unwrap(),

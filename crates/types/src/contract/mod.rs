@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::{
     argument_schema::ArgumentSchema,
-    binding::CredentialPlan,
     digest::Digest,
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
     json::canonical_digest,
@@ -28,7 +27,7 @@ pub mod repeating;
 
 pub use definition::LiveTool;
 
-use credential::CredentialFile;
+use credential::{CredentialFile, CredentialPlan};
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
 use not_executed::NotExecuted;
 use repeating::{Conformance, ProbePlan, Repeating, TokenPlace};

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::{
     approval::{ApproverGroup, Requirement, VoteChoice},
-    binding::CredentialPlan,
     caller::CallerIdentity,
     clock::Timestamp,
+    contract::credential::CredentialPlan,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
     evidence::EvidenceItem,

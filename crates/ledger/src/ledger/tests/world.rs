@@ -16,9 +16,9 @@ use placet_policy::{
 };
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
-    binding::{CredentialPlan, RequestBinding},
+    binding::RequestBinding,
     clock::Timestamp,
-    contract::{Capability, Contract, Dedup},
+    contract::{Capability, Contract, Dedup, credential::CredentialPlan},
     digest::Digest,
     envelope::{
         call::{CallVersion, ToolCallEnvelope},
