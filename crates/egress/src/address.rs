@@ -7,7 +7,14 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::destination::PrivateRanges;
+/// Whether a destination may lie at an address that is not global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PrivateRanges {
+    /// Every address of the host must be global.
+    Refused,
+    /// Loopback and private addresses are permitted: a contract or the configuration names this destination.
+    Allowed,
+}
 
 /// The class of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use url::{Host, Url};
 
-use crate::address::Naming;
+use crate::address::{Naming, PrivateRanges};
 use crate::error::EgressError;
 
 /// The scheme of a destination.
@@ -44,15 +44,6 @@ impl Scheme {
             Self::Https => 443,
         }
     }
-}
-
-/// Whether a destination may lie at an address that is not global.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PrivateRanges {
-    /// Every address of the host must be global.
-    Refused,
-    /// Loopback and private addresses are permitted: a contract or the configuration names this destination.
-    Allowed,
 }
 
 /// One place that may be dialled.

@@ -25,11 +25,11 @@ mod resolve;
 mod stream;
 mod tls;
 
-pub use address::AddressClass;
+pub use address::{AddressClass, PrivateRanges};
 pub use body::EgressBody;
 pub use client::EgressClient;
 pub use connect::{Connecting, EgressConnector};
-pub use destination::{Destination, EgressPolicy, PrivateRanges, Scheme};
+pub use destination::{Destination, EgressPolicy, Scheme};
 pub use error::EgressError;
 pub use file_mark::FileMark;
 pub use identity::{ClientIdentity, Trust};

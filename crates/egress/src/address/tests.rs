@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{AddressClass, Naming};
-use crate::destination::PrivateRanges;
+use crate::address::PrivateRanges;
 
 use AddressClass::{Global, LinkLocal, Loopback, Metadata, Private, Reserved, Translated};
 
