@@ -1,8 +1,10 @@
 //! The answer of a token service: accepted only if everything about it is as asked for.
 //!
-//! Owns the checks and the meaning of error codes. What a token says of itself is read in [`crate::claims`]. Invariant: what is accepted has
+//! Owns the checks and the meaning of error codes. What a token says of itself is read in [`claims`]. Invariant: what is accepted has
 //! the type, the target and no more than the scopes that were asked for, and is nothing that the service was shown; a token that can be read
 //! contradicts none of that; no text of the answer leaves this module but the token itself.
+
+mod claims;
 
 use std::collections::BTreeSet;
 
@@ -18,13 +20,14 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use crate::{
-    claims::{Claims, claims_of},
-    config::{Leniency, StsConfig},
+    config::{ACCESS_TOKEN, Leniency, StsConfig},
     error::BrokerError,
-    form::{ACCESS_TOKEN, Actor, Wanted},
+    form::{Actor, Wanted},
     grant::Minted,
     shown::{Shown, is_token_byte},
 };
+
+use self::claims::{Claims, claims_of};
 
 /// The largest answer that is read.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024;

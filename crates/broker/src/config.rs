@@ -98,6 +98,10 @@ pub enum AssertionAudience {
     Issuer,
 }
 
+/// The token types of RFC 8693, section 3.
+pub(crate) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
 /// As what the caller's token is presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
@@ -112,8 +116,8 @@ pub enum PresentedAs {
 impl PresentedAs {
     pub(crate) const fn uri(self) -> &'static str {
         match self {
-            Self::AccessToken => crate::form::ACCESS_TOKEN,
-            Self::Jwt => crate::form::JWT,
+            Self::AccessToken => ACCESS_TOKEN,
+            Self::Jwt => JWT,
         }
     }
 }

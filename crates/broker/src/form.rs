@@ -16,13 +16,11 @@ use zeroize::Zeroizing;
 
 use crate::{
     assertion::{self, Assertion},
-    config::{AssertionAudience, ClientAuth, StsConfig},
+    config::{ACCESS_TOKEN, AssertionAudience, ClientAuth, JWT, StsConfig},
     error::BrokerError,
     grant::CallTokens,
 };
 
-pub(crate) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
-pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_SPIFFE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-spiffe";
 /// Room for two tokens, percent-encoded.

@@ -13,7 +13,6 @@ mod answer;
 mod assertion;
 mod broker;
 mod cache;
-mod claims;
 mod config;
 mod error;
 mod form;

@@ -13,9 +13,9 @@ use placet_types::{
 use crate::{
     answer::MARGIN_MS,
     cache::{CacheKey, Owner},
-    config::StsConfig,
+    config::{ACCESS_TOKEN, StsConfig},
     error::BrokerError,
-    form::{ACCESS_TOKEN, Actor, Wanted},
+    form::{Actor, Wanted},
     grant::{CallTokens, GrantRequest},
     revocation::{Bearer, Revocations},
     service::Service,

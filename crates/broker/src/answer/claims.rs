@@ -11,13 +11,8 @@ use placet_identity::{LEEWAY_S_MAX, SubjectToken};
 use placet_types::clock::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::{
-    answer::{Check, object, refused, unusable},
-    config::Leniency,
-    error::BrokerError,
-    form::Actor,
-    shown::plain,
-};
+use super::{Check, object, refused, unusable};
+use crate::{config::Leniency, error::BrokerError, form::Actor, shown::plain};
 
 const AUDIENCES_MAX: usize = 64;
 const ACT_BYTES_MAX: usize = 8 * 1024;
