@@ -10,7 +10,7 @@ use placet_ledger::{
     log::{AuditLog, LogEntry, TreeHead},
     store::StoreError,
 };
-use placet_policy::verdict::{Decision, Outcome, PolicyEffect};
+use placet_policy::decision::{Decision, Outcome, PolicyEffect};
 use placet_types::{
     clock::Timestamp,
     digest::Digest,

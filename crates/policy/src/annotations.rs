@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy};
 
 use crate::{
+    actions,
     bundle::{BundleProblem, Severity},
-    manage, review,
+    decision::PolicyEffect,
     route::WrittenGroup,
-    verdict::PolicyEffect,
 };
 
 mod by_hand;
@@ -488,7 +488,7 @@ fn group_of(part: &str) -> Option<(WrittenGroup, u32)> {
 fn governs_calls(constraint: &ActionConstraint) -> bool {
     let about_calls = |action: &EntityUid| {
         let name = action.id().unescaped();
-        let of_people = review::ACTIONS.iter().chain(&manage::ACTIONS);
+        let of_people = actions::REVIEWING.iter().chain(&actions::MANAGING);
         !of_people.chain(&["review", "manage", "lower_mode"]).any(|known| *known == name)
             && !name.ends_with("#lower")
     };

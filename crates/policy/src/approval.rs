@@ -18,9 +18,9 @@ use placet_types::{
 
 use crate::{
     annotations::{ApprovalRule, EXPIRES_IN_MS_MAX, PolicyMeta, Route},
+    decision::DenialKind,
     facts::{ApprovalFacts, ApprovalScope, Facts},
     route::has_group,
-    verdict::DenialKind,
     vocabulary::NOBODY,
 };
 

@@ -18,7 +18,7 @@ use placet_types::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::verdict::DenialKind;
+use crate::decision::DenialKind;
 use people::{DeskCase, ReviewCase};
 
 pub mod people;

@@ -7,14 +7,13 @@ use cedar_policy::{
     Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression,
 };
 use placet_types::{
-    binding::CredentialPlan, digest::Digest, evidence::EvidenceItem, mode::ApprovalMode,
-    proof::Proof,
+    contract::credential::CredentialPlan, digest::Digest, evidence::EvidenceItem,
+    mode::ApprovalMode, proof::Proof,
 };
 
 use crate::{
-    entities,
+    decision::Link,
     facts::{BreakGlassFacts, BudgetView, Facts},
-    verdict::Link,
     vocabulary::{self, Vocabulary, count, datetime, flag, long, text},
 };
 
@@ -93,10 +92,7 @@ fn req(
         fields.push(("break_glass", break_glass(names, facts, record)?));
     }
     if circumstance.approved {
-        fields.push((
-            "approval",
-            RestrictedExpression::new_entity_uid(entities::approval_uid(names)),
-        ));
+        fields.push(("approval", RestrictedExpression::new_entity_uid(names.approval_uid())));
     }
     RestrictedExpression::new_record(
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)),

@@ -4,19 +4,23 @@
 //! evaluation, the counterfactual's included, denies (trap T1); a call is held only if people could make it allowed; the
 //! floor denies whatever the bundle says.
 
+use std::collections::BTreeSet;
+
 use cedar_policy::{Entities, Entity, EntityUid, PolicySet, RestrictedExpression};
 use placet_types::{
-    approval::{ApproverGroup, Requirement},
+    approval::{ApproverGroup, Requirement, Vote},
+    clock::Timestamp,
     digest::Digest,
     ids::DecisionId,
     mode::ApprovalMode,
-    principal::PrincipalKind,
+    principal::{PrincipalChain, PrincipalKind},
 };
 
 use crate::{
     annotations::{ApprovalRule, PolicyMeta},
     approval::{self, ApprovalRecord, Counted},
     context::{self, Circumstance},
+    decision::{Decision, DenialKind, Determining, Link, Outcome, PolicyEffect},
     entities,
     evaluate::{Evaluation, Question, evaluate},
     facts::{BudgetView, Facts},
@@ -24,9 +28,7 @@ use crate::{
     permit::Permit,
     route,
     snapshot::{Snapshot, ToolPlan},
-    verdict::{
-        Decision, Denial, DenialKind, Determining, Hold, Link, Outcome, PolicyEffect, Verdict,
-    },
+    verdict::{Denial, Hold, Verdict},
 };
 
 mod counted;
@@ -40,7 +42,27 @@ const BUDGET_AMPLE: (u32, u64) = (u32::MAX, 1_000_000_000_000_000);
 const UNATTESTED: &str =
     "the caller is no verified workload (`attested` is false), which the policies may ask for";
 
-pub(crate) fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
+impl Snapshot {
+    /// Decides what happens to a call. This alone makes a [`crate::permit::Permit`].
+    pub fn decide(&self, facts: &Facts<'_>, id: DecisionId) -> Verdict {
+        impersonation::checked(self, facts, decide(self, facts, id))
+    }
+
+    /// The places of the agreements among `votes` that count no more as what they were given, now that `requirement` is asked for: those
+    /// of people who may not agree any more, and of groups that nothing younger than a day says they are in. Who gave them may agree again.
+    #[must_use]
+    pub fn lapsed(
+        &self,
+        chain: &PrincipalChain,
+        requirement: &Requirement,
+        votes: &[Vote],
+        now: Timestamp,
+    ) -> BTreeSet<usize> {
+        approval::lapsed(&self.directory, chain, requirement, votes, now)
+    }
+}
+
+fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
     let request_digest = facts.binding.digest();
     let mut decision = Decision {
         id,

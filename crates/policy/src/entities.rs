@@ -21,9 +21,9 @@ use placet_types::{
 use crate::{
     approval::ApprovalRecord,
     context,
+    decision::Link,
     facts::Facts,
     schema,
-    verdict::Link,
     vocabulary::{self, Vocabulary, count, datetime, flag, long, text, uids},
 };
 
@@ -263,7 +263,7 @@ pub(crate) fn approval(
     let scope = vocabulary::uid(&names.approval_scope, record.scope);
     let approvers = record.approvers.iter().map(|id| vocabulary::uid(&names.user, id));
     Entity::new_with_tags(
-        approval_uid(names),
+        names.approval_uid(),
         [
             ("request_digest".to_owned(), text(record.request_digest.to_string())),
             ("scope".to_owned(), RestrictedExpression::new_entity_uid(scope)),
@@ -276,8 +276,4 @@ pub(crate) fn approval(
         [],
         tags.into_iter().map(|(group, people)| (group, long(people))),
     )
-}
-
-pub(crate) fn approval_uid(names: &Vocabulary) -> EntityUid {
-    vocabulary::uid(&names.approval_record, "this")
 }

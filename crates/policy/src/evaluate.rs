@@ -8,7 +8,7 @@ use cedar_policy::{
     EvaluationError, PolicySet, Request, Schema,
 };
 
-use crate::verdict::Link;
+use crate::decision::Link;
 
 /// What came of one evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]

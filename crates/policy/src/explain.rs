@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use crate::{
     annotations::PolicyMeta,
+    decision::{Decision, DenialKind, Determining, Outcome, PolicyEffect},
     snapshot::Snapshot,
-    verdict::{Decision, DenialKind, Determining, Outcome, PolicyEffect, Verdict},
+    verdict::Verdict,
 };
 
 /// A decision in words.

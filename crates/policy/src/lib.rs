@@ -7,6 +7,7 @@
 
 pub mod bundle;
 pub mod cases;
+pub mod decision;
 pub mod explain;
 pub mod facts;
 pub mod manage;
@@ -18,6 +19,7 @@ pub mod snapshot;
 pub mod staffing;
 pub mod verdict;
 
+mod actions;
 mod annotations;
 mod approval;
 mod condition;

@@ -16,31 +16,14 @@ use placet_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    actions,
+    decision::Link,
     entities::{self, entity},
     evaluate::{Question, evaluate},
     review::{AUDITORS, OPERATORS, ReviewRefusal, Reviewer, When},
     snapshot::Snapshot,
-    verdict::Link,
     vocabulary::{self, uids},
 };
-
-/// The actions in the approval service, as policies name them.
-pub(crate) const ACTIONS: [&str; 14] = [
-    "declare_break_glass",
-    "confirm_break_glass",
-    "end_break_glass",
-    "review_break_glass",
-    "set_freeze",
-    "lift_freeze",
-    "set_lockdown",
-    "lift_lockdown",
-    "revoke_grant",
-    "delegate_votes",
-    "take_back",
-    "revoke_credentials",
-    "lift_revocation",
-    "view_entry",
-];
 
 /// What somebody wants to do in the approval service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -130,10 +113,17 @@ pub struct Management<'a> {
     pub now: Timestamp,
 }
 
-pub(crate) fn may_manage(
-    snapshot: &Snapshot,
-    management: &Management<'_>,
-) -> Result<(), ReviewRefusal> {
+impl Snapshot {
+    /// Whether somebody may do this in the approval service: make, confirm, end, review or see an entry.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them; for whom may not see the entry it does not exist.
+    pub fn may_manage(&self, management: &Management<'_>) -> Result<(), ReviewRefusal> {
+        may_manage(self, management)
+    }
+}
+
+fn may_manage(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRefusal> {
     let unseen = management.act == DeskActKind::View;
     let hidden = |refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal };
     ask(snapshot, management).map_err(|refusal| if unseen { hidden(refusal) } else { refusal })
@@ -206,7 +196,7 @@ fn entities_of(snapshot: &Snapshot, reviewer: &Reviewer<'_>, entry: &EntryFacts<
     }
     let group = names.action_uid("manage");
     known.extend(
-        ACTIONS
+        actions::MANAGING
             .map(|action| Entity::new_no_attrs(names.action_uid(action), [group.clone()].into())),
     );
     let target = vocabulary::uid(&names.desk_entry, "this");

@@ -17,8 +17,8 @@ use crate::{
         CaseVote, Expectation, ExpectedOutcome,
         run::{World, decide_case},
     },
+    decision::{DenialKind, Outcome},
     snapshot::Snapshot,
-    verdict::{DenialKind, Outcome},
 };
 
 const WORLD: &str = include_str!("matrix_world.yaml");

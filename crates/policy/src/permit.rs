@@ -11,8 +11,8 @@ use placet_types::{
 };
 
 use crate::{
+    decision::Decision,
     facts::{ApprovalScope, Facts},
-    verdict::Decision,
 };
 
 /// The right to dispatch one exact call, once.

@@ -19,12 +19,13 @@ use placet_types::{
 };
 
 use crate::{
+    actions,
     approval::{is_interested, proved_lately},
+    decision::{Determining, Link, PolicyEffect},
     entities::{self, entity},
     evaluate::{Evaluation, Question, evaluate},
     route::has_group,
     snapshot::Snapshot,
-    verdict::{Determining, Link, PolicyEffect},
     vocabulary::{self, datetime, duration, flag, uids},
 };
 
@@ -32,8 +33,6 @@ use crate::{
 pub(crate) const AUDITORS: &str = "auditors";
 /// The group whose members run the service for their tenant.
 pub(crate) const OPERATORS: &str = "operators";
-/// The actions on an approval, as policies name them.
-pub(crate) const ACTIONS: [&str; 5] = ["approve", "deny", "edit_args", "view", "withdraw"];
 
 /// Somebody before an approval.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +163,38 @@ impl ReviewRefusal {
     }
 }
 
-pub(crate) fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal> {
+impl Snapshot {
+    /// Whether somebody may give this decision on this approval.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them.
+    pub fn may_review(&self, review: &Review<'_>) -> Result<(), ReviewRefusal> {
+        may_review(self, review)
+    }
+
+    /// Whether somebody may take a held call back.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them.
+    pub fn may_withdraw(&self, withdrawal: &Withdrawal<'_>) -> Result<(), ReviewRefusal> {
+        may_withdraw(self, withdrawal)
+    }
+
+    /// Whether somebody may see this approval.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them; for them the approval does not exist.
+    pub fn may_view(
+        &self,
+        reviewer: &Reviewer<'_>,
+        request: &ReviewedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<(), ReviewRefusal> {
+        may_view(self, reviewer, request, now)
+    }
+}
+
+fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal> {
     let stale = review.action.agrees()
         && review
             .request
@@ -184,7 +214,7 @@ pub(crate) fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(),
     Err(ReviewRefusal { needs_fresh_auth, ..answer.err().unwrap_or_else(floor) })
 }
 
-pub(crate) fn may_view(
+fn may_view(
     snapshot: &Snapshot,
     reviewer: &Reviewer<'_>,
     request: &ReviewedRequest<'_>,
@@ -196,10 +226,7 @@ pub(crate) fn may_view(
     ask(snapshot, "view", &person, request, when).map_err(hidden)
 }
 
-pub(crate) fn may_withdraw(
-    snapshot: &Snapshot,
-    withdrawal: &Withdrawal<'_>,
-) -> Result<(), ReviewRefusal> {
+fn may_withdraw(snapshot: &Snapshot, withdrawal: &Withdrawal<'_>) -> Result<(), ReviewRefusal> {
     let Withdrawal { by, is_requester, request, authenticated_at, now } = withdrawal;
     let asked = Asked { requester: Some(*is_requester), ..Asked::own(by) };
     let when = When { now: *now, authenticated_at: *authenticated_at };
@@ -379,7 +406,7 @@ fn entities_of(snapshot: &Snapshot, asked: &Asked<'_>, request: &ReviewedRequest
     }
     let group = names.action_uid("review");
     known.extend(
-        ACTIONS
+        actions::REVIEWING
             .map(|action| Entity::new_no_attrs(names.action_uid(action), [group.clone()].into())),
     );
     let target = vocabulary::uid(&names.approval_request, "this");

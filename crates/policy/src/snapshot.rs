@@ -3,36 +3,25 @@
 //! Owns compiling: parsing, the rules of [`crate::annotations`], the generated schema, strict validation, and the slices by
 //! action. Invariant: a snapshot exists only for a bundle without any problem; slicing changes no decision.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use cedar_policy::{EntityUid, PolicySet, Schema};
 use placet_types::{
-    approval::{Requirement, Vote},
-    clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
     directory::Directory,
-    ids::{CapabilityId, CapabilityName, DecisionId, EnvironmentName, GroupId},
-    principal::PrincipalChain,
+    ids::{CapabilityId, CapabilityName, EnvironmentName},
 };
 use serde::Serialize;
 
 use crate::{
     annotations::PolicyMeta,
     bundle::{BundleProblem, BundleSource, PolicyFile},
-    decide::{self, impersonation},
+    decision::PolicyEffect,
     entities::ToolEntities,
-    facts::Facts,
     input::{InputType, TypedInput},
-    manage::Management,
-    review::{Review, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal},
     route::WrittenGroup,
-    schema, surface,
-    verdict::{PolicyEffect, Verdict},
+    schema,
     vocabulary::Vocabulary,
 };
 
@@ -181,72 +170,6 @@ impl Snapshot {
     #[must_use]
     pub fn untyped_tools(&self) -> &[UntypedTool] {
         &self.untyped
-    }
-
-    /// Decides what happens to a call. This alone makes a [`crate::permit::Permit`].
-    pub fn decide(&self, facts: &Facts<'_>, id: DecisionId) -> Verdict {
-        impersonation::checked(self, facts, decide::decide(self, facts, id))
-    }
-
-    /// The tools that some circumstance could let this chain call or have held; all others do not exist for it. The groups
-    /// are those of the user's verified claims.
-    #[must_use]
-    pub fn surface(
-        &self,
-        chain: &PrincipalChain,
-        extra_user_groups: &BTreeSet<GroupId>,
-    ) -> BTreeSet<CapabilityId> {
-        surface::surface(self, chain, extra_user_groups)
-    }
-
-    /// The places of the agreements among `votes` that count no more as what they were given, now that `requirement` is asked for: those
-    /// of people who may not agree any more, and of groups that nothing younger than a day says they are in. Who gave them may agree again.
-    #[must_use]
-    pub fn lapsed(
-        &self,
-        chain: &PrincipalChain,
-        requirement: &Requirement,
-        votes: &[Vote],
-        now: Timestamp,
-    ) -> BTreeSet<usize> {
-        crate::approval::lapsed(&self.directory, chain, requirement, votes, now)
-    }
-
-    /// Whether somebody may give this decision on this approval.
-    ///
-    /// # Errors
-    /// [`ReviewRefusal`] when policy does not let them.
-    pub fn may_review(&self, review: &Review<'_>) -> Result<(), ReviewRefusal> {
-        crate::review::may_review(self, review)
-    }
-
-    /// Whether somebody may take a held call back.
-    ///
-    /// # Errors
-    /// [`ReviewRefusal`] when policy does not let them.
-    pub fn may_withdraw(&self, withdrawal: &Withdrawal<'_>) -> Result<(), ReviewRefusal> {
-        crate::review::may_withdraw(self, withdrawal)
-    }
-
-    /// Whether somebody may do this in the approval service: make, confirm, end, review or see an entry.
-    ///
-    /// # Errors
-    /// [`ReviewRefusal`] when policy does not let them; for whom may not see the entry it does not exist.
-    pub fn may_manage(&self, management: &Management<'_>) -> Result<(), ReviewRefusal> {
-        crate::manage::may_manage(self, management)
-    }
-
-    /// Whether somebody may see this approval.
-    ///
-    /// # Errors
-    /// [`ReviewRefusal`] when policy does not let them; for them the approval does not exist.
-    pub fn may_view(
-        &self,
-        reviewer: &Reviewer<'_>,
-        request: &ReviewedRequest<'_>,
-        now: Timestamp,
-    ) -> Result<(), ReviewRefusal> {
-        crate::review::may_view(self, reviewer, request, now)
     }
 }
 

@@ -20,7 +20,20 @@ use crate::{
     snapshot::{Snapshot, ToolPlan},
 };
 
-pub(crate) fn surface(
+impl Snapshot {
+    /// The tools that some circumstance could let this chain call or have held; all others do not exist for it. The groups
+    /// are those of the user's verified claims.
+    #[must_use]
+    pub fn surface(
+        &self,
+        chain: &PrincipalChain,
+        extra_user_groups: &BTreeSet<GroupId>,
+    ) -> BTreeSet<CapabilityId> {
+        surface(self, chain, extra_user_groups)
+    }
+}
+
+fn surface(
     snapshot: &Snapshot,
     chain: &PrincipalChain,
     extra_user_groups: &BTreeSet<GroupId>,

@@ -11,7 +11,7 @@ use placet_types::{
     proof::Proof,
 };
 
-use crate::verdict::Link;
+use crate::decision::Link;
 
 /// The first and last moments that Cedar's `datetime` can be written for with a year of four digits.
 const DATETIME_MS_MIN: i64 = -62_167_219_200_000;
@@ -111,6 +111,11 @@ impl Vocabulary {
 
     pub(crate) fn tool_uid(&self, capability: &CapabilityId) -> EntityUid {
         uid(&self.tool, &capability.to_string())
+    }
+
+    /// The approval that one decision is about.
+    pub(crate) fn approval_uid(&self) -> EntityUid {
+        uid(&self.approval_record, "this")
     }
 
     pub(crate) fn action_uid(&self, action: &str) -> EntityUid {

@@ -1,4 +1,4 @@
-use placet_policy::{permit::Permit, verdict::Decision};
+use placet_policy::{permit::Permit, decision::Decision};
 
 fn forge(decision: Decision) -> Permit {
     Permit {

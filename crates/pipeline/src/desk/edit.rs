@@ -19,10 +19,7 @@ use placet_ledger::{
     run::RunRecord,
     store::StoreError,
 };
-use placet_policy::{
-    review::ReviewAction,
-    verdict::{Decision, Verdict},
-};
+use placet_policy::{decision::Decision, review::ReviewAction, verdict::Verdict};
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
     envelope::proposal::{EditedFrom, ToolProposalEnvelope},

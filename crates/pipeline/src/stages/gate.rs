@@ -17,9 +17,10 @@ use placet_ledger::{
     store::{ClaimAnswer, StoreError},
 };
 use placet_policy::{
+    decision::{Decision, DenialKind},
     facts::BudgetView,
     permit::Permit,
-    verdict::{Decision, Denial, DenialKind, Hold, Verdict},
+    verdict::{Denial, Hold, Verdict},
 };
 use placet_types::{
     approval::Requirement,

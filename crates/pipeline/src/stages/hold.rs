@@ -11,10 +11,7 @@ use placet_ledger::{
     audit::AuditKind, ledger::LedgerError, parked::ParkedCall, record::EffectRecord,
     store::StoreError,
 };
-use placet_policy::{
-    facts::BudgetView,
-    verdict::{Decision, Hold},
-};
+use placet_policy::{decision::Decision, facts::BudgetView, verdict::Hold};
 use placet_types::{
     approval::Requirement,
     caller::CallerIdentity,

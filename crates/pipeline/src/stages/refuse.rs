@@ -11,7 +11,7 @@ use placet_ledger::{
     ledger::LedgerError,
     record::{Class, EffectRecord, EffectState},
 };
-use placet_policy::verdict::Decision;
+use placet_policy::decision::Decision;
 use placet_types::{
     caller::CallerIdentity,
     error::{ErrorCode, Execution, Refusal},

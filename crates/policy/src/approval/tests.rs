@@ -13,10 +13,11 @@ use placet_types::{
 use serde_json::json;
 
 use crate::{
+    decision::{DenialKind, Outcome},
     facts::BudgetView,
     snapshot::Snapshot,
     testing::{Draft, NOW, agent, bundle, compile, policies, refund, vote, word, world},
-    verdict::{DenialKind, Outcome, Verdict},
+    verdict::Verdict,
 };
 
 const APPROVED_BY_TWO: &str = r#"unless {

@@ -10,7 +10,7 @@ use placet_types::{
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
 
-use crate::{facts::Facts, snapshot::Snapshot, verdict::DenialKind};
+use crate::{decision::DenialKind, facts::Facts, snapshot::Snapshot};
 
 /// Something the engine holds against a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 //! Owns the rule that a permit has to say so itself. Invariant: no bundle lets it happen by not knowing of it.
 
 use crate::{
+    decision::{DenialKind, Outcome, PolicyEffect},
     evaluate::Evaluation,
     facts::Facts,
     snapshot::Snapshot,
-    verdict::{Denial, DenialKind, Outcome, PolicyEffect, Verdict},
+    verdict::{Denial, Verdict},
 };
 
 const NOTE: &str =

@@ -9,12 +9,13 @@ use placet_types::{
 use serde_json::json;
 
 use crate::{
+    decision::{DenialKind, Link, Outcome},
     facts::BudgetView,
     testing::{
         Draft, NOW, Swap, agent, agent_for, bundle, compile, evidence, policies, refund, shipped,
         vote, word, world,
     },
-    verdict::{DenialKind, Link, Outcome, Verdict},
+    verdict::Verdict,
 };
 
 #[test]

@@ -18,6 +18,7 @@ use placet_types::{
 
 use super::{Snapshot, ToolPlan, UntypedTool, judged::Judged, literals, slice::Slicer};
 use crate::{
+    actions,
     annotations::{self, ApprovalRule, Place, PolicyMeta},
     bundle::{
         BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity,
@@ -25,7 +26,7 @@ use crate::{
     condition,
     entities::ToolEntities,
     input::InputType,
-    manage, nesting, review,
+    nesting,
     route::{WrittenGroup, WrittenTenant},
     schema,
     vocabulary::{Vocabulary, lower_action},
@@ -72,8 +73,8 @@ pub(super) fn compile(
     let lineage = |group: &'static str, actions: &[&'static str]| {
         actions.iter().chain([&group]).map(|action| names.action_uid(action)).collect()
     };
-    let reviewing = lineage("review", &review::ACTIONS);
-    let managing = lineage("manage", &manage::ACTIONS);
+    let reviewing = lineage("review", &actions::REVIEWING);
+    let managing = lineage("manage", &actions::MANAGING);
     Ok(Snapshot {
         digest: source.digest(),
         epoch,

@@ -442,7 +442,7 @@ fn denials_are_counted_by_how_many_are_enough_now() {
     let held = asked(&two, vec![vote("ben", &[]), no("dan")]);
     assert_eq!(word(&held.decide(&two)), "allow");
     let Verdict::Deny(denial) = held.decide(&one) else { panic!("one denial is enough now") };
-    assert_eq!(denial.kind, crate::verdict::DenialKind::ApprovalRefused);
+    assert_eq!(denial.kind, crate::decision::DenialKind::ApprovalRefused);
 }
 
 #[test]

@@ -1,0 +1,190 @@
+//! The record of how a verdict came about.
+//!
+//! Owns [`Decision`]: it names policies and is for the audit, the evidence and operators; a caller is told the code of its
+//! [`DenialKind`] and nothing else.
+
+use std::fmt;
+
+use placet_types::{
+    digest::Digest,
+    error::ErrorCode,
+    ids::{CapabilityId, DecisionId},
+    mode::ApprovalMode,
+};
+use serde::{Deserialize, Serialize};
+
+/// How a verdict came about. For the audit, the evidence and operators; never for the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// Its id: the same in envelope, span and audit.
+    pub id: DecisionId,
+    /// The bundle that decided.
+    pub bundle_digest: Digest,
+    /// The epoch of the snapshot that decided.
+    pub epoch: u64,
+    /// The operation.
+    pub capability: CapabilityId,
+    /// What exactly was decided upon.
+    pub request_digest: Digest,
+    /// The mode the caller asked for.
+    pub mode_requested: ApprovalMode,
+    /// The mode the call has.
+    pub mode_effective: ApprovalMode,
+    /// The strongest mode its contract says it can have.
+    pub mode_highest: ApprovalMode,
+    /// The policies that made the difference.
+    pub determining: Vec<Determining>,
+    /// Policies that could not be evaluated, and facts that could not be put to them.
+    pub errors: Vec<String>,
+    /// What the engine itself found, in words: the floor under every bundle.
+    pub notes: Vec<String>,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+impl Decision {
+    /// Whether the caller asked for another mode than the call has.
+    #[must_use]
+    pub fn is_misclassified(&self) -> bool {
+        self.mode_requested != self.mode_effective
+    }
+}
+
+/// What came out of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The call may be dispatched.
+    Allow,
+    /// The call waits for people.
+    Hold,
+    /// The call does not happen, and what stood against it.
+    Deny(DenialKind),
+}
+
+/// A policy that made the difference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Determining {
+    /// Its `@id`.
+    pub policy: String,
+    /// Whether it permits or forbids.
+    pub effect: PolicyEffect,
+    /// Whose evaluation it was.
+    pub link: Link,
+    /// Its `@reason`, or nothing.
+    pub reason: Option<String>,
+    /// Whether a refusal tells the caller the reason (`@tell("agent")`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_agent: bool,
+}
+
+/// What a policy does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyEffect {
+    /// Permits.
+    Permit,
+    /// Forbids.
+    Forbid,
+}
+
+impl PolicyEffect {
+    /// The word in a policy.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Forbid => "forbid",
+        }
+    }
+}
+
+/// A link of the principal chain; each is evaluated on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Link {
+    /// The calling workload.
+    Actor,
+    /// The user it calls for.
+    User,
+}
+
+impl Link {
+    /// How a reader is told whose evaluation it was.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Actor => "the caller",
+            Self::User => "the user it acts for",
+        }
+    }
+}
+
+/// What stood against a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DenialKind {
+    /// The engine is in lockdown.
+    Lockdown,
+    /// The run's budget is used up; with more of it the call would not be denied.
+    Budget,
+    /// The call is stronger than the run's ceiling.
+    Ceiling,
+    /// The call is stronger than the mode it asked for (TM-15).
+    ModeUpgraded,
+    /// A policy forbids it, or none permits it.
+    Policy,
+    /// A person said no.
+    ApprovalRefused,
+    /// The approval has expired.
+    ApprovalExpired,
+    /// What was approved is not what would run.
+    ApprovalChanged,
+    /// A policy asks a group that there is not: of a tenant that is not configured, or keeps no such group.
+    NobodyToAsk,
+    /// A policy could not be evaluated (trap T1).
+    Error,
+}
+
+impl DenialKind {
+    /// What the caller is told.
+    #[must_use]
+    pub const fn code(self) -> ErrorCode {
+        match self {
+            Self::Lockdown | Self::Ceiling | Self::Policy | Self::NobodyToAsk => {
+                ErrorCode::PolicyDenied
+            }
+            Self::Budget => ErrorCode::BudgetExhausted,
+            Self::ModeUpgraded => ErrorCode::ModeUpgraded,
+            Self::ApprovalRefused => ErrorCode::ApprovalDenied,
+            Self::ApprovalExpired => ErrorCode::ApprovalExpired,
+            Self::ApprovalChanged => ErrorCode::ApprovalVoid,
+            Self::Error => ErrorCode::PolicyError,
+        }
+    }
+
+    /// The name in case files and audits.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lockdown => "lockdown",
+            Self::Budget => "budget",
+            Self::Ceiling => "ceiling",
+            Self::ModeUpgraded => "mode_upgraded",
+            Self::Policy => "policy",
+            Self::ApprovalRefused => "approval_refused",
+            Self::ApprovalExpired => "approval_expired",
+            Self::ApprovalChanged => "approval_changed",
+            Self::NobodyToAsk => "nobody_to_ask",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for DenialKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
