@@ -10,12 +10,13 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use placet_pipeline::answer::Answer;
-use placet_types::ids::ToolCallId;
 
-use crate::problem::{Failure, json_bytes};
+use crate::problem::{Failure, call_location, json_bytes};
 
 /// The media type of every other document.
 pub(crate) const JSON: &str = "application/json";
+/// How long what never changes under its address may be kept.
+pub(crate) const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// A document with status 200.
 pub(crate) fn json(document: &impl Serialize) -> Response {
@@ -55,11 +56,6 @@ pub(crate) fn event(answer: &Answer) -> (&'static str, Vec<u8>) {
         Answer::Refused(_) => "refused",
     };
     (name, json_bytes(answer.envelope()))
-}
-
-/// Where a call is asked about. An id has no character that a header does not take.
-pub(crate) fn call_location(call_id: &ToolCallId) -> Option<HeaderValue> {
-    HeaderValue::try_from(format!("/v1/calls/{call_id}")).ok()
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use axum::extract::FromRequestParts;
+use http::request::Parts;
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument as _;
 
@@ -141,6 +143,20 @@ impl<B> ApiState<B> {
 
     fn patience(&self) -> Duration {
         Duration::from_millis(self.config.request_timeout_ms)
+    }
+}
+
+/// The caller that the router's middleware verified.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller<C>(pub(crate) C);
+
+impl<B: Backend> FromRequestParts<ApiState<B>> for Caller<B::Caller> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState<B>) -> Result<Self, Failure> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller
+            .ok_or_else(|| Failure::internal("a route without a verified caller was asked for one"))
     }
 }
 

@@ -21,7 +21,12 @@ use placet_types::{
     json::{JsonError, JsonLimits, from_value_strict, parse_strict},
 };
 
-use crate::{answer::JSON, api::ApiState, backend::Backend, problem::Failure, request::Caller};
+use crate::{
+    answer::JSON,
+    api::{ApiState, Caller},
+    backend::Backend,
+    problem::Failure,
+};
 
 /// How many times the limit is read and thrown away, so that a client that sends too much hears why.
 const DISCARD_FACTOR: usize = 32;

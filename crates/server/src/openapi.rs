@@ -6,16 +6,33 @@
 mod operations;
 mod schemas;
 
+use std::sync::LazyLock;
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderValue, header};
 use utoipa::openapi::{
     Components, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder,
     path::PathItem,
     security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use crate::operation::Operation;
+use crate::{answer::JSON, operation::Operation};
 
 /// The security scheme of the caller's own token.
 const BEARER: &str = "bearer";
+
+/// Made once: the document depends on nothing but the code.
+static DESCRIPTION: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(openapi_json()));
+
+/// `GET /openapi.json`.
+pub(crate) async fn describe() -> Response {
+    let body = Body::from(DESCRIPTION.clone());
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(JSON))], body).into_response()
+}
 
 /// The document (OpenAPI 3.1).
 #[must_use]

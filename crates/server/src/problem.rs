@@ -18,8 +18,6 @@ use placet_types::{
     ids::{DecisionId, ToolCallId},
 };
 
-use crate::answer::call_location;
-
 /// The media type of a problem document.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -259,6 +257,11 @@ fn step_up(scopes: &[String]) -> Option<HeaderValue> {
 /// caller gets `null` instead of half a document.
 pub(crate) fn json_bytes(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).unwrap_or_else(|_| b"null".to_vec())
+}
+
+/// Where a call is asked about. An id has no character that a header does not take.
+pub(crate) fn call_location(call_id: &ToolCallId) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("/v1/calls/{call_id}")).ok()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use placet_types::{
     ids::IdempotencyKey,
 };
 
-use crate::{api::ApiState, backend::Backend, problem::Failure};
+use crate::problem::Failure;
 
 /// The header that carries the user's token.
 pub(crate) const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
@@ -73,20 +73,6 @@ fn at_most_one<'h>(
         return Err("is there twice, send it once");
     }
     first.to_str().map(Some).map_err(|_invisible| "has characters other than visible ASCII")
-}
-
-/// The caller that the router's middleware verified.
-#[derive(Debug, Clone)]
-pub(crate) struct Caller<C>(pub(crate) C);
-
-impl<B: Backend> FromRequestParts<ApiState<B>> for Caller<B::Caller> {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, _: &ApiState<B>) -> Result<Self, Failure> {
-        let caller = parts.extensions.get::<Self>().cloned();
-        caller
-            .ok_or_else(|| Failure::internal("a route without a verified caller was asked for one"))
-    }
 }
 
 /// The id in the path. One that is not well-formed belongs to nothing.

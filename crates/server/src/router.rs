@@ -19,23 +19,22 @@ use placet_identity::ClientCertificate;
 use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
-    api::ApiState,
+    answer,
+    api::{ApiState, Caller},
     backend::Backend,
     challenge::{self, challenge},
     console::{self, Console, ConsoleSettings, Desk},
     guard::Guard,
+    openapi,
     operation::Operation,
     problem::Failure,
-    request::{Caller, Credentials, Peer},
+    request::{Credentials, Peer},
     routes::{
         about, approvals, audit, calls, credentials, decisions, desk, inbox, ledger, report,
         status, tools,
     },
     streams::About,
 };
-
-/// What an answer says that never changes.
-pub(crate) const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// Every operation, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
 pub(crate) fn router<B: Backend>(
@@ -101,7 +100,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<ApiState<B>> {
         Operation::ProveInclusion => get(audit::inclusion::<B>),
         Operation::ProveConsistency => get(audit::consistency::<B>),
         Operation::Metadata => get(challenge::metadata::<B>),
-        Operation::Describe => get(about::describe),
+        Operation::Describe => get(openapi::describe),
         Operation::About => get(about::about),
     }
 }
@@ -150,7 +149,7 @@ async fn check_names(
 async fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
     // But for the console's assets, whose paths change with them.
-    if headers.get(header::CACHE_CONTROL).is_none_or(|kept| kept != IMMUTABLE) {
+    if headers.get(header::CACHE_CONTROL).is_none_or(|kept| kept != answer::IMMUTABLE) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

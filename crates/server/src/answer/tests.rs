@@ -81,5 +81,5 @@ async fn an_event_carries_the_envelope_of_the_response_in_one_line() {
 #[test]
 fn the_place_of_the_longest_call_id_is_a_header() {
     let id = ToolCallId::new("x".repeat(64)).unwrap();
-    assert!(super::call_location(&id).is_some());
+    assert!(crate::problem::call_location(&id).is_some());
 }

@@ -11,7 +11,7 @@ use axum::{
 use http::{HeaderValue, header};
 use placet_types::digest::Digest;
 
-use crate::router::IMMUTABLE;
+use crate::answer::IMMUTABLE;
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");

@@ -1,30 +1,10 @@
-//! The two open routes: what this is, and how to talk to it.
+//! The open route that says what this is.
 //!
-//! Owns their text. Says nothing that depends on who asks.
+//! Owns its text. Says nothing that depends on who asks.
 
-use std::sync::LazyLock;
+use axum::response::Response;
 
-use axum::{
-    body::Body,
-    response::{IntoResponse, Response},
-};
-use bytes::Bytes;
-use http::{HeaderValue, header};
-
-use crate::{
-    answer::{self, JSON},
-    documents::AboutDocument,
-    openapi::openapi_json,
-};
-
-/// Made once: the document depends on nothing but the code.
-static DESCRIPTION: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(openapi_json()));
-
-/// `GET /openapi.json`.
-pub(crate) async fn describe() -> Response {
-    let body = Body::from(DESCRIPTION.clone());
-    ([(header::CONTENT_TYPE, HeaderValue::from_static(JSON))], body).into_response()
-}
+use crate::{answer, documents::AboutDocument};
 
 /// `GET /`.
 pub(crate) async fn about() -> Response {

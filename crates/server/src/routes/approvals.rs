@@ -12,13 +12,13 @@ use placet_types::ids::ApprovalId;
 
 use crate::{
     answer,
-    api::ApiState,
+    api::{ApiState, Caller},
     backend::{Backend, Page},
     body::StrictJson,
     documents::ApprovalList,
     problem::Failure,
     query::Params,
-    request::{Caller, Id},
+    request::Id,
     routes::{checked_state, next_after},
 };
 

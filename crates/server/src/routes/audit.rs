@@ -8,12 +8,12 @@ use placet_types::{error::Refusal, ids::ToolCallId};
 
 use crate::{
     answer,
-    api::ApiState,
+    api::{ApiState, Caller},
     backend::Backend,
     documents::CheckpointList,
     problem::Failure,
     query::Params,
-    request::{Caller, Id},
+    request::Id,
 };
 
 /// The largest size of a log that can be asked about.

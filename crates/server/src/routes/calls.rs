@@ -15,14 +15,14 @@ use placet_types::{
 
 use crate::{
     answer,
-    api::{ApiState, expired},
+    api::{ApiState, Caller, expired},
     backend::{Backend, Follow},
     body::StrictJson,
     documents::Timeline,
     events,
     problem::Failure,
     query::{Params, WAIT_MS_MAX},
-    request::{CallHeaders, Caller, Id},
+    request::{CallHeaders, Id},
 };
 
 /// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.

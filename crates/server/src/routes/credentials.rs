@@ -5,7 +5,11 @@
 use axum::{extract::State, response::Response};
 
 use crate::{
-    answer, api::ApiState, backend::Backend, problem::Failure, query::Params, request::Caller,
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    problem::Failure,
+    query::Params,
 };
 
 /// `GET /v1/credentials`.

@@ -10,11 +10,11 @@ use placet_types::ids::DecisionId;
 use super::report::moment;
 use crate::{
     answer,
-    api::ApiState,
+    api::{ApiState, Caller},
     backend::Backend,
     problem::Failure,
     query::Params,
-    request::{Caller, Id},
+    request::Id,
     routes::checked_state,
 };
 

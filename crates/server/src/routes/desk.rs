@@ -9,14 +9,14 @@ use placet_types::{desk::DeskKind, ids::DeskId};
 
 use crate::{
     answer,
-    api::ApiState,
+    api::{ApiState, Caller},
     backend::Backend,
     body::StrictJson,
     documents::DeskList,
     events,
     problem::Failure,
     query::Params,
-    request::{Caller, Id},
+    request::Id,
     routes::checked_state,
 };
 

@@ -9,11 +9,10 @@ use placet_types::mode::ApprovalMode;
 
 use crate::{
     answer,
-    api::ApiState,
+    api::{ApiState, Caller},
     backend::Backend,
     problem::Failure,
     query::Params,
-    request::Caller,
     routes::{approvals::states, checked_state},
 };
 

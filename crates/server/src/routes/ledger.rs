@@ -9,13 +9,13 @@ use placet_types::ids::RecordId;
 
 use crate::{
     answer,
-    api::ApiState,
+    api::{ApiState, Caller},
     backend::{Backend, Page},
     body::StrictJson,
     documents::RecordList,
     problem::Failure,
     query::Params,
-    request::{Caller, Id},
+    request::Id,
     routes::next_after,
 };
 

@@ -8,7 +8,11 @@ use placet_pipeline::report::ReportRange;
 use placet_types::clock::Timestamp;
 
 use crate::{
-    answer, api::ApiState, backend::Backend, problem::Failure, query::Params, request::Caller,
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    problem::Failure,
+    query::Params,
 };
 
 /// The last millisecond that a range may name: the end of the year 9999.

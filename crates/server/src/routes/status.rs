@@ -6,8 +6,12 @@ use axum::{extract::State, response::Response};
 use placet_pipeline::views::status::ReloadRequest;
 
 use crate::{
-    answer, api::ApiState, backend::Backend, body::StrictJson, problem::Failure, query::Params,
-    request::Caller,
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    body::StrictJson,
+    problem::Failure,
+    query::Params,
 };
 
 /// `GET /v1/status`.

@@ -5,8 +5,12 @@
 use axum::{extract::State, response::Response};
 
 use crate::{
-    answer, api::ApiState, backend::Backend, documents::ToolList, problem::Failure, query::Params,
-    request::Caller,
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    documents::ToolList,
+    problem::Failure,
+    query::Params,
 };
 
 /// `GET /v1/tools`.
