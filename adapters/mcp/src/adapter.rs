@@ -4,27 +4,14 @@
 //! Invariants: a call is sent at most once, and answers within its time. Its session is there before it is dispatched: what was begun for it
 //! is its seat, and a call without one is not sent where the server keeps sessions.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rmcp::{
-    model::{CallToolResult, ServerNotification, ServerPeerInfo, ServerResult, SubscriptionFilter},
-    service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
+    model::{CallToolResult, ServerResult},
+    service::{PeerRequestOptions, ServiceError},
 };
-use tokio::{
-    runtime::Handle,
-    sync::Mutex,
-    task::JoinHandle,
-    time::{Instant, sleep, timeout, timeout_at},
-};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_adapter::{
     adapter::{Adapter, Conditions, Dispatch, Inquiry, PrepareRequest, SessionLease, TraceHeaders},
@@ -40,107 +27,12 @@ use crate::{
     answer::{self, Keeping},
     call::{self, Prepared},
     failure::{self, Fault},
-    handshake::Service,
     http::headers::CallHeaders,
-    listener::Listener,
+    link::{Asked, Link},
     listing,
     probe::{self, Plan},
     sessions::{Sessions, Turn},
-    stdio::child::ChildHandle,
 };
-
-/// How long a connection may take to say goodbye: rmcp waits for answers in flight, then ends the session.
-const CLOSE_WAIT: Duration = Duration::from_secs(8);
-/// How long the news that nobody waits any more may take.
-const CANCEL_WAIT: Duration = Duration::from_secs(2);
-/// The pause before a subscription that ended is made again.
-const RESUBSCRIBE_PAUSE: Duration = Duration::from_secs(5);
-
-/// A connection and what belongs to it.
-pub(crate) struct Link {
-    peer: Peer<RoleClient>,
-    /// `None` once closed. A tokio mutex, because it is held while the connection says goodbye.
-    service: Mutex<Option<Service>>,
-    generation: Arc<AtomicU64>,
-    closed: Arc<AtomicBool>,
-    child: Option<ChildHandle>,
-    subscription: Option<JoinHandle<()>>,
-}
-
-impl Link {
-    pub(crate) fn new(
-        service: Service,
-        listener: &Listener,
-        closed: Arc<AtomicBool>,
-        child: Option<ChildHandle>,
-    ) -> Self {
-        let peer = service.peer().clone();
-        let generation = listener.generation();
-        let subscription = subscribe(&peer, &generation);
-        Self { peer, service: Mutex::new(Some(service)), generation, closed, child, subscription }
-    }
-
-    /// What the server said in the handshake.
-    pub(crate) fn peer_info(&self) -> Result<Arc<ServerPeerInfo>, AdapterError> {
-        self.peer.peer_info().ok_or_else(|| {
-            AdapterError::InvalidResponse("its handshake says nothing of itself".to_owned())
-        })
-    }
-
-    pub(crate) async fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        if let Some(mut service) = self.service.lock().await.take() {
-            // Whether it was in time or panicked: what follows ends it.
-            let _ended = service.close_with_timeout(CLOSE_WAIT).await.is_ok();
-        }
-        if let Some(child) = &self.child {
-            child.close().await;
-        }
-    }
-
-    /// Our end of it.
-    pub(crate) fn peer(&self) -> &Peer<RoleClient> {
-        &self.peer
-    }
-
-    pub(crate) fn is_alive(&self) -> bool {
-        !self.closed.load(Ordering::Acquire) && !self.peer.is_transport_closed()
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if let Some(subscription) = &self.subscription {
-            subscription.abort();
-        }
-    }
-}
-
-/// From revision 2026-07-28 on, changes of the tool list are announced only to those who ask.
-fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<JoinHandle<()>> {
-    let info = peer.peer_info()?;
-    let announces =
-        info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
-    if info.protocol_version.has_initialize() || !announces {
-        return None;
-    }
-    let (peer, generation) = (peer.clone(), Arc::clone(generation));
-    Some(tokio::spawn(async move {
-        while !peer.is_transport_closed() {
-            let filter = SubscriptionFilter::builder().tools_list_changed().build();
-            if let Ok(mut subscription) = peer.listen(filter).await {
-                while let Ok(Some(notification)) = subscription.next().await {
-                    if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
-                        generation.fetch_add(1, Ordering::AcqRel);
-                    }
-                }
-                // What happened since is not known.
-                generation.fetch_add(1, Ordering::AcqRel);
-            }
-            sleep(RESUBSCRIBE_PAUSE).await;
-        }
-    }))
-}
 
 /// A connection to one MCP server.
 pub(crate) struct McpAdapter {
@@ -223,7 +115,7 @@ impl McpAdapter {
             let why = "there is no time left for the call".to_owned();
             return Outcome::NotExecuted(AdapterError::Unavailable(why));
         };
-        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(&self.link.peer);
+        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(self.link.peer());
         let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
         let sending = peer.send_request_with_option(prepared.request, options);
         let mut asked = match timeout_at(deadline, sending).await {
@@ -261,7 +153,7 @@ impl McpAdapter {
         contract: &Contract,
         token: &str,
     ) -> Option<Box<CallToolResult>> {
-        let live = listing::list(&self.link.peer).await.ok()?;
+        let live = listing::list(self.link.peer()).await.ok()?;
         if !plan.is_pinned(contract, &live) {
             return None;
         }
@@ -271,7 +163,7 @@ impl McpAdapter {
             Some(sessions) => Some(sessions.for_questions().await.ok()?),
             None => None,
         };
-        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(&self.link.peer);
+        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(self.link.peer());
         match peer.send_request(plan.question(token)).await {
             Ok(ServerResult::CallToolResult(result)) => Some(Box::new(result)),
             Ok(_) | Err(_) => None,
@@ -338,48 +230,21 @@ impl McpAdapter {
     }
 }
 
-/// A request whose answer has not come. Who lets go of it before tells the server that nobody waits any more.
-pub(crate) struct Asked(Option<RequestHandle<RoleClient>>);
-
-impl Asked {
-    pub(crate) const fn new(handle: RequestHandle<RoleClient>) -> Self {
-        Self(Some(handle))
-    }
-
-    /// The answer; `None` when the connection has ended.
-    pub(crate) async fn answer(&mut self) -> Option<Result<ServerResult, ServiceError>> {
-        let answer = (&mut self.0.as_mut()?.rx).await.ok();
-        self.0 = None;
-        answer
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
-        drop(runtime.spawn(async move {
-            // Best effort: the outcome is unknown either way.
-            let reason = Some("deadline exceeded".to_owned());
-            let _told = timeout(CANCEL_WAIT, handle.cancel(reason)).await.is_ok();
-        }));
-    }
-}
-
 #[async_trait]
 impl Adapter for McpAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
         let ms_max = self.limits.connect_ms_max;
-        timeout(Duration::from_millis(ms_max), listing::list(&self.link.peer)).await.unwrap_or_else(
-            |_elapsed| {
+        timeout(Duration::from_millis(ms_max), listing::list(self.link.peer()))
+            .await
+            .unwrap_or_else(|_elapsed| {
                 Err(AdapterError::Unavailable(format!(
                     "it did not list its tools within {ms_max} ms"
                 )))
-            },
-        )
+            })
     }
 
     fn generation(&self) -> u64 {
-        self.link.generation.load(Ordering::Acquire)
+        self.link.generation()
     }
 
     async fn prepare(&self, approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {

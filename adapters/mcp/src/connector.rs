@@ -1,41 +1,34 @@
 //! Connecting: from a contract to a live connection.
 //!
-//! Owns the settings of this kind of adapter, the time limit of a connection's start and the agreement on the protocol version.
+//! Owns the time limit of a connection's start and the agreement on the protocol version.
 //! Does not restart anything: a supervisor does. Invariant: a connection whose server speaks another version than the contract
 //! pins never comes up.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rmcp::model::ProtocolVersion;
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 
 use placet_adapter::{
     adapter::{Adapter, Connector},
     outcome::AdapterError,
 };
-use placet_egress::Trust;
-use placet_types::{
-    contract::{
-        Contract,
-        credential::CredentialFile,
-        file::{LimitsFile, TransportFile},
-    },
-    ids::AdapterName,
-};
+use placet_types::contract::{Contract, file::TransportFile};
 
 use crate::{
-    adapter::{Link, McpAdapter},
+    adapter::McpAdapter,
     handshake::{self, SUPPORTED},
     http::EgressHttp,
+    link::Link,
     listener::Listener,
     sessions::{Opener, Sessions},
     stdio::{self, tail::Tail},
     text::{printable, whole},
 };
 
-pub use crate::sessions::SessionLimits;
+use crate::settings::message_bytes_max;
+pub use crate::settings::{Endpoint, McpSettings, SecretLookup, SecretVersions, SessionLimits};
 
 /// What the contract of a child process asks to be confined and nothing on this machine confines, as words for a person (`which files it reads
 /// and changes`). Empty for other transports, and where all of it is confined.
@@ -61,66 +54,6 @@ pub fn program(transport: &TransportFile) -> Result<Option<PathBuf>, AdapterErro
         "the command `{}` is no file",
         printable(command, 200)
     )))
-}
-
-/// Finds secrets of the configuration by name, at the moment a connection needs them.
-#[async_trait]
-pub trait SecretLookup: Send + Sync + fmt::Debug {
-    /// The secret called `name`. Does not block the thread, and ends in time also where its source does not answer.
-    ///
-    /// # Errors
-    /// Why it cannot be had, without any part of it.
-    async fn secret(&self, name: &str) -> Result<SecretVersions, String>;
-}
-
-/// The versions of a secret that are live at the same time.
-#[derive(Debug, Clone)]
-pub struct SecretVersions {
-    /// The one to use.
-    pub newest: SecretString,
-    /// The one before, while a server may still know only that one.
-    pub previous: Option<SecretString>,
-}
-
-impl SecretVersions {
-    /// The version to try when a server has refused `used`: the newest, if there is a newer one by now, else the one before.
-    #[must_use]
-    pub fn other_than(self, used: &SecretString) -> Option<SecretString> {
-        let is_other = |one: &SecretString| one.expose_secret() != used.expose_secret();
-        Some(self.newest).into_iter().chain(self.previous).find(is_other)
-    }
-}
-
-/// What every connection of this kind shares.
-#[derive(Debug, Clone)]
-pub struct McpSettings {
-    /// The data folder: relative working directories are under it.
-    pub data_dir: PathBuf,
-    /// The name we give ourselves to servers.
-    pub client_name: String,
-    /// The version we give ourselves to servers.
-    pub client_version: String,
-    /// Secrets for the environment of child processes, and for servers that want a credential before they list their tools.
-    pub secrets: Arc<dyn SecretLookup>,
-    /// Further trust roots for `https:`, and who we are to servers that ask for a certificate.
-    pub trust: Trust,
-    /// Our own listeners, which no contract can lead a call to.
-    pub own_listeners: Vec<SocketAddr>,
-    /// How many sessions a connection over HTTP has with a server that keeps some.
-    pub sessions: SessionLimits,
-}
-
-/// What is needed to reach a server for which there may be no contract yet.
-#[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// The adapter's name.
-    pub adapter: AdapterName,
-    /// How it is reached.
-    pub transport: TransportFile,
-    /// The credential that the server may want.
-    pub credential: Option<CredentialFile>,
-    /// Its limits.
-    pub limits: LimitsFile,
 }
 
 /// A connection without a contract: it can list tools, it cannot call them.
@@ -318,12 +251,4 @@ struct Opened {
 enum Agreement {
     Exact,
     AnySupported,
-}
-
-/// The longest message of a server that is read: a result above its limit is still told from garbage, and a list of a thousand
-/// tools fits.
-pub(crate) fn message_bytes_max(limits: &LimitsFile) -> usize {
-    const LIST_BYTES_MAX: u64 = 8 * 1024 * 1024;
-    let result = limits.result_bytes_max.saturating_mul(2).saturating_add(1024 * 1024);
-    usize::try_from(result.max(LIST_BYTES_MAX)).unwrap_or(usize::MAX)
 }

@@ -4,6 +4,9 @@
 //! «nothing happened» only if no complete message can have reached the server. What a server answers to a call that may have an effect is
 //! passed on as it is: its contract says what it means.
 
+mod http;
+mod stdio;
+
 use rmcp::{
     ErrorData,
     model::ErrorCode,
@@ -14,7 +17,8 @@ use rmcp::{
 use placet_adapter::outcome::AdapterError;
 use placet_types::contract::not_executed::HttpError;
 
-use crate::{http::fault::HttpFault, stdio::fault::StdioFault, text::whole};
+pub(crate) use self::{http::HttpFault, stdio::StdioFault};
+use crate::text::whole;
 
 /// JSON-RPC and MCP errors that are defined as refusals of a request. Servers give them after an effect as well, so they count for what has
 /// none only.

@@ -17,7 +17,7 @@ use rmcp::{
     service::{NotificationContext, RequestContext, RoleClient, Service},
 };
 
-use crate::connector::McpSettings;
+use crate::settings::McpSettings;
 
 /// The generations of one connection lie in a range of their own.
 const GENERATIONS_PER_CONNECTION: u64 = 1 << 32;

@@ -32,7 +32,10 @@ use self::{
     places::{Key, Places},
     under_way::{Ended, Found, Task, ToDo, Unready},
 };
-use crate::http::{Speaker, headers::CallHeaders};
+use crate::{
+    http::{Speaker, headers::CallHeaders},
+    settings::SessionLimits,
+};
 
 /// How long one that makes place for another may take to end.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
@@ -44,23 +47,6 @@ const CLOSED_AT_ONCE: usize = 16;
 const LOOKS_MAX: usize = 3;
 /// How often it is looked which sessions are idle, or nearly have no credential any more.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
-
-/// How many sessions a connection has with its server, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Sessions at the same time beside the contract's own; at least 1. One more than that takes the place of one that is idle, or there is none.
-    pub sessions_max: usize,
-    /// After how long without a call one is ended.
-    pub idle: Duration,
-    /// After how long without an answer in one the server is asked whether it still knows it, before a call is posted in it.
-    pub silent: Duration,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        Self { sessions_max: 1_024, idle: Duration::from_mins(5), silent: Duration::from_secs(5) }
-    }
-}
 
 /// The sessions.
 pub(crate) struct Sessions {

@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use super::{
     EgressHttp, Outgoing, Target,
-    fault::HttpFault,
     headers::{CallHeaders, secret_header},
 };
-use crate::connector::SecretVersions;
+use crate::failure::HttpFault;
+use crate::settings::SecretVersions;
 
 /// Who speaks in the requests of a session that are no calls.
 #[derive(Debug)]

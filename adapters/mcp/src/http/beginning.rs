@@ -17,7 +17,8 @@ use tokio::{
     time::{sleep_until, timeout, timeout_at},
 };
 
-use super::{EgressHttp, fault::HttpFault};
+use super::EgressHttp;
+use crate::failure::HttpFault;
 
 /// How much longer than a connection may take the answer to a handshake is read, so that a session that comes a little too late is ended
 /// and not left there, and so that it is told by the one who waits that the server was too slow.

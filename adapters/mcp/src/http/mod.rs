@@ -6,7 +6,6 @@
 
 mod asking;
 mod beginning;
-pub(crate) mod fault;
 pub(crate) mod headers;
 mod numbers;
 mod own;
@@ -47,10 +46,11 @@ use placet_types::contract::{
     not_executed::HttpError,
 };
 
-use crate::connector::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
+use crate::settings::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
 
 pub(crate) use self::asking::Speaker;
-use self::{fault::HttpFault, headers::CallHeaders, numbers::Numbers, own::Own};
+use self::{headers::CallHeaders, numbers::Numbers, own::Own};
+use crate::failure::HttpFault;
 
 /// A call has its own deadline; this only bounds what nobody waits for any more.
 const EXCHANGE_MS_MAX: u64 = 3_600_000;

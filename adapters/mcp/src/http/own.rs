@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use super::{
     asking::Speaker,
     beginning::{Begun, GRACE},
-    fault::HttpFault,
 };
+use crate::failure::HttpFault;
 
 /// What belongs to one session.
 pub(super) struct Own {

@@ -16,7 +16,8 @@ use sse_stream::{Sse, SseStream};
 use placet_egress::{EgressBody, EgressError};
 use placet_types::contract::not_executed::HttpError;
 
-use super::{SESSION_ID, fault::HttpFault};
+use super::SESSION_ID;
+use crate::failure::HttpFault;
 use crate::tasks;
 
 /// What is read of the body that goes with a failed handshake.

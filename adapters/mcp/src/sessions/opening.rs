@@ -14,12 +14,12 @@ use tokio::time::{Instant, timeout};
 
 use super::under_way::Unready;
 use crate::{
-    adapter::{Asked, Link},
-    connector::{Endpoint, McpSettings},
     failure::{self, Fault},
     handshake,
     http::{EgressHttp, Speaker},
+    link::{Asked, Link},
     listener::Listener,
+    settings::{Endpoint, McpSettings},
     text::whole,
 };
 

@@ -28,7 +28,7 @@ use placet_types::{
     ids::AdapterName,
 };
 
-use crate::{connector::McpSettings, text::printable};
+use crate::{settings::McpSettings, text::printable};
 
 use super::{
     confine,

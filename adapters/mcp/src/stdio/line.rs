@@ -5,7 +5,7 @@
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use serde_json::Value;
 
-use super::fault::StdioFault;
+use crate::failure::StdioFault;
 use crate::tasks;
 
 /// What a line is.

@@ -6,7 +6,6 @@
 
 pub(crate) mod child;
 mod confine;
-pub(crate) mod fault;
 mod health;
 mod line;
 pub(crate) mod sandbox;
@@ -38,15 +37,15 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use placet_adapter::outcome::AdapterError;
 use placet_types::ids::AdapterName;
 
-use crate::connector::McpSettings;
+use crate::settings::McpSettings;
 
 use self::{
     child::{ChildHandle, Launch},
-    fault::StdioFault,
     health::Health,
     line::Line,
     tail::Tail,
 };
+use crate::failure::StdioFault;
 
 /// Lines that are no JSON, such as a banner, before we give up on a server.
 const NOISE_LINES_MAX: u32 = 100;

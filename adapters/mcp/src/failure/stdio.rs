@@ -4,7 +4,7 @@
 
 use placet_adapter::outcome::AdapterError;
 
-use crate::failure::Fault;
+use super::Fault;
 
 /// Why a line could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@ use placet_adapter::outcome::AdapterError;
 use placet_egress::EgressError;
 use placet_types::contract::not_executed::HttpError;
 
-use crate::failure::Fault;
+use super::Fault;
 
 /// Why an exchange failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

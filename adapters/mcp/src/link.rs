@@ -1,0 +1,151 @@
+//! The connection itself, and a request that waits for its answer.
+//!
+//! Owns the goodbye and the subscription to changes of the tool list. Invariant: a request that is dropped before its answer is cancelled
+//! at the server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use placet_adapter::outcome::AdapterError;
+use rmcp::{
+    model::{ServerNotification, ServerPeerInfo, ServerResult, SubscriptionFilter},
+    service::{Peer, RequestHandle, RoleClient, ServiceError},
+};
+use tokio::{
+    runtime::Handle,
+    sync::Mutex,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{handshake::Service, listener::Listener, stdio::child::ChildHandle};
+
+/// How long a connection may take to say goodbye: rmcp waits for answers in flight, then ends the session.
+const CLOSE_WAIT: Duration = Duration::from_secs(8);
+/// How long the news that nobody waits any more may take.
+const CANCEL_WAIT: Duration = Duration::from_secs(2);
+/// The pause before a subscription that ended is made again.
+const RESUBSCRIBE_PAUSE: Duration = Duration::from_secs(5);
+
+/// A connection and what belongs to it.
+pub(crate) struct Link {
+    peer: Peer<RoleClient>,
+    /// `None` once closed. A tokio mutex, because it is held while the connection says goodbye.
+    service: Mutex<Option<Service>>,
+    generation: Arc<AtomicU64>,
+    closed: Arc<AtomicBool>,
+    child: Option<ChildHandle>,
+    subscription: Option<JoinHandle<()>>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        service: Service,
+        listener: &Listener,
+        closed: Arc<AtomicBool>,
+        child: Option<ChildHandle>,
+    ) -> Self {
+        let peer = service.peer().clone();
+        let generation = listener.generation();
+        let subscription = subscribe(&peer, &generation);
+        Self { peer, service: Mutex::new(Some(service)), generation, closed, child, subscription }
+    }
+
+    /// What the server said in the handshake.
+    pub(crate) fn peer_info(&self) -> Result<Arc<ServerPeerInfo>, AdapterError> {
+        self.peer.peer_info().ok_or_else(|| {
+            AdapterError::InvalidResponse("its handshake says nothing of itself".to_owned())
+        })
+    }
+
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(mut service) = self.service.lock().await.take() {
+            // Whether it was in time or panicked: what follows ends it.
+            let _ended = service.close_with_timeout(CLOSE_WAIT).await.is_ok();
+        }
+        if let Some(child) = &self.child {
+            child.close().await;
+        }
+    }
+
+    /// Our end of it.
+    pub(crate) fn peer(&self) -> &Peer<RoleClient> {
+        &self.peer
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && !self.peer.is_transport_closed()
+    }
+
+    /// Counts the announced changes of the tool list.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(subscription) = &self.subscription {
+            subscription.abort();
+        }
+    }
+}
+
+/// From revision 2026-07-28 on, changes of the tool list are announced only to those who ask.
+fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<JoinHandle<()>> {
+    let info = peer.peer_info()?;
+    let announces =
+        info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
+    if info.protocol_version.has_initialize() || !announces {
+        return None;
+    }
+    let (peer, generation) = (peer.clone(), Arc::clone(generation));
+    Some(tokio::spawn(async move {
+        while !peer.is_transport_closed() {
+            let filter = SubscriptionFilter::builder().tools_list_changed().build();
+            if let Ok(mut subscription) = peer.listen(filter).await {
+                while let Ok(Some(notification)) = subscription.next().await {
+                    if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
+                        generation.fetch_add(1, Ordering::AcqRel);
+                    }
+                }
+                // What happened since is not known.
+                generation.fetch_add(1, Ordering::AcqRel);
+            }
+            sleep(RESUBSCRIBE_PAUSE).await;
+        }
+    }))
+}
+
+/// A request whose answer has not come. Who lets go of it before tells the server that nobody waits any more.
+pub(crate) struct Asked(Option<RequestHandle<RoleClient>>);
+
+impl Asked {
+    pub(crate) const fn new(handle: RequestHandle<RoleClient>) -> Self {
+        Self(Some(handle))
+    }
+
+    /// The answer; `None` when the connection has ended.
+    pub(crate) async fn answer(&mut self) -> Option<Result<ServerResult, ServiceError>> {
+        let answer = (&mut self.0.as_mut()?.rx).await.ok();
+        self.0 = None;
+        answer
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
+        drop(runtime.spawn(async move {
+            // Best effort: the outcome is unknown either way.
+            let reason = Some("deadline exceeded".to_owned());
+            let _told = timeout(CANCEL_WAIT, handle.cancel(reason)).await.is_ok();
+        }));
+    }
+}
