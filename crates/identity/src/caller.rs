@@ -12,7 +12,8 @@ use placet_types::{
 
 use crate::{
     error::IdentityError,
-    token::{Acting, ActorClaim, TokenRole, VerifiedToken},
+    sealed::{Acting, ActorClaim},
+    token::{TokenRole, VerifiedToken},
 };
 
 /// Who calls, and for whom. Only [`VerifiedCaller::bind`] makes one.

@@ -18,21 +18,18 @@ use placet_types::{
     proof::AuthType,
 };
 use serde_json::{Map, Value};
-pub(crate) use shown::SHOWN_MAX;
 
 use crate::{
-    config::{IssuerConfig, KIND_CLAIM, KindRule},
+    config::{IssuerConfig, KIND_CLAIM, KindRule, is_scope},
     error::IdentityError,
     spiffe::SPIFFE_SCHEME,
     token::{TokenRole, VerifiedToken},
-    verifier::IdTokenRules,
 };
 
 const AUDIENCES_MAX: usize = 32;
 const AUDIENCE_BYTES_MAX: usize = 512;
 const GROUPS_MAX: usize = 1_000;
 const SCOPES_MAX: usize = 200;
-const SCOPE_BYTES_MAX: usize = 256;
 const SUBJECT_BYTES_MAX: usize = 512;
 const DISPLAY_CHARS_MAX: usize = 128;
 const MS_PER_S: i64 = 1_000;
@@ -272,6 +269,15 @@ impl Judge<'_> {
     }
 }
 
+/// What an ID token must say beyond what its issuer's configuration asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct IdTokenRules<'a> {
+    /// For whom it is.
+    pub(crate) client_id: &'a str,
+    /// For which sign-in.
+    pub(crate) nonce: &'a str,
+}
+
 /// What only an ID token must say: this sign-in, a person, and this client alone where it is for several.
 pub(crate) fn check_id_token(
     claims: &Map<String, Value>,
@@ -366,10 +372,4 @@ fn scopes(claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError
 
 fn is_audience(text: &str) -> bool {
     (1..=AUDIENCE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
-}
-
-/// A scope token of RFC 6749.
-pub(crate) fn is_scope(word: &str) -> bool {
-    (1..=SCOPE_BYTES_MAX).contains(&word.len())
-        && word.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }

@@ -19,8 +19,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::{claims::SHOWN_MAX, error::SetupError};
+use crate::error::SetupError;
 
+/// The most claims of one issuer that policies see.
+pub(crate) const SHOWN_MAX: usize = 32;
+const SCOPE_BYTES_MAX: usize = 256;
 mod people;
 mod warnings;
 mod workloads;
@@ -481,4 +484,10 @@ impl IdentityConfig {
             self.trust_domains.iter().map(TrustDomainConfig::as_issuer).collect();
         self.issuers.iter().chain(&domains).filter_map(destination).collect()
     }
+}
+
+/// A scope token of RFC 6749.
+pub(crate) fn is_scope(word: &str) -> bool {
+    (1..=SCOPE_BYTES_MAX).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }

@@ -33,8 +33,7 @@ use serde_json::{Map, Value, json};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
-    claims::is_scope,
-    config::{ActingRule, Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule},
+    config::{ActingRule, Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule, is_scope},
     error::{SetupError, of_file},
 };
 

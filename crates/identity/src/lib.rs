@@ -21,10 +21,11 @@ mod jitter;
 mod jws;
 mod key_cache;
 mod key_set;
-mod own_svid;
 mod sealed;
+mod sealing;
 mod secrets;
 mod sign_in;
+mod sign_in_proof;
 mod signature;
 mod spiffe;
 mod token;
@@ -43,14 +44,12 @@ pub use dev::{
 };
 pub use error::{IdentityError, KeyError, SetupError};
 pub use inbound::{InboundVerifier, Presented};
-pub use own_svid::SvidKeeper;
 pub use placet_egress::FileMark;
-pub use sealed::{SubjectToken, TokenFacts};
-pub use secrets::{LiveSecret, LiveVersion, SecretError, SecretSource, Secrets};
-pub use sign_in::{
-    Beginning, Callback, Provider, SignInConfig, SignInError, SignInProof, SignedIn, fresh_text,
-};
-pub use token::{Acting, ActorClaim, TokenRole, VerifiedToken};
+pub use sealed::{Acting, ActorClaim, SubjectToken, TokenFacts};
+pub use secrets::{LiveSecret, LiveVersion, SecretError, SecretSource, Secrets, SvidKeeper};
+pub use sign_in::{Beginning, Callback, Provider, SignInConfig, SignInError, SignedIn, fresh_text};
+pub use sign_in_proof::SignInProof;
+pub use token::{TokenRole, VerifiedToken};
 pub use verifier::{NextIssuers, RefreshFailure, Verifier};
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 mod file;
 mod live;
 mod marks;
+mod own_svid;
 mod soon;
 
 use std::{
@@ -27,11 +28,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 pub use self::live::{LiveSecret, LiveVersion};
+use self::own_svid::OwnSvid;
+pub use self::own_svid::SvidKeeper;
 use self::{
     file::{blemish, is_cut_off, is_open_pem},
     marks::Marks,
 };
-use crate::{error::of_file, own_svid::OwnSvid};
+use crate::error::of_file;
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
 /// How many values are remembered that are live no more: anyone who looks for them in an answer has to know them.

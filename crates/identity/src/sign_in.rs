@@ -19,22 +19,22 @@ use tokio::{sync::Mutex, time::Instant};
 use url::Url;
 
 use crate::{
+    claims::IdTokenRules,
     dev::fill_random,
     error::{IdentityError, SetupError},
+    sealing,
     secrets::Secrets,
+    sign_in_proof::SignInProof,
     token::VerifiedToken,
-    verifier::{IdTokenRules, Verifier},
+    verifier::Verifier,
 };
 use metadata::Metadata;
 
 pub use config::SignInConfig;
-pub use proof::SignInProof;
 
 mod config;
 mod exchange;
 mod metadata;
-mod proof;
-mod sealing;
 
 /// How long what the provider says about itself is believed.
 const METADATA_AGE_MAX: Duration = Duration::from_secs(3_600);

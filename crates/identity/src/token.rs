@@ -15,7 +15,7 @@ use placet_types::{
 use crate::{
     config::ActingRule,
     error::IdentityError,
-    sealed::{SubjectToken, TokenFacts},
+    sealed::{ActorClaim, SubjectToken, TokenFacts},
     spiffe::SPIFFE_SCHEME,
 };
 
@@ -26,51 +26,6 @@ pub enum TokenRole {
     Actor,
     /// `Placet-Delegation`: the user it calls for.
     Delegation,
-}
-
-/// An actor that a token names in `act` or `may_act` (RFC 8693).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActorClaim {
-    /// The issuer in whose name space the actor is; absent: the token's own.
-    pub issuer: Option<String>,
-    /// The actor's subject.
-    pub subject: Option<String>,
-    /// The actor's OAuth client.
-    pub client: Option<String>,
-}
-
-/// Somebody who may be the actor that a token names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Acting<'a> {
-    /// In whose name space `subject` is.
-    pub issuer: &'a str,
-    /// Who it is.
-    pub subject: &'a str,
-    /// As which OAuth client.
-    pub client: Option<&'a str>,
-}
-
-impl ActorClaim {
-    /// Whether everything that the claim says in a token of `said_by` is true of the one who acts. A claim that says nothing names nobody.
-    #[must_use]
-    pub fn names(&self, said_by: &str, acting: Acting<'_>) -> bool {
-        let subject_fits = self.subject.as_deref().is_none_or(|subject| subject == acting.subject);
-        let client_fits = self.client.as_deref().is_none_or(|client| Some(client) == acting.client);
-        let says_something = self.subject.is_some() || self.client.is_some();
-        says_something && subject_fits && client_fits && self.is_of(said_by, acting.issuer)
-    }
-
-    /// Subjects are unique within their issuer only, except SPIFFE ids.
-    fn is_of(&self, said_by: &str, issuer: &str) -> bool {
-        self.issuer.as_deref().map_or_else(
-            || {
-                let subject = self.subject.as_deref();
-                subject.is_some_and(|subject| subject.starts_with(SPIFFE_SCHEME))
-                    || said_by == issuer
-            },
-            |named| named == issuer,
-        )
-    }
 }
 
 /// What a verified token says.

@@ -20,13 +20,13 @@ use placet_types::clock::{Clock, Timestamp};
 
 use crate::{
     certificate::{ClientAuthorities, ClientCertificate},
-    claims::{Judge, check_id_token},
+    claims::{IdTokenRules, Judge, check_id_token},
     config::{IdentityConfig, IssuerConfig, KeySource, TrustDomainConfig},
     error::{IdentityError, KeyError, SetupError, echo},
     jws::Jws,
     key_cache::KeyCache,
     key_set::KeyUse,
-    sign_in::SignInProof,
+    sign_in_proof::SignInProof,
     spiffe::{SPIFFE_SCHEME, SpiffeId},
     token::{TokenRole, VerifiedToken},
     workload_api::WorkloadApi,
@@ -97,15 +97,6 @@ impl Drop for Reading {
     fn drop(&mut self) {
         self.0.reads_authorities.store(false, Ordering::Release);
     }
-}
-
-/// What an ID token must say beyond what its issuer's configuration asks for.
-#[derive(Clone, Copy)]
-pub(crate) struct IdTokenRules<'a> {
-    /// For whom it is.
-    pub(crate) client_id: &'a str,
-    /// For which sign-in.
-    pub(crate) nonce: &'a str,
 }
 
 /// Issuers that are ready to take the place of those of a [`Verifier`].
@@ -247,7 +238,7 @@ impl Verifier {
             Some(rule) => {
                 let user = self.verify_jws(&jws, TokenRole::Delegation, now).await?;
                 let actor = user.acting(rule)?;
-                issuer.config.check_agents_client(&actor)?;
+                issuer.config.check_agents_client(actor.kind(), actor.subject(), actor.client())?;
                 Ok((actor, Some(user.sealing(token))))
             }
         }
@@ -287,7 +278,8 @@ impl Verifier {
         let verified = match &issuer.domain {
             None => {
                 let verified = judge.token(jws.claims(), jws.signed())?;
-                issuer.config.check_agents_client(&verified)?;
+                let (kind, client) = (verified.kind(), verified.client());
+                issuer.config.check_agents_client(kind, verified.subject(), client)?;
                 verified
             }
             Some(domain) => judge.svid(domain, jws.claims(), jws.signed())?,

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::{optional_text, refused};
-use crate::{error::IdentityError, token::ActorClaim};
+use crate::{error::IdentityError, sealed::ActorClaim};
 
 const ACTOR_DEPTH_MAX: usize = 10;
 const ACTOR_BYTES_MAX: usize = 8 * 1024;

@@ -11,8 +11,6 @@ use serde_json::{Map, Value};
 use super::refused;
 use crate::error::IdentityError;
 
-/// The most claims of one issuer that policies see.
-pub(crate) const SHOWN_MAX: usize = 32;
 const TEXTS_MAX: usize = 100;
 const TEXT_BYTES_MAX: usize = 512;
 

@@ -6,10 +6,7 @@
 use placet_types::{ids::TenantId, principal::PrincipalKind};
 
 use super::{IdentityConfig, IssuerConfig};
-use crate::{
-    error::{IdentityError, SetupError},
-    token::VerifiedToken,
-};
+use crate::error::{IdentityError, SetupError};
 
 impl IssuerConfig {
     /// Whether a user's token of this client is in the hands of the user, and of no agent.
@@ -20,12 +17,12 @@ impl IssuerConfig {
     /// An agent that comes from a person's client, or is itself called so, would have in hand what proves that the person is there.
     pub(crate) fn check_agents_client(
         &self,
-        verified: &VerifiedToken,
+        kind: PrincipalKind,
+        subject: &str,
+        client: Option<&str>,
     ) -> Result<(), IdentityError> {
-        let mut named = std::iter::once(verified.subject()).chain(verified.client());
-        if verified.kind() == PrincipalKind::User
-            || !named.any(|name| self.person_clients.contains(name))
-        {
+        let mut named = std::iter::once(subject).chain(client);
+        if kind == PrincipalKind::User || !named.any(|name| self.person_clients.contains(name)) {
             return Ok(());
         }
         let problem = "it is a client that people use (`person_clients`), and no agent's";

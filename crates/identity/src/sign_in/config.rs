@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::{
-    claims::is_scope,
-    config::{IssuerConfig, KindRule},
+    config::{IssuerConfig, KindRule, is_scope},
     error::SetupError,
 };
 

@@ -19,9 +19,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+use super::{LiveSecret, LiveVersion, SecretError, Secrets};
 use crate::{
     jitter::{backoff, less_a_tenth},
-    secrets::{LiveSecret, LiveVersion, SecretError, Secrets},
     workload_api::words,
 };
 

@@ -9,8 +9,7 @@ use placet_types::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
-use super::sealing;
-use crate::error::SetupError;
+use crate::{error::SetupError, sealing};
 
 /// The purpose that the key is made for.
 const PURPOSE: &str = "placet.session.v1";
@@ -44,7 +43,7 @@ impl SignInProof {
         Self { token, nonce: None, at }
     }
 
-    pub(super) fn of_provider(token: &str, nonce: &str, at: Timestamp) -> Self {
+    pub(crate) fn of_provider(token: &str, nonce: &str, at: Timestamp) -> Self {
         Self { token: token.to_owned(), nonce: Some(nonce.to_owned()), at }
     }
 
@@ -52,7 +51,7 @@ impl SignInProof {
         &self.token
     }
 
-    pub(super) fn nonce(&self) -> Option<&str> {
+    pub(crate) fn nonce(&self) -> Option<&str> {
         self.nonce.as_deref()
     }
 

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::{dev::fill_random, error::SetupError};
 
 /// Seals a value under a secret, for a purpose.
-pub(super) fn seal<T: Serialize>(
+pub(crate) fn seal<T: Serialize>(
     secret: &str,
     purpose: &str,
     value: &T,
@@ -28,7 +28,7 @@ pub(super) fn seal<T: Serialize>(
 }
 
 /// The value that was sealed; nothing where the secret or the purpose is another, or anything was altered.
-pub(super) fn unseal<T: DeserializeOwned>(secret: &str, purpose: &str, sealed: &[u8]) -> Option<T> {
+pub(crate) fn unseal<T: DeserializeOwned>(secret: &str, purpose: &str, sealed: &[u8]) -> Option<T> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>()?;
     let mut bytes = Zeroizing::new(rest.to_vec());
     let aad = Aad::from(purpose.as_bytes());
