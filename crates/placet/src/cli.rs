@@ -4,9 +4,14 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{
-    adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-    notifications, policy, reload, report, schema, serve, token, tools,
+use crate::{
+    commands::{
+        adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
+        notifications, policy, reload, report, schema, serve, token, tools,
+    },
+    demo,
+    environment::Environment,
+    failure::Outcome,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.
@@ -35,7 +40,7 @@ pub(crate) enum Command {
     /// Start the engine and its HTTP listeners.
     Serve(serve::Args),
     /// Show what Placet guarantees, on real files, in seconds.
-    Demo(crate::demo::Args),
+    Demo(demo::Args),
     /// Call a tool.
     Call(Box<call::Args>),
     /// List the tools you may call.
@@ -70,6 +75,36 @@ pub(crate) enum Command {
     Init(init::Args),
     /// Check the whole set-up.
     Doctor(doctor::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`crate::failure::Failure`] for anyone who typed it.
+    pub(crate) async fn run(self, environment: &Environment) -> Outcome {
+        match self.command {
+            Command::Serve(args) => serve::run(&args, environment).await,
+            Command::Demo(args) => demo::run(&args, environment).await,
+            Command::Call(args) => call::run(&args, environment).await,
+            Command::Console(args) => console::run(&args, environment).await,
+            Command::Tools(args) => tools::run(&args, environment).await,
+            Command::Approvals(args) => approvals::run(&args, environment).await,
+            Command::Adapters(args) => adapters::run(&args, environment).await,
+            Command::Policy(args) => policy::run(&args, environment),
+            Command::Ledger(args) => ledger::run(&args, environment).await,
+            Command::Audit(args) => audit::run(&args, environment).await,
+            Command::Credentials(args) => credentials::run(&args, environment).await,
+            Command::Decisions(args) => decisions::run(&args, environment).await,
+            Command::Reload(args) => reload::run(&args, environment).await,
+            Command::Report(args) => report::run(&args, environment).await,
+            Command::Notifications(args) => notifications::run(&args, environment).await,
+            Command::Token(args) => token::run(&args, environment),
+            Command::Schema(args) => schema::run(&args),
+            Command::Init(args) => init::run(&args, environment),
+            Command::Doctor(args) => doctor::run(&args, environment).await,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use placet_adapter_mcp::connector::{
     McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
-use placet_identity::{DevKey, IdentityConfig, NextIssuers, Secrets, SvidKeeper, Verifier};
+use placet_identity::{Secrets, SvidKeeper, Verifier};
 use placet_ledger::ledger::Ledger;
 use placet_pipeline::{
     engine::{Connectors, Engine, EngineParts, StartError},
@@ -23,22 +23,22 @@ use placet_server::{
 };
 use placet_store::notary::Notary;
 use placet_telemetry::export::{TelemetryGuard, init};
-use placet_types::{clock::Clock, directory::Directory};
+use placet_types::clock::Clock;
 use secrecy::SecretString;
 
 use crate::{
     backups::LedgerBackups,
     broker::broker,
     clock::{SystemClock, UlidSource},
-    commands::token::{dev_key, make_data_folder},
     config::load::Config,
     console,
+    development::make_data_folder,
     failure::{Attempted as _, Failure},
-    notices,
-    reload::{self, ConfiguredFiles},
+    issuers, notices,
+    reload::ConfiguredFiles,
     sealing::{self, Tending},
     storage, svids,
-    world::World,
+    world::{self, World},
 };
 
 /// The configured secrets, for connections.
@@ -94,15 +94,6 @@ pub(crate) struct FaultInjection {
     pub(crate) pause_after_effect_ms: u64,
 }
 
-/// Refuses policies that ask people whom the directory does not have.
-///
-/// # Errors
-/// [`Failure`] with each of them.
-pub(crate) fn staffed(world: &World, config: &Config) -> Result<(), Failure> {
-    let checked = world.check_staff(&world.bundle, config);
-    checked.map_err(|problems| not_started(StartError::Bundle(problems)))
-}
-
 /// Starts everything up to the point where the listeners can be served.
 ///
 /// # Errors
@@ -114,7 +105,7 @@ pub(crate) async fn start(
     fault_injection: FaultInjection,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
-    staffed(world, config)?;
+    world.require_staff(config)?;
     let telemetry = telemetry(config)?;
     let data = data_folder(config)?;
     let bound = bind(config.server.clone()).await.map_err(|error| {
@@ -125,7 +116,7 @@ pub(crate) async fn start(
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let svids = svids::open(config).await?;
-    let verifier = verifier(config, &world.directory, &own, &clock)?;
+    let verifier = issuers::verifier(config, &world.directory, &own, &clock)?;
     let bound = with_tls(config, bound, &verifier)?;
     let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
     let bound = console::with_console(
@@ -147,7 +138,7 @@ pub(crate) async fn start(
         verifier,
         secrets: Arc::new(config.secrets.clone()),
         broker: broker(config, &own, &clock)?,
-        issuers: reload::issuers_digest(config),
+        issuers: issuers::issuers_digest(config),
         files: Some((Arc::new(files), read)),
         contracts: world.checked(),
         directory: Arc::new(world.directory.clone()),
@@ -218,11 +209,10 @@ fn with_backups(
 }
 
 fn not_started(error: StartError) -> Failure {
-    let failure = Failure::new("the engine does not start");
     if let StartError::Bundle(problems) = &error {
-        let failure = problems.iter().fold(failure, |failure, problem| failure.because(problem));
-        return failure.try_this("`placet policy check` says the same, without starting anything");
+        return world::refused(problems);
     }
+    let failure = Failure::new("the engine does not start");
     if let StartError::Replaced(replaced) = &error {
         let epoch = replaced.active.epoch;
         return failure
@@ -263,63 +253,6 @@ pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
     make_data_folder(config)?;
     fs::canonicalize(&config.data)
         .attempted(format!("the data folder `{}` cannot be used", config.data.display()))
-}
-
-/// Who verifies tokens: the configured issuers, and the development key where it is accepted.
-///
-/// # Errors
-/// [`Failure`] when keys or issuers cannot be used.
-pub(crate) fn verifier(
-    config: &Config,
-    directory: &Directory,
-    own_listeners: &[SocketAddr],
-    clock: &Arc<dyn Clock>,
-) -> Result<Verifier, Failure> {
-    let (identity, egress) = issuers(config, directory, own_listeners)?;
-    Verifier::new(identity, Arc::clone(clock), egress).attempted(ISSUERS)
-}
-
-/// The issuers that take the place of those of `verifier` when a reload is activated.
-///
-/// # Errors
-/// [`Failure`] when keys or issuers cannot be used.
-pub(crate) fn next_issuers(
-    verifier: &Verifier,
-    config: &Config,
-    directory: &Directory,
-    own_listeners: &[SocketAddr],
-) -> Result<NextIssuers, Failure> {
-    let (identity, egress) = issuers(config, directory, own_listeners)?;
-    verifier.prepare(&identity, egress.as_ref()).attempted(ISSUERS)
-}
-
-const ISSUERS: &str = "the issuers cannot be used";
-
-fn issuers(
-    config: &Config,
-    directory: &Directory,
-    own_listeners: &[SocketAddr],
-) -> Result<(IdentityConfig, Option<EgressClient>), Failure> {
-    let what = ISSUERS;
-    let mut identity: IdentityConfig = config.identity.clone();
-    if config.development_tokens {
-        let key: DevKey = dev_key(config)?;
-        for tenant in directory.tenants.keys() {
-            let audiences = [config.audience.clone()].into();
-            let issuer = key
-                .issuer_config(config.server.listen.ip(), tenant.clone(), audiences)
-                .attempted(what)?;
-            identity.issuers.push(issuer);
-        }
-    }
-    let destinations = identity.key_destinations().attempted(what)?;
-    let egress = if destinations.is_empty() {
-        None
-    } else {
-        let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
-        Some(EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?)
-    };
-    Ok((identity, egress))
 }
 
 fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {

@@ -13,8 +13,8 @@ use placet_server::{
 use placet_types::{clock::Clock, directory::Directory, sessions::SessionStore};
 
 use crate::{
-    commands::token::dev_key,
     config::load::Config,
+    development::dev_key,
     failure::{Attempted as _, Failure},
 };
 

@@ -13,8 +13,10 @@ mod compose;
 mod config;
 mod console;
 mod demo;
+mod development;
 mod environment;
 mod failure;
+mod issuers;
 mod memory;
 mod notices;
 mod output;
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
             runtime.map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))
         })
         .and_then(|runtime| {
-            let outcome = runtime.block_on(commands::run(cli, &environment));
+            let outcome = runtime.block_on(cli.run(&environment));
             // A read from a terminal that nobody answers must not keep the process alive.
             runtime.shutdown_background();
             outcome

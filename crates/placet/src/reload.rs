@@ -13,17 +13,13 @@ use std::{
 use futures::{FutureExt as _, future::BoxFuture};
 use placet_identity::Verifier;
 use placet_pipeline::reload::{Files, Loaded, Read};
-use placet_types::{
-    digest::{Digest, DigestBuilder},
-    json::canonical_digest,
-};
-use serde_json::json;
+use placet_types::digest::{Digest, DigestBuilder};
 
 use crate::{
-    compose,
     config::{file::ConfigFile, load::Config},
     environment::Environment,
     failure::{Attempted as _, Failure},
+    issuers,
     world::{self, World},
     yaml,
 };
@@ -124,25 +120,19 @@ impl Started {
         // First, so that a file that changes while it is read is noticed afterwards.
         let fingerprint = fingerprint(&config);
         let world = World::load(&config)?;
-        compose::staffed(&world, &config)?;
+        world.require_staff(&config)?;
         let issuers =
-            compose::next_issuers(&self.verifier, &config, &world.directory, &self.own_listeners)?;
+            issuers::next_issuers(&self.verifier, &config, &world.directory, &self.own_listeners)?;
         let needs_restart = needs_restart(&self.config.written, &now.written);
         Ok(Loaded {
             contracts: world.checked(),
             bundle: world.bundle,
             directory: Arc::new(world.directory),
             issuers,
-            issuers_digest: issuers_digest(&config),
+            issuers_digest: issuers::issuers_digest(&config),
             read: Read { fingerprint: fingerprint?, needs_restart },
         })
     }
-}
-
-/// The digest of what the configuration says about issuers, as written: paths in it are the same on every node.
-pub(crate) fn issuers_digest(config: &Config) -> Digest {
-    let issuers = &config.written.issuers;
-    canonical_digest(&json!({ "issuers": issuers, "development": config.development_tokens }))
 }
 
 /// A digest over names and bytes of the configuration file and of all files that it names for policies, contracts and the directory.

@@ -35,6 +35,8 @@ use crate::{
 
 mod staff;
 
+pub(crate) use self::staff::refused;
+
 /// The most contracts of an environment.
 const CONTRACTS_MAX: usize = 1_000;
 /// How deep policies are searched that a bundle would leave out.

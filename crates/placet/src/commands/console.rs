@@ -16,11 +16,11 @@ use url::Url;
 
 use crate::{
     clock::SystemClock,
-    commands::token::dev_key_here,
     config::{
         console::is_loopback,
         load::{Config, ConfigArgs},
     },
+    development::dev_key_here,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,

@@ -29,7 +29,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    notices, output, storage, svids,
+    issuers, notices, output, storage, svids,
     world::{self, World},
 };
 
@@ -266,7 +266,7 @@ async fn issuers(config: &Config, world: &World) -> Vec<Check> {
         return vec![Check::ok(about, "the development key, made at the first start")];
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let verifier = match compose::verifier(config, &world.directory, &[], &clock) {
+    let verifier = match issuers::verifier(config, &world.directory, &[], &clock) {
         Ok(verifier) => verifier,
         Err(failure) => return vec![Check::of(about, &failure)],
     };

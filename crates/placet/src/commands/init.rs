@@ -13,7 +13,8 @@ use placet_adapter_internal::contract::builtin_contract;
 use placet_types::ids::{EnvironmentName, TenantId};
 
 use crate::{
-    commands::{schema, token::DEV_TENANT},
+    commands::schema,
+    development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, shipped,

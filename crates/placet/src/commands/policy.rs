@@ -23,8 +23,9 @@ use placet_types::{
 use serde_json::{Value, json};
 
 use crate::{
-    commands::{call::arguments, token::DEV_TENANT},
+    commands::call::arguments,
     config::load::{Config, ConfigArgs},
+    development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, shipped,

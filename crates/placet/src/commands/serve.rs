@@ -12,15 +12,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
 
 use crate::{
-    commands::{
-        console::{self, LINK_LIFE},
-        token::DEV_TENANT,
-    },
+    commands::console::{self, LINK_LIFE},
     compose::{self, FaultInjection, Running},
     config::{
         file::LogFormatFile,
         load::{Config, ConfigArgs, log_format},
     },
+    development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, reload, sealing,

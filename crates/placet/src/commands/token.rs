@@ -2,11 +2,8 @@
 //!
 //! Owns the options. The key and the minting are `placet-identity`'s; only a loopback listener accepts what comes out.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
-
 use clap::{Args as ClapArgs, ValueEnum};
-use placet_identity::{DevKey, MintRequest};
+use placet_identity::MintRequest;
 use placet_types::{
     ids::{GroupId, PrincipalId, TenantId},
     principal::PrincipalKind,
@@ -15,6 +12,7 @@ use placet_types::{
 use crate::{
     clock::SystemClock,
     config::load::{Config, ConfigArgs},
+    development::{DEV_TENANT, dev_key_here},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
@@ -22,9 +20,6 @@ use crate::{
 
 /// The longest that a development token lives.
 const LIFETIME_S_MAX: u64 = 43_200;
-
-/// The tenant of the development directory.
-pub(crate) const DEV_TENANT: &str = "local";
 
 /// Mint a development token and print nothing else.
 #[derive(Debug, ClapArgs)]
@@ -104,49 +99,6 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     let key = dev_key_here(&config)?;
     output::line(key.mint(&request, &SystemClock).attempted("the token cannot be minted")?);
     Ok(Exit::Ok)
-}
-
-/// The development key in the data folder, made if there is none.
-///
-/// # Errors
-/// [`Failure`] when folder or key cannot be used.
-pub(crate) fn dev_key(config: &Config) -> Result<DevKey, Failure> {
-    make_data_folder(config)?;
-    DevKey::load_or_create(&config.data).attempted("the development key cannot be used")
-}
-
-/// The same for a command, which says so where it had to make one.
-///
-/// # Errors
-/// [`Failure`] when folder or key cannot be used.
-pub(crate) fn dev_key_here(config: &Config) -> Result<DevKey, Failure> {
-    let is_new = !DevKey::path(&config.data).try_exists().unwrap_or(true);
-    let key = dev_key(config)?;
-    if is_new {
-        output::note(format!(
-            "note: made a development key in `{}`; a Placet that has its data elsewhere does not know it (--data)",
-            config.data.display()
-        ));
-    }
-    Ok(key)
-}
-
-/// Makes the data folder, for its owner only.
-///
-/// # Errors
-/// [`Failure`] when it cannot be made.
-pub(crate) fn make_data_folder(config: &Config) -> Result<(), Failure> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&config.data);
-    made.map_err(|error| {
-        let failure =
-            Failure::new(format!("the data folder `{}` cannot be made", config.data.display()));
-        let failure = if config.data.is_file() {
-            failure.because("there is a file of that name")
-        } else {
-            failure.because(error)
-        };
-        failure.try_this("name another one with --data")
-    })
 }
 
 /// `90`, `90s`, `30m` or `12h`, as seconds.

@@ -28,8 +28,8 @@ use url::Url;
 use crate::{
     client::Client,
     clock::SystemClock,
-    commands::token::DEV_TENANT,
     config::file::ConfigFile,
+    development::DEV_TENANT,
     failure::{Attempted as _, Failure},
 };
 

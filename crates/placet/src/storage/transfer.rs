@@ -18,8 +18,8 @@ use serde_json::json;
 
 use super::{choice, embedded_config, offline, refused, store_folder};
 use crate::{
-    commands::token::make_data_folder,
     config::{ledger::Choice, load::Config},
+    development::make_data_folder,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
 };

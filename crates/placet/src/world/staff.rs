@@ -9,7 +9,7 @@ use placet_policy::{
 };
 
 use super::World;
-use crate::config::load::Config;
+use crate::{config::load::Config, failure::Failure};
 
 impl World {
     /// Compiles `bundle` for this world, whose people must be able to satisfy its gates.
@@ -23,6 +23,14 @@ impl World {
     ) -> Result<Snapshot, Vec<BundleProblem>> {
         self.check_staff(bundle, config)?;
         Snapshot::compile(bundle, &self.checked(), &self.directory, &config.environment, 1)
+    }
+
+    /// Refuses the policies where they ask people whom the directory does not have.
+    ///
+    /// # Errors
+    /// [`Failure`] with each of them.
+    pub(crate) fn require_staff(&self, config: &Config) -> Result<(), Failure> {
+        self.check_staff(&self.bundle, config).map_err(|problems| refused(&problems))
     }
 
     /// Whether every gate of `bundle` can be satisfied by people of the directory.
@@ -41,4 +49,11 @@ impl World {
         let staff = Staff { directory: &self.directory, claimed: &claimed, contracts: &contracts };
         staffing::check(bundle, &staff)
     }
+}
+
+/// Why the engine does not start with a bundle.
+pub(crate) fn refused(problems: &[BundleProblem]) -> Failure {
+    let failure = Failure::new("the engine does not start");
+    let failure = problems.iter().fold(failure, |failure, problem| failure.because(problem));
+    failure.try_this("`placet policy check` says the same, without starting anything")
 }
