@@ -13,6 +13,8 @@ mod docs;
 #[cfg(test)]
 mod layers;
 #[cfg(test)]
+mod modules;
+#[cfg(test)]
 mod tidy;
 
 #[cfg(test)]
