@@ -57,16 +57,12 @@ fn a_cycle_is_found_however_it_is_written() {
 fn crates() -> BTreeMap<String, Edges> {
     let mut crates: BTreeMap<String, Edges> = BTreeMap::new();
     for file in files(&["crates", "adapters", "chaos", "bench"], &[".rs"]) {
-        let Some((crate_, inner)) =
-            file.path.split_once("/src/").or_else(|| file.path.split_once("src/"))
-        else {
-            continue;
-        };
+        let Some((crate_, inner)) = file.path.split_once("/src/") else { continue };
         if is_test(&file.path) {
             continue;
         }
         let module = inner.split('/').next().unwrap_or(inner).trim_end_matches(".rs");
-        let edges = crates.entry(crate_.trim_end_matches('/').to_owned()).or_default();
+        let edges = crates.entry(crate_.to_owned()).or_default();
         edges.entry(module.to_owned()).or_default().extend(modules_used(production(&file.text)));
     }
     for edges in crates.values_mut() {

@@ -13,8 +13,10 @@ use placet_ledger::{
     ledger::LedgerError,
     record::EffectRecord,
 };
-use placet_policy::decision::{Decision, DenialKind};
-use placet_policy::verdict::Verdict;
+use placet_policy::{
+    decision::{Decision, DenialKind},
+    verdict::Verdict,
+};
 use placet_types::{approval::Requirement, ids::ApprovalId, taint::Taint};
 
 use super::{decide, drift, edit, resume};
