@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use axum::{Json, Router, routing::post};
 use clap::Args;
-use placet_broker::{Broker, CallTokens, GrantRequest, StsConfig, egress_limits};
+use placet_credentials::{Broker, CallTokens, GrantRequest, StsConfig, egress_limits};
 use placet_egress::{EgressClient, EgressPolicy};
 use placet_identity::{SecretSource, Secrets, SubjectToken, TokenFacts};
 use placet_types::{

@@ -1,6 +1,6 @@
 //! Tools that act with a user's authority: only for a user who delegated it, and upon evidence.
 //!
-//! Owns what a caller and an approver of the built program see of it. How references are found is tested in `placet-pipeline`.
+//! Owns what a caller and an approver of the built program see of it. How references are found is tested in `placet-engine`.
 
 use serde_json::{Value, json};
 

@@ -31,7 +31,7 @@ fn with_class(setup: Setup, class: &Value) -> Setup {
 /// The built-in adapter with a rate for each of its tools.
 fn with_rate(setup: Setup, calls_per_minute_max: u32) -> Setup {
     let mut contract: Value =
-        serde_saphyr::from_str(&workspace::read("adapters/internal/contracts/files.yaml")).unwrap();
+        serde_saphyr::from_str(&workspace::read("adapters/files/contracts/files.yaml")).unwrap();
     contract["limits"]["calls_per_minute_max"] = json!(calls_per_minute_max);
     setup.contract("files", &contract)
 }

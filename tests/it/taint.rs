@@ -13,7 +13,7 @@ use crate::workspace;
 
 /// The contract of the built-in adapter.
 fn contract() -> Value {
-    serde_saphyr::from_str(&workspace::read("adapters/internal/contracts/files.yaml")).unwrap()
+    serde_saphyr::from_str(&workspace::read("adapters/files/contracts/files.yaml")).unwrap()
 }
 
 /// The built-in adapter, whose files hold secrets and whose writes leave the house.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use placet_server::{
+use placet_api::{
     backups::{BackupError, Backups},
     documents::BackupDocument,
 };

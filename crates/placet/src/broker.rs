@@ -4,7 +4,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use placet_broker::{Broker, ClientAuth, StsConfig, egress_limits};
+use placet_credentials::{Broker, ClientAuth, StsConfig, egress_limits};
 use placet_egress::{Destination, EgressClient, EgressPolicy};
 use placet_types::clock::Clock;
 

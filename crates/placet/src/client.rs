@@ -9,8 +9,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use placet_api::problem::ProblemDocument;
 use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
-use placet_server::problem::ProblemDocument;
 use placet_types::error::ErrorCode;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Serialize, de::DeserializeOwned};

@@ -6,21 +6,21 @@
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use placet_adapter_internal::files::{FilesConnector, FilesSettings};
+use placet_adapter_files::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{
     McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
-use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
-use placet_identity::{Secrets, SvidKeeper, Verifier};
-use placet_ledger::ledger::Ledger;
-use placet_pipeline::{
-    engine::{Connectors, Engine, EngineParts, StartError},
-    reload::Read,
-};
-use placet_server::{
+use placet_api::{
     listen::{Bound, bind},
     tls::TlsSettings,
 };
+use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
+use placet_engine::{
+    engine::{Connectors, Engine, EngineParts, StartError},
+    reload::Read,
+};
+use placet_identity::{Secrets, SvidKeeper, Verifier};
+use placet_ledger::ledger::Ledger;
 use placet_store::notary::Notary;
 use placet_telemetry::export::{TelemetryGuard, init};
 use placet_types::clock::Clock;

@@ -4,12 +4,12 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use placet_egress::{EgressClient, EgressPolicy, Limits};
-use placet_identity::{Provider, Verifier};
-use placet_server::{
+use placet_api::{
     console::{ConsoleSettings, Development, DevelopmentPerson},
     listen::Bound,
 };
+use placet_egress::{EgressClient, EgressPolicy, Limits};
+use placet_identity::{Provider, Verifier};
 use placet_types::{clock::Clock, directory::Directory, sessions::SessionStore};
 
 use crate::{

@@ -11,8 +11,8 @@ use std::{
 };
 
 use futures::{FutureExt as _, future::BoxFuture};
+use placet_engine::reload::{Files, Loaded, Read};
 use placet_identity::Verifier;
-use placet_pipeline::reload::{Files, Loaded, Read};
 use placet_types::digest::{Digest, DigestBuilder};
 
 use crate::{

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
+use placet_engine::engine::Engine;
 use placet_ledger::store::StoreError;
-use placet_pipeline::engine::Engine;
 use placet_store::{
     embedded::EmbeddedStore,
     notary::{Notary, NotaryError},

@@ -3,7 +3,7 @@
 //!
 //! Owns the list of files. A test compares it with the folder `policies/`, so that none is forgotten.
 
-use placet_adapter_internal::contract::LOWERING_POLICY;
+use placet_adapter_files::contract::LOWERING_POLICY;
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::contract::file::{ContractFile, TransportFile};
 

@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use placet_adapter_internal::contract::builtin_contract;
-use placet_broker::StsConfig;
+use placet_adapter_files::contract::builtin_contract;
+use placet_credentials::StsConfig;
 use placet_identity::Secrets;
 use placet_policy::{
     bundle::{BundleSource, FILE_BYTES_MAX, FILES_MAX, PolicyFile},

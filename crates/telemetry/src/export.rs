@@ -84,7 +84,7 @@ pub struct TelemetryConfig {
     pub otlp: Option<OtlpConfig>,
     /// How log lines look.
     pub log_format: LogFormat,
-    /// Which events are logged, in the syntax of `tracing-subscriber`'s filters, such as `info,placet_pipeline=debug`.
+    /// Which events are logged, in the syntax of `tracing-subscriber`'s filters, such as `info,placet_engine=debug`.
     pub log_filter: String,
     /// `service.name`.
     pub service_name: String,

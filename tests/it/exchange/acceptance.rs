@@ -2,7 +2,7 @@
 //!
 //! Owns the odd tokens and the second contracts; the provider signs the odd tokens itself, so that all else about them is right. Whatever is
 //! refused is made good at the end of its test, in nothing but that one point, and is then taken. What cannot be seen from outside, the
-//! words of `Debug` and each single field of a key, is tested under the same names in `placet-broker`.
+//! words of `Debug` and each single field of a key, is tested under the same names in `placet-credentials`.
 
 mod answers;
 mod grants;

@@ -74,7 +74,7 @@ fn key(setup: &Setup) -> std::path::PathBuf {
 }
 
 fn sharing(setup: Setup, files: &Path) -> Setup {
-    let sample = workspace::read("adapters/internal/contracts/files.yaml");
+    let sample = workspace::read("adapters/files/contracts/files.yaml");
     let mut contract: Value = serde_saphyr::from_str(&sample).unwrap();
     contract["transport"]["root"] = json!(files);
     setup.contract("files", &contract)

@@ -101,7 +101,7 @@ impl Setup {
 
     /// With the sample contract of the built-in adapter, beside others.
     pub(crate) fn files_contract(self) -> Self {
-        let sample = workspace::read("adapters/internal/contracts/files.yaml");
+        let sample = workspace::read("adapters/files/contracts/files.yaml");
         let contract: Value = serde_saphyr::from_str(&sample).unwrap();
         self.contract("files", &contract)
     }
@@ -286,7 +286,7 @@ impl Setup {
 
 /// Adds the shipped policy about `files` to the set-up's own copy of the others.
 pub(crate) fn files_policy(setup: &Setup) {
-    let text = workspace::read("adapters/internal/policies/15-files.cedar");
+    let text = workspace::read("adapters/files/policies/15-files.cedar");
     std::fs::write(setup.path("policies/15-files.cedar"), text).unwrap();
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use clap::Args as ClapArgs;
 use http::StatusCode;
-use placet_pipeline::submission::Submission;
+use placet_engine::submission::Submission;
 use placet_types::{
     clock::{Clock as _, IdSource as _},
     envelope::result::{ResultStatus, ToolResultEnvelope},

@@ -4,7 +4,7 @@
 //! for.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_pipeline::views::{CredentialsView, desk::Arrangement};
+use placet_engine::views::{CredentialsView, desk::Arrangement};
 use placet_types::{
     desk::{DeskKind, REVOCATION_MS_MIN, Revocation},
     ids::DeskId,

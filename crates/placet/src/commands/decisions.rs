@@ -3,7 +3,7 @@
 //! Owns the filters and the words.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_pipeline::views::decisions::{DecisionVerdict, DecisionView, DecisionsPage};
+use placet_engine::views::decisions::{DecisionVerdict, DecisionView, DecisionsPage};
 use placet_types::{
     clock::Timestamp,
     ids::{DecisionId, PrincipalId},

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
-use placet_adapter_internal::contract::builtin_contract;
+use placet_adapter_files::contract::builtin_contract;
 use placet_types::ids::{EnvironmentName, TenantId};
 
 use crate::{

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_pipeline::views::{RearmRequest, RecordView, ResolutionRequest, ResolvedOutcome};
-use placet_server::documents::{BackupDocument, RecordList};
+use placet_api::documents::{BackupDocument, RecordList};
+use placet_engine::views::{RearmRequest, RecordView, ResolutionRequest, ResolvedOutcome};
 use placet_types::{
     clock::{Clock as _, Timestamp},
     error::ErrorCode,

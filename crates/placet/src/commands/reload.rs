@@ -1,7 +1,7 @@
 //! `placet reload`: has a running server read its files again.
 
 use clap::Args as ClapArgs;
-use placet_pipeline::views::status::{ReloadRequest, ReloadView, StatusView};
+use placet_engine::views::status::{ReloadRequest, ReloadView, StatusView};
 
 use crate::{
     client::{Client, ClientArgs},

@@ -3,7 +3,7 @@
 //! Owns the options and the table. What is counted is the engine's to say.
 
 use clap::Args as ClapArgs;
-use placet_pipeline::report::{ReportNumbers, ReportView};
+use placet_engine::report::{ReportNumbers, ReportView};
 use placet_types::clock::Timestamp;
 
 use super::approvals::words;

@@ -3,11 +3,11 @@
 //! Owns the list of names. The schemas are the types' own.
 
 use clap::Args as ClapArgs;
-use placet_pipeline::{
+use placet_api::problem::ProblemDocument;
+use placet_engine::{
     submission::Submission,
     views::{ApprovalDetail, DecisionRequest, RecordView, ResolutionRequest, ToolView},
 };
-use placet_server::problem::ProblemDocument;
 use placet_types::schemas::{PUBLISHED, PublishedSchema, of};
 
 use crate::{
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let openapi = [OPENAPI.to_owned(), "the HTTP API (OpenAPI 3.1)".to_owned()];
             output::table(["name", "describes"], rows.chain([openapi]));
         }
-        Some(OPENAPI) => output::raw(&placet_server::openapi::openapi_json()),
+        Some(OPENAPI) => output::raw(&placet_api::openapi::openapi_json()),
         Some(name) => {
             let text = text_of(name).ok_or_else(|| {
                 let names: Vec<&str> = all().map(|schema| schema.name).chain([OPENAPI]).collect();

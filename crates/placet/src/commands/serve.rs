@@ -6,7 +6,7 @@
 use std::{future::Future, net::SocketAddr, path::Path};
 
 use clap::Args as ClapArgs;
-use placet_pipeline::{engine::Engine, reload::Read};
+use placet_engine::{engine::Engine, reload::Read};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use url::Url;
@@ -127,7 +127,7 @@ async fn reload_on_hangup(engine: Engine, hangup: Option<Signal>) {
 
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.
 async fn until_stopped(
-    served: impl Future<Output = Result<(), placet_server::listen::ServerError>>,
+    served: impl Future<Output = Result<(), placet_api::listen::ServerError>>,
     engine: &Engine,
     notary: &placet_store::notary::Notary,
     signals: &mut Signals,
@@ -242,7 +242,7 @@ fn first_steps(
     program: &str,
 ) -> String {
     let flags = flags(args, config);
-    let url = if scheme == "http" && listen.port() == placet_server::config::PORT {
+    let url = if scheme == "http" && listen.port() == placet_api::config::PORT {
         String::new()
     } else {
         format!("  export PLACET_URL={scheme}://{listen}\n")

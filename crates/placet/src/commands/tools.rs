@@ -3,7 +3,7 @@
 //! Owns the table. What is in it the engine decides.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_server::documents::ToolList;
+use placet_api::documents::ToolList;
 
 use crate::{
     client::{Client, ClientArgs},

@@ -4,8 +4,8 @@
 
 use std::{net::IpAddr, path::Path};
 
+use placet_api::console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
 use placet_identity::{IssuerConfig, Secrets, SignInConfig};
-use placet_server::console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;

@@ -9,10 +9,10 @@ use std::{
     path::PathBuf,
 };
 
-use placet_broker::StsConfig;
+use placet_api::config::{ADMIN_PORT, PORT};
+use placet_credentials::StsConfig;
 use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig};
 use placet_notify::config::NotifyConfig;
-use placet_server::config::{ADMIN_PORT, PORT};
 use placet_types::ids::{EnvironmentName, GroupId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -215,7 +215,7 @@ pub(crate) struct TelemetryFile {
     pub(crate) sample_ratio: f64,
     /// How log lines look.
     pub(crate) log: LogFormatFile,
-    /// Which events are logged, such as `info,rmcp=warn,placet_pipeline=debug`.
+    /// Which events are logged, such as `info,rmcp=warn,placet_engine=debug`.
     pub(crate) log_filter: String,
 }
 

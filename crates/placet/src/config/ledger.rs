@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use placet_engine::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_ledger::proof::note::NoteName;
-use placet_pipeline::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_store::postgres::{DatabaseUrl, PostgresConfig};
 use placet_types::ids::TenantId;
 use schemars::JsonSchema;

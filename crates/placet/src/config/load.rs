@@ -9,12 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use placet_broker::{StsConfig, check_all};
+use placet_api::config::ServerConfig;
+use placet_credentials::{StsConfig, check_all};
 use placet_egress::Trust;
+use placet_engine::settings::Settings;
 use placet_identity::{IdentityConfig, KeySource, SecretError, SecretSource, Secrets};
 use placet_notify::config::NotifyConfig;
-use placet_pipeline::settings::Settings;
-use placet_server::config::ServerConfig;
 use placet_telemetry::export::{LogFormat, OtlpConfig, OtlpProtocol, TelemetryConfig};
 use placet_types::ids::EnvironmentName;
 use secrecy::SecretString;

@@ -250,7 +250,7 @@ fn the_published_schema_has_every_key_and_closes_every_object() {
 #[test]
 fn the_limits_of_the_api_are_the_files_and_its_defaults_are_the_listeners_own() {
     let defaults = load("{}").unwrap().server;
-    let own = placet_server::config::ServerConfig::default();
+    let own = placet_api::config::ServerConfig::default();
     assert_eq!(
         (
             defaults.handshakes_per_address_max,

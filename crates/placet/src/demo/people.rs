@@ -2,8 +2,8 @@
 //!
 //! Owns the shape of a request and of what is expected of an answer. Does not know the story.
 
-use placet_pipeline::views::{ApprovalDetail, ApprovalView};
-use placet_server::problem::ProblemDocument;
+use placet_api::problem::ProblemDocument;
+use placet_engine::views::{ApprovalDetail, ApprovalView};
 use placet_types::{digest::Digest, error::ErrorCode, principal::PrincipalKind};
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ impl Stage {
         pending: &Pending,
         state: &str,
     ) -> Result<ApprovalView, String> {
-        let list: placet_server::documents::ApprovalList = self
+        let list: placet_api::documents::ApprovalList = self
             .ben()?
             .get(&["v1", "approvals"], &[("state", state), ("limit", "200")])
             .await

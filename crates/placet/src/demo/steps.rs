@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use placet_pipeline::views::RecordView;
-use placet_server::documents::RecordList;
+use placet_api::documents::RecordList;
+use placet_engine::views::RecordView;
 use placet_types::{
     digest::Digest,
     envelope::result::{ResultStatus, ToolResultEnvelope},
@@ -422,6 +422,6 @@ mod tests {
     #[test]
     fn the_calls_of_the_story_are_submissions() {
         let body = write().body(0);
-        assert!(serde_json::from_value::<placet_pipeline::submission::Submission>(body).is_ok());
+        assert!(serde_json::from_value::<placet_engine::submission::Submission>(body).is_ok());
     }
 }

@@ -182,7 +182,7 @@ async fn a_secret_that_got_into_a_span_does_not_leave_it() {
         let _passed_on = one_call(&format!("https://user:{CANARY}@example.com/"));
         // A span of another crate, and one that a careless `instrument` would make here.
         drop(tracing::info_span!(target: "rmcp", "request", arguments = CANARY));
-        drop(tracing::info_span!(target: "placet_pipeline", "handle", arguments = CANARY));
+        drop(tracing::info_span!(target: "placet_engine", "handle", arguments = CANARY));
     });
     timeout(SOON, guard.shutdown()).await.unwrap().unwrap();
     assert_eq!(received.spans().len(), 7);

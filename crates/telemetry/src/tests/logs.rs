@@ -116,7 +116,7 @@ fn other_crates_cannot_log_payloads_below_info_whatever_the_filter_says() {
         tracing::trace!(target: "rmcp::service", arguments = CANARY, "received");
         tracing::debug!(target: "hyper::proto", body = CANARY, "sent");
         tracing::info!(target: "rmcp::service", "connected");
-        tracing::debug!(target: "placet_pipeline::gate", "decided");
+        tracing::debug!(target: "placet_engine::gate", "decided");
         drop(tracing::info_span!(target: "rmcp", "serve", arguments = CANARY).entered());
     });
     let messages: Vec<Value> = lines(&text).iter().map(|line| line["message"].clone()).collect();
@@ -126,11 +126,11 @@ fn other_crates_cannot_log_payloads_below_info_whatever_the_filter_says() {
 
 #[test]
 fn the_filter_chooses_by_target_and_level() {
-    let text = logged(LogFormat::Json, "warn,placet_pipeline=debug", || {
-        tracing::info!(target: "placet_server", "not this");
-        tracing::debug!(target: "placet_pipeline", "this");
+    let text = logged(LogFormat::Json, "warn,placet_engine=debug", || {
+        tracing::info!(target: "placet_api", "not this");
+        tracing::debug!(target: "placet_engine", "this");
         call_span(None, None, &CallFields { tenant: Some("acme"), ..CallFields::default() })
-            .in_scope(|| tracing::warn!(target: "placet_server", "and this"));
+            .in_scope(|| tracing::warn!(target: "placet_api", "and this"));
     });
     let lines = lines(&text);
     assert_eq!(lines.len(), 2);

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use placet_adapter::adapter::{Adapter, Connector as _};
-use placet_adapter_internal::files::{FilesConnector, FilesSettings};
+use placet_adapter_files::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{
     Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };

@@ -15,7 +15,7 @@ use placet_adapter::{
     conformance::{self, Report, Standing},
     outcome::AdapterError,
 };
-use placet_adapter_internal::files::{FilesConnector, FilesSettings};
+use placet_adapter_files::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{McpConnector, McpSettings, SessionLimits};
 use placet_types::{
     contract::{

@@ -3,7 +3,7 @@
 //! Owns how they are named, each with its digest.
 
 use clap::{Args as ClapArgs, ValueEnum};
-use placet_pipeline::views::desk::{BulkDecisionRequest, BulkDecisionView, BulkItem, TOGETHER_MAX};
+use placet_engine::views::desk::{BulkDecisionRequest, BulkDecisionView, BulkItem, TOGETHER_MAX};
 use placet_types::{approval::VoteChoice, text::visible};
 
 use super::decide::recorded;

@@ -3,8 +3,8 @@
 //! Owns their tables and words. Invariant: a command for one kind never touches an entry of another kind.
 
 use clap::Args as ClapArgs;
-use placet_pipeline::views::desk::{Arrangement, DeskAct, DeskEntryView, DeskRequest};
-use placet_server::documents::DeskList;
+use placet_api::documents::DeskList;
+use placet_engine::views::desk::{Arrangement, DeskAct, DeskEntryView, DeskRequest};
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,

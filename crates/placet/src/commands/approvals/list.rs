@@ -3,7 +3,7 @@
 //! Owns the filters and the table.
 
 use clap::Args as ClapArgs;
-use placet_pipeline::views::{
+use placet_engine::views::{
     APPROVAL_STATES, FINISHED,
     desk::{InboxItem, InboxView},
 };

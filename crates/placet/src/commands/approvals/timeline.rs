@@ -2,8 +2,8 @@
 //!
 //! Owns the table. That the entries are in the log is proved with `placet audit prove`.
 
-use placet_pipeline::views::desk::TimelineStep;
-use placet_server::documents::Timeline;
+use placet_api::documents::Timeline;
+use placet_engine::views::desk::TimelineStep;
 use placet_types::{ids::ToolCallId, principal};
 
 use crate::{

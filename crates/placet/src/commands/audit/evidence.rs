@@ -9,11 +9,9 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use placet_api::documents::CheckpointList;
+use placet_engine::engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView};
 use placet_ledger::proof::{Consistency, receipt::ReceiptClaims};
-use placet_pipeline::engine::evidence::{
-    AuditKeyView, ConsistencyView, InclusionView, ReceiptView,
-};
-use placet_server::documents::CheckpointList;
 use placet_store::seal::{
     SealPublic, verify_checkpoint, verify_receipt as check_receipt, verify_receipt_under,
 };

@@ -2,7 +2,7 @@
 //!
 //! Owns the one check that asks a server; where none answers there is nothing to compare.
 
-use placet_pipeline::views::{Readiness, status::DiskState};
+use placet_engine::views::{Readiness, status::DiskState};
 use url::Url;
 
 use super::Check;

@@ -1,0 +1,62 @@
+//! Answers of the engine as HTTP: the one place where they get a status, headers and a body.
+//!
+//! Owns the mapping, for plain responses and for events alike. Does not wait for anything.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use placet_engine::answer::Answer;
+
+use crate::problem::{Failure, call_location, json_bytes};
+
+/// The media type of every other document.
+pub(crate) const JSON: &str = "application/json";
+/// How long what never changes under its address may be kept.
+pub(crate) const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
+/// A document with status 200.
+pub(crate) fn json(document: &impl Serialize) -> Response {
+    json_with_status(StatusCode::OK, document)
+}
+
+/// A document with another status.
+pub(crate) fn json_with_status(status: StatusCode, document: &impl Serialize) -> Response {
+    let mut response = Response::new(Body::from(json_bytes(document)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response
+}
+
+/// How a call stands, as a response.
+pub(crate) fn respond(answer: &Answer) -> Response {
+    match answer {
+        Answer::Finished(result) => json(result),
+        Answer::Held(held) => {
+            let mut response = json_with_status(StatusCode::ACCEPTED, &held.result);
+            let location =
+                call_location(&held.call_id).map(|location| (header::LOCATION, location));
+            response.headers_mut().extend(location);
+            response
+        }
+        Answer::InProgress(result) => Failure::in_progress(result).into_response(),
+        Answer::Refused(refused) => Failure::of_call(refused).into_response(),
+    }
+}
+
+/// How a call stands, as the name and the data of an event; the data is the envelope (TM-03).
+pub(crate) fn event(answer: &Answer) -> (&'static str, Vec<u8>) {
+    let name = match answer {
+        Answer::Finished(_) => "finished",
+        Answer::Held(_) => "held",
+        Answer::InProgress(_) => "in_progress",
+        Answer::Refused(_) => "refused",
+    };
+    (name, json_bytes(answer.envelope()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Making something new in the approval service: break-glass records, delegations, freezes.
+//!
+//! Owns the reading of these forms. A standing grant is proposed from its call ([`super::grant`]).
+
+use std::{collections::BTreeSet, str::FromStr};
+
+use axum::{
+    extract::State,
+    response::{IntoResponse as _, Redirect, Response},
+};
+use placet_engine::views::desk::{Arrangement, DeskRequest};
+use placet_types::{
+    clock::Timestamp,
+    desk::{BreakGlass, Delegation, Freeze},
+    error::ErrorCode,
+};
+
+use super::{
+    Desk, calendar,
+    form::{Fields, Form},
+    visitor::{Trouble, trouble},
+};
+use crate::backend::Backend;
+
+/// `POST /break-glass`.
+pub(super) async fn break_glass<B: Backend>(
+    State(desk): State<Desk<B>>,
+    form: Form<B::Caller>,
+) -> Result<Response, Trouble> {
+    let fields = &form.fields;
+    let arrange = Arrangement::BreakGlass(BreakGlass {
+        ticket: fields.needed("ticket", "the ticket")?,
+        agent: fields.optional("agent", "the agent")?,
+        capability: fields.optional("capability", "the operation, such as `files/delete`,")?,
+    });
+    made(&desk, form, arrange).await
+}
+
+/// `POST /delegations`.
+pub(super) async fn delegation<B: Backend>(
+    State(desk): State<Desk<B>>,
+    form: Form<B::Caller>,
+) -> Result<Response, Trouble> {
+    let fields = &form.fields;
+    let to = fields.needed("to", "the colleague")?;
+    let groups = names(fields.get("groups"), "a group")?;
+    made(&desk, form, Arrangement::Delegation(Delegation { to, groups })).await
+}
+
+/// `POST /calendar`.
+pub(super) async fn freeze<B: Backend>(
+    State(desk): State<Desk<B>>,
+    form: Form<B::Caller>,
+) -> Result<Response, Trouble> {
+    let fields = &form.fields;
+    let name = fields.needed("name", "the name")?;
+    let adapters = names(fields.get("adapters"), "an adapter")?;
+    let lockdown = fields.get("lockdown").is_some();
+    made(&desk, form, Arrangement::Freeze(Freeze { name, adapters, lockdown })).await
+}
+
+async fn made<B: Backend>(
+    desk: &Desk<B>,
+    form: Form<B::Caller>,
+    arrange: Arrangement,
+) -> Result<Response, Trouble> {
+    let Form { visitor, fields } = form;
+    let request = DeskRequest {
+        arrange,
+        reason: fields.reason()?,
+        starts_at: starts_at(&fields)?,
+        lasts_ms: fields.duration_ms()?,
+    };
+    let (backend, caller) = (desk.api.backend.clone(), visitor.caller);
+    let entry = desk.api.write(async move { backend.arrange(&caller, request).await }).await?;
+    Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response())
+}
+
+/// Names with commas between them.
+fn names<T: FromStr + Ord>(text: Option<&str>, what: &str) -> Result<BTreeSet<T>, Trouble> {
+    let parts = text.unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            part.parse().map_err(|_malformed| {
+                trouble(
+                    ErrorCode::ValidationError,
+                    &format!("`{part}` cannot be the name of {what}"),
+                )
+            })
+        })
+        .collect()
+}
+
+/// From when on, as a browser writes a date and a time, taken as UTC.
+fn starts_at(fields: &Fields) -> Result<Option<Timestamp>, Trouble> {
+    let Some(text) = fields.get("starts") else { return Ok(None) };
+    let at = calendar::parse_minute(text).map(Some);
+    at.ok_or_else(|| trouble(ErrorCode::ValidationError, "the beginning is not a date and a time"))
+}

@@ -1,0 +1,111 @@
+//! The decision on one call.
+//!
+//! Owns the form's handling: done, or the page as it stands now with why it was not.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse as _, Redirect, Response},
+};
+use http::StatusCode;
+use placet_engine::views::DecisionRequest;
+use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode, ids::ApprovalId};
+
+use super::{
+    Desk,
+    call::{self, Notice},
+    form::{Fields, Form},
+    visitor::{PageId, Trouble, Visitor, trouble},
+    words,
+};
+use crate::{backend::Backend, problem::Failure};
+
+/// `GET /approvals/{id}/decision`: the address that a browser is left at by a decision that was refused, loaded again.
+pub(super) async fn back(PageId(id): PageId<ApprovalId>) -> Redirect {
+    Redirect::to(&format!("/approvals/{id}"))
+}
+
+/// `POST /approvals/{id}/decision`.
+pub(super) async fn decide<B: Backend>(
+    State(desk): State<Desk<B>>,
+    PageId(id): PageId<ApprovalId>,
+    form: Form<B::Caller>,
+) -> Result<Response, Trouble> {
+    let Form { visitor, fields } = form;
+    let choice = choice(&fields)?;
+    let digest: Digest = fields.needed("digest", "the digest of what was shown")?;
+    let written = fields.get("reason").unwrap_or_default().to_owned();
+    let reason = match fields.reason() {
+        Ok(reason) => reason,
+        Err(Trouble(failure)) => {
+            let notice = Notice {
+                status: StatusCode::BAD_REQUEST,
+                class: "notice bad",
+                title: "Nothing was decided".to_owned(),
+                text: words::sentence(&failure.document().detail),
+            };
+            return call::page(&desk, &visitor, &id, Some(notice), &written).await;
+        }
+    };
+    let request = DecisionRequest { decision: choice, reason, digest };
+    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
+    let decided = desk.api.write(async move { backend.decide(&caller, &target, request).await });
+    match decided.await {
+        Ok(_) => {
+            let done = match choice {
+                VoteChoice::Approve => "approve",
+                VoteChoice::Deny => "deny",
+            };
+            Ok(Redirect::to(&format!("/approvals/{id}?done={done}")).into_response())
+        }
+        Err(failure) => undecided(&desk, &visitor, &id, digest, &written, failure).await,
+    }
+}
+
+/// The page as it stands now, with why nothing was decided. A stale page is told apart from every other cause.
+pub(super) async fn undecided<B: Backend>(
+    desk: &Desk<B>,
+    visitor: &Visitor<B::Caller>,
+    id: &ApprovalId,
+    shown: Digest,
+    written: &str,
+    failure: Failure,
+) -> Result<Response, Trouble> {
+    let document = failure.document();
+    if document.error_code == ErrorCode::NotFound || document.status >= 500 {
+        return Err(Trouble(failure));
+    }
+    let now = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
+    let is_stale = now.approval.digest != shown || now.approval.state != "pending";
+    let notice = if is_stale {
+        Notice {
+            status: StatusCode::CONFLICT,
+            class: "notice warn",
+            title: "This changed while you were looking at it".to_owned(),
+            text: format!(
+                "Nothing was decided. Below is how it stands now; read it again before you decide. ({})",
+                words::sentence(&document.detail)
+            ),
+        }
+    } else {
+        Notice {
+            status: StatusCode::from_u16(document.status).unwrap_or(StatusCode::FORBIDDEN),
+            class: "notice bad",
+            title: "Nothing was decided".to_owned(),
+            text: words::sentence(&document.detail),
+        }
+    };
+    failure.log();
+    call::page(desk, visitor, id, Some(notice), written).await
+}
+
+/// Yes or no, as the button says.
+pub(super) fn choice(fields: &Fields) -> Result<VoteChoice, Trouble> {
+    match fields.get("decision") {
+        Some("approve") => Ok(VoteChoice::Approve),
+        Some("deny") => Ok(VoteChoice::Deny),
+        Some(_) | None => Err(trouble(
+            ErrorCode::ValidationError,
+            "say by the button whether you approve or deny",
+        )),
+    }
+}

@@ -1,0 +1,135 @@
+//! The JSON documents that exist only on the HTTP API, mostly lists.
+//!
+//! Owns their forms, for clients to read them with. What is in the lists is made and filtered by the engine.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use placet_engine::{
+    engine::evidence::CheckpointView,
+    views::{
+        ApprovalView, RecordView, ToolView,
+        desk::{DeskEntryView, TimelineStep},
+    },
+};
+use placet_types::{
+    error::ErrorCode,
+    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+};
+
+/// What `GET /v1/tools` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolList {
+    /// The tools that some circumstance could let the caller use.
+    pub tools: Vec<ToolView>,
+}
+
+/// What `GET /v1/approvals` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalList {
+    /// The approvals the caller may see, oldest first.
+    pub approvals: Vec<ApprovalView>,
+    /// What to send as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<ApprovalId>,
+}
+
+/// What `GET /v1/desk` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeskList {
+    /// The entries the caller may see.
+    pub entries: Vec<DeskEntryView>,
+    /// What to send as `after` for the next page, which may be there although this one is not full; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<DeskId>,
+}
+
+/// What `GET /v1/calls/{id}/timeline` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Timeline {
+    /// The call.
+    pub call_id: ToolCallId,
+    /// What happened, in order.
+    pub steps: Vec<TimelineStep>,
+    /// Whether there may be further steps between these: so much was written meanwhile that the chain was read only around the moments at
+    /// which the call is known to have moved, or a part of it is not there any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
+}
+
+/// What `GET /v1/ledger` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordList {
+    /// The effect records.
+    pub records: Vec<RecordView>,
+    /// What to send as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<RecordId>,
+}
+
+/// What `GET /v1/audit/checkpoints` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointList {
+    /// One checkpoint for each log.
+    pub checkpoints: Vec<CheckpointView>,
+}
+
+/// What `POST /backups` of the admin listener answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BackupDocument {
+    /// The folder that was made, within the one of the configuration. It is a data folder.
+    pub folder: String,
+    /// The last entry that it holds.
+    pub seq: u64,
+    /// The chain hash of that entry.
+    pub head: String,
+    /// How many bytes were copied.
+    pub bytes: u64,
+}
+
+/// What `GET /.well-known/oauth-protected-resource` answers (RFC 9728): where to get tokens for this service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProtectedResourceDocument {
+    /// Our name in tokens (`aud`).
+    pub resource: String,
+    /// `Placet`.
+    pub resource_name: String,
+    /// Who issues such tokens.
+    pub authorization_servers: Vec<String>,
+    /// How they are sent: `header`.
+    pub bearer_methods_supported: Vec<String>,
+    /// Whether a token that is bound to a certificate can be used here.
+    pub tls_client_certificate_bound_access_tokens: bool,
+}
+
+/// What `GET /errors/{code}` answers: what an error code means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorDocument {
+    /// The code.
+    pub error_code: ErrorCode,
+    /// The code in words.
+    pub title: String,
+    /// The HTTP status that goes with it.
+    pub status: u16,
+    /// Whether the same request may succeed later without being changed.
+    pub retryable: bool,
+    /// What to do.
+    pub remediation: String,
+}
+
+/// What `GET /` answers: what this is and where to look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AboutDocument {
+    /// `placet`.
+    pub service: String,
+    /// Its version.
+    pub version: String,
+    /// In a sentence.
+    pub about: String,
+    /// Where the API is described.
+    pub openapi: String,
+    /// Where calls are sent.
+    pub calls: String,
+    /// Where the caller's tools are listed.
+    pub tools: String,
+}

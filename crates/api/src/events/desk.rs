@@ -1,0 +1,102 @@
+//! What happens in the approval service, as server-sent events.
+//!
+//! Owns the stream's life: it begins with the answer's head, so that nothing is missed from then on; comments while nothing happens;
+//! says so when the reader fell behind; ends when its time is up, when the listeners close, or, with a last event that says so, when the
+//! reader's token counts no more. Holds a place among the streams until then.
+
+use std::time::Duration;
+
+use axum::response::{
+    IntoResponse, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, stream};
+use tokio::time::Instant;
+
+use placet_engine::views::desk::DeskEvent;
+use placet_types::error::Refusal;
+
+use super::{Over, ended};
+use crate::{
+    api::ApiState,
+    backend::{Backend, Feed},
+    problem::Failure,
+    streams::{About, Place},
+};
+
+/// The name of the event that says: some were missed, look at everything again.
+pub(crate) const BEHIND: &str = "behind";
+/// The name of every other event; its data say what happened.
+pub(crate) const DESK: &str = "desk";
+
+struct Follower<F, C> {
+    feed: F,
+    over: Over,
+    is_over: bool,
+    ends_at: Instant,
+    closing: C,
+    /// Free again when the stream is dropped.
+    _place: Place,
+}
+
+/// The events of the approval service that `caller` may see.
+pub(crate) fn respond<B: Backend>(
+    api: &ApiState<B>,
+    caller: &B::Caller,
+) -> Result<Response, Failure> {
+    let follower = Follower {
+        _place: api.place(About::Desk, caller)?,
+        feed: api.backend.desk_events(caller),
+        over: Box::pin(api.over(caller)),
+        is_over: false,
+        ends_at: api.stream_ends_at(),
+        closing: Box::pin(api.closing()),
+    };
+    let heartbeat =
+        KeepAlive::new().interval(Duration::from_millis(api.config().heartbeat_ms)).text("alive");
+    Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
+}
+
+fn events<F, C>(follower: Follower<F, C>) -> impl Stream<Item = Result<Event, axum::Error>>
+where
+    F: Feed,
+    C: Future<Output = ()> + Unpin,
+{
+    stream::unfold(follower, |mut follower| async move {
+        let event = match follower.next().await? {
+            News::Of(event) => Event::default().event(DESK).json_data(&event),
+            News::Missed => Ok(Event::default().event(BEHIND).data("{}")),
+            News::Over(refusal) => {
+                follower.is_over = true;
+                ended(&Failure::new(refusal))
+            }
+        };
+        Some((event, follower))
+    })
+}
+
+enum News {
+    Of(DeskEvent),
+    Missed,
+    Over(Refusal),
+}
+
+impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
+    /// What to send next; none when the stream is at its end.
+    async fn next(&mut self) -> Option<News> {
+        if self.is_over {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            refusal = &mut self.over => Some(News::Over(refusal)),
+            event = self.feed.next() => match event {
+                Some(event) => Some(News::Of(event)),
+                None if self.feed.is_over() => None,
+                None => Some(News::Missed),
+            },
+            () = tokio::time::sleep_until(self.ends_at) => None,
+            () = &mut self.closing => None,
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The two listeners: bound together, served together, closed together.
+//!
+//! Owns connections: how many, how long their heads may take, how long they last, how they end. Does not look into requests. Invariant: when the
+//! listeners close, open requests get their time to end and nothing new is taken.
+
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use http::Request;
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use placet_identity::ClientCertificate;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+};
+
+use placet_engine::engine::Engine;
+
+use crate::{
+    admin,
+    api::{ApiState, Phase, reached},
+    backend::Backend,
+    backups::Backups,
+    config::{ConfigError, ServerConfig},
+    connections::Connections,
+    console::ConsoleSettings,
+    guard::Guard,
+    paced::Paced,
+    per_address::{self, PerAddress},
+    request::Peer,
+    router,
+    tls::{TlsError, TlsListener, TlsSettings, shown_by},
+};
+
+/// The most connections on the admin listener.
+const ADMIN_CONNECTIONS_MAX: u32 = 64;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 64;
+/// The largest head of a request, and the most that a connection buffers.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// How long to wait when the operating system has no more sockets to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why cannot bind the listeners or kept open. For the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on `{address}`: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The development sign-in would be open to other machines.
+    #[error("the development sign-in is for loopback only, not for `{address}`")]
+    DevelopmentSignIn {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A listener broke.
+    #[error("the listener on `{address}` broke: {source}")]
+    Listener {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// Both listeners, bound and not yet served.
+#[derive(Debug)]
+pub struct Bound {
+    config: ServerConfig,
+    main: Listener,
+    admin: Listener,
+    backups: Option<Arc<dyn Backups>>,
+    console: Option<ConsoleSettings>,
+    tls: Option<Arc<TlsListener>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    guard: Guard,
+}
+
+/// Binds both listeners.
+///
+/// # Errors
+/// [`ServerError`] when the configuration cannot be used or an address is taken.
+pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
+    config.check()?;
+    let main = Listener::bind(config.listen, &config).await?;
+    let admin = Listener::bind(config.admin_listen, &config).await?;
+    Ok(Bound { config, main, admin, backups: None, console: None, tls: None })
+}
+
+impl Listener {
+    async fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Bind { address, source };
+        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        let guard = Guard::new(address, &config.allowed_hosts, &config.allowed_origins)?;
+        Ok(Self { socket, address, guard })
+    }
+}
+
+impl Bound {
+    /// Lets the admin listener ask for backups.
+    #[must_use]
+    pub fn with_backups(self, backups: Arc<dyn Backups>) -> Self {
+        Self { backups: Some(backups), ..self }
+    }
+
+    /// Speaks TLS on the API of the callers, and nothing else. To be said before the console.
+    ///
+    /// # Errors
+    /// [`ServerError::Tls`] when the files cannot be used.
+    pub fn with_tls(mut self, settings: TlsSettings) -> Result<Self, ServerError> {
+        self.tls = Some(Arc::new(TlsListener::new(settings)?));
+        self.main.guard = self.main.guard.with_tls();
+        self.config.is_tls = true;
+        Ok(self)
+    }
+
+    /// Whether callers have to speak TLS.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Serves the console as well.
+    ///
+    /// # Errors
+    /// [`ServerError::DevelopmentSignIn`] when other machines could sign in as anybody; [`ServerError::Config`] when the console's
+    /// address cannot be one of ours.
+    pub fn with_console(mut self, mut console: ConsoleSettings) -> Result<Self, ServerError> {
+        console.is_tls = self.tls.is_some();
+        if console.is_refused_on(self.main.address.ip()) {
+            return Err(ServerError::DevelopmentSignIn { address: self.main.address });
+        }
+        self.main.guard =
+            self.main.guard.with_console(self.main.address, console.public_url.as_ref())?;
+        Ok(Self { console: Some(console), ..self })
+    }
+
+    /// Where callers come in.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.main.address
+    }
+
+    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin.address
+    }
+
+    /// Serves both listeners until `shutdown` resolves and the open requests have ended, or their time to do so is up.
+    ///
+    /// # Errors
+    /// [`ServerError::Listener`] when a listener breaks.
+    pub async fn serve(
+        self,
+        engine: Engine,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServerError> {
+        self.serve_backend(engine, shutdown).await
+    }
+
+    pub(crate) async fn serve_backend<B: Backend>(
+        self,
+        backend: B,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServerError> {
+        let Self { config, main, admin, backups, console, tls } = self;
+        let (phase, watching) = watch::channel(Phase::Serving);
+        let api = ApiState::new(backend, Arc::new(config.clone()), watching.clone());
+        let slots =
+            Arc::new(Semaphore::new(usize::try_from(config.connections_max).unwrap_or(usize::MAX)));
+        let admin_slots =
+            Arc::new(Semaphore::new(usize::try_from(ADMIN_CONNECTIONS_MAX).unwrap_or(usize::MAX)));
+        let manner = Manner::new(&config);
+
+        let main_loop = Accepting {
+            router: router::router(&api, main.guard.clone(), console),
+            listener: main,
+            manner: manner.clone(),
+            tls: tls.clone(),
+            handshaking: PerAddress::new(config.handshakes_per_address_max),
+            connections: Arc::clone(api.connections()),
+            slots: Arc::clone(&slots),
+            phase: watching.clone(),
+            until: Phase::Draining,
+        };
+        let admin_loop = Accepting {
+            router: admin::router(&api, admin.guard.clone(), backups),
+            listener: admin,
+            manner,
+            tls: None,
+            handshaking: PerAddress::new(0),
+            connections: Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
+            slots: admin_slots,
+            phase: watching,
+            until: Phase::Closed,
+        };
+        let closing = async {
+            shutdown.await;
+            phase.send_replace(Phase::Draining);
+            let drained = slots.acquire_many(config.connections_max);
+            if tokio::time::timeout(Duration::from_millis(config.drain_ms), drained).await.is_err()
+            {
+                tracing::warn!("requests were still open when the time to end them was up");
+            }
+            phase.send_replace(Phase::Closed);
+            Ok(())
+        };
+        let files = async {
+            match tls {
+                Some(tls) => tls.follow_files().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = async { tokio::try_join!(main_loop.run(), admin_loop.run(), closing) } => ended.map(|_| ()),
+            () = files => Ok(()),
+        }
+    }
+}
+
+/// How connections are served.
+#[derive(Debug, Clone)]
+struct Manner {
+    /// HTTP/1.1 with limits. A head that does not arrive, and a connection that is idle, end after the same time. One request is at work
+    /// at a time; those that are sent ahead wait in the buffer.
+    http: http1::Builder,
+    /// How long a head or a handshake may take.
+    head: Duration,
+    /// How long a peer may take nothing of what it is sent.
+    write: Duration,
+    /// How long a connection takes requests.
+    age: Duration,
+    /// How long what is under way then may go on.
+    rest: Duration,
+}
+
+impl Manner {
+    fn new(config: &ServerConfig) -> Self {
+        let head = Duration::from_millis(config.header_timeout_ms);
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX);
+        Self {
+            http,
+            head,
+            write: Duration::from_millis(config.write_timeout_ms),
+            age: Duration::from_millis(config.connection_ms_max),
+            rest: Duration::from_millis(config.stream_ms_max),
+        }
+    }
+}
+
+/// One listener that is being served.
+struct Accepting {
+    listener: Listener,
+    router: Router,
+    manner: Manner,
+    tls: Option<Arc<TlsListener>>,
+    handshaking: Arc<PerAddress>,
+    connections: Arc<Connections>,
+    slots: Arc<Semaphore>,
+    phase: watch::Receiver<Phase>,
+    /// The phase in which it takes no more connections.
+    until: Phase,
+}
+
+impl Accepting {
+    async fn run(self) -> Result<(), ServerError> {
+        let mut over = pin!(reached(self.phase.clone(), self.until));
+        loop {
+            // A connection is taken only when there is a place for it; the others wait in the operating system's queue.
+            let place = tokio::select! {
+                place = Arc::clone(&self.slots).acquire_owned() => place,
+                () = &mut over => return Ok(()),
+            };
+            let stream = tokio::select! {
+                accepted = self.listener.socket.accept() => self.accepted(accepted).await?,
+                () = &mut over => return Ok(()),
+            };
+            let Some((stream, peer)) = stream else { continue };
+            // One too many of an address is closed; the others of the queue are looked at next.
+            let Some(open) = self.connections.open(peer.ip()) else { continue };
+            let connection = self.connection(stream, peer);
+            drop(tokio::spawn(async move {
+                connection.await;
+                // Anyone who takes the place next finds the address without this one.
+                drop(open);
+                drop(place);
+            }));
+        }
+    }
+
+    /// Running out of sockets, or a caller that is gone before it was taken, passes; a broken listener does not.
+    async fn accepted(
+        &self,
+        accepted: io::Result<(TcpStream, SocketAddr)>,
+    ) -> Result<Option<(TcpStream, SocketAddr)>, ServerError> {
+        match accepted {
+            Ok(taken) => Ok(Some(taken)),
+            Err(source) if source.kind() == io::ErrorKind::InvalidInput => {
+                Err(ServerError::Listener { address: self.listener.address, source })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                Ok(None)
+            }
+        }
+    }
+
+    fn connection(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection keeps its delay");
+        }
+        let (over, cut) =
+            (reached(self.phase.clone(), self.until), reached(self.phase.clone(), Phase::Closed));
+        let (manner, router) = (self.manner.clone(), self.router.clone());
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
+        let handshaking = Arc::clone(&self.handshaking);
+        let from = Peer(per_address::one(peer.ip()));
+        async move {
+            let Some(acceptor) = acceptor else {
+                let shown = Shown { router, certificate: None, from };
+                return exchange(&manner, stream, shown, over, cut).await;
+            };
+            let Some(place) = handshaking.begin(peer.ip()) else {
+                tracing::debug!("too many handshakes of one address are under way");
+                return;
+            };
+            let shaken = tokio::time::timeout(manner.head, acceptor.accept(stream)).await;
+            drop(place);
+            match shaken {
+                Ok(Ok(stream)) => {
+                    let shown = Shown { router, certificate: shown_by(&stream), from };
+                    exchange(&manner, stream, shown, over, cut).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
+            }
+        }
+    }
+}
+
+/// The routes, for the owner of one certificate at one address.
+struct Shown {
+    router: Router,
+    certificate: Option<ClientCertificate>,
+    from: Peer,
+}
+
+/// Serves one connection to its end: of itself, of its time, or of the listeners.
+async fn exchange<I>(
+    manner: &Manner,
+    stream: I,
+    shown: Shown,
+    over: impl Future<Output = ()>,
+    cut: impl Future<Output = ()>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let routes = TowerToHyperService::new(shown.router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(shown.from);
+        if let Some(certificate) = &shown.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        routes.call(request)
+    });
+    let stream = TokioIo::new(Paced::new(stream, manner.write));
+    let mut connection = pin!(manner.http.serve_connection(stream, service));
+    let last_request = async {
+        tokio::select! {
+            () = over => {}
+            () = tokio::time::sleep(manner.age) => {}
+        }
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = last_request => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection => ended,
+                () = cut => Ok(()),
+                () = tokio::time::sleep(manner.rest) => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests;

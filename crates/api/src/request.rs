@@ -1,0 +1,152 @@
+//! The head of a request: credentials, key, trace and the id in the path.
+//!
+//! Owns the rules of these headers. Does not verify tokens. Invariant: a header that decides something is there at most once;
+//! nobody chooses between two values.
+
+use std::{net::IpAddr, str::FromStr};
+
+use axum::extract::{FromRequestParts, Path};
+use http::{HeaderMap, HeaderName, request::Parts};
+
+use placet_engine::submission::{Inbound, Submission};
+use placet_identity::ClientCertificate;
+use placet_types::{
+    error::{ErrorCode, Problem, Refusal},
+    ids::IdempotencyKey,
+};
+
+use crate::problem::Failure;
+
+/// The header that carries the user's token.
+pub(crate) const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
+/// The header that says under which key a call's effect happens at most once.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const TRACEPARENT_BYTES_MAX: usize = 128;
+const TRACESTATE_BYTES_MAX: usize = 512;
+
+/// The credentials of a request as they were sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Credentials<'h> {
+    pub(crate) authorization: Option<&'h str>,
+    pub(crate) delegation: Option<&'h str>,
+    /// What the connection's handshake showed.
+    pub(crate) certificate: Option<&'h ClientCertificate>,
+    /// Where the connection came from; absent where nobody connected.
+    pub(crate) peer: Option<IpAddr>,
+}
+
+/// The address that a request's connection came from, as far as peers are told apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl<'h> Credentials<'h> {
+    /// Reads them; either may be absent, neither may be there twice.
+    pub(crate) fn of(headers: &'h HeaderMap) -> Result<Self, Failure> {
+        let read = |name: HeaderName| {
+            at_most_one(headers, &name).map_err(|problem| {
+                Failure::new(Refusal::new(
+                    ErrorCode::Unauthenticated,
+                    format!("the header `{name}` {problem}"),
+                ))
+            })
+        };
+        Ok(Self {
+            authorization: read(http::header::AUTHORIZATION)?,
+            delegation: read(DELEGATION)?,
+            certificate: None,
+            peer: None,
+        })
+    }
+}
+
+/// The value of a header that may be there once.
+fn at_most_one<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'h str>, &'static str> {
+    let mut values = headers.get_all(name).iter();
+    let Some(first) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err("is there twice, send it once");
+    }
+    first.to_str().map(Some).map_err(|_invisible| "has characters other than visible ASCII")
+}
+
+/// The id in the path. One that is not well-formed belongs to nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Id<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let path = Path::<String>::from_request_parts(parts, state).await.ok();
+        path.and_then(|Path(text)| text.parse().ok()).map(Self).ok_or_else(Failure::unknown)
+    }
+}
+
+/// What the headers say about a call.
+#[derive(Debug, Clone)]
+pub(crate) struct CallHeaders {
+    pub(crate) idempotency_key: Option<IdempotencyKey>,
+    pub(crate) inbound: Inbound,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for CallHeaders {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let refused =
+            |problem: &str| Failure::malformed(format!("the header `Idempotency-Key` {problem}"));
+        let idempotency_key = at_most_one(&parts.headers, &IDEMPOTENCY_KEY)
+            .map_err(refused)?
+            .map(|key| {
+                IdempotencyKey::new(key).map_err(|error| refused(&format!("is refused: {error}")))
+            })
+            .transpose()?;
+        Ok(Self { idempotency_key, inbound: inbound(&parts.headers) })
+    }
+}
+
+impl CallHeaders {
+    /// Joins the header with the body: both say the same key, or one of them says it.
+    pub(crate) fn complete(
+        self,
+        mut submission: Submission,
+    ) -> Result<(Submission, Inbound), Failure> {
+        match (&self.idempotency_key, &submission.idempotency_key) {
+            (Some(header), Some(body)) if header != body => {
+                let problem = "the header `Idempotency-Key` says another key";
+                let places = vec![Problem {
+                    pointer: "/idempotency_key".to_owned(),
+                    problem: problem.to_owned(),
+                }];
+                let refusal =
+                    Refusal::new(ErrorCode::ValidationError, format!("{problem} than the body"));
+                return Err(Failure::new(refusal.with_problems(places)));
+            }
+            (Some(_), None) => submission.idempotency_key = self.idempotency_key,
+            (Some(_) | None, Some(_)) | (None, None) => {}
+        }
+        Ok((submission, self.inbound))
+    }
+}
+
+/// The trace a request arrives in. Trace headers that break their own rules are left out, as W3C Trace Context wants it.
+fn inbound(headers: &HeaderMap) -> Inbound {
+    let traceparent = at_most_one(headers, &TRACEPARENT).ok().flatten();
+    let traceparent =
+        traceparent.filter(|text| text.len() <= TRACEPARENT_BYTES_MAX).map(str::to_owned);
+    let states: Option<Vec<&str>> =
+        headers.get_all(&TRACESTATE).iter().map(|value| value.to_str().ok()).collect();
+    let tracestate = states.map(|states| states.join(",")).filter(|text| {
+        traceparent.is_some() && !text.is_empty() && text.len() <= TRACESTATE_BYTES_MAX
+    });
+    Inbound { traceparent, tracestate }
+}
+
+#[cfg(test)]
+mod tests;

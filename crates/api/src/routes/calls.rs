@@ -1,0 +1,129 @@
+//! Calls: sending one, asking about it, following it, and its timeline.
+//!
+//! Owns how long a request waits. Invariant: a call never ends because its caller went away; a request that waits ends early
+//! when the listeners close.
+
+use std::time::Duration;
+
+use axum::{extract::State, response::Response};
+
+use placet_engine::{answer::Answer, submission::Submission, views::desk::TimelineView};
+use placet_types::{
+    error::{ErrorCode, Problem, Refusal},
+    ids::ToolCallId,
+};
+
+use crate::{
+    answer,
+    api::{ApiState, Caller, expired},
+    backend::{Backend, Follow},
+    body::StrictJson,
+    documents::Timeline,
+    events,
+    problem::Failure,
+    query::{Params, WAIT_MS_MAX},
+    request::{CallHeaders, Id},
+};
+
+/// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.
+pub(crate) async fn submit<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+    headers: CallHeaders,
+    StrictJson(submission): StrictJson<Submission>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let (submission, inbound) = headers.complete(submission)?;
+    let wait_ms = submission.wait_ms.unwrap_or(0);
+    if wait_ms > WAIT_MS_MAX {
+        return Err(wait_too_long());
+    }
+    let mut ticket = api.backend.submit(caller.clone(), submission, inbound)?;
+    Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
+}
+
+fn wait_too_long() -> Failure {
+    let problem = format!("at most {WAIT_MS_MAX}");
+    let places = vec![Problem { pointer: "/wait_ms".to_owned(), problem }];
+    Failure::new(
+        Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large").with_problems(places),
+    )
+}
+
+/// Waits for the end of a call; when the listeners close, only for what is being executed already. With a token that is revoked nothing is
+/// waited for; with one that expires, only for what is being executed already.
+async fn settled<B: Backend>(
+    api: &ApiState<B>,
+    caller: &B::Caller,
+    ticket: &mut B::Ticket,
+    wait_ms: u64,
+) -> Result<Answer, Failure> {
+    let left_ms = u64::try_from(api.backend.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
+    let answer = tokio::select! {
+        biased;
+        refusal = api.backend.revoked(caller) => {
+            return Err(Failure::of_wait(refusal, &ticket.current()));
+        }
+        answer = ticket.settled(wait_ms.min(left_ms)) => answer,
+        () = api.closing() => return Ok(ticket.settled(0).await),
+    };
+    if left_ms < wait_ms && matches!(answer, Answer::Held(_)) {
+        return Err(Failure::of_wait(expired(), &answer));
+    }
+    Ok(answer)
+}
+
+/// `GET /v1/calls/{id}`: how a call stands, now or within `wait_ms`.
+pub(crate) async fn get<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let wait_ms = params.number("wait_ms", 0..=WAIT_MS_MAX, 0)?;
+    params.finish()?;
+    if wait_ms == 0 {
+        return Ok(answer::respond(&api.read(api.backend.call(&caller, &id)).await?));
+    }
+    let mut ticket = api.read(api.backend.follow(&caller, &id)).await?;
+    let standing = ticket.current();
+    if standing.is_final() {
+        // Nothing is waited for: anyone who was let in is told, also in the last moments of a token.
+        return Ok(answer::respond(&standing));
+    }
+    let waited = tokio::select! {
+        biased;
+        refusal = api.over(&caller) => {
+            return Err(Failure::of_wait(refusal, &ticket.current()));
+        }
+        answer = ticket.settled(wait_ms) => Some(answer),
+        () = tokio::time::sleep(Duration::from_millis(wait_ms)) => None,
+        () = api.closing() => None,
+    };
+    Ok(answer::respond(&waited.unwrap_or_else(|| ticket.current())))
+}
+
+/// `GET /v1/calls/{id}/events`: how a call stands, and every change until it is over.
+pub(crate) async fn follow<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let ticket = api.read(api.backend.follow(&caller, &id)).await?;
+    events::respond(&api, &caller, ticket)
+}
+
+/// `GET /v1/calls/{id}/timeline`: its way from plan to effect, from the audit chain.
+pub(crate) async fn timeline<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let TimelineView { steps, incomplete } = api.read(api.backend.timeline(&caller, &id)).await?;
+    Ok(answer::json(&Timeline { call_id: id, steps, incomplete }))
+}

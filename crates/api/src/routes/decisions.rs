@@ -1,0 +1,56 @@
+//! Policy decisions about calls: a list with filters, and one by its id.
+//!
+//! Owns the routes; who may see which is the engine's to say.
+
+use axum::{extract::State, response::Response};
+
+use placet_engine::views::decisions::{DecisionVerdict, DecisionsQuery};
+use placet_types::ids::DecisionId;
+
+use super::report::moment;
+use crate::{
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    problem::Failure,
+    query::Params,
+    request::Id,
+    routes::checked_state,
+};
+
+/// `GET /v1/decisions`.
+pub(crate) async fn list<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let verdicts = DecisionVerdict::ALL.map(DecisionVerdict::as_str);
+    let verdict = match params.text("verdict") {
+        None => None,
+        verdict => checked_state(verdict, &verdicts)?,
+    };
+    let query = DecisionsQuery {
+        agent: params.id("agent")?,
+        tool: params.text("tool"),
+        verdict: DecisionVerdict::ALL
+            .into_iter()
+            .find(|one| verdict.as_deref() == Some(one.as_str())),
+        policy: params.text("policy"),
+        from: moment(&mut params, "from")?,
+        to: moment(&mut params, "to")?,
+        limit: params.limit()?,
+    };
+    params.finish()?;
+    Ok(answer::json(&api.read(api.backend.decisions(&caller, query)).await?))
+}
+
+/// `GET /v1/decisions/{id}`.
+pub(crate) async fn get<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<DecisionId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&api.read(api.backend.decision(&caller, &id)).await?))
+}

@@ -1,0 +1,95 @@
+//! The entries of the approval service: standing grants, break-glass records, freezes, delegations; and what happens in the approval service.
+//!
+//! Owns the routes; who may arrange, decide, end and see what is policy's.
+
+use axum::{extract::State, response::Response};
+
+use placet_engine::views::desk::{DeskAct, DeskRequest, EntriesQuery};
+use placet_types::{desk::DeskKind, ids::DeskId};
+
+use crate::{
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    body::StrictJson,
+    documents::DeskList,
+    events,
+    problem::Failure,
+    query::Params,
+    request::Id,
+    routes::checked_state,
+};
+
+/// Which entries there can be asked for: those of which something may still become, or all.
+pub(crate) const STATES: [&str; 2] = ["open", "all"];
+/// The orders, each with whether it begins with the newest.
+pub(crate) const ORDERS: [(&str, bool); 2] = [("oldest", false), ("newest", true)];
+
+/// `GET /v1/desk`.
+pub(crate) async fn list<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let kind = params.one_of("kind", &DeskKind::ALL.map(|kind| (kind.as_str(), kind)))?;
+    let state = checked_state(params.text("state"), &STATES)?;
+    let query = EntriesQuery {
+        kind,
+        only_open: state.as_deref() == Some("open"),
+        newest_first: params.one_of("order", &ORDERS)?.unwrap_or_default(),
+        made_before: None,
+        after: params.id("after")?,
+        limit: params.limit()?,
+    };
+    params.finish()?;
+    let page = api.read(api.backend.desk_entries(&caller, &query)).await?;
+    Ok(answer::json(&DeskList { entries: page.entries, next_after: page.next_after }))
+}
+
+/// `POST /v1/desk`.
+pub(crate) async fn arrange<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+    StrictJson(request): StrictJson<DeskRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = api.backend.clone();
+    let entry = api.write(async move { backend.arrange(&caller, request).await }).await?;
+    Ok(answer::json(&entry))
+}
+
+/// `GET /v1/desk/{id}`.
+pub(crate) async fn get<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<DeskId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&api.read(api.backend.desk_entry(&caller, &id)).await?))
+}
+
+/// `POST /v1/desk/{id}/acts`.
+pub(crate) async fn act<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<DeskId>,
+    params: Params,
+    StrictJson(act): StrictJson<DeskAct>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = api.backend.clone();
+    let entry = api.write(async move { backend.act(&caller, &id, act).await }).await?;
+    Ok(answer::json(&entry))
+}
+
+/// `GET /v1/desk/events`: what happens from now on, as far as the caller may see it.
+pub(crate) async fn follow<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    events::desk::respond(&api, &caller)
+}

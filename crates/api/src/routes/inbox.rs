@@ -1,0 +1,65 @@
+//! The inbox: a page of what waits for people, sorted and filtered for anyone who asks.
+//!
+//! Owns the reading of the query. What is in the inbox, and in which order, is the engine's.
+
+use axum::{extract::State, response::Response};
+
+use placet_engine::views::desk::{InboxOrder, InboxQuery, Whose};
+use placet_types::mode::ApprovalMode;
+
+use crate::{
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    problem::Failure,
+    query::Params,
+    routes::{approvals::states, checked_state},
+};
+
+/// Whose approvals there can be asked for.
+pub(crate) const WHOSE: [(&str, Whose); 3] =
+    [("all", Whose::All), ("mine", Whose::Mine), ("asked", Whose::Asked)];
+/// The orders.
+pub(crate) const ORDERS: [(&str, InboxOrder); 4] = [
+    ("urgent", InboxOrder::Urgent),
+    ("oldest", InboxOrder::Oldest),
+    ("newest", InboxOrder::Newest),
+    ("risk", InboxOrder::Risk),
+];
+/// The last place that a page begins at.
+pub(crate) const OFFSET_MAX: u64 = 1_000_000;
+/// The longest text to search for, in bytes.
+pub(crate) const SEARCH_BYTES_MAX: usize = 200;
+
+/// `GET /v1/inbox`.
+pub(crate) async fn read<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let query = query(&mut params)?;
+    params.finish()?;
+    Ok(answer::json(&api.read(api.backend.inbox(&caller, query)).await?))
+}
+
+fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
+    let modes = ApprovalMode::ALL.map(|mode| (mode.as_str(), mode));
+    let search = params.text("search");
+    if search.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
+        let message = format!("`search` must be at most {SEARCH_BYTES_MAX} bytes");
+        return Err(Failure::malformed(message));
+    }
+    let offset = params.number("offset", 0..=OFFSET_MAX, 0)?;
+    Ok(InboxQuery {
+        whose: params.one_of("whose", &WHOSE)?.unwrap_or_default(),
+        state: checked_state(params.text("state"), &states())?,
+        mode: params.one_of("mode", &modes)?,
+        group: params.id("group")?,
+        search,
+        order: params.one_of("order", &ORDERS)?.unwrap_or_default(),
+        offset: usize::try_from(offset)
+            .map_err(|_large| Failure::malformed("`offset` is too large"))?,
+        after: params.id("after")?,
+        limit: params.limit()?,
+    })
+}

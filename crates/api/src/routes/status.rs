@@ -1,0 +1,38 @@
+//! What decides on this node, and the reload that changes it.
+//!
+//! Owns the routes; who may reload is the engine's to say. What is active names no tenant, so every verified caller may see it.
+
+use axum::{extract::State, response::Response};
+use placet_engine::views::status::ReloadRequest;
+
+use crate::{
+    answer,
+    api::{ApiState, Caller},
+    backend::Backend,
+    body::StrictJson,
+    problem::Failure,
+    query::Params,
+};
+
+/// `GET /v1/status`.
+pub(crate) async fn show<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(_): Caller<B::Caller>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&api.backend.status()))
+}
+
+/// `POST /v1/reload`: everything or nothing.
+pub(crate) async fn reload<B: Backend>(
+    State(api): State<ApiState<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+    StrictJson(request): StrictJson<ReloadRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = api.backend.clone();
+    let view = api.write(async move { backend.reload(&caller, request).await }).await?;
+    Ok(answer::json(&view))
+}

@@ -1,0 +1,278 @@
+//! What targets were handed as secrets, by where they are.
+//!
+//! Owns the values that a server, or a program on this machine, was handed by this process: the static secrets of every contract that leads
+//! there, and minted tokens for as long as they may be good. A server may have been told one of them in another call, by another contract or
+//! for another user, and say it in this one. In memory only: what was handed out before this process began, or by another node, is not known
+//! here, and neither is that two addresses lead to the same server. Invariants: it is bounded, and nothing here can be printed. The values
+//! themselves are overwritten when they go; what looks for them (`scrub`) is made of them, goes at the same time, and is freed as it is.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use placet_adapter::scrub::Scrub;
+use placet_credentials::origin_of;
+use placet_identity::Secrets;
+use placet_types::{
+    contract::{
+        Contract,
+        file::{EnvValue, TransportFile},
+    },
+    digest::Digest,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+/// How many values of static secrets are remembered of a place at least: those of the first reading and the newest ones.
+const VALUES_MIN: usize = 64;
+/// The same for each secret.
+const VALUES_PER_SECRET: usize = 16;
+/// How many tokens are remembered of a place, and how many bytes of them; those that end first go first.
+const TOKENS_MAX: usize = 8_192;
+const TOKEN_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a token is remembered at least after it was handed out: few say how long they are good, and none how long they are of use.
+const KEPT: Duration = Duration::from_hours(1);
+/// How many tokens are looked for beside the others before all are made ready together.
+const FRESH_MAX: usize = 64;
+
+/// What every place was handed.
+#[derive(Debug)]
+pub(crate) struct KnownSecrets {
+    by_place: Mutex<BTreeMap<String, Arc<Given>>>,
+    secrets: Arc<Secrets>,
+}
+
+impl KnownSecrets {
+    /// For these contracts, and secrets.
+    pub(crate) fn new(contracts: &[Arc<Contract>], secrets: &Arc<Secrets>) -> Self {
+        let handed = Self { by_place: Mutex::default(), secrets: Arc::clone(secrets) };
+        handed.include(contracts);
+        handed
+    }
+
+    /// For these contracts as well. What a place was handed under others is looked for as before.
+    pub(crate) fn include(&self, contracts: &[Arc<Contract>]) {
+        let mut by_place = self.lock();
+        for contract in contracts {
+            let given = by_place.entry(place_of(contract)).or_insert_with(|| {
+                Arc::new(Given::new(BTreeSet::new(), Arc::clone(&self.secrets)))
+            });
+            given.may_be_given(secrets_of(contract));
+        }
+    }
+
+    /// What the place that a contract leads to was handed.
+    pub(crate) fn to(&self, contract: &Contract) -> Option<Arc<Given>> {
+        self.lock().get(&place_of(contract)).map(Arc::clone)
+    }
+
+    /// Drops tokens that has expired; to be called now and then.
+    pub(crate) fn sweep(&self) {
+        self.lock().values().for_each(|given| given.sweep());
+    }
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Given>>> {
+        self.by_place.lock()
+    }
+}
+
+/// Where a contract leads: programs by their command, whatever their arguments are.
+fn place_of(contract: &Contract) -> String {
+    match &contract.transport {
+        TransportFile::Internal { builtin, .. } => format!("builtin {builtin}"),
+        TransportFile::McpStdio { command, .. } => format!("command {command}"),
+        TransportFile::McpHttp { url, private_network } => origin_of(url, *private_network)
+            .unwrap_or_else(|_no_origin| format!("contract {}", contract.adapter)),
+    }
+}
+
+/// The names of the secrets that a contract's target is given.
+fn secrets_of(contract: &Contract) -> impl Iterator<Item = String> {
+    let credential = contract.credential.iter().filter_map(|credential| credential.secret.as_ref());
+    credential.chain(in_environment(contract)).cloned()
+}
+
+/// The names of the secrets in the environment of a contract's child process.
+pub(crate) fn in_environment(contract: &Contract) -> Vec<&String> {
+    match &contract.transport {
+        TransportFile::McpStdio { env, .. } => env
+            .values()
+            .filter_map(|value| match value {
+                EnvValue::Secret { secret } => Some(secret),
+                EnvValue::Literal(_) => None,
+            })
+            .collect(),
+        TransportFile::Internal { .. } | TransportFile::McpHttp { .. } => Vec::new(),
+    }
+}
+
+/// What a place was handed: a child has the values in its environment with which it was started, however often they are rotated since.
+pub(crate) struct Given {
+    names: Mutex<BTreeSet<String>>,
+    secrets: Arc<Secrets>,
+    known: Mutex<Known>,
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Given").field("names", &self.names()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    /// Of static secrets.
+    values: Vec<SecretString>,
+    tokens: HashMap<Digest, Token>,
+    token_bytes: usize,
+    /// What looks for all of them but the fresh tokens; none after something else has changed.
+    settled: Option<Scrub>,
+    fresh: Vec<Digest>,
+    /// What looks for all of them; none after one was added.
+    scrub: Option<Arc<Scrub>>,
+}
+
+struct Token {
+    value: SecretString,
+    until: Instant,
+}
+
+impl Given {
+    fn new(names: BTreeSet<String>, secrets: Arc<Secrets>) -> Self {
+        Self { names: Mutex::new(names), secrets, known: Mutex::default() }
+    }
+
+    fn may_be_given(&self, names: impl Iterator<Item = String>) {
+        self.names.lock().extend(names);
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.names.lock().clone()
+    }
+
+    /// Notes which static secrets may have been handed out so far. Nothing is read: what nobody has read was not given to anybody either.
+    pub(crate) fn look(&self) {
+        drop(self.looked());
+    }
+
+    fn looked(&self) -> MutexGuard<'_, Known> {
+        let names = self.names();
+        let mut known = self.lock();
+        let values_max = VALUES_MIN.max(names.len().saturating_mul(VALUES_PER_SECRET));
+        for value in names.iter().flat_map(|name| self.secrets.known(name)) {
+            if known.has_value(&value) {
+                continue;
+            }
+            if known.values.len() >= values_max {
+                known.values.remove(names.len().min(values_max.saturating_sub(1)));
+            }
+            known.values.push(value);
+            known.settled = None;
+            known.scrub = None;
+        }
+        known
+    }
+
+    /// Notes that a token is handed out, and how long it is good at least, where that is known.
+    pub(crate) fn hand(&self, token: &SecretString, good_for: Option<Duration>) {
+        let now = Instant::now();
+        let until = now.checked_add(good_for.unwrap_or(KEPT).max(KEPT)).unwrap_or(now + KEPT);
+        let mut known = self.looked();
+        if !known.has_value(token) {
+            known.take(token, now, until);
+        }
+    }
+
+    /// What looks for everything that may have been handed out so far.
+    pub(crate) fn scrub(&self) -> Arc<Scrub> {
+        self.looked().ready(Instant::now())
+    }
+
+    fn sweep(&self) {
+        self.lock().drop_expired(Instant::now());
+    }
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock()
+    }
+}
+
+impl Known {
+    fn has_value(&self, value: &SecretString) -> bool {
+        self.values.iter().any(|known| known.expose_secret() == value.expose_secret())
+    }
+
+    fn take(&mut self, value: &SecretString, now: Instant, until: Instant) {
+        let digest = Digest::of(value.expose_secret().as_bytes());
+        if let Some(token) = self.tokens.get_mut(&digest) {
+            token.until = token.until.max(until);
+            return;
+        }
+        let bytes = value.expose_secret().len();
+        self.make_room(bytes, now);
+        self.token_bytes = self.token_bytes.saturating_add(bytes);
+        self.tokens.insert(digest, Token { value: value.clone(), until });
+        self.fresh.push(digest);
+        self.scrub = None;
+    }
+
+    fn ready(&mut self, now: Instant) -> Arc<Scrub> {
+        if let Some(scrub) = &self.scrub {
+            return Arc::clone(scrub);
+        }
+        let fresh_max = FRESH_MAX.max(self.tokens.len().div_ceil(8));
+        let settled = match self.settled.take() {
+            Some(settled) if self.fresh.len() <= fresh_max => settled,
+            Some(_) | None => {
+                self.drop_expired(now);
+                self.fresh.clear();
+                let tokens = self.tokens.values().map(|token| &token.value);
+                Scrub::of(&self.values).and_tokens(tokens)
+            }
+        };
+        let fresh = self.fresh.iter().filter_map(|digest| self.tokens.get(digest));
+        let scrub = Arc::new(settled.and_tokens(fresh.map(|token| &token.value)));
+        self.settled = Some(settled);
+        self.scrub = Some(Arc::clone(&scrub));
+        scrub
+    }
+
+    /// Drops what has expired and, if that is not enough, what ends first, a tenth at a time.
+    fn make_room(&mut self, bytes: usize, now: Instant) {
+        let is_full = |known: &Self| {
+            let bytes = known.token_bytes.saturating_add(bytes);
+            known.tokens.len() >= TOKENS_MAX || bytes > TOKEN_BYTES_MAX
+        };
+        if is_full(self) {
+            self.drop_expired(now);
+        }
+        while is_full(self) && !self.tokens.is_empty() {
+            let mut ends: Vec<Instant> = self.tokens.values().map(|token| token.until).collect();
+            ends.sort_unstable();
+            let tenth = ends.get(ends.len().div_ceil(10).saturating_sub(1)).copied();
+            self.drop_until(tenth.unwrap_or(now));
+        }
+    }
+
+    fn drop_expired(&mut self, now: Instant) {
+        if self.tokens.values().any(|token| token.until <= now) {
+            self.drop_until(now);
+        }
+    }
+
+    fn drop_until(&mut self, end: Instant) {
+        self.tokens.retain(|_, token| token.until > end);
+        self.token_bytes =
+            self.tokens.values().map(|token| token.value.expose_secret().len()).sum();
+        self.fresh.retain(|digest| self.tokens.contains_key(digest));
+        // What looks for them holds them as well.
+        self.settled = None;
+        self.scrub = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

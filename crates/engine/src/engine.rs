@@ -1,0 +1,441 @@
+//! `Engine`: the handle that the listeners and the command line use.
+//!
+//! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
+
+mod activation;
+pub(crate) mod assembly;
+mod authentication;
+mod credentials;
+mod desk;
+pub mod evidence;
+mod fault_injection;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use placet_adapter::adapter::Connector;
+use placet_credentials::Broker;
+use placet_identity::{Secrets, VerifiedCaller, Verifier};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::{Ledger, LedgerError},
+    policies::{Activation, ReplacedPolicies},
+    record::EffectRecord,
+    store::{Durability, StoreError},
+};
+use placet_policy::{
+    bundle::{BundleProblem, BundleSource},
+    snapshot::Snapshot,
+};
+use placet_store::notary::Notary;
+use placet_telemetry::{
+    metrics::Metrics,
+    trace::{CallFields, call_span},
+    traceparent::TraceParent,
+};
+use placet_types::{
+    clock::{Clock, IdSource},
+    contract::Contract,
+    digest::Digest,
+    directory::Directory,
+    error::Refusal,
+    ids::{ApprovalId, RecordId, ToolCallId},
+    mode::EngineMode,
+};
+
+use crate::{
+    active::Active,
+    actors::{root, tree::Tree},
+    adapters::ports::Connection,
+    answer::Answer,
+    attempts,
+    call::{Asked, Call, Planned, Responder},
+    context::{Context, ending_refusal},
+    desk::{decide, people, show},
+    operator,
+    policies::Next,
+    queries, rearm, recovery,
+    registry::Owner,
+    reload::{Files, Read},
+    settings::Settings,
+    submission::{Inbound, Submission},
+    ticket::Ticket,
+    views::{
+        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+        ToolView,
+    },
+};
+
+/// How long a stop waits for calls that are under way.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Which connector makes connections of which kind.
+#[derive(Debug, Clone)]
+pub struct Connectors {
+    /// For adapters that are compiled in.
+    pub internal: Arc<dyn Connector>,
+    /// For MCP servers.
+    pub mcp: Arc<dyn Connector>,
+}
+
+/// Everything an engine is made of.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// How it behaves.
+    pub settings: Settings,
+    /// Where it keeps.
+    pub ledger: Ledger,
+    /// Who verifies tokens.
+    pub verifier: Verifier,
+    /// Static secrets for outbound calls.
+    pub secrets: Arc<Secrets>,
+    /// Who mints credentials for outbound calls.
+    pub broker: Broker,
+    /// The contracts of the environment.
+    pub contracts: Vec<Arc<Contract>>,
+    /// Who exists.
+    pub directory: Arc<Directory>,
+    /// The policies.
+    pub bundle: BundleSource,
+    /// Who connects.
+    pub connectors: Connectors,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// Where numbers go.
+    pub metrics: Metrics,
+    /// Who signs receipts and checkpoints; without one there are none.
+    pub notary: Option<Arc<Notary>>,
+    /// The digest of what the configuration says about issuers.
+    pub issuers: Digest,
+    /// What a reload reads, and how it was read for this start; absent: nothing can be reloaded.
+    pub files: Option<(Arc<dyn Files>, Read)>,
+}
+
+/// Why an engine does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The policies are not fit for use.
+    #[error("the policy bundle is refused:{}", listed(.0))]
+    Bundle(Vec<BundleProblem>),
+    /// They were active before, and a later activation replaced them: this node was left behind with old files.
+    #[error("what this node has was active before and is not brought back by a start: {0}")]
+    Replaced(Box<ReplacedPolicies>),
+    /// The ledger cannot be written.
+    #[error("the ledger cannot be used: {0}")]
+    Ledger(String),
+    /// The actors do not come up.
+    #[error("the actors do not come up: {0}")]
+    Actors(String),
+}
+
+impl StartError {
+    fn of_activation(error: LedgerError) -> Self {
+        if let LedgerError::Store(StoreError::PoliciesReplaced(replaced)) = error {
+            return Self::Replaced(replaced);
+        }
+        Self::Ledger(error.to_string())
+    }
+}
+
+fn listed(problems: &[BundleProblem]) -> String {
+    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+}
+
+/// A running engine; cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    context: Arc<Context>,
+    tree: Arc<Tree>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("tree", &self.tree).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts an engine: policies checked, open records recovered, actors up.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start(parts: EngineParts) -> Result<Self, StartError> {
+        let snapshot = Snapshot::compile(
+            &parts.bundle,
+            &parts.contracts,
+            &parts.directory,
+            &parts.settings.environment,
+            0,
+        )
+        .map_err(StartError::Bundle)?;
+        let bundle_digest = snapshot.digest();
+        let context = Arc::new(assembly::context_of(parts, snapshot.clone()));
+        let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
+        let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
+        let active = Active::clone(&context.active());
+        let first = Next { active, issuers: None, by, note: None };
+        context.activate(first).await.map_err(StartError::of_activation)?;
+        let mut event = AuditEvent::new(AuditKind::Started);
+        event.digests.insert("bundle".to_owned(), bundle_digest);
+        for contract in context.active().catalog.contracts() {
+            event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
+        }
+        context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
+        // Before anything is taken in: what was revoked stays so over a restart.
+        context.desk.load(&context).await.map_err(|error| kept(&error))?;
+        let adopted = recovery::adopt_orphans(&context).await;
+        if let Some(error) = adopted.failed {
+            // What was taken over is this epoch's, which is over with this process: the next start takes it over again.
+            return Err(kept(&error));
+        }
+        let tree = Arc::new(Tree::default());
+        root::start(&context, &tree)
+            .await
+            .map_err(|error| StartError::Actors(error.to_string()))?;
+        let recovered = recovery::recover(&context, adopted.records).await;
+        if recovered.unknown > 0 || recovered.queued > 0 {
+            let (unknown, queued) = (recovered.unknown, recovered.queued);
+            tracing::warn!(unknown, queued, "calls were under way when the process ended");
+            let mut event = AuditEvent::new(AuditKind::Started);
+            event.note = Some(format!(
+                "of the calls under way, {unknown} have an unknown outcome and {queued} are asked about or sent again"
+            ));
+            context.note(event).await;
+        }
+        Ok(Self { context, tree })
+    }
+
+    /// Takes a call in. It runs to its end whether or not anybody waits.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Overloaded`](placet_types::error::ErrorCode::Overloaded) when nothing more is admitted.
+    pub fn submit(
+        &self,
+        caller: VerifiedCaller,
+        submission: Submission,
+        inbound: Inbound,
+    ) -> Result<Ticket, Refusal> {
+        let context = &self.context;
+        if context.is_ending() {
+            return Err(ending_refusal());
+        }
+        let places = context.admission.admit(caller.tenant())?;
+        let call_id = context.fresh_call_id()?;
+        let parent = inbound.traceparent.as_deref().and_then(TraceParent::parse);
+        let fields = CallFields {
+            tenant: Some(caller.tenant().as_str()),
+            run_id: Some(submission.run.run_id.as_str()),
+            tool_call_id: Some(call_id.as_str()),
+            tool: None,
+        };
+        let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
+        let owner = Owner::of(&caller.chain());
+        let responder = Responder::new(
+            Arc::clone(context),
+            call_id.clone(),
+            Asked::of(&submission),
+            span,
+            Some(places),
+        )
+        .attaches_for(submission.wait_ms);
+        let told = responder.subject().in_progress();
+        let progress = context.registry.enter(&call_id, owner.clone(), told);
+        let stage = Planned { submission, caller };
+        context.routes.build(context, Call { responder, stage });
+        Ok(Ticket::new(Arc::clone(context), call_id, owner, progress))
+    }
+
+    /// How a call of the caller's stands.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
+    pub async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
+        queries::call(&self.context, caller, id).await
+    }
+
+    /// A view on a call of the caller's, to wait by.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
+    pub async fn follow(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<Ticket, Refusal> {
+        let progress = queries::follow(&self.context, caller, id).await?;
+        let owner = Owner::of(&caller.chain());
+        Ok(Ticket::new(Arc::clone(&self.context), id.clone(), owner, progress))
+    }
+
+    /// The tools that some circumstance could let the caller call.
+    #[must_use]
+    pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
+        queries::tools(&self.context, caller)
+    }
+
+    /// The approvals that the caller may see, oldest first.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the ledger cannot be read.
+    pub async fn approvals(
+        &self,
+        caller: &VerifiedCaller,
+        state: Option<&str>,
+        after: Option<&ApprovalId>,
+        limit: usize,
+    ) -> Result<Vec<ApprovalView>, Refusal> {
+        people::list(&self.context, caller, state, after, limit).await
+    }
+
+    /// One approval with what its approvers are shown.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for approvals that the caller may not see.
+    pub async fn approval(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+    ) -> Result<ApprovalDetail, Refusal> {
+        show::show(&self.context, caller, id).await
+    }
+
+    /// Takes a person's decision on an approval.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the person may not decide, decided before, or was shown something else.
+    pub async fn decide(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: DecisionRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        decide::decide(&self.context, caller, id, request).await
+    }
+
+    /// One effect record, for its owner or an operator.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for records of others.
+    pub async fn record(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+    ) -> Result<RecordView, Refusal> {
+        operator::show(&self.context, caller, id).await
+    }
+
+    /// The effect records of the tenant, for operators.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else.
+    pub async fn records(
+        &self,
+        caller: &VerifiedCaller,
+        state: Option<&str>,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> Result<Vec<RecordView>, Refusal> {
+        operator::list(&self.context, caller, state, after, limit).await
+    }
+
+    /// Ends an unknown outcome, for operators.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known.
+    pub async fn resolve(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: ResolutionRequest,
+    ) -> Result<RecordView, Refusal> {
+        operator::resolve(&self.context, caller, id, request).await
+    }
+
+    /// Asks for a call to be sent again whose outcome is unknown, for operators. When enough of them agree the engine sends it under a
+    /// new token, if policy still lets it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known, or the same person
+    /// asks twice.
+    pub async fn rearm(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: RearmRequest,
+    ) -> Result<RecordView, Refusal> {
+        rearm::ask(&self.context, caller, id, request).await
+    }
+
+    /// The record behind a call, for its owner or an operator: what a receipt is made from.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for calls of others, and for those without a record.
+    pub async fn settled(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<EffectRecord, Refusal> {
+        operator::behind(&self.context, caller, id).await
+    }
+
+    /// Says what the engine as a whole does from now on.
+    pub fn set_engine_mode(&self, mode: EngineMode) {
+        *self.context.engine_mode.lock() = mode;
+        let mut event = AuditEvent::new(AuditKind::Security);
+        event.note = Some(format!("the engine's mode is {} from here on", mode.as_str()));
+        let context = Arc::clone(&self.context);
+        self.context.registry.spawn(async move { context.note(event).await });
+    }
+
+    /// The numbers.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        self.context.metrics.metrics()
+    }
+
+    /// Resolves with the reason when the engine cannot go on: the process must end.
+    pub async fn stopped(&self) -> String {
+        let mut fatal = self.context.fatal.subscribe();
+        match fatal.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_closed) => "the engine is gone".to_owned(),
+        }
+    }
+
+    /// Ends the engine because of something outside it, such as the ledger's writer: the process must end.
+    pub fn die(&self, reason: &str) {
+        self.context.die(reason);
+    }
+
+    /// Sends nothing from here on: to be said as soon as somebody asks the process to stop. What is with an adapter goes on to its end, and
+    /// its callers are answered; approved and re-armed calls wait for the next start, and whatever else is on its way is refused as not executed.
+    pub fn begin_stop(&self) {
+        self.context.ending.cancel();
+    }
+
+    /// Admits nothing more, waits for what is under way, and closes the ledger. What does not end in time is recovered at the
+    /// next start.
+    pub async fn shutdown(&self) {
+        self.begin_stop();
+        self.context.stopping.cancel();
+        self.context.admission.close();
+        if !self.context.registry.drain(DRAIN).await {
+            tracing::warn!(
+                calls = self.context.registry.in_flight(),
+                "calls were still under way at the stop"
+            );
+        }
+        for port in self.context.active().ports.all() {
+            if let Connection::Up(adapter) = port.connection() {
+                adapter.close().await;
+            }
+        }
+        self.tree.stop();
+        attempts::write(&self.context).await;
+        if let Err(error) = self.context.ledger.store().close().await {
+            tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What operators read of a running engine: its credentials, how many and whether somebody's are revoked, and its report.
+//!
+//! Owns what operators are shown of them. Mints nothing; revocations are entries of the approval service (`crate::desk`).
+
+use std::{future::Future, sync::Arc};
+
+use placet_credentials::CredentialCounts;
+use placet_identity::VerifiedCaller;
+use placet_types::error::Refusal;
+
+use super::Engine;
+use crate::{
+    operator,
+    report::{self, ReportRange, ReportView},
+    stages::broker,
+    views::CredentialsView,
+};
+
+impl Engine {
+    /// What this node has minted and keeps, for operators: numbers alone.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
+    pub fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
+        operator::must_be_operator(&self.context, caller)?;
+        let counts = self.context.broker.counts();
+        let CredentialCounts { minted, reused, refused, kept, revoked } = counts;
+        let services = self.context.broker.services().map(str::to_owned).collect();
+        Ok(CredentialsView { services, minted, reused, refused, kept, revoked })
+    }
+
+    /// How the calls of the tenant went in a range of time, for operators (TM-21).
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else; [`Refusal`] for a range that is not usable, and when the audit
+    /// chain cannot be read.
+    pub async fn report(
+        &self,
+        caller: &VerifiedCaller,
+        range: ReportRange,
+    ) -> Result<ReportView, Refusal> {
+        report::of(&self.context, caller, range).await
+    }
+
+    /// Whether a token that somebody was verified by has been revoked since.
+    #[must_use]
+    pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
+        self.context.is_revoked(caller)
+    }
+
+    /// Resolves when a token that somebody was verified by is revoked, on whichever node: with what they are told then.
+    pub fn revoked(
+        &self,
+        caller: &VerifiedCaller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        // Listened for before it is looked at: none comes in between unseen.
+        let mut further = self.context.revoking.subscribe();
+        let (context, caller) = (Arc::clone(&self.context), caller.clone());
+        async move {
+            while !context.is_revoked(&caller) {
+                if further.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+            broker::revoked()
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What is active, here and in the ledger (decision 26).
+//!
+//! Owns activation and how this node follows what others activate. Invariant: what is active decides in the epoch that the ledger gave to
+//! its activation, or not at all.
+
+use std::sync::Arc;
+
+use placet_credentials::Purge;
+use placet_identity::NextIssuers;
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::LedgerError,
+    policies::Activation,
+};
+
+use crate::{active::Active, context::Context};
+
+/// What is to be activated.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) active: Active,
+    /// Whose tokens are taken from then on; absent: those of before.
+    pub(crate) issuers: Option<NextIssuers>,
+    pub(crate) by: Activation,
+    /// Who asked for it, for the audit.
+    pub(crate) note: Option<String>,
+}
+
+impl Context {
+    /// Makes `next` what decides from now on, here and on every node; permits of earlier ones are no longer taken.
+    /// Where nodes share the ledger, a start or a reload brings back none that were replaced unless an operator says so.
+    pub(crate) async fn activate(&self, next: Next) -> Result<(), LedgerError> {
+        let Next { active, issuers, by, note } = next;
+        let _one_at_a_time = self.promotions.lock().await;
+        let digest = active.digest();
+        let mut event = AuditEvent::new(AuditKind::BundleActivated);
+        event.digests.insert("bundle".to_owned(), active.policy.digest());
+        event.digests.insert("activated".to_owned(), digest);
+        let before = self.active();
+        if before.policy.epoch() > 0 {
+            event.digests.insert("before".to_owned(), before.digest());
+        }
+        event.note = note;
+        let epoch = self.ledger.activate(digest, by, event).await?;
+        tracing::info!(epoch, %digest, "these policies, contracts, directory and issuers decide");
+        if let Some(issuers) = issuers {
+            self.verifier.replace(issuers);
+        }
+        self.adopt(Active { since: self.ledger.store().now(), ..active.at_epoch(epoch) });
+        Ok(())
+    }
+
+    /// Looks what is active in the ledger, and joins its epoch when it is this node's; says whether it is.
+    pub(crate) async fn follow_policies(&self) -> Result<bool, LedgerError> {
+        let _one_at_a_time = self.promotions.lock().await;
+        let active = self.ledger.store().policy().await?;
+        let own = self.active();
+        let Some(active) = active else { return Ok(false) };
+        if active.epoch == own.policy.epoch() {
+            self.standing.foreign_policies(None);
+            return Ok(true);
+        }
+        if active.digest == own.digest() {
+            self.adopt(own.at_epoch(active.epoch));
+            return Ok(true);
+        }
+        self.standing.foreign_policies(Some(active.epoch));
+        Ok(false)
+    }
+
+    fn adopt(&self, active: Active) {
+        self.active.store(Arc::new(active));
+        self.surfaces.clear();
+        // What was minted under other policies is not used under these.
+        self.broker.purge(&Purge::All);
+        self.standing.foreign_policies(None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Approach: the credential of a permitted call, and what it goes through, both in hand before the dispatch.
+//!
+//! Owns their order and what their failures mean. A session begins with the credential of the very call that needs it, so the credential is
+//! minted first, then the session is begun, and only then the dispatch is recorded: its commit sees every freeze and revocation that was
+//! acknowledged meanwhile, and a process that dies before it leaves nothing but a session without a call. Invariants: what is handed on has
+//! a credential whose time is not over; a credential that the target refuses here is replaced once, and nothing was sent as a call before.
+
+use placet_adapter::{adapter::SessionLease, outcome::AdapterError};
+use placet_credentials::Remedy;
+use tokio::time::Instant;
+
+use crate::{
+    adapters::ports::Lease,
+    call::Gated,
+    context::{Context, ending_refusal},
+    stages::{
+        credential::{self, Proof, Unready, fault_of, is_ours},
+        invoke::unavailable,
+        sending::forget,
+    },
+};
+
+/// How often a credential is taken that ends before there is a session for it.
+const TAKEN_MAX: usize = 3;
+
+/// Mints the credential of a call and has ready what the call goes through.
+pub(crate) async fn approach(
+    context: &Context,
+    gated: &Gated,
+    lease: &Lease,
+    deadline: Instant,
+) -> Result<(Proof, SessionLease), Unready> {
+    let brokered = &gated.brokered;
+    let mut proof = credential::prove(context, gated, deadline).await?;
+    let mut refused: Option<Proof> = None;
+    for _ in 0..TAKEN_MAX {
+        let ready = tokio::select! {
+            biased;
+            () = context.ending.cancelled() => return Err(ending_refusal().into()),
+            ready = lease.prepare(&proof, deadline) => ready,
+        };
+        match ready {
+            Ok(seat) if !proof.is_over() => {
+                if let Some(refused) = &refused {
+                    credential::learn(brokered, refused, &proof);
+                }
+                return Ok((proof, seat));
+            }
+            // It has ended meanwhile; its session goes on with the next one.
+            Ok(_ended) => proof = credential::prove(context, gated, deadline).await?,
+            Err(AdapterError::NoSession(_)) if proof.is_over() => {
+                proof = credential::prove(context, gated, deadline).await?;
+            }
+            Err(error @ AdapterError::CredentialRefused(_)) => {
+                forget(context, &proof);
+                let permit_id = gated.permit.decision().id.clone();
+                let other = match &refused {
+                    None => {
+                        credential::another(context, brokered, &proof, Some(permit_id), deadline)
+                            .await
+                    }
+                    Some(_) => None,
+                };
+                let Some(other) = other else { return Err(unready(&error, gated)) };
+                refused = Some(std::mem::replace(&mut proof, other));
+            }
+            Err(error) => return Err(unready(&error, gated)),
+        }
+    }
+    let why = "its credentials end before the server has begun a session".to_owned();
+    Err(unready(&AdapterError::NoSession(why), gated))
+}
+
+/// A call for which nothing was made ready.
+fn unready(error: &AdapterError, gated: &Gated) -> Unready {
+    let kind = gated.brokered.binding.credential.kind;
+    let refusal = unavailable(error, kind);
+    // What is minted for a user may be refused for the user's sake, and that passes with another token.
+    let fault = fault_of(error).filter(|_| is_ours(kind));
+    let remedy = if fault.is_some() { Remedy::Operator } else { Remedy::Time };
+    Unready { refusal, remedy, fault }
+}

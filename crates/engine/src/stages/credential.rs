@@ -1,0 +1,476 @@
+//! The credential of a permitted call: read or minted at this moment, as it was planned and approved.
+//!
+//! Owns the way from the plan to what the adapter is handed. Decides nothing and caches nothing itself. Invariant: what is asked for is the
+//! plan of the binding, so that what people agreed to is what is sent; without it there is no call.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use placet_adapter::{
+    adapter::{Credential, SessionOwner},
+    outcome::AdapterError,
+};
+use placet_credentials::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
+use placet_identity::{LiveSecret, LiveVersion, VerifiedCaller};
+use placet_types::{
+    binding::{CredentialUse, RequestBinding},
+    clock::Timestamp,
+    contract::{
+        credential::{ActorSource, CredentialFile, CredentialKind, CredentialPlan},
+        file::TransportFile,
+    },
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::DecisionId,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use crate::{
+    call::{Brokered, Gated, Identity, Target},
+    context::{Context, internal},
+    stages::invoke::FORBIDDEN,
+};
+
+/// What a call is sent with.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    /// For the adapter.
+    pub(crate) credential: Option<Credential>,
+    /// Whom it speaks for.
+    pub(crate) owner: SessionOwner,
+    /// For the record.
+    pub(crate) used: Option<CredentialUse>,
+    /// For the broker, if the target refuses it.
+    pub(crate) key: Option<Digest>,
+    /// Which version of a static secret it is.
+    version: Option<Version>,
+}
+
+impl Proof {
+    /// Whether its credential has expired: nothing is begun with it then.
+    pub(crate) fn is_over(&self) -> bool {
+        let now = Instant::now().into_std();
+        self.credential.as_ref().is_some_and(|credential| credential.is_over_at(now))
+    }
+
+    /// For a target that wants none.
+    fn of_nobody(brokered: &Brokered) -> Self {
+        let owner = SessionOwner::shared(brokered.identity.chain.tenant(), None);
+        Self { credential: None, owner, used: None, key: None, version: None }
+    }
+}
+
+/// A version of a static secret, and the newest one when it was read.
+#[derive(Debug)]
+struct Version {
+    sent: LiveVersion,
+    newest: SecretString,
+}
+
+/// Notes that a target took a version of its secret after it had refused another.
+pub(crate) fn learn(brokered: &Brokered, refused: &Proof, taken: &Proof) {
+    if let (Some(refused), Some(taken)) = (&refused.version, &taken.version)
+        && let Some(port) = brokered.built.active.ports.of(&brokered.built.target.contract.adapter)
+    {
+        port.overlap.learn(&refused.sent.value, &taken.newest);
+    }
+}
+
+/// The tokens of a caller, where they may be exchanged: whose authority it is, and who acts.
+pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
+    match &caller.delegation {
+        None => Some(CallTokens { subject: caller.actor.sealed()?.clone(), actor: None }),
+        Some(user) => Some(CallTokens {
+            subject: user.sealed()?.clone(),
+            actor: caller.actor.sealed().cloned(),
+        }),
+    }
+}
+
+/// The plan for a call of this caller.
+///
+/// # Errors
+/// Why no credential could be minted for it, whatever policy and people say.
+pub(crate) fn plan_for(
+    context: &Context,
+    target: &Target,
+    caller: &VerifiedCaller,
+    identity: &Identity,
+) -> Result<CredentialPlan, BrokerError> {
+    let Some(file) = &target.contract.credential else { return Ok(CredentialPlan::default()) };
+    let capability = target.capability.id.capability();
+    let authority = caller.delegation.as_ref().unwrap_or(&caller.actor);
+    let plan = file.plan_within(capability, authority.scopes()).map_err(|missing| {
+        let needed: Vec<String> = file.scopes_needed(capability).iter().cloned().collect();
+        let needed = if needed.is_empty() { missing.clone() } else { needed };
+        BrokerError::ScopeMissing { missing, needed }
+    })?;
+    match &identity.tokens {
+        Some(tokens) => context.broker.check(&plan, tokens)?,
+        None if plan.kind == CredentialKind::TokenExchange => {
+            let problem = "the caller showed no token that could be exchanged";
+            return Err(BrokerError::NoActor { problem });
+        }
+        None => {}
+    }
+    Ok(plan)
+}
+
+/// The plan for a call that was decided upon before, with the scopes that its caller's token had then. Anyone who came back meanwhile may have
+/// fewer: see [`scopes_for`].
+pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialPlan {
+    match &target.contract.credential {
+        Some(file) if file.scopes_of_caller => bound.credential.clone(),
+        Some(_) | None => target.contract.credential_plan(&target.capability.id),
+    }
+}
+
+/// Why a permitted call is not ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Unready {
+    pub(crate) refusal: Refusal,
+    pub(crate) remedy: Remedy,
+    /// What an operator has to fix, in our words.
+    pub(crate) fault: Option<&'static str>,
+}
+
+/// What is told of a target that does not take its credential.
+const NOT_TAKEN: &str = "the target does not accept the credential";
+/// What is told of one that knows it, and does not allow the call with it.
+const NOT_ALLOWED: &str = "the target does not allow the call with the credential";
+
+/// What an operator has to fix after an adapter failed so, in our words; nothing where it is not the credential.
+pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
+    match error {
+        AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
+        AdapterError::Forbidden(_) => Some(NOT_ALLOWED),
+        AdapterError::Unavailable(_)
+        | AdapterError::NoSession(_)
+        | AdapterError::SchemaMismatch(_)
+        | AdapterError::InvalidResponse(_)
+        | AdapterError::Misconfigured(_)
+        | AdapterError::Refused(_) => None,
+    }
+}
+
+/// Whether it is for operators to fix that a target does not know a credential of this kind: it is the same for every caller. One that was
+/// minted for a user may be refused for the user's sake.
+pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
+    match kind {
+        CredentialKind::StaticSecret | CredentialKind::ClientCredentials => true,
+        CredentialKind::TokenExchange => false,
+    }
+}
+
+impl From<Refusal> for Unready {
+    fn from(refusal: Refusal) -> Self {
+        // What a target does not accept was configured here, and may be repaired here.
+        let refused = refusal.code.lacks_credential();
+        let remedy = if refused { Remedy::Operator } else { Remedy::Time };
+        let fault = if refusal.message == FORBIDDEN { NOT_ALLOWED } else { NOT_TAKEN };
+        Self { remedy, fault: refused.then_some(fault), refusal }
+    }
+}
+
+impl From<BrokerError> for Unready {
+    fn from(error: BrokerError) -> Self {
+        Self { refusal: error.refusal(), remedy: error.remedy(), fault: error.for_operators() }
+    }
+}
+
+/// Whether a call's credential is minted from its caller's tokens.
+pub(crate) fn needs_tokens(stage: &Brokered) -> bool {
+    stage.binding.credential.kind == CredentialKind::TokenExchange
+}
+
+/// The credential of a permitted call.
+pub(crate) async fn prove(
+    context: &Context,
+    gated: &Gated,
+    deadline: Instant,
+) -> Result<Proof, Unready> {
+    let brokered = &gated.brokered;
+    let Some(file) = &brokered.built.target.contract.credential else {
+        return Ok(Proof::of_nobody(brokered));
+    };
+    if file.kind == CredentialKind::StaticSecret {
+        return of_secret(context, brokered, file).await;
+    }
+    let permit_id = gated.permit.decision().id.clone();
+    minted(context, brokered, file, permit_id, deadline).await
+}
+
+/// Another credential for the same attempt, after its target refused `refused`: another live version of a static secret, or a new token in
+/// the place of one that was not minted for this call. None where there is no other, or it cannot be had: the refusal stands then.
+pub(crate) async fn another(
+    context: &Context,
+    brokered: &Brokered,
+    refused: &Proof,
+    permit_id: Option<DecisionId>,
+    deadline: Instant,
+) -> Option<Proof> {
+    let file = brokered.built.target.contract.credential.as_ref()?;
+    if file.kind == CredentialKind::StaticSecret {
+        let name = file.secret.as_deref()?;
+        // Rotated after we read it, or here before there.
+        let live = own_secret(context, brokered, name).await.ok()?;
+        let used = refused.version.as_ref()?.sent.value.expose_secret();
+        let newest = live.newest.value.clone();
+        let mut versions = std::iter::once(live.newest).chain(live.previous);
+        let other = versions.find(|version| version.value.expose_secret() != used)?;
+        return Some(proof_of(context, brokered, file, name, Version { sent: other, newest }));
+    }
+    if !refused.used.as_ref()?.reused {
+        return None;
+    }
+    let other = minted(context, brokered, file, permit_id?, deadline).await.ok()?;
+    // A service may give the same token as long as it thinks it is good.
+    (other.used.as_ref()?.digest != refused.used.as_ref()?.digest).then_some(other)
+}
+
+async fn minted(
+    context: &Context,
+    brokered: &Brokered,
+    file: &CredentialFile,
+    permit_id: DecisionId,
+    deadline: Instant,
+) -> Result<Proof, Unready> {
+    let plan = &brokered.binding.credential;
+    let scopes = scopes_for(plan, file, brokered)?;
+    let (origin, request) = request_of(brokered, file, permit_id, scopes, deadline)?;
+    let granted = context.broker.mint(request).await;
+    context.metrics.credential(match &granted {
+        Ok(grant) if grant.used().reused => "reused",
+        Ok(_) => "minted",
+        Err(_) => "refused",
+    });
+    let grant = granted?;
+    if grant.is_untyped() {
+        context.metrics.credential("untyped");
+    }
+    let now = context.clock.now();
+    let value = grant.value_for(&origin, now)?;
+    // By the clock that nobody sets, since the session that it begins takes its time.
+    let ends = in_ms(grant.expires_at().since_ms(now));
+    if let Some(handed) = context.handed.to(&brokered.built.target.contract) {
+        // From now on it is removed from what this target says, in whatever call.
+        let left_ms = grant.good_until().map(|until| until.since_ms(now));
+        let left_ms = left_ms.and_then(|left_ms| u64::try_from(left_ms).ok());
+        handed.hand(&value, left_ms.map(Duration::from_millis));
+    }
+    tracing::debug!(source = plan.source.as_deref().unwrap_or_default(), expires_at = %grant.expires_at(), "a credential is ready");
+    let header = file.header.to_ascii_lowercase();
+    Ok(Proof {
+        credential: Some(Credential {
+            value: as_sent(&header, value),
+            header,
+            origin: Some(grant.origin().to_owned()),
+            ends: ends.map(Instant::into_std),
+        }),
+        owner: SessionOwner::minted(brokered.identity.chain.tenant(), grant.holder()),
+        used: Some(grant.used()),
+        key: Some(grant.key()),
+        version: None,
+    })
+}
+
+/// What is asked for: what was planned and agreed to. Where it is to be within what the caller's token has, it is also within what the token
+/// has that is exchanged, which is another one where the caller has come back: never more than either.
+fn scopes_for(
+    plan: &CredentialPlan,
+    file: &CredentialFile,
+    brokered: &Brokered,
+) -> Result<BTreeSet<String>, BrokerError> {
+    let needed = file.scopes_needed(brokered.built.target.capability.id.capability());
+    let granted = brokered.identity.tokens.as_ref().map(|tokens| tokens.subject.scopes());
+    within(plan, needed, granted.filter(|_| file.scopes_of_caller))
+}
+
+fn within(
+    plan: &CredentialPlan,
+    needed: &BTreeSet<String>,
+    granted: Option<&BTreeSet<String>>,
+) -> Result<BTreeSet<String>, BrokerError> {
+    let mut scopes: BTreeSet<String> = plan.scopes.iter().cloned().collect();
+    let Some(granted) = granted else { return Ok(scopes) };
+    scopes.retain(|scope| granted.contains(scope));
+    let missing: Vec<String> = needed.difference(&scopes).cloned().collect();
+    if !missing.is_empty() {
+        let needed = needed.iter().cloned().collect();
+        return Err(BrokerError::ScopeMissing { missing, needed });
+    }
+    if scopes.is_empty() && !plan.scopes.is_empty() {
+        // To ask for none would be to ask for whatever the service gives to everybody.
+        let (missing, needed) = (plan.scopes.clone(), plan.scopes.clone());
+        return Err(BrokerError::ScopeMissing { missing, needed });
+    }
+    Ok(scopes)
+}
+
+fn request_of(
+    brokered: &Brokered,
+    file: &CredentialFile,
+    permit_id: DecisionId,
+    scopes: BTreeSet<String>,
+    deadline: Instant,
+) -> Result<(String, GrantRequest), Refusal> {
+    let target = &brokered.built.target;
+    let TransportFile::McpHttp { url, private_network } = &target.contract.transport else {
+        return Err(internal("a credential is minted for an adapter without a host"));
+    };
+    let origin = origin_of(url, *private_network).map_err(internal)?;
+    let plan = &brokered.binding.credential;
+    let request = GrantRequest {
+        tenant: brokered.identity.chain.tenant().clone(),
+        permit_id,
+        kind: plan.kind,
+        service: plan.source.clone().unwrap_or_default(),
+        tokens: brokered.identity.tokens.clone(),
+        actor: plan.actor.unwrap_or(ActorSource::Nobody),
+        audience: plan.audience.clone(),
+        resource: plan.resource.clone(),
+        scopes,
+        scopes_needed: file.scopes_needed(target.capability.id.capability()).clone(),
+        cache: file.cache,
+        origin: origin.clone(),
+        revision: target.contract.digest,
+        deadline,
+    };
+    Ok((origin, request))
+}
+
+/// A static secret, read at this moment.
+async fn of_secret(
+    context: &Context,
+    brokered: &Brokered,
+    file: &CredentialFile,
+) -> Result<Proof, Unready> {
+    let name = file.secret.as_deref().unwrap_or_default();
+    let live = own_secret(context, brokered, name).await?;
+    let newest = live.newest.value.clone();
+    let port = brokered.built.active.ports.of(&brokered.built.target.contract.adapter);
+    let previous = live
+        .previous
+        .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
+    let sent = previous.unwrap_or(live.newest);
+    Ok(proof_of(context, brokered, file, name, Version { sent, newest }))
+}
+
+/// The contract's own secret, as far as it can be sent.
+async fn own_secret(
+    context: &Context,
+    brokered: &Brokered,
+    name: &str,
+) -> Result<LiveSecret, Unready> {
+    let unready = |fault, detail: String| {
+        let refusal = Refusal::new(
+            ErrorCode::CredentialMisconfigured,
+            "the credential for the tool is not available; nothing was executed",
+        );
+        Unready {
+            refusal: refusal.with_detail(detail),
+            remedy: Remedy::Operator,
+            fault: Some(fault),
+        }
+    };
+    let live = context.secrets.live_soon(name).await;
+    let live = live.map_err(|error| unready("the secret cannot be read", error.to_string()))?;
+    sendable(live, &brokered.built.target.contract.transport).ok_or_else(|| {
+        let problem = "holds what no header can, such as a line break or more than 16 KiB";
+        unready("the secret cannot be sent", format!("the secret `{name}` {problem}"))
+    })
+}
+
+/// What of a secret can be sent to a target: of what no header can hold, the version before it where there is one, or nothing. What a child is
+/// given has no such limits.
+fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
+    if !matches!(transport, TransportFile::McpHttp { .. }) {
+        return Some(live);
+    }
+    let LiveSecret { newest, previous } = live;
+    let previous = previous.filter(|one| fits_header(&one.value));
+    if fits_header(&newest.value) {
+        return Some(LiveSecret { newest, previous });
+    }
+    previous.map(|newest| LiveSecret { newest, previous: None })
+}
+
+/// How long a secret may be that is sent in a header, in bytes: half of what all headers of a request may have together.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+
+/// Whether a header can hold this value (RFC 9110, section 5.5, less what clients do not send: what is not ASCII).
+fn fits_header(value: &SecretString) -> bool {
+    let value = value.expose_secret();
+    let is_sent = |byte| matches!(byte, b'\t' | b' '..=b'~');
+    value.len() <= HEADER_BYTES_MAX && value.bytes().all(is_sent)
+}
+
+/// Why a call is not ready to be sent, where its target cannot be reached: it may be for want of the secret that the contract's listings and
+/// sessions show, and then that is what an operator has to hear of.
+pub(crate) async fn blamed(context: &Context, brokered: &Brokered, unready: Unready) -> Unready {
+    let file = brokered.built.target.contract.credential.as_ref();
+    let Some(name) = file.and_then(|file| file.secret.as_deref()) else { return unready };
+    if unready.refusal.code != ErrorCode::AdapterUnavailable {
+        return unready;
+    }
+    own_secret(context, brokered, name).await.err().unwrap_or(unready)
+}
+
+fn proof_of(
+    context: &Context,
+    brokered: &Brokered,
+    file: &CredentialFile,
+    name: &str,
+    version: Version,
+) -> Proof {
+    let header = file.header.to_ascii_lowercase();
+    let plan = &brokered.binding.credential;
+    let value = &version.sent.value;
+    let mark = context.secrets.mark(name, value);
+    Proof {
+        credential: Some(Credential {
+            value: as_sent(&header, value.clone()),
+            header,
+            origin: None,
+            ends: version.sent.ends.map(Instant::into_std),
+        }),
+        owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some((name, mark))),
+        used: Some(CredentialUse {
+            kind: plan.kind,
+            source: name.to_owned(),
+            subject: None,
+            actor: None,
+            audience: plan.audience.clone(),
+            resource: None,
+            scopes: plan.scopes.clone(),
+            expires_at: end_of(&version.sent, (context.clock.now(), Instant::now())),
+            digest: mark,
+            reused: false,
+        }),
+        key: None,
+        version: Some(version),
+    }
+}
+
+/// When the time of a value is over, by the clock of all other times on the record: the two of `now` are of the same moment.
+fn end_of(version: &LiveVersion, now: (Timestamp, Instant)) -> Option<Timestamp> {
+    let left_ms = version.ends?.saturating_duration_since(now.1).as_millis();
+    Some(now.0.plus_ms(i64::try_from(left_ms).unwrap_or(i64::MAX)))
+}
+
+/// The moment in so many milliseconds; none where it is too far away to be told.
+fn in_ms(left_ms: i64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)))
+}
+
+/// The value of the header.
+fn as_sent(header: &str, value: SecretString) -> SecretString {
+    if header == "authorization" {
+        SecretString::from(format!("Bearer {}", value.expose_secret()))
+    } else {
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,471 @@
+//! Gate: the active policies decide, now, with the latest facts (TM-07).
+//!
+//! Owns the order: fix the run, take the key, decide, then permit, hold or refuse. Decides nothing itself. A retry, a resumed
+//! call and a call whose permit went stale all come through here again.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use placet_credentials::Bearer;
+use placet_ledger::{
+    approval::{ApprovalRecord, Ballot, Tally},
+    ledger::LedgerError,
+    parked::ParkedToken,
+    record::{EffectRecord, EffectState, RECORD_VERSION},
+    run::RunRecord,
+    store::{ClaimAnswer, StoreError},
+};
+use placet_policy::{
+    decision::{Decision, DenialKind},
+    facts::BudgetView,
+    permit::Permit,
+    verdict::{Denial, Hold, Verdict},
+};
+use placet_types::{
+    approval::Requirement,
+    clock::Timestamp,
+    digest::Digest,
+    error::{ErrorCode, Execution, Refusal},
+    mode::ApprovalMode,
+};
+
+use crate::{
+    active,
+    call::{Brokered, Call, Gated, Resumed},
+    context::{Context, ledger_refusal, lookup_refusal},
+    retention,
+    stages::{
+        broker, duplicate, facts, hold, recorded, references,
+        refuse::{self, Refused},
+        retry, run,
+    },
+};
+
+/// The longest wait for what is in force in the approval service, in milliseconds.
+const DECIDED_WITHIN_MS_MAX: u64 = 10_000;
+/// How old the claims may be by which a user counts as a member of a group.
+const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
+
+/// Decides upon a brokered call and sends it where the verdict says.
+pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
+    if let Err(refusal) = active::renew(context, &mut call.stage) {
+        return refuse(context, call, refusal).await;
+    }
+    let run = match run::open(context, &mut call.stage).await {
+        Ok(run) => run,
+        Err(refusal) => return refuse(context, call, refusal).await,
+    };
+    let resumed = call.stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
+    let first = resumed.is_none() && call.stage.built.deadline.is_none();
+    let record = match resumed.or_else(|| call.stage.claimed.take()) {
+        Some(record) => Some(record),
+        None if call.stage.built.target.capability.is_write_class() => {
+            match claim(context, &mut call).await {
+                Ok(Claim::Ours(record)) => Some(record),
+                Ok(Claim::Taken(record)) => return taken(context, call, record).await,
+                Err(refusal) => return refuse(context, call, refusal).await,
+            }
+        }
+        None => None,
+    };
+    if let Some(refusal) = context.standing.cannot_decide() {
+        return refuse(context, call, refusal).await;
+    }
+    if let Err(refusal) = context.desk.must_be_current(context, patience_of(&call.stage)).await {
+        return refuse(context, call, refusal).await;
+    }
+    if let Err(refusal) = references::resolve(context, &mut call.stage).await {
+        return refuse(context, call, refusal).await;
+    }
+    let decided = match facts::decide_call(context, &call.stage, &run, record.as_ref()).await {
+        Ok(decided) => decided,
+        Err(refusal) => return refuse(context, call, refusal).await,
+    };
+    record_on_span(context, &call, &decided.verdict, first);
+    let broken = decided.broken;
+    match decided.verdict {
+        Verdict::Permit(permit) => {
+            if let Some(approved) = risen(&call.stage, &permit) {
+                let decision = permit.decision().clone();
+                let refusal = Refusal::new(
+                    ErrorCode::ModeUpgraded,
+                    "the call has become stronger than the one that people agreed to",
+                )
+                .with_detail(format_args!(
+                    "{} since {}",
+                    permit.mode_effective().as_str(),
+                    approved.as_str()
+                ));
+                let refused = Refused::of(refusal, Some(&decision));
+                return refuse::brokered(context, call, refused).await;
+            }
+            context.routes.invoke(
+                context,
+                call.advance(|brokered| Gated { brokered, permit, record, broken }),
+            );
+        }
+        Verdict::Hold(held) => held_by_policy(context, call, record, held, budget_of(&run)).await,
+        Verdict::Deny(denial) => denied(context, call, denial).await,
+    }
+}
+
+/// How long a decision about a call may be waited for: as long as its caller gives the tool, or what is left of that.
+fn patience_of(stage: &Brokered) -> Duration {
+    let given = stage.run.run_budget.tool_latency_ms_max.clamp(1, DECIDED_WITHIN_MS_MAX);
+    let given = Duration::from_millis(given);
+    let left = stage.built.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    left.map_or(given, |left| left.min(given))
+}
+
+enum Claim {
+    Ours(EffectRecord),
+    Taken(EffectRecord),
+}
+
+/// Takes the key for this call (T1).
+async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Refusal> {
+    let record = fresh_record(context, call);
+    call.responder.attach_record(record.record_id);
+    match context.ledger.claim(record.clone()).await {
+        Ok(ClaimAnswer::Claimed) => {
+            // Only now: a key that is known is answered from its record, however old it is.
+            match retention::refuse_key(context, &record.scope.tenant, &record.key) {
+                Some(refusal) => Err(refusal),
+                None => Ok(Claim::Ours(record)),
+            }
+        }
+        Ok(ClaimAnswer::Taken(existing)) => {
+            call.responder.detach_record();
+            Ok(Claim::Taken(*existing))
+        }
+        Err(error) => {
+            call.responder.detach_record();
+            context.noticed(&error);
+            // Nobody has the key for this call, so it was not executed by it.
+            let unreachable = matches!(error, LedgerError::Store(StoreError::Unreachable(_)));
+            Err(if unreachable { ledger_refusal(&error) } else { lookup_refusal(&error) })
+        }
+    }
+}
+
+fn fresh_record(context: &Context, call: &Call<Brokered>) -> EffectRecord {
+    let stage = &call.stage;
+    let now = context.ledger.store().now();
+    EffectRecord {
+        version: RECORD_VERSION,
+        record_id: stage.record_id,
+        scope: stage.identity.chain.key_scope(&stage.binding.capability),
+        key: stage.built.key.clone(),
+        call_id: call.responder.call_id.clone(),
+        run_id: stage.run.run_id.clone(),
+        requested_digest: stage.built.requested_digest,
+        parked: Digest::of(b""),
+        created_at: now,
+        updated_at: now,
+        rev: 0,
+        arm: 0,
+        attempts: 0,
+        unknown: None,
+        state: EffectState::Claimed { epoch: context.ledger.store().epoch() },
+    }
+}
+
+/// The key is taken: a failed try that may be repeated is, anything else is answered from the record.
+async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectRecord) {
+    let open =
+        matches!(record.state, EffectState::FailedRetriable { .. } | EffectState::Rearmed { .. });
+    let repeatable = open && duplicate::is_same(&record, &call.stage);
+    if !repeatable {
+        return duplicate::answer(context, call, record).await;
+    }
+    let is_rearmed = matches!(record.state, EffectState::Rearmed { .. });
+    match resumed_of(context, record).await {
+        Ok(resumed) => {
+            let approved = retry::as_approved(&mut call.stage, &resumed.parked);
+            call.stage.built.resumed = Some(Box::new(resumed));
+            if let Err(refusal) = approved {
+                return refuse(context, call, refusal).await;
+            }
+            // In a task of its own: deciding needs stack, and this one's is half used.
+            context.routes.gate(context, call);
+        }
+        Err(error) if is_rearmed => {
+            let refusal = ledger_refusal(&error).with_execution(Execution::Unknown);
+            refuse(context, call, refusal).await;
+        }
+        Err(error) => refuse(context, call, ledger_refusal(&error)).await,
+    }
+}
+
+async fn resumed_of(context: &Context, record: EffectRecord) -> Result<Resumed, LedgerError> {
+    let approval = match record.state.approval_id() {
+        Some(id) => context.ledger.store().approval(id).await?,
+        None => None,
+    };
+    let parked = context.ledger.parked(&record).await?;
+    Ok(Resumed { record, approval, parked })
+}
+
+/// What a run may still use up.
+pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
+    BudgetView {
+        calls_left: run.calls_left(),
+        cents_left: run.cents_left(),
+        // A run has no window: its budget counts over its whole life.
+        window_ends: run.opened_at.plus_ms(i64::from(u32::MAX).saturating_mul(1_000)),
+    }
+}
+
+/// The mode that people agreed to, where the call has become stronger since (TM-15).
+fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
+    let approval = stage.built.resumed.as_ref()?.approval.as_ref()?;
+    let used = permit.approval_id() == Some(&approval.approval_id);
+    (used && permit.mode_effective() > approval.mode).then_some(approval.mode)
+}
+
+/// A call for a user needs a delegation that still holds, however long it waited (TM-08, TM-17), and no call rides on a token that was
+/// revoked.
+pub(crate) fn authority_holds(
+    context: &Context,
+    stage: &Brokered,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let tenant = stage.identity.chain.tenant();
+    let is_revoked = |token: &ParkedToken| {
+        let (issuer, subject) = (token.issuer.as_str(), token.subject.as_str());
+        let bearer = Bearer { issuer, subject, issued_at: token.issued_at };
+        context.broker.is_revoked(tenant, bearer)
+    };
+    if stage.identity.bearers.iter().any(is_revoked) {
+        return Err(broker::revoked());
+    }
+    if is_delegated(stage) && stage.identity.authority_until <= now {
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the user's delegation has expired; get a new token and repeat the same call",
+        ));
+    }
+    let claims_age_ms = now.since_ms(stage.identity.groups_as_of);
+    if !stage.identity.user_groups.is_empty() && claims_age_ms > CLAIMS_AGE_MS_MAX {
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the user's groups were learnt more than a day ago; get a new token and repeat the same call",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether somebody else's authority is used, whatever the mode of the tool is called.
+fn is_delegated(stage: &Brokered) -> bool {
+    stage.identity.chain.on_behalf_of.is_some() || stage.built.target.capability.is_delegated()
+}
+
+/// When [`authority_holds`] ends by time alone.
+pub(crate) fn authority_until(stage: &Brokered) -> Option<Timestamp> {
+    let identity = &stage.identity;
+    let delegation = is_delegated(stage).then_some(identity.authority_until);
+    // The first moment at which they are older than they may be.
+    let groups = (!identity.user_groups.is_empty())
+        .then(|| identity.groups_as_of.plus_ms(CLAIMS_AGE_MS_MAX.saturating_add(1)));
+    delegation.into_iter().chain(groups).min()
+}
+
+/// `first`: whether this call is decided upon for the first time; a call counts once, however often it is decided again.
+fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
+    let decision = verdict.decision();
+    placet_telemetry::trace::record_decision(
+        &call.responder.span,
+        decision.mode_effective,
+        decision.id.as_str(),
+    );
+    if first && decision.is_misclassified() {
+        context.metrics.misclassified();
+    }
+}
+
+/// Policy holds the call: a new one is parked, one whose approval is short of what is asked now goes back to its approvers.
+async fn held_by_policy(
+    context: &Arc<Context>,
+    mut call: Call<Brokered>,
+    record: Option<EffectRecord>,
+    held: Hold,
+    budget: BudgetView,
+) {
+    let waiting = call.stage.built.resumed.as_ref().and_then(|resumed| {
+        let waits = matches!(
+            resumed.record.state,
+            EffectState::Approved { .. } | EffectState::PendingApproval { .. }
+        );
+        let approval = resumed.approval.clone().filter(|_| waits)?;
+        Some((resumed.record.clone(), approval))
+    });
+    if let Some((_, approval)) = &waiting
+        && let Some(why) = never_again(approval, &held.requirement)
+    {
+        let refused = Refused::of(Refusal::new(ErrorCode::ApprovalVoid, why), Some(&held.decision));
+        return refuse::brokered(context, call, refused).await;
+    }
+    if let Some((record, approval)) = waiting {
+        return reopen(context, call, record, approval, held).await;
+    }
+    let failed =
+        |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });
+    if record.as_ref().is_some_and(failed)
+        && let Some(resumed) = &mut call.stage.built.resumed
+    {
+        let was_approved = resumed.approval.take().is_some();
+        if retry::as_sent(&mut call.stage) || was_approved {
+            // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
+            return context.routes.gate(context, call);
+        }
+    }
+    let record = match record {
+        // Sent already: nobody is asked whether it may be.
+        Some(record)
+            if !matches!(
+                record.state,
+                EffectState::Claimed { .. }
+                    | EffectState::Rearmed { .. }
+                    | EffectState::FailedRetriable { .. }
+            ) =>
+        {
+            let refusal = Refusal::new(
+                ErrorCode::ApprovalVoid,
+                "the approval this call ran under is over; send it as a new step or with a new key",
+            );
+            let refused = Refused::of(refusal, Some(&held.decision));
+            return refuse::brokered(context, call, refused).await;
+        }
+        Some(record) => record,
+        None => match claim(context, &mut call).await {
+            Ok(Claim::Ours(record)) => record,
+            Ok(Claim::Taken(record)) => return taken(context, call, record).await,
+            Err(refusal) => return refuse(context, call, refusal).await,
+        },
+    };
+    if call.stage.built.edited.is_some() {
+        // Put before people once more, nothing would tell them whose they are, and their author could agree to them.
+        let refusal = Refusal::new(
+            ErrorCode::ApprovalVoid,
+            "an approver wrote these arguments; send the call again as a new step or with a new key",
+        );
+        let refused = Refused::of(refusal, Some(&held.decision));
+        return refuse::brokered(context, call, refused).await;
+    }
+    hold::park(context, call, record, held, budget).await;
+}
+
+/// Why an approval cannot go back to its approvers under another requirement.
+pub(crate) fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
+    // What external approvers have seen of it says whom it asked and why; under other words they are asked again.
+    if !now.external_tenants().is_empty() || !approval.external_tenants.is_empty() {
+        return Some("other tenants would have to be asked again");
+    }
+    let counted = Ballot { requirement: now, ..approval.ballot() }.tally();
+    (counted == Tally::Denied)
+        .then_some("as many people have denied it as the active policies need for a denial")
+}
+
+async fn reopen(
+    context: &Context,
+    call: Call<Brokered>,
+    record: EffectRecord,
+    approval: ApprovalRecord,
+    held: Hold,
+) {
+    let mut event =
+        refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.responder, &call.stage);
+    event.approval_id = Some(approval.approval_id.clone());
+    event.decision = refuse::decision_json(&held.decision);
+    let now = context.ledger.store().now();
+    let policy = &call.stage.built.active.policy;
+    let lapsed = policy.lapsed(&approval.chain, &held.requirement, &approval.votes, now);
+    let fresh = lapsed.difference(&approval.lapsed).count();
+    let taint = &call.stage.taint;
+    let is_stale = approval.is_stale(taint);
+    let more = "the active policies ask for more than was agreed";
+    event.note = Some(match fresh {
+        _ if is_stale => {
+            "more is in the run's context than they knew who agreed; no agreement counts any more"
+                .to_owned()
+        }
+        0 => more.to_owned(),
+        lapsed => format!("{more}; agreements that count no more: {lapsed}"),
+    });
+    let mut responder = call.responder;
+    let requirement = held.requirement.clone();
+    match context.ledger.reopen_approval(&approval, requirement, &lapsed, taint, event).await {
+        Ok(reopened) => {
+            context.desk.moved(context, &reopened);
+            responder.detach_record();
+            let subject = responder.subject();
+            responder.park(recorded::held_of(context, &record, &reopened, subject));
+        }
+        Err(error) => {
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
+            refuse::wait_on(context, responder, &record, &approval).await;
+        }
+    }
+}
+
+/// What a caller is told of a denial: its kind and the modes that were compared. Of policies only the reasons that they give agents.
+fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String {
+    let mode = decision.mode_effective;
+    let words = match kind {
+        DenialKind::ModeUpgraded => {
+            let asked = decision.mode_requested;
+            return format!(
+                "the call is stronger than the mode it asked for: it is `{mode}`, and asked for `{asked}`"
+            );
+        }
+        DenialKind::Ceiling => {
+            return format!(
+                "the call is stronger than its run may be: it is `{mode}`, and the run's `safety_mode` is `{ceiling}`"
+            );
+        }
+        DenialKind::Budget => "the run has used up its budget",
+        DenialKind::Error => "a policy could not be evaluated for this call, so it is refused",
+        DenialKind::Lockdown => "Placet is in lockdown: no call runs until it is lifted",
+        DenialKind::Policy => "policy does not allow this call",
+        DenialKind::NobodyToAsk => "there is nobody who could agree to this call",
+        DenialKind::ApprovalRefused => "people denied this call",
+        DenialKind::ApprovalExpired => "the approval of this call has run out of time",
+        DenialKind::ApprovalChanged => "what was approved is not what would run",
+    };
+    words.to_owned()
+}
+
+async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
+    let mut message = told(denial.kind, &denial.decision, call.stage.run.safety_mode);
+    let reasons: BTreeSet<&str> = denial.reasons_for_agent().collect();
+    if !reasons.is_empty() {
+        let reasons: Vec<&str> = reasons.into_iter().collect();
+        message = format!("{message}: {}", reasons.join(" "));
+    }
+    if denial.kind == DenialKind::Error {
+        let (decision_id, capability) = (&denial.decision.id, &denial.decision.capability);
+        let errors = denial.decision.errors.join("; ");
+        tracing::error!(%decision_id, %capability, %errors, "policy evaluation failed; the call is denied");
+    }
+    if matches!(
+        denial.kind,
+        DenialKind::Policy
+            | DenialKind::NobodyToAsk
+            | DenialKind::Ceiling
+            | DenialKind::ModeUpgraded
+    ) {
+        context.metrics.denied();
+    }
+    let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);
+    let passing = denial.leaves_approval();
+    let refused = Refused { passing, ..Refused::of(refusal, Some(&denial.decision)) };
+    refuse::brokered(context, call, refused).await;
+}
+
+async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) {
+    let transient = refuse::is_transient(refusal.code);
+    let passing = transient || refusal.code == ErrorCode::CredentialExpired;
+    let refused = Refused { passing, transient, ..Refused::of(refusal, None) };
+    refuse::brokered(context, call, refused).await;
+}
