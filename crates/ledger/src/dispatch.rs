@@ -14,9 +14,7 @@ use placet_types::{
 };
 
 use crate::{
-    audit::AuditEvent,
-    record::EffectRecord,
-    run::{Reservation, RunTaint},
+    audit::AuditEvent, record::EffectRecord, reservation::Reservation, run::RunTaint,
     store::Durability,
 };
 

@@ -7,6 +7,8 @@ mod approvals;
 mod desk;
 mod dispatching;
 mod edits;
+#[cfg(feature = "sabotage")]
+mod held_back;
 mod keeping;
 mod settling;
 #[cfg(test)]
@@ -28,10 +30,10 @@ use crate::{
     approval::{ApprovalRecord, VoteError},
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
-    policies::{Activation, ReplacedPolicies},
+    policies::{Activation, PolicyState, ReplacedPolicies},
     record::EffectRecord,
     run::{RunRecord, RunTaint},
-    store::{Admission, Changes, ClaimAnswer, Durability, PolicyState, Store, StoreError},
+    store::{Admission, Changes, ClaimAnswer, Durability, Store, StoreError},
 };
 
 /// Why a verb did nothing.
@@ -82,7 +84,7 @@ impl From<StoreError> for LedgerError {
             | StoreError::Unreachable(_)
             | StoreError::LockTimeout(_)
             | StoreError::BudgetExhausted
-            | StoreError::WindowExhausted { .. }
+            | StoreError::WindowExhausted(_)
             | StoreError::ContentMissing(_)
             | StoreError::ContentAltered(_)
             | StoreError::NoSpace

@@ -15,10 +15,7 @@ use placet_types::{
     run_context::RunBudget,
 };
 
-use crate::{
-    run::{RunKey, RunRecord},
-    store::StoreError,
-};
+use crate::run::{RunKey, RunRecord};
 
 /// How long a window is. Windows are aligned to the clock, in UTC, and do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -56,6 +53,16 @@ impl Window {
     pub const fn begins(self, now: Timestamp) -> Timestamp {
         Timestamp::from_ms(now.as_ms().saturating_sub(now.as_ms().rem_euclid(self.ms())))
     }
+}
+
+/// Too little is left in a window of time (TM-18).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the {} budget is exhausted until {until}", window.as_str())]
+pub struct WindowExhausted {
+    /// How long the window is.
+    pub window: Window,
+    /// When it ends, by the clock of the store.
+    pub until: Timestamp,
 }
 
 /// Whose calls are counted.
@@ -104,13 +111,13 @@ impl Meter {
     /// What is kept after one more call of `cents`; `kept` is what is kept now. A window that is over is forgotten by that.
     ///
     /// # Errors
-    /// [`StoreError::WindowExhausted`] when that is more than the window has left.
+    /// [`WindowExhausted`] when that is more than the window has left.
     pub fn taken(
         &self,
         run: &RunKey,
         kept: Option<&RunRecord>,
         cents: u64,
-    ) -> Result<RunRecord, StoreError> {
+    ) -> Result<RunRecord, WindowExhausted> {
         // A node whose clock is behind counts in the later window that another one has begun.
         let begun = kept.filter(|kept| kept.opened_at >= self.since);
         let current = RunRecord {
@@ -127,7 +134,7 @@ impl Meter {
             taint: BTreeSet::new(),
         };
         let counted = self.cents_max.map_or(0, |_| cents);
-        current.reserved(counted).ok_or_else(|| StoreError::WindowExhausted {
+        current.reserved(counted).ok_or_else(|| WindowExhausted {
             window: self.window,
             until: current.opened_at.plus_ms(self.window.ms()),
         })
@@ -141,8 +148,8 @@ mod tests {
         ids::{PrincipalId, RunId, TenantId},
     };
 
-    use super::{Meter, Metered, Window};
-    use crate::{run::RunKey, store::StoreError};
+    use super::{Meter, Metered, Window, WindowExhausted};
+    use crate::run::RunKey;
 
     const NOON: i64 = 1_800_000_000_000;
 
@@ -168,7 +175,7 @@ mod tests {
         assert_eq!((two.calls_used, two.cents_used), (2, 0));
         assert_eq!(
             meter(Window::Minute, now, 2).taken(&run(), Some(&two), 5),
-            Err(StoreError::WindowExhausted {
+            Err(WindowExhausted {
                 window: Window::Minute,
                 until: Timestamp::from_ms(NOON + 60_000),
             })
@@ -188,7 +195,7 @@ mod tests {
         let behind = meter(Window::Minute, now.plus_ms(-1), 1);
         assert_eq!(
             behind.taken(&run(), Some(&used), 0),
-            Err(StoreError::WindowExhausted {
+            Err(WindowExhausted {
                 window: Window::Minute,
                 until: Timestamp::from_ms(NOON + 60_000),
             })

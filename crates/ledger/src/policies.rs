@@ -6,9 +6,19 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use serde::{Deserialize, Serialize};
+
 use placet_types::{clock::Timestamp, digest::Digest};
 
-use crate::store::{PolicyState, StoreError};
+/// Which policies decide now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyState {
+    /// Counts activations; a permit carries the one it was given in. 0: none yet.
+    pub epoch: u64,
+    /// What was activated: policies, contracts, directory and issuers together.
+    pub digest: Digest,
+}
 
 /// What activates policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,24 +104,24 @@ impl PastPolicies {
     /// Whether `next` may take the place of `current`; `rolls_back` is the epoch of the policies that may be rolled back.
     ///
     /// # Errors
-    /// [`StoreError::PoliciesReplaced`] when `next` were replaced by a later activation, and `current` may not be rolled back.
+    /// [`ReplacedPolicies`] when `next` were replaced by a later activation, and `current` may not be rolled back.
     pub fn check(
         &self,
         current: Option<PolicyState>,
         next: PolicyState,
         rolls_back: Option<u64>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Box<ReplacedPolicies>> {
         let Some(active) = current.filter(|active| active.digest != next.digest) else {
             return Ok(());
         };
         match self.get(&next.digest) {
             Some(Replaced { at, by }) if rolls_back != Some(active.epoch) => {
-                Err(StoreError::PoliciesReplaced(Box::new(ReplacedPolicies {
+                Err(Box::new(ReplacedPolicies {
                     digest: next.digest,
                     replaced_at: at,
                     replaced_by: by,
                     active,
-                })))
+                }))
             }
             Some(_) | None => Ok(()),
         }
@@ -150,8 +160,7 @@ mod tests {
     #[test]
     fn what_was_replaced_says_by_what_and_when_and_what_is_active() {
         let (past, active) = past();
-        let refused = past.check(Some(active), of(4, "old"), None).unwrap_err();
-        let StoreError::PoliciesReplaced(replaced) = refused else { panic!("{refused}") };
+        let replaced = past.check(Some(active), of(4, "old"), None).unwrap_err();
         assert_eq!((replaced.replaced_at, replaced.replaced_by), (at(20), of(2, "new").digest));
         assert_eq!(replaced.active, active);
         let said = replaced.to_string();
@@ -176,7 +185,7 @@ mod tests {
         past.activated(Some(active), of(4, "old"), at(40));
         assert_eq!(past.get(&of(0, "old").digest), None);
         let refused = past.check(Some(of(4, "old")), of(5, "newer"), None);
-        assert!(matches!(refused, Err(StoreError::PoliciesReplaced(_))), "{refused:?}");
+        assert_eq!(refused.unwrap_err().digest, of(0, "newer").digest);
         // The permission of the roll-back is used up.
         assert!(past.check(Some(of(4, "old")), of(5, "new"), Some(3)).is_err());
     }

@@ -21,7 +21,7 @@ use placet_types::{
     principal::KeyScope,
 };
 
-use crate::run::Reservation;
+use crate::reservation::Reservation;
 
 /// Everything recorded about one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What is fixed for a run and what it has used up.
 //!
-//! Owns the record and the arithmetic of reservations. Does not store.
+//! Owns the record and its arithmetic. Does not store.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,6 @@ use placet_types::{
     run_context::RunBudget,
     taint::Taint,
 };
-
-use crate::meter::Meter;
 
 /// Whose run it is: the same `run_id` of another caller is another run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -56,49 +54,6 @@ impl RunKey {
     #[must_use]
     pub fn of_session(&self, session: &SessionId) -> Self {
         Self { run_id: RunId::of_session(session), ..self.clone() }
-    }
-}
-
-/// What one dispatch takes from a run's budget, and from its meters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reservation {
-    /// The run.
-    pub run: RunKey,
-    /// Cents the call costs; it counts as one call besides.
-    pub cents: u64,
-    /// The windows that it is counted in. What is kept of an attempt has none: what is taken from them does not come back.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub meters: Vec<Meter>,
-    /// The session that the run belongs to, if its caller names one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<SessionId>,
-    /// What the result of the call brings into the run's context, once it is recorded.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub brings: BTreeSet<Taint>,
-}
-
-impl Reservation {
-    /// What a call of `cents` takes from the budget of `run` alone.
-    #[must_use]
-    pub const fn of(run: RunKey, cents: u64) -> Self {
-        Self { run, cents, meters: Vec::new(), session: None, brings: BTreeSet::new() }
-    }
-
-    /// What may go back, and what the result brings: the reservation without its meters.
-    #[must_use]
-    pub fn without_meters(&self) -> Self {
-        Self { meters: Vec::new(), ..self.clone() }
-    }
-
-    /// What the result of the call, once there is one, brings into the run's context; nothing where it brings nothing.
-    #[must_use]
-    pub fn brought(&self) -> Option<RunTaint> {
-        (!self.brings.is_empty()).then(|| RunTaint {
-            run: self.run.clone(),
-            session: self.session.clone(),
-            taint: self.brings.clone(),
-        })
     }
 }
 
@@ -184,7 +139,7 @@ mod tests {
     };
     use proptest::prelude::*;
 
-    use super::{Reservation, RunKey, RunRecord};
+    use super::{RunKey, RunRecord};
 
     fn run(calls_max: u32, cost_cents_max: u64) -> RunRecord {
         RunRecord {
@@ -227,16 +182,6 @@ mod tests {
         let both = tainted.tainted(&[Taint::Pii].into()).unwrap();
         assert_eq!(both.taint, [Taint::Secret, Taint::Pii].into());
         assert_eq!(both.reserved(1).unwrap().refunded(1), both);
-    }
-
-    #[test]
-    fn a_run_and_a_reservation_without_taint_are_written_as_before_there_was_any() {
-        let clean = serde_json::json!(run(1, 1));
-        assert_eq!(clean.get("taint"), None);
-        assert_eq!(serde_json::from_value::<RunRecord>(clean).unwrap(), run(1, 1));
-        let reservation = Reservation::of(run(1, 1).key, 1);
-        assert_eq!(serde_json::json!(reservation).get("brings"), None);
-        assert_eq!(reservation.brought(), None);
     }
 
     proptest! {

@@ -100,8 +100,6 @@ impl FromStr for Guard {
 }
 
 #[cfg(feature = "sabotage")]
-pub(crate) use switched::{held_back, hold_back};
-#[cfg(feature = "sabotage")]
 pub use switched::{remove, removed};
 
 /// Whether a guard was taken out of this process: never, in this build.
@@ -113,19 +111,11 @@ pub const fn removed(_guard: Guard) -> bool {
 
 #[cfg(feature = "sabotage")]
 mod switched {
-    use std::{
-        collections::BTreeMap,
-        sync::atomic::{AtomicU32, Ordering},
-    };
-
-    use parking_lot::Mutex;
-    use placet_types::ids::RecordId;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::Guard;
-    use crate::store::{Changes, EffectChange};
 
     static REMOVED: AtomicU32 = AtomicU32::new(0);
-    static HELD_BACK: Mutex<BTreeMap<RecordId, Changes>> = Mutex::new(BTreeMap::new());
 
     const fn bit(guard: Guard) -> u32 {
         match guard {
@@ -155,18 +145,6 @@ mod switched {
     #[must_use]
     pub fn removed(guard: Guard) -> bool {
         REMOVED.load(Ordering::SeqCst) & bit(guard) != 0
-    }
-
-    /// Keeps an intent in memory only, until its outcome is written.
-    pub(crate) fn hold_back(changes: Changes) {
-        let Some(EffectChange::Put(record)) = changes.effects.first() else { return };
-        let record_id = record.record_id;
-        HELD_BACK.lock().insert(record_id, changes);
-    }
-
-    /// The intent of a record that was kept in memory only.
-    pub(crate) fn held_back(record_id: RecordId) -> Option<Changes> {
-        HELD_BACK.lock().remove(&record_id)
     }
 }
 

@@ -6,7 +6,6 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 use placet_types::{
     clock::Timestamp,
@@ -19,10 +18,11 @@ use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditEvent,
     desk::DeskEntry,
-    meter::Window,
-    policies::ReplacedPolicies,
+    meter::WindowExhausted,
+    policies::{PolicyState, ReplacedPolicies},
     record::EffectRecord,
-    run::{Reservation, RunKey, RunRecord, RunTaint},
+    reservation::Reservation,
+    run::{RunKey, RunRecord, RunTaint},
 };
 
 /// How durable a change is before `commit` returns.
@@ -62,16 +62,6 @@ pub enum EffectChange {
         /// The stored revision.
         rev: u64,
     },
-}
-
-/// Which policies decide now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PolicyState {
-    /// Counts activations; a permit carries the one it was given in. 0: none yet.
-    pub epoch: u64,
-    /// What was activated: policies, contracts, directory and issuers together.
-    pub digest: Digest,
 }
 
 /// Changes that happen together or not at all.
@@ -299,13 +289,8 @@ pub enum StoreError {
     #[error("the run's budget is used up")]
     BudgetExhausted,
     /// The agent, or the capability, has too little left in a window of time (TM-18).
-    #[error("what may be used in one {} is used up until {until}", window.as_str())]
-    WindowExhausted {
-        /// How long the window is.
-        window: Window,
-        /// When it ends, by the clock of the store.
-        until: Timestamp,
-    },
+    #[error(transparent)]
+    WindowExhausted(#[from] WindowExhausted),
     /// The standing grant is not in force, or used up.
     #[error("the standing grant is not in force any more, or used up")]
     GrantSpent,
@@ -332,6 +317,12 @@ pub enum StoreError {
     /// What is stored cannot be read.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+}
+
+impl From<Box<ReplacedPolicies>> for StoreError {
+    fn from(replaced: Box<ReplacedPolicies>) -> Self {
+        Self::PoliciesReplaced(replaced)
+    }
 }
 
 impl StoreError {

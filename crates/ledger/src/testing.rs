@@ -33,12 +33,11 @@ use crate::{
     approval::ApprovalRecord,
     audit::{AuditEvent, AuditKind},
     desk::DeskEntry,
-    policies::PastPolicies,
+    policies::{PastPolicies, PolicyState},
     record::EffectRecord,
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, PolicyState, Store,
-        StoreError,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, Store, StoreError,
     },
 };
 

@@ -62,11 +62,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalMark, ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery,
-    PolicyState, Store, StoreError,
+    ApprovalMark, ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, Store,
+    StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::desk::DeskEntry;
-use placet_ledger::policies::PastPolicies;
+use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::record::{EffectRecord, EffectState};
-use placet_ledger::run::{Reservation, RunKey, RunRecord, RunTaint};
+use placet_ledger::reservation::Reservation;
+use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::sabotage::{Guard, removed};
-use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
+use placet_ledger::store::{Changes, EffectChange, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
@@ -83,7 +84,10 @@ pub(crate) fn policy_after(
         Some(next) if current != Some(next) && epoch.checked_add(1) != Some(next.epoch) => {
             Err(StoreError::Conflict)
         }
-        Some(next) => past.check(current, next, changes.rolls_back).map(|()| Some(next)),
+        Some(next) => {
+            past.check(current, next, changes.rolls_back)?;
+            Ok(Some(next))
+        }
         None => Ok(current),
     }
 }

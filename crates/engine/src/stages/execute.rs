@@ -17,7 +17,7 @@ use placet_ledger::{
     dispatch::{DispatchGuard, Intent},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
-    run::Reservation,
+    reservation::Reservation,
     sabotage::{Guard, removed},
     store::{Durability, StoreError},
 };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use placet_ledger::{
     ledger::LedgerError,
-    meter::{Meter, Metered, Window},
+    meter::{Meter, Metered, Window, WindowExhausted},
     store::StoreError,
 };
 use placet_types::{
@@ -66,7 +66,8 @@ fn budgets(classes: &[&ClassEntry], now: Timestamp) -> impl Iterator<Item = Mete
 
 /// How a call is refused that one of its meters has no room for; nothing where that is not the reason.
 pub(crate) fn refusal(error: &LedgerError, now: Timestamp) -> Option<Refusal> {
-    let LedgerError::Store(StoreError::WindowExhausted { window, until }) = error else {
+    let LedgerError::Store(StoreError::WindowExhausted(WindowExhausted { window, until })) = error
+    else {
         return None;
     };
     let (code, message) = match window {

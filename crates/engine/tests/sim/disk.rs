@@ -14,11 +14,12 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use placet_ledger::{
     approval::ApprovalRecord,
     desk::DeskEntry,
+    policies::PolicyState,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord},
     store::{
         ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectChange, EffectQuery,
-        PolicyState, Store, StoreError,
+        Store, StoreError,
     },
     testing::{Kept, MemoryStore, ready},
 };

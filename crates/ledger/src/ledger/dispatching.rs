@@ -201,7 +201,7 @@ impl Ledger {
         }
         #[cfg(feature = "sabotage")]
         if removed(Guard::DispatchNotDurable) {
-            crate::sabotage::hold_back(changes);
+            super::held_back::keep(changes);
             return Ok(());
         }
         self.store.commit(changes).await?;

@@ -18,7 +18,8 @@ use crate::{
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
     record::{Attempt, EffectRecord, EffectState, Resolution, is_in_its_words},
-    run::{Reservation, RunKey, RunTaint},
+    reservation::Reservation,
+    run::{RunKey, RunTaint},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -312,7 +313,7 @@ impl Ledger {
         }
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         #[cfg(feature = "sabotage")]
-        if let Some(intent) = crate::sabotage::held_back(record.record_id) {
+        if let Some(intent) = super::held_back::take(record.record_id) {
             changes = intent;
         }
         changes.content.push((record.scope.tenant.clone(), bytes));

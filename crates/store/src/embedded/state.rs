@@ -11,9 +11,10 @@ use tokio::sync::watch;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PolicyState;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{PolicyState, StoreError};
+use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::ids::{ApprovalId, DeskId, RecordId};
 

@@ -9,11 +9,11 @@ use async_trait::async_trait;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, PolicyState, Store,
-    StoreError,
+    ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, Store, StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;

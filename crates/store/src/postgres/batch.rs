@@ -12,10 +12,10 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
 
 use placet_ledger::desk::DeskEntry;
-use placet_ledger::policies::PastPolicies;
+use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::sabotage::{Guard, removed};
-use placet_ledger::store::{Changes, Committed, PolicyState, StoreError};
+use placet_ledger::store::{Changes, Committed, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};

@@ -11,10 +11,10 @@ use sqlx::{Row as _, query};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
-use placet_ledger::policies::PastPolicies;
+use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord, RunTaint};
-use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
+use placet_ledger::store::{Changes, EffectChange, StoreError};
 use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
 use super::batch::{Hitch, Piece};

@@ -6,8 +6,7 @@
 use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
 
-use placet_ledger::policies::{PastPolicies, Replaced};
-use placet_ledger::store::PolicyState;
+use placet_ledger::policies::{PastPolicies, PolicyState, Replaced};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 

@@ -7,9 +7,10 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row as _, query};
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::policies::PolicyState;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{ApprovalMark, ApprovalQuery, EffectQuery, PolicyState, StoreError};
+use placet_ledger::store::{ApprovalMark, ApprovalQuery, EffectQuery, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 

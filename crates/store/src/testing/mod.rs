@@ -17,7 +17,8 @@ use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_ledger::record::{
     Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
 };
-use placet_ledger::run::{Reservation, RunKey, RunRecord, RunTaint};
+use placet_ledger::reservation::Reservation;
+use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::store::{
     Admission, Changes, ClaimAnswer, Committed, Durability, EffectChange, Store, StoreError,
 };

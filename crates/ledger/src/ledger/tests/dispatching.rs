@@ -71,7 +71,7 @@ fn a_permit_of_other_policies_dispatches_nothing() {
     let call = world.call("erase", "a.txt", "k1");
     let claimed = world.claim(&call);
     let (permit, commits) = (world.permit(&call, None), world.store.commits());
-    world.store.set_policy(crate::store::PolicyState {
+    world.store.set_policy(crate::policies::PolicyState {
         epoch: EPOCH + 1,
         digest: placet_types::digest::Digest::of(b"others"),
     });

@@ -44,9 +44,11 @@ use crate::{
     dispatch::{DispatchGuard, Intent},
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
+    policies::PolicyState,
     record::{EffectRecord, EffectState, RECORD_VERSION},
-    run::{Reservation, RunKey, RunRecord},
-    store::{ClaimAnswer, PolicyState, Store, StoreError},
+    reservation::Reservation,
+    run::{RunKey, RunRecord},
+    store::{ClaimAnswer, Store, StoreError},
     testing::{MemoryStore, ready},
 };
 

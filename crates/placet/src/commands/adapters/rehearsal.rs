@@ -20,7 +20,8 @@ use placet_ledger::{
     ledger::Ledger,
     policies::Activation,
     record::{EffectRecord, EffectState, RECORD_VERSION},
-    run::{Reservation, RunKey, RunRecord},
+    reservation::Reservation,
+    run::{RunKey, RunRecord},
     store::{ClaimAnswer, Durability, Store},
 };
 use placet_policy::{

@@ -2,7 +2,8 @@
 //!
 //! Owns the edits that make a run what it is. An entry says only what changed: the outcome of all of them stands in the index.
 
-use placet_ledger::run::{Reservation, RunKey, RunRecord, RunTaint};
+use placet_ledger::reservation::Reservation;
+use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 
 use super::Delta;
 use crate::embedded::{keys, slip};

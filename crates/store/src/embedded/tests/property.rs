@@ -1,7 +1,7 @@
 //! Random histories, on this store and on the reference store at once: the same answers, over restarts too.
 
 use placet_ledger::meter::{Meter, Metered, Window};
-use placet_ledger::run::Reservation;
+use placet_ledger::reservation::Reservation;
 use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, EffectQuery};
 use placet_ledger::testing::MemoryStore;
 use placet_types::taint::Taint;

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use placet_ledger::approval::ApprovalState;
 use placet_ledger::meter::{Meter, Metered, Window};
+use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{Attempt, EffectState};
-use placet_ledger::run::{Reservation, RunRecord};
-use placet_ledger::store::{Changes, EffectQuery, PolicyState};
+use placet_ledger::reservation::Reservation;
+use placet_ledger::run::RunRecord;
+use placet_ledger::store::{Changes, EffectQuery};
 use placet_types::digest::Digest;
 use placet_types::run_context::RunBudget;
 
@@ -167,7 +169,7 @@ async fn two_nodes_share_the_windows_of_an_agent() {
                 changes.reserve = Some(Reservation { meters, ..reservation(&opened, 0) });
                 match store.commit(changes).await {
                     Ok(_) => taken += 1,
-                    Err(StoreError::WindowExhausted { .. }) => return taken,
+                    Err(StoreError::WindowExhausted(_)) => return taken,
                     Err(other) => panic!("{other}"),
                 }
             }

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use placet_ledger::meter::{Meter, Metered, Window};
-use placet_ledger::run::{Reservation, RunRecord, RunTaint};
+use placet_ledger::meter::{Meter, Metered, Window, WindowExhausted};
+use placet_ledger::reservation::Reservation;
+use placet_ledger::run::{RunRecord, RunTaint};
 use placet_ledger::store::{Admission, Changes, Durability, Store, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::ids::SessionId;
@@ -116,7 +117,7 @@ pub(crate) async fn a_window_holds_for_all_runs_until_it_ends(store: Arc<dyn Sto
     store.commit(metered(&second, 10, &[&rate, &budget])).await.unwrap();
     store.commit(metered(&second, 10, &[&rate, &budget])).await.unwrap();
     let refused = store.commit(metered(&first, 10, &[&budget, &rate])).await;
-    assert_eq!(refused, Err(StoreError::WindowExhausted { window, until }));
+    assert_eq!(refused, Err(StoreError::WindowExhausted(WindowExhausted { window, until })));
     // What is refused leaves nothing behind, in no meter and in no run.
     let kept = store.run(&budget.key(&first.key)).await.unwrap().unwrap();
     assert_eq!((kept.calls_used, kept.cents_used), (3, 30));
@@ -129,7 +130,10 @@ pub(crate) async fn a_window_holds_for_all_runs_until_it_ends(store: Arc<dyn Sto
     let next = Meter { since: until, ..rate.clone() };
     store.commit(metered(&first, 10, &[&next, &budget])).await.unwrap();
     let spent = store.commit(metered(&first, 1, &[&next, &budget])).await;
-    assert!(matches!(spent, Err(StoreError::WindowExhausted { window: Window::Day, .. })));
+    assert!(matches!(
+        spent,
+        Err(StoreError::WindowExhausted(WindowExhausted { window: Window::Day, .. }))
+    ));
     // A clock that is behind counts in the window that was begun.
     store.commit(metered(&first, 0, &[&rate])).await.unwrap();
     let kept = store.run(&next.key(&first.key)).await.unwrap().unwrap();

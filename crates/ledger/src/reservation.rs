@@ -1,0 +1,57 @@
+//! What one dispatch takes from its run's budget and from its meters.
+//!
+//! Owns the record of it. Does not count: [`crate::run::RunRecord`] and [`crate::meter::Meter`] do.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use placet_types::{ids::SessionId, taint::Taint};
+
+use crate::{
+    meter::Meter,
+    run::{RunKey, RunTaint},
+};
+
+/// What one dispatch takes from a run's budget, and from its meters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reservation {
+    /// The run.
+    pub run: RunKey,
+    /// Cents the call costs; it counts as one call besides.
+    pub cents: u64,
+    /// The windows that it is counted in. What is kept of an attempt has none: what is taken from them does not come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters: Vec<Meter>,
+    /// The session that the run belongs to, if its caller names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// What the result of the call brings into the run's context, once it is recorded.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub brings: BTreeSet<Taint>,
+}
+
+impl Reservation {
+    /// What a call of `cents` takes from the budget of `run` alone.
+    #[must_use]
+    pub const fn of(run: RunKey, cents: u64) -> Self {
+        Self { run, cents, meters: Vec::new(), session: None, brings: BTreeSet::new() }
+    }
+
+    /// What may go back, and what the result brings: the reservation without its meters.
+    #[must_use]
+    pub fn without_meters(&self) -> Self {
+        Self { meters: Vec::new(), ..self.clone() }
+    }
+
+    /// What the result of the call, once there is one, brings into the run's context; nothing where it brings nothing.
+    #[must_use]
+    pub fn brought(&self) -> Option<RunTaint> {
+        (!self.brings.is_empty()).then(|| RunTaint {
+            run: self.run.clone(),
+            session: self.session.clone(),
+            taint: self.brings.clone(),
+        })
+    }
+}
