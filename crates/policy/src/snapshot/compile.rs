@@ -162,11 +162,11 @@ fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
             file: file.name.clone(),
             line: Some(line),
             ..BundleProblem::of_bundle(format!(
-                "the condition nests more than {} levels deep, and every call would be denied as POLICY_ERROR",
+                "the condition nests more than {} levels deep",
                 nesting::DEPTH_MAX
             ))
         }
-        .with_help("write long rows of `||` and `&&` as a set, `[…].contains(…)`, or in brackets of a hundred each")]);
+        .with_help("write long rows of `||` and `&&` as a set, `[…].contains(…)`, or in brackets of twenty each")]);
     }
     let parsed: PolicySet = file.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
         errors

@@ -88,11 +88,11 @@ fn a_condition_on_the_approval_is_generated_or_custom_and_not_both() {
 
 #[test]
 fn a_condition_that_nests_too_deep_is_named_by_file_and_line() {
-    let row = vec!["context.req.attested"; 500].join(" || ");
+    let row = vec!["context.req.attested"; 100].join(" || ");
     let problem =
         the_problem(&PERMIT.replace("resource);", &format!("resource)\nwhen {{ {row} }};")));
     assert_eq!((problem.file.as_str(), problem.line), ("test.cedar", Some(2)));
-    assert!(problem.message.contains("nests more than 400"), "{problem}");
+    assert!(problem.message.contains("nests more than 80"), "{problem}");
 }
 
 #[test]
