@@ -480,7 +480,7 @@ await check("a freeze, a delegation, an emergency and a grant are arranged, show
   assert.match(await cleo.locator("h1").innerText(), /in force/);
   // Anyone who may not end it is told so; a form that says it all the same changes nothing.
   assert.equal(await cleo.getByRole("button", { name: "End it" }).count(), 0);
-  assert.match(await cleo.locator("#acts").innerText(), /not for you to end this/);
+  assert.match(await cleo.locator("#acts").innerText(), /don't have permission to end this/);
   await accessible(cleo, "an entry");
   const token = await cleo.locator("input[name=form_token]").first().inputValue();
   const forced = await cleo.evaluate(async (token) => {

@@ -136,6 +136,7 @@ await check("a freeze is shown where it holds calls, promises nothing, and goes 
 });
 
 await check("a lockdown is shown on every page until it is lifted", async () => {
+  const waiting = await raffle("asked before the lockdown");
   const pages = ["/", "/decisions", "/report", "/load", "/grants", "/calendar", "/help"];
   const shown = async (path) => {
     await ben.goto(base + path);
@@ -150,6 +151,10 @@ await check("a lockdown is shown on every page until it is lifted", async () => 
   await ben.waitForURL(/\/entries\//);
   const entry = new URL(ben.url()).pathname;
   for (const path of pages) assert.ok(await shown(path), path);
+  await ben.goto(`${base}/approvals/${waiting.id}`);
+  const text = await ben.locator("main").innerText();
+  assert.match(text, /does not run before the lockdown ends/);
+  assert.doesNotMatch(text, /nobody else is needed/);
   await shot("lockdown", "/");
   await shot("lockdown-entry", entry);
   await accessible(ben, "a page in a lockdown");
@@ -158,6 +163,27 @@ await check("a lockdown is shown on every page until it is lifted", async () => 
   await ben.getByRole("button", { name: "End it" }).click();
   await ben.waitForURL(/done=1/);
   for (const path of pages) assert.ok(!(await shown(path)), path);
+});
+
+await check("a lockdown of one adapter is not said to stop every call", async () => {
+  await ben.goto(`${base}/calendar`);
+  await ben.locator("#name").fill("only the till");
+  await ben.locator("#adapters").fill("till");
+  await ben.locator("input[name=lasts]").first().fill("1");
+  await ben.getByLabel("Lockdown: no call runs, reads neither, and no approval helps").check();
+  await ben.locator("textarea[name=reason]").first().fill("it writes to everybody");
+  await ben.locator("form[action='/calendar'] button[type=submit]").click();
+  await ben.waitForURL(/\/entries\//);
+  const entry = new URL(ben.url()).pathname;
+  for (const path of ["/", entry]) {
+    await ben.goto(base + path);
+    assert.match(await ben.locator("main").innerText(), /Lockdown: no call of till runs/, path);
+  }
+  await shot("lockdown-adapter", "/");
+  await ben.goto(base + entry);
+  await ben.locator("#reason-end").fill("it is stopped");
+  await ben.getByRole("button", { name: "End it" }).click();
+  await ben.waitForURL(/done=1/);
 });
 
 await check("a refused form keeps the navigation and what was typed, and a path that does not exist is a page", async () => {

@@ -160,7 +160,7 @@ async fn other_arguments_are_shown_as_a_difference_decided_by_somebody_else_and_
         "edited    by ben",
         r#"~ /path: "a.txt" → "b.txt""#,
         "ben wrote them",
-        "your yes is the last one it needs",
+        "your approval is the last one required",
     ] {
         assert!(shown.ok().contains(said), "no `{said}` in {}", shown.out);
     }

@@ -115,7 +115,7 @@ fn facts(entry: &DeskEntryView) -> Markup {
                 }
             }
             DeskBody::Freeze(freeze) => {
-                @if freeze.lockdown { dt { "What" } dd { "A lockdown: no call runs" } }
+                @if freeze.lockdown { dt { "What" } dd { (words::lockdown(&freeze.adapters)) } }
                 dt { "For" }
                 dd { @if freeze.adapters.is_empty() { "every adapter" } @for (at, adapter) in freeze.adapters.iter().enumerate() { @if at > 0 { ", " } (adapter) } }
             }
@@ -172,7 +172,7 @@ fn acts<C>(entry: &DeskEntryView, visitor: &Visitor<C>) -> Markup {
         @if may.may_review { (act(entry, visitor, "review", "Review it", html! { button.yes type="submit" { "Record the review" } })) }
         @else if entry.review_due { p.card.soft { "It waits for a review by somebody who took no part and may review it." } }
         @if may.may_end { (act(entry, visitor, "end", "End it before its time", html! { button.no type="submit" { "End it" } })) }
-        @else if is_open { p.card.soft { "It is not for you to end this before its time." } }
+        @else if is_open { p.card.soft { "You don't have permission to end this early." } }
     }
 }
 

@@ -119,7 +119,7 @@ fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
     html! {
         @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) {
             p.notice.warn role="alert" {
-                strong { "Lockdown: no call runs" }
+                strong { (words::lockdown(&lockdown.adapters)) }
                 @if let Some(name) = &lockdown.name { ". " (visible(name)) }
                 ". It ends " (words::relative(lockdown.until, now)) " unless it is lifted before."
                 @if let Some(id) = &lockdown.desk_id { " " a href={ "/entries/" (id) } { "Look at it" } }

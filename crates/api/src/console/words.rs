@@ -2,10 +2,13 @@
 //!
 //! Owns how the console speaks. Times are UTC, and say so.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
+    ids::AdapterName,
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
     taint::Taint,
@@ -46,7 +49,7 @@ pub(super) fn mark(tone: Tone, word: &str) -> Markup {
 /// What a run may have in its context, for people.
 pub(super) const fn taint(taint: Taint) -> &'static str {
     match taint {
-        Taint::UntrustedContent => "text of strangers",
+        Taint::UntrustedContent => "untrusted content",
         Taint::Secret => "a secret",
         Taint::Pii => "data about persons",
         Taint::ExternalEgress => "something of it went outside",
@@ -214,6 +217,16 @@ fn seconds(seconds: i64) -> String {
 /// A digest, short to read and whole to copy.
 pub(super) fn digest(digest: &Digest) -> Markup {
     html! { code title=(digest) { (digest.short()) } }
+}
+
+/// What a lockdown stops: every call, or those of some adapters.
+pub(super) fn lockdown(adapters: &BTreeSet<AdapterName>) -> String {
+    let names: Vec<&str> = adapters.iter().map(AdapterName::as_str).collect();
+    if names.is_empty() {
+        "Lockdown: no call runs".to_owned()
+    } else {
+        format!("Lockdown: no call of {} runs", names.join(", "))
+    }
 }
 
 /// A number of people, with their noun.

@@ -84,6 +84,7 @@ fn in_force(
             name: seen.then(|| freeze.name.clone()),
             until: entry.expires_at,
             lockdown: freeze.lockdown,
+            adapters: freeze.adapters.clone(),
             after_asking: of.is_some_and(|(_, asked)| since > asked),
         })
     });

@@ -80,6 +80,9 @@ pub(super) fn on_approval(detail: &ApprovalDetail) -> Markup {
             "If you approve, " strong { "your agreement counts for " (part.asked_of) } ". Who else has to agree is known to tenant " (part.asked_by)
             " alone; the call is checked by its policies once more before it runs."
         }
+        @else if standing.freezes.iter().any(|freeze| freeze.lockdown) {
+            "If you approve, " strong { "the call does not run before the lockdown ends" } ": the policies then decide once more."
+        }
         @else if standing.freezes.iter().any(|freeze| freeze.after_asking) {
             "If you approve, " strong { "it may still wait for others" } ": a freeze came into force after people were asked, and the policies decide once more before the call runs."
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use placet_types::{
     approval::ApproverGroup,
     clock::Timestamp,
-    ids::{ApprovalId, CapabilityId, DeskId, ToolCallId},
+    ids::{AdapterName, ApprovalId, CapabilityId, DeskId, ToolCallId},
 };
 
 /// A freeze that is in force now.
@@ -27,6 +27,9 @@ pub struct FreezeView {
     /// Whether it is a lockdown: no call runs until it is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lockdown: bool,
+    /// The adapters whose calls it holds; empty: all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub adapters: BTreeSet<AdapterName>,
     /// Whether it came into force after people were asked about the call: what they were asked for does not take it into account.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after_asking: bool,

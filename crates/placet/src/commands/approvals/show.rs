@@ -327,27 +327,32 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
         return Vec::new();
     }
     let mut said = Vec::new();
+    let is_locked_down = standing.freezes.iter().any(|freeze| freeze.lockdown);
     let is_frozen_since = standing.freezes.iter().any(|freeze| freeze.after_asking);
     if let Some(colleague) = &standing.stands_for {
         said.push(format!("you decide for {colleague}, and the record names both"));
     }
-    if standing.may_approve && standing.completes {
+    if standing.may_approve && standing.completes && !is_locked_down {
         said.push(
-            "your yes is the last one it needs: the policies decide once more, and it runs at once"
+            "your approval is the last one required: the policies decide once more, and it runs at once"
                 .to_owned(),
         );
     } else if let (true, Some(part)) = (standing.may_approve, &detail.part) {
         said.push(format!(
-            "your yes counts for {}; who else has to agree is known to {} alone",
+            "your approval counts for {}; who else has to agree is known to {} alone",
             part.asked_of, part.asked_by
         ));
+    } else if standing.may_approve && is_locked_down {
+        said.push(
+            "your approval counts, and the call does not run before the lockdown ends".to_owned(),
+        );
     } else if standing.may_approve && is_frozen_since {
         said.push(
-            "your yes counts, and the call may still wait for others: a freeze came into force after people were asked, and the policies decide once more"
+            "your approval counts, and the call may still wait for others: a freeze came into force after people were asked, and the policies decide once more"
                 .to_owned(),
         );
     } else if standing.may_approve {
-        said.push("your yes counts; it runs when the others have agreed too".to_owned());
+        said.push("your approval counts; it runs when the others have approved too".to_owned());
     } else if standing.needs_fresh_auth {
         said.push("you cannot agree before you have signed in again".to_owned());
     } else {
@@ -357,8 +362,8 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
     if standing.may_deny {
         let threshold = approval.requirement.deny_threshold;
         said.push(match threshold {
-            0 | 1 => "your no ends it".to_owned(),
-            _ => format!("your no counts; {threshold} of them end it"),
+            0 | 1 => "your denial ends it".to_owned(),
+            _ => format!("your denial counts; {threshold} of them end it"),
         });
     }
     if standing.may_edit {
