@@ -226,7 +226,8 @@ fn contracts(config: &Config) -> Vec<Check> {
                 capability.id.adapter()
             )
         } else {
-            "fix the schema where the tool comes from; until then it cannot be called".to_owned()
+            "it cannot be called as its server describes it: change it there, or set `enabled: false` in the contract"
+                .to_owned()
         };
         checks.push(Check::warn(
             "tool",

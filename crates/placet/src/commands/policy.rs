@@ -200,14 +200,22 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
     }
 }
 
+/// How many tools are named whose arguments policies do not all see.
+pub(crate) const UNSEEN_TOLD_MAX: usize = 20;
+
 /// Says which arguments policies cannot look at. Extra arguments beside the declared ones are common, so they are only counted.
 fn unseen_told(tools: &[UntypedTool]) {
-    for tool in tools.iter().filter(|tool| !tool.lost.is_empty()) {
+    let lossy: Vec<_> = tools.iter().filter(|tool| !tool.lost.is_empty()).collect();
+    for tool in lossy.iter().take(UNSEEN_TOLD_MAX) {
         let lost = tool.lost.join("; ");
         output::line(format!(
             "note: policies do not see all arguments of `{}`: {lost}",
             tool.capability
         ));
+    }
+    let more = lossy.len().saturating_sub(UNSEEN_TOLD_MAX);
+    if more > 0 {
+        output::line(format!("note: and of {more} more tools (--json lists them)"));
     }
     let open = tools.iter().filter(|tool| !tool.open.is_empty()).count();
     if open > 0 {

@@ -36,6 +36,7 @@ use super::{
     servers::{self, Source},
 };
 use crate::{
+    commands::policy::UNSEEN_TOLD_MAX,
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
@@ -305,7 +306,12 @@ pub(crate) fn contract_of(
     };
     let contract = Contract::from_file(file.clone())
         .attempted(format!("no contract can be made of `{}`", source.name))?;
-    notes.extend(contract.capabilities.values().filter_map(super::unseen));
+    let unseen: Vec<String> = contract.capabilities.values().filter_map(super::unseen).collect();
+    let more = unseen.len().saturating_sub(UNSEEN_TOLD_MAX);
+    notes.extend(unseen.into_iter().take(UNSEEN_TOLD_MAX));
+    if more > 0 {
+        notes.push(format!("and of {more} more tools (`placet policy check --json` lists them)"));
+    }
     Ok(Imported { file, notes })
 }
 

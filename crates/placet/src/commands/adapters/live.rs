@@ -5,7 +5,10 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use async_trait::async_trait;
-use placet_adapter::adapter::{Adapter, Connector as _};
+use placet_adapter::{
+    adapter::{Adapter, Connector as _},
+    outcome::AdapterError,
+};
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{
     Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
@@ -73,10 +76,11 @@ pub(crate) async fn ask(
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
     let private = is_refused_as_private(&endpoint.transport);
     let connected = connector.connect_any(endpoint).await.map_err(|error| {
+        let started = !matches!(error, AdapterError::Misconfigured(_));
         let failure = Failure::new(what.clone()).because(error);
         if private {
             failure.try_this("--private-network, if that host is meant to be private")
-        } else if is_without_tcp(&endpoint.transport) {
+        } else if started && is_without_tcp(&endpoint.transport) {
             failure.try_this("if its program needs TCP connections, as `npx` does to download: `process: { network: unconfined }` in the contract, `--network-unconfined` of `placet adapters import`")
         } else {
             failure
