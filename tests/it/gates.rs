@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use crate::harness::setup::Setup;
+use serde_json::json;
+
+use crate::harness::{
+    client::text,
+    setup::{Setup, plan},
+};
 
 /// A folder from `placet init`, with one more policy and more cases.
 async fn folder(setup: &Setup, policy: &str) -> String {
@@ -91,24 +96,86 @@ cases:
     assert!(error.len() < 1_000, "{error}");
 }
 
-#[tokio::test]
-async fn the_deepest_condition_that_passes_the_check_decides() {
+/// A set-up with the policies of a folder from `placet init`, and one more.
+async fn with_policy(policy: &str) -> Setup {
     let setup = Setup::new();
+    folder(&setup, policy).await;
+    let policies = setup.path("new/policies");
+    setup.put("a.txt", "x");
+    setup.with("policies", json!(policies))
+}
+
+#[tokio::test]
+async fn the_deepest_condition_that_passes_the_check_decides_after_a_reload() {
+    let setup = with_policy(DOTFILES).await;
+    let own = setup.path("new/policies/60-own.cedar");
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.token("user", "ben").await);
     let row = |times: usize| vec!["context.req.attested"; times].join(" || ");
-    let permit = |times: usize| {
-        format!(
-            "@id(\"own\")\npermit (principal is Placet::Agent, action == Placet::Action::\"files/read\", resource is Placet::Tool)\nwhen {{ {} }};\n",
-            row(times)
-        )
-    };
-    let config = folder(&setup, &permit(390)).await;
-    let explain =
-        ["policy", "explain", "-f", &config, "--tool", "files__read", "--agent", "dev-agent"];
-    let explained = setup.bare(&[&explain[..], &["--arg", "path=a"]].concat()).await;
-    assert!(explained.ok().contains("policy `own` permits"), "{explained:?}");
-    fs::write(setup.path("new/policies/60-own.cedar"), permit(450)).unwrap();
-    let found = setup.bare(&["policy", "check", "-f", &config]).await;
-    assert!(found.out.contains("60-own.cedar:3: error: the condition nests"), "{found:?}");
+    let clauses = |times: usize| vec!["context.req.attested"; times].join(" } when { ");
+    let brackets = |times: usize| format!("{}true{}", "(".repeat(times), ")".repeat(times));
+    let conditions: [&dyn Fn(usize) -> String; 3] = [&row, &clauses, &brackets];
+    for (nth, condition) in conditions.into_iter().enumerate() {
+        let policy = |times: usize| {
+            format!(
+                "@id(\"own\") @approval(\"never\") @reason(\"deep {nth}\") @tell(\"agent\")\nforbid (principal, action == Placet::Action::\"files/read\", resource is Placet::Tool)\nwhen {{ {} }} when {{ context.input.path == \"a.txt\" }};\n",
+                condition(times)
+            )
+        };
+        fs::write(&own, policy(70)).unwrap();
+        setup.asks(&placet, &ben, &["reload"]).await.ok();
+        let read = plan("files__read", &format!("s{nth}"), json!({ "path": "a.txt" }));
+        let refused = agent.call(&read).await.refused(403, "POLICY_DENIED");
+        assert!(text(&refused, "detail").ends_with(&format!("deep {nth}")), "{refused:#}");
+        fs::write(&own, policy(120)).unwrap();
+        let refused = setup.asks(&placet, &ben, &["reload"]).await;
+        assert!(refused.err.contains("60-own.cedar:3"), "{refused:?}");
+        assert!(
+            refused.err.contains("the condition nests more than 80 levels deep"),
+            "{refused:?}"
+        );
+    }
+    placet.stop().await;
+}
+
+#[tokio::test]
+async fn log_and_decision_of_a_policy_error_say_what_failed() {
+    let overflows = "@id(\"own\") @approval(\"never\") @reason(\"x\")
+forbid (principal, action == Placet::Action::\"files/read\", resource is Placet::Tool)
+when { context.req.budget.calls_left * 9223372036854775807 > 0 };
+";
+    let setup = with_policy(overflows).await;
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    let call = plan("files__read", "s1", json!({ "path": "a.txt" }));
+    let refused = agent.call(&call).await.refused(500, "POLICY_ERROR");
+    assert!(!text(&refused, "detail").contains("overflow"), "{refused:#}");
+    let ben = setup.token("user", "ben").await;
+    let decision = text(&refused, "policy_decision_id");
+    let found = setup.asks(&placet, &ben, &["decisions", "show", &decision]).await;
+    let cause = "policy `own` could not be evaluated: integer overflow";
+    assert!(found.ok().contains(cause), "{found:?}");
+    assert!(placet.log().contains(cause), "{}", placet.log());
+    placet.stop().await;
+}
+
+#[tokio::test]
+async fn a_gate_of_two_groups_says_how_many_distinct_people_it_needs() {
+    let setup = with_policy(&gate("@approver_group(\"approvers, auditors\")")).await;
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    let call = plan("files__read", "s1", json!({ "path": "a.txt" }));
+    let held = agent.call(&call).await.held();
+    let cleo = setup.token("user", "cleo").await;
+    let id = text(&held, "approval_id");
+    let shown = setup.asks(&placet, &cleo, &["approvals", "show", &id]).await;
+    let needs = "2 people in all, 1 person of `approvers` and 1 person of `auditors`";
+    assert!(shown.ok().contains(needs), "{shown:?}");
+    assert_eq!(ben.decide(&held, "approve").await.ok()["state"], "pending");
+    let cleo = setup.client(&placet, "user", "cleo").await;
+    assert_eq!(cleo.decide(&held, "approve").await.ok()["state"], "approved");
+    agent.call(&call).await.succeeded();
+    placet.stop().await;
 }
 
 #[tokio::test]
@@ -146,9 +213,6 @@ async fn somebody_can_lift_a_freeze_in_the_default_directory() {
 
 #[tokio::test]
 async fn a_refusal_tells_the_agent_the_reason_only_where_the_policy_says_so() {
-    use crate::harness::setup::plan;
-    use serde_json::json;
-
     for (tells, wanted) in [
         ("", "policy does not allow this call"),
         (
@@ -156,11 +220,8 @@ async fn a_refusal_tells_the_agent_the_reason_only_where_the_policy_says_so() {
             "policy does not allow this call: Files that begin with a dot are not for agents.",
         ),
     ] {
-        let setup = Setup::new();
         let policy = DOTFILES.replacen("@reason", &format!("{tells}@reason"), 1);
-        folder(&setup, &policy).await;
-        let policies = setup.path("new/policies");
-        let setup = setup.with("policies", json!(policies));
+        let setup = with_policy(&policy).await;
         let placet = setup.start().await;
         let agent = setup.agent(&placet).await;
         let call = plan("files__read", "s1", json!({ "path": ".env" }));

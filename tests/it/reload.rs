@@ -217,6 +217,51 @@ async fn a_held_call_outlives_a_reload_and_runs_when_approved() {
 }
 
 #[tokio::test]
+async fn held_calls_are_decided_again_when_a_reload_changes_the_policies() {
+    let setup = setup();
+    let names = ["a.txt", "b.txt", "c.txt"];
+    names.iter().for_each(|name| drop(setup.put(name, "x")));
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    let delete = |name: &str| plan("files__delete", name, json!({ "path": name }));
+    let mut held = Vec::new();
+    for name in names {
+        held.push(agent.call(&delete(name)).await.held());
+    }
+    let on = |name: &str| {
+        format!(
+            "forbid (principal, action == Placet::Action::\"files/delete\", resource is Placet::Tool) when {{ context.input.path == \"{name}\" }};"
+        )
+    };
+    // One is denied now, one asks others as well, one asks nobody any more.
+    let gates = fs::read_to_string(setup.path("policies/20-gates.cedar")).unwrap();
+    let mode = "context.req.mode_effective == Placet::ApprovalMode::\"destructive\"";
+    assert!(gates.contains(mode));
+    let gates = gates.replace(mode, &format!("{mode} && !(context has input && context.input has path && context.input.path == \"c.txt\")"));
+    fs::write(setup.path("policies/20-gates.cedar"), gates).unwrap();
+    let own = format!(
+        "@id(\"stop\") @approval(\"never\") {}\n@id(\"others\") @approval(\"required\") @approver_group(\"auditors\") {}\n",
+        on("a.txt"),
+        on("b.txt")
+    );
+    fs::write(setup.path("policies/60-own.cedar"), own).unwrap();
+    ben.post("/v1/reload", &json!({})).await.ok();
+    let of = |held: &Value| format!("/v1/approvals/{}", text(held, "approval_id"));
+    until("the denied call is void", || async {
+        ben.get(&of(&held[0])).await.ok()["approval"]["state"] == "void"
+    })
+    .await;
+    until("others are asked", || async {
+        let groups = &ben.get(&of(&held[1])).await.ok()["approval"]["requirement"]["groups"];
+        *groups == json!({ "approvers": 1, "auditors": 1 })
+    })
+    .await;
+    agent.end_of(&text(&held[2], "call_id")).await.succeeded();
+    assert!(setup.file("a.txt").try_exists().unwrap() && setup.file("b.txt").try_exists().unwrap());
+    assert!(!setup.file("c.txt").try_exists().unwrap());
+}
+
+#[tokio::test]
 async fn a_server_with_an_unchanged_contract_keeps_its_process() {
     let setup = own_files(stub("good").await);
     let placet = setup.start().await;

@@ -291,4 +291,22 @@ async fn what_a_server_prints_before_it_fails_is_shown() {
     let ran = mail.setup.configured(&words).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.contains("its standard error ends with\nmissing API key FOO"), "{ran:?}");
+    let words = ["adapters", "import", "--name", "mail", "--stdio", "--", "no-such-program"];
+    let ran = mail.setup.configured(&words).await;
+    assert!(ran.err.contains("the command `no-such-program` is not on"), "{ran:?}");
+    assert!(!ran.err.contains("try:"), "nothing about its connections: {ran:?}");
+}
+
+#[tokio::test]
+async fn only_twenty_tools_with_untyped_arguments_are_named() {
+    let number = json!({ "type": "object", "properties": { "head": { "type": "number" } } });
+    let tool = |nth: usize| json!({ "name": format!("tool_{nth}"), "inputSchema": number });
+    let tools: Vec<Value> = (0..25).map(tool).collect();
+    let mail = Mail::new(&json!(tools));
+    let told = mail.import(&[]).await;
+    assert_eq!(told.matches("policies do not see all of its arguments").count(), 20, "{told}");
+    assert!(told.contains("note: and of 5 more tools"), "{told}");
+    let checked = mail.setup.configured(&["policy", "check"]).await;
+    assert_eq!(checked.ok().matches("policies do not see all arguments of").count(), 20);
+    assert!(checked.out.contains("note: and of 5 more tools"), "{checked:?}");
 }
