@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeskActKind {
-    /// Ask that the glass be broken.
+    /// Request emergency access.
     DeclareBreakGlass,
     /// Agree to it, or say no.
     ConfirmBreakGlass,

@@ -68,8 +68,8 @@ async fn page<B: Backend>(
         h1 { (title) }
         p.lede { (words.lede) }
         nav.row.small aria-label="Which entries" {
-            a href=(words.path) aria-current=[(state == "open").then_some("true")] { "Those that count" }
-            a href={ (words.path) "?state=all" } aria-current=[(state == "all").then_some("true")] { "All, also past ones" }
+            a href=(words.path) aria-current=[(state == "open").then_some("true")] { "Active" }
+            a href={ (words.path) "?state=all" } aria-current=[(state == "all").then_some("true")] { "All" }
         }
         div #list data-live {
             (list(&found.entries, if wanted.after.is_some() { "There is nothing older." } else { words.none }, now))
@@ -119,7 +119,7 @@ pub(super) async fn break_glass<B: Backend>(
         path: "/break-glass",
         lede: "For an incident: somebody declares it with a ticket, another person confirms it, and policies that allow for it let calls pass \
                for at most eight hours. Somebody who took no part reviews it afterwards.",
-        none: "No glass is broken.",
+        none: "No active break-glass session.",
     };
     let form = declare_form(&visitor);
     let frame = ("Break-glass", Place::BreakGlass);

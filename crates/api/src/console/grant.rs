@@ -98,7 +98,7 @@ fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
             }
             (lasts("7", "days"))
             div.field {
-                label for="uses" { "How often at most" }
+                label for="uses" { "Max uses" }
                 input #uses type="number" name="uses" min="1" max=(GRANT_USES_MAX) value="10" required;
             }
             (reason_field())

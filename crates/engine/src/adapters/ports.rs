@@ -129,7 +129,7 @@ impl Port {
     /// Takes a place and a live connection, until `deadline` at most.
     pub(crate) async fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Refusal> {
         self.move_breaker(Breaker::admit).map_err(|wait| {
-            Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row and is left alone for a while; nothing was executed")
+            Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row, so its circuit breaker is open; nothing was executed")
                 .with_retry_after_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
         })?;
         if self.is_retired() {

@@ -70,7 +70,7 @@ impl Engine {
             .all()
             .filter_map(|port| match port.connection() {
                 Connection::Up(_) if port.is_open() => {
-                    Some(format!("adapter {}: left alone for a while", port.contract.adapter))
+                    Some(format!("adapter {}: circuit breaker open", port.contract.adapter))
                 }
                 Connection::Up(_) => None,
                 Connection::Down => {

@@ -106,7 +106,7 @@ fn uses(detail: &ApprovalDetail, proposal: &ToolProposalEnvelope) -> Markup {
                 dt { "Run" } dd { code { (call.run_id) } }
                 dt { "In the run’s context" } dd #taint { (taint(&evidence.taint)) }
                 @if let Some(session) = &call.session_id { dt { "Conversation" } dd { code { (session) } } }
-                dt { "The whole way" }
+                dt { "History" }
                 dd { a href={ "/calls/" (detail.approval.call_id) "/timeline" } { "Timeline of this call" } }
             }
         }

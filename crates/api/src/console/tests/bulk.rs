@@ -65,7 +65,7 @@ async fn each_says_what_was_changed_by_whom_why_it_waits_and_what_a_decision_doe
         "Gives &lt;i&gt;money&lt;/i&gt; back.",
         "It cannot be undone.",
         "Ends</dt>",
-        "text of strangers",
+        "untrusted content",
         "deletes are shown first",
         "(policy secret-policy)",
         "1 person of owners must agree.",

@@ -104,7 +104,7 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
     let offers = [
         ("/entries/break_glass", "value=\"decide\"", "not for you to agree"),
         ("/entries/break_glass", "value=\"review\"", "somebody who took no part and may review it"),
-        ("/entries/grant", "value=\"end\"", "not for you to end"),
+        ("/entries/grant", "value=\"end\"", "t have permission to end"),
     ];
     for (path, offer, instead) in offers {
         let text = checked(&browser.get(path).await);

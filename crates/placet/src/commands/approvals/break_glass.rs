@@ -33,7 +33,7 @@ pub(super) struct Args {
 /// What to do with break-glass records.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Ask that the glass be broken.
+    /// Request emergency access.
     Declare(Declare),
     /// Confirm it, as a second person.
     Confirm(entries::Decide),

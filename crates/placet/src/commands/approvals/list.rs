@@ -95,8 +95,9 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
             items.len()
         ));
     }
+    let what = if mine == 1 { "approval awaits" } else { "approvals await" };
     output::note(format!(
-        "{mine} that wait are yours to decide (*); `placet approvals show ID` shows one"
+        "{mine} pending {what} your review (*); `placet approvals show ID` shows one"
     ));
     Ok(Exit::Ok)
 }
