@@ -27,6 +27,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("placet-adapter-files", &["placet-types", "placet-adapter"]),
     ("placet-adapter-mcp", &["placet-types", "placet-adapter", "placet-egress"]),
     (
+        "placet-approvals",
+        &[
+            "placet-types",
+            "placet-policy",
+            "placet-ledger",
+            "placet-identity",
+            "placet-credentials",
+            "placet-telemetry",
+        ],
+    ),
+    (
         "placet-engine",
         &[
             "placet-types",
@@ -38,9 +49,19 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-egress",
             "placet-credentials",
             "placet-telemetry",
+            "placet-approvals",
         ],
     ),
-    ("placet-api", &["placet-types", "placet-identity", "placet-telemetry", "placet-engine"]),
+    (
+        "placet-api",
+        &[
+            "placet-types",
+            "placet-identity",
+            "placet-telemetry",
+            "placet-approvals",
+            "placet-engine",
+        ],
+    ),
     (
         "placet",
         &[
@@ -55,6 +76,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-telemetry",
             "placet-adapter-files",
             "placet-adapter-mcp",
+            "placet-approvals",
             "placet-engine",
             "placet-notify",
             "placet-api",

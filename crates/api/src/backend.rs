@@ -4,6 +4,11 @@
 
 use std::{future::Future, time::Duration};
 
+use placet_approvals::views::{
+    ApprovalDetail, ApprovalView, BulkDecisionRequest, BulkDecisionView, DecisionRequest, DeskAct,
+    DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery, FreezeView,
+    InboxQuery, InboxView, TimelineView, WithdrawalRequest,
+};
 use placet_engine::{
     answer::Answer,
     attempts::Attempt,
@@ -11,14 +16,8 @@ use placet_engine::{
     report::{ReportRange, ReportView},
     submission::{Inbound, Submission},
     views::{
-        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
-        RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
+        CredentialsView, Readiness, RearmRequest, RecordView, ResolutionRequest, ToolView,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
-        desk::{
-            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskEvent, DeskRequest,
-            EditRequest, EntriesPage, EntriesQuery, FreezeView, InboxQuery, InboxView,
-            TimelineView,
-        },
         status::{ReloadRequest, ReloadView, StatusView},
     },
 };

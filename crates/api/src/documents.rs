@@ -5,12 +5,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use placet_approvals::views::{ApprovalView, DeskEntryView, TimelineStep};
 use placet_engine::{
     engine::evidence::CheckpointView,
-    views::{
-        ApprovalView, RecordView, ToolView,
-        desk::{DeskEntryView, TimelineStep},
-    },
+    views::{RecordView, ToolView},
 };
 use placet_types::{
     error::ErrorCode,

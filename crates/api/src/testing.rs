@@ -15,6 +15,11 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 
+use placet_approvals::views::{
+    ApprovalDetail, ApprovalView, BulkDecisionRequest, BulkDecisionView, DecisionRequest, DeskAct,
+    DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery, InboxQuery, InboxView,
+    TimelineView, WithdrawalRequest,
+};
 use placet_engine::{
     answer::Answer,
     attempts::Attempt,
@@ -22,13 +27,8 @@ use placet_engine::{
     report::{ReportRange, ReportView},
     submission::{Inbound, Submission},
     views::{
-        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
-        RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
+        CredentialsView, Readiness, RearmRequest, RecordView, ResolutionRequest, ToolView,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
-        desk::{
-            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskRequest,
-            EditRequest, EntriesPage, EntriesQuery, InboxQuery, InboxView, TimelineView,
-        },
         status::{ReloadRequest, ReloadView, StatusView},
     },
 };
@@ -223,7 +223,7 @@ impl Backend for Fake {
         }
     }
 
-    fn freezes(&self, _: &String) -> Vec<placet_engine::views::desk::FreezeView> {
+    fn freezes(&self, _: &String) -> Vec<placet_approvals::views::FreezeView> {
         Vec::new()
     }
 

@@ -15,7 +15,7 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
-use placet_identity::Secrets;
+use placet_identity::{Secrets, VerifiedCaller};
 use placet_types::{
     clock::{Clock, Timestamp},
     contract::credential::{CachePolicy, CredentialKind, CredentialPlan},
@@ -245,6 +245,17 @@ impl Broker {
     #[must_use]
     pub fn is_revoked(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
         self.inner.revocations.hit(tenant, bearer)
+    }
+
+    /// Whether a token that somebody calls with is revoked.
+    #[must_use]
+    pub fn is_caller_revoked(&self, caller: &VerifiedCaller) -> bool {
+        std::iter::once(&caller.actor).chain(&caller.delegation).any(|token| {
+            token.subjects().any(|subject| {
+                let (issuer, issued_at) = (token.issuer(), token.said_issued_at());
+                self.is_revoked(caller.tenant(), Bearer { issuer, subject, issued_at })
+            })
+        })
     }
 
     /// Whether the tokens of a call are revoked.

@@ -8,11 +8,12 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
+use placet_approvals::audit;
 use placet_identity::VerifiedCaller;
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::error::ErrorCode;
 
-use crate::{context::Context, desk::arrange::event_of};
+use crate::context::Context;
 
 /// How long attempts are counted before they are written.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -77,7 +78,7 @@ pub(crate) fn of_caller(context: &Arc<Context>, caller: &VerifiedCaller, attempt
     let (actor, told) = (&chain.actor, attempt.told());
     let key = format!("{} {} {} {told}", actor.tenant_id, actor.kind.as_str(), actor.id);
     let make = || {
-        let mut event = event_of(caller, AuditKind::Security);
+        let mut event = audit::of_caller(AuditKind::Security, caller);
         event.code = Some(attempt.code());
         Row { event, what: told.to_owned(), times: 0 }
     };
@@ -122,7 +123,7 @@ fn schedule(context: &Arc<Context>) {
         tokio::select! {
             () = tokio::time::sleep(WINDOW) => write(&context).await,
             // The stop writes it.
-            () = context.stopping.cancelled() => {}
+            () = context.node.stopped() => {}
         }
     }));
 }

@@ -16,12 +16,12 @@ use placet_ledger::{
     parked::{ParkedCall, ParkedEdit, ParkedToken},
     record::{EffectRecord, EffectState},
 };
+use placet_policy::catalog::Target;
 use placet_policy::permit::Permit;
 use placet_telemetry::trace;
 use placet_types::{
     binding::RequestBinding,
     clock::Timestamp,
-    contract::{Capability, Contract},
     digest::Digest,
     envelope::{
         call::AuthRef,
@@ -43,8 +43,8 @@ use crate::{
     active::Active,
     answer::{Answer, Held},
     context::{Abandoned, Context},
-    desk::resume::ResumeGuard,
     in_flight::InFlightGuard,
+    resume::ResumeGuard,
     stages::result::Subject,
     submission::Submission,
 };
@@ -75,13 +75,6 @@ pub(crate) struct Planned {
 pub(crate) enum Caller {
     Verified(Box<VerifiedCaller>),
     Recorded(Box<Identity>),
-}
-
-/// An operation of a pinned contract.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) contract: Arc<Contract>,
-    pub(crate) capability: Arc<Capability>,
 }
 
 /// Resolved and validated.

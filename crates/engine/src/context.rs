@@ -12,21 +12,22 @@ use parking_lot::Mutex;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};
-use tokio_util::sync::CancellationToken;
 
-use placet_credentials::{Bearer, Broker, Revoked};
+use placet_approvals::{node::Node, service::Approvals};
+use placet_credentials::Broker;
 use placet_identity::{Secrets, VerifiedCaller, VerifiedToken, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::{Ledger, LedgerError},
     record::{EffectRecord, EffectState},
-    store::{Durability, StoreError},
+    refusal::{internal, lookup_refusal},
+    store::Durability,
 };
 use placet_policy::snapshot::Snapshot;
 use placet_store::notary::Notary;
 use placet_types::{
     clock::{Clock, IdSource},
-    error::{ErrorCode, Execution, Problem, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     ids::{ApprovalId, CapabilityId, DecisionId, GroupId, RecordId, ToolCallId},
     mode::EngineMode,
     principal::PrincipalChain,
@@ -40,20 +41,18 @@ use crate::{
     answer::Answer,
     attempts::Attempts,
     credential_faults::CredentialFaults,
-    desk::{Desk, resume::Resuming},
     engine::Connectors,
     fleet,
     in_flight::InFlight,
     metrics::EngineMetrics,
-    readiness::NodeHealth,
     rearm::Rearming,
     recovery::asking::Asked,
     registry::{Owner, Registry},
     reload::Files,
+    resume::Resuming,
     retention::Swept,
     settings::Settings,
     stages::{recorded, result::Subject},
-    subjects::Subjects,
     tokens::Tokens,
 };
 
@@ -78,22 +77,17 @@ pub(crate) struct Context {
     pub(crate) admission: Admission,
     pub(crate) handed: KnownSecrets,
     pub(crate) routes: Routes,
-    pub(crate) desk: Desk,
+    pub(crate) approvals: Arc<Approvals>,
     pub(crate) resuming: Resuming,
     pub(crate) hands: InFlight,
     pub(crate) rearming: Rearming,
     pub(crate) surfaces: Surfaces,
-    /// Somebody asked the process to stop: nothing is sent any more.
-    pub(crate) ending: CancellationToken,
-    pub(crate) stopping: CancellationToken,
-    pub(crate) standing: NodeHealth,
+    pub(crate) node: Arc<Node>,
     pub(crate) promotions: tokio::sync::Mutex<()>,
     pub(crate) late: Arc<Semaphore>,
     pub(crate) asked: Asked,
-    pub(crate) fatal: watch::Sender<Option<String>>,
     pub(crate) notary: Option<Arc<Notary>>,
     pub(crate) credential_faults: CredentialFaults,
-    pub(crate) subjects: Subjects,
     pub(crate) attempts: Attempts,
     pub(crate) swept: Swept,
     /// Told where further revocations are in force.
@@ -133,47 +127,22 @@ impl Context {
 
     /// Whether nothing is sent any more, since somebody asked the process to stop. What is under way goes on to its end.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_cancelled()
+        self.node.is_ending()
     }
 
     /// Whether the engine is being stopped: what still goes on by itself ends.
     pub(crate) fn stopping(&self) -> bool {
-        self.stopping.is_cancelled()
+        self.node.is_stopping()
     }
 
     /// Draws what follows from a failure of the ledger, for this node as a whole.
     pub(crate) fn noticed(&self, error: &LedgerError) {
-        let LedgerError::Store(error) = error else { return };
-        if *error == StoreError::Fenced {
-            self.die(error.to_string());
-        }
-        if let StoreError::Unreachable(why) = error {
-            self.standing.ledger_lost(why);
-        }
-    }
-
-    /// Has exactly these revocations in force, and drops what they are about.
-    pub(crate) fn enforce_revocations(&self, revoked: Vec<Revoked>) {
-        // Looked at every second: all tokens that are kept are gone through only where something is new.
-        if let Some(dropped) = self.broker.enforce(revoked) {
-            self.revoking.send_replace(());
-            self.tokens.drop_revoked(|tenant, tokens| self.broker.are_revoked(tenant, tokens));
-            tracing::warn!(
-                dropped,
-                "tokens of further subjects are revoked; what was minted for them is dropped"
-            );
-        }
-        self.metrics.revoked(self.broker.counts().revoked);
+        self.node.noticed(error);
     }
 
     /// Whether a token that somebody calls with is revoked.
     pub(crate) fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
-        std::iter::once(&caller.actor).chain(&caller.delegation).any(|token| {
-            token.subjects().any(|subject| {
-                let (issuer, issued_at) = (token.issuer(), token.said_issued_at());
-                self.broker.is_revoked(caller.tenant(), Bearer { issuer, subject, issued_at })
-            })
-        })
+        self.broker.is_caller_revoked(caller)
     }
 
     /// Whether the call of this record may move on another node, or nobody here tells its waiters.
@@ -195,15 +164,7 @@ impl Context {
 
     /// Ends the process: what is recorded is taken up by the next start.
     pub(crate) fn die(&self, reason: impl Into<String>) {
-        let reason = reason.into();
-        tracing::error!(%reason, "the engine cannot go on");
-        self.fatal.send_if_modified(|current| {
-            let first = current.is_none();
-            if first {
-                *current = Some(reason);
-            }
-            first
-        });
+        self.node.die(reason);
     }
 
     /// Keeps an event and says in the log when that fails; for events that nothing depends on.
@@ -350,88 +311,8 @@ impl Surfaces {
     }
 }
 
-/// A refusal for something that cannot happen unless the engine has a bug.
-pub(crate) fn internal(error: impl std::fmt::Display) -> Refusal {
-    Refusal::new(ErrorCode::Internal, "a fault inside the engine; nothing was executed")
-        .with_detail(error)
-}
-
-/// Whether a state to list by is one there is; a misspelt one would list nothing, and look like an answer.
-pub(crate) fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Refusal> {
-    if state.is_none_or(|state| names.contains(&state)) {
-        return Ok(());
-    }
-    let problem = format!("must be one of {}", names.join(", "));
-    Err(Refusal::new(ErrorCode::ValidationError, "there is no such state")
-        .with_problems(vec![Problem { pointer: "/state".to_owned(), problem }]))
-}
-
 /// A refusal because the process was asked to stop.
 pub(crate) fn ending_refusal() -> Refusal {
     Refusal::new(ErrorCode::Overloaded, "the engine is stopping; nothing was executed")
         .with_retry_after_ms(1_000)
-}
-
-/// A refusal because the ledger cannot say how a call stands.
-pub(crate) fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(
-        ErrorCode::LedgerUnavailable,
-        "the ledger cannot say how this call stands; ask again, or repeat it with the same key",
-    )
-    .with_execution(Execution::Unknown)
-    .with_detail(error)
-}
-
-/// A refusal because the ledger did not do it.
-pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
-    let unavailable = || {
-        Refusal::new(
-            ErrorCode::LedgerUnavailable,
-            "the ledger cannot be written; nothing was executed",
-        )
-    };
-    let refusal = match error {
-        LedgerError::Store(StoreError::BudgetExhausted) => {
-            Refusal::new(ErrorCode::BudgetExhausted, "the run has used up its budget")
-        }
-        LedgerError::Store(StoreError::Conflict) => {
-            Refusal::new(ErrorCode::InProgress, "the same call moved on at this moment; repeat it")
-                .with_retry_after_ms(50)
-        }
-        LedgerError::Vote(vote) => Refusal::new(ErrorCode::ValidationError, vote.to_string()),
-        LedgerError::SamePerson => Refusal::new(
-            ErrorCode::ValidationError,
-            "another person than the first has to agree that the call is sent again",
-        ),
-        LedgerError::PolicyMoved => Refusal::new(
-            ErrorCode::Overloaded,
-            "the policies changed while this call was decided; repeat it",
-        ),
-        LedgerError::DeskMoved => Refusal::new(
-            ErrorCode::Overloaded,
-            "freezes, grants or revocations changed while this call was decided; repeat it",
-        ),
-        LedgerError::GrantSpent => Refusal::new(
-            ErrorCode::InProgress,
-            "a standing grant was used up at this moment; repeat the call",
-        )
-        .with_retry_after_ms(50),
-        LedgerError::Store(StoreError::Uncertain(_)) => Refusal::new(
-            ErrorCode::LedgerUnavailable,
-            "the ledger stopped while it kept this, and whether it is kept is not known yet; ask again, or repeat the call with the same key",
-        )
-        .with_execution(Execution::Unknown),
-        LedgerError::Store(StoreError::LockTimeout(_)) => Refusal::new(
-            ErrorCode::LedgerUnavailable,
-            "this is not in force: it has to wait for every node, and one that hangs, or another session of the database, holds it up; \
-             try again at once, and have an operator stop that node or end the session that the log names",
-        )
-        .with_retry_after_ms(1_000),
-        LedgerError::Store(_) => unavailable(),
-        LedgerError::PermitMismatch
-        | LedgerError::EditMismatch
-        | LedgerError::WrongState(_)
-        | LedgerError::Encoding(_) => internal(error),
-    };
-    refusal.with_detail(error)
 }

@@ -4,10 +4,12 @@
 //! and after a restart; one search reads a bounded number of entries and says so where there may be more; nobody sees a decision of
 //! another tenant.
 
+use placet_approvals::{reviewer, timeline::first_at};
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     log::{AuditLog, LogEntry, TreeHead},
+    refusal::lookup_refusal,
     store::StoreError,
 };
 use placet_policy::decision::{Decision, Outcome, PolicyEffect};
@@ -21,8 +23,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    context::{Context, lookup_refusal},
-    desk::{reviewer, timeline::first_at},
+    context::Context,
     views::decisions::{
         DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView, DecisionsPage,
         DecisionsQuery,
@@ -88,7 +89,7 @@ fn log_of(context: &Context) -> Result<&dyn AuditLog, Refusal> {
     let notary = context.notary.as_ref().ok_or_else(|| {
         Refusal::new(ErrorCode::NotFound, "this service keeps no audit chain to look in")
     })?;
-    Ok(notary.log())
+    Ok(notary.log().as_ref())
 }
 
 /// When a decision was made, by its id: `dec_` and a ULID, whose first ten characters are the milliseconds since 1970.
@@ -146,7 +147,7 @@ impl<'a> Reader<'a> {
                 "decisions are for people: operators, auditors, the agent's owner and the user it acts for",
             ));
         }
-        let sees_all = reviewer::viewer(context, caller).is_auditor;
+        let sees_all = reviewer::is_auditor(&context.approvals, caller);
         Ok(Self { context, caller, sees_all })
     }
 

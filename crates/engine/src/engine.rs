@@ -6,13 +6,14 @@ mod activation;
 pub(crate) mod assembly;
 mod authentication;
 mod credentials;
-mod desk;
+mod decisions;
 pub mod evidence;
 mod fault_injection;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use placet_adapter::adapter::Connector;
+use placet_approvals::service::Approvals;
 use placet_credentials::Broker;
 use placet_identity::{Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
@@ -38,7 +39,7 @@ use placet_types::{
     digest::Digest,
     directory::Directory,
     error::Refusal,
-    ids::{ApprovalId, RecordId, ToolCallId},
+    ids::{RecordId, ToolCallId},
     mode::EngineMode,
 };
 
@@ -50,7 +51,6 @@ use crate::{
     attempts,
     call::{Asked, Call, Planned, Responder},
     context::{Context, ending_refusal},
-    desk::{decide, people, show},
     operator,
     policies::Next,
     queries, rearm, recovery,
@@ -59,10 +59,7 @@ use crate::{
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
-    views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
-        ToolView,
-    },
+    views::{RearmRequest, RecordView, ResolutionRequest, ToolView},
 };
 
 /// How long a stop waits for calls that are under way.
@@ -171,7 +168,7 @@ impl Engine {
         )
         .map_err(StartError::Bundle)?;
         let bundle_digest = snapshot.digest();
-        let context = Arc::new(assembly::context_of(parts, snapshot.clone()));
+        let context = assembly::context_of(parts, snapshot.clone());
         let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
         let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
         let active = Active::clone(&context.active());
@@ -184,7 +181,7 @@ impl Engine {
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
         // Before anything is taken in: what was revoked stays so over a restart.
-        context.desk.load(&context).await.map_err(|error| kept(&error))?;
+        context.approvals.load().await.map_err(|error| kept(&error))?;
         let adopted = recovery::adopt_orphans(&context).await;
         if let Some(error) = adopted.failed {
             // What was taken over is this epoch's, which is over with this process: the next start takes it over again.
@@ -205,6 +202,12 @@ impl Engine {
             context.note(event).await;
         }
         Ok(Self { context, tree })
+    }
+
+    /// The approval service of this node.
+    #[must_use]
+    pub fn approvals(&self) -> &Arc<Approvals> {
+        &self.context.approvals
     }
 
     /// Takes a call in. It runs to its end whether or not anybody waits.
@@ -273,45 +276,6 @@ impl Engine {
     #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
         queries::tools(&self.context, caller)
-    }
-
-    /// The approvals that the caller may see, oldest first.
-    ///
-    /// # Errors
-    /// [`Refusal`] when the ledger cannot be read.
-    pub async fn approvals(
-        &self,
-        caller: &VerifiedCaller,
-        state: Option<&str>,
-        after: Option<&ApprovalId>,
-        limit: usize,
-    ) -> Result<Vec<ApprovalView>, Refusal> {
-        people::list(&self.context, caller, state, after, limit).await
-    }
-
-    /// One approval with what its approvers are shown.
-    ///
-    /// # Errors
-    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for approvals that the caller may not see.
-    pub async fn approval(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ApprovalId,
-    ) -> Result<ApprovalDetail, Refusal> {
-        show::show(&self.context, caller, id).await
-    }
-
-    /// Takes a person's decision on an approval.
-    ///
-    /// # Errors
-    /// [`Refusal`] when the person may not decide, decided before, or was shown something else.
-    pub async fn decide(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ApprovalId,
-        request: DecisionRequest,
-    ) -> Result<ApprovalView, Refusal> {
-        decide::decide(&self.context, caller, id, request).await
     }
 
     /// One effect record, for its owner or an operator.
@@ -397,11 +361,7 @@ impl Engine {
 
     /// Resolves with the reason when the engine cannot go on: the process must end.
     pub async fn stopped(&self) -> String {
-        let mut fatal = self.context.fatal.subscribe();
-        match fatal.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_closed) => "the engine is gone".to_owned(),
-        }
+        self.context.node.died().await
     }
 
     /// Ends the engine because of something outside it, such as the ledger's writer: the process must end.
@@ -412,14 +372,14 @@ impl Engine {
     /// Sends nothing from here on: to be said as soon as somebody asks the process to stop. What is with an adapter goes on to its end, and
     /// its callers are answered; approved and re-armed calls wait for the next start, and whatever else is on its way is refused as not executed.
     pub fn begin_stop(&self) {
-        self.context.ending.cancel();
+        self.context.node.end();
     }
 
     /// Admits nothing more, waits for what is under way, and closes the ledger. What does not end in time is recovered at the
     /// next start.
     pub async fn shutdown(&self) {
         self.begin_stop();
-        self.context.stopping.cancel();
+        self.context.node.stop();
         self.context.admission.close();
         if !self.context.registry.drain(DRAIN).await {
             tracing::warn!(

@@ -22,7 +22,7 @@ pub(crate) async fn round(context: &Arc<Context>) {
 
 async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::LedgerError> {
     context.follow_policies().await?;
-    context.standing.ledger_found();
+    context.node.health().ledger_found();
     let store = context.ledger.store();
     if !store.is_shared() {
         return Ok(());
@@ -48,7 +48,7 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
 /// One look at the calls that somebody waits for and that nobody here tells of.
 pub(crate) async fn poll(context: &Context) {
     for call in context.registry.watched(LOOKED_UP_MAX) {
-        if context.stopping() || context.standing.is_ledger_lost() {
+        if context.stopping() || context.node.health().is_ledger_lost() {
             return;
         }
         look_up(context, &call).await;

@@ -96,7 +96,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One look for dispatches of this process that nobody is at work on; they are recovered by class.
 pub(crate) async fn look(context: &Arc<Context>) {
-    if context.is_ending() || context.standing.is_ledger_lost() {
+    if context.is_ending() || context.node.health().is_ledger_lost() {
         return;
     }
     let query = EffectQuery {

@@ -1,10 +1,9 @@
-//! What the pipeline counts, in its own words.
+//! What the engine counts, in its own words.
 //!
 //! Owns the mapping from events of a call to the metrics of `telemetry` (TM-21). Does not name or encode metrics.
 
 use std::time::Duration;
 
-use placet_ledger::approval::ApprovalRecord;
 use placet_telemetry::{
     metrics::{BreakerState, CallSample, Duplicate, Inflight, Metrics, UNRESOLVED},
     trace::Stage,
@@ -102,43 +101,14 @@ impl EngineMetrics {
         self.0.count_duplicate(what);
     }
 
-    /// People have agreed, or an approval has ended without that.
-    pub(crate) fn approval_ended(
-        &self,
-        result: &'static str,
-        approval: &ApprovalRecord,
-        ended_ms: i64,
-    ) {
-        let waited =
-            u64::try_from(ended_ms.saturating_sub(approval.created_at.as_ms())).unwrap_or(0);
-        let waited = Duration::from_millis(waited);
-        self.0.record_approval(result, waited);
-        self.0.record_stage(Stage::Approval, waited);
-    }
-
-    /// How many approvals wait.
-    pub(crate) fn pending(&self, approvals: usize) {
-        self.0.set_approvals_pending(approvals);
-    }
-
     /// A standing grant was used.
     pub(crate) fn grant_used(&self) {
         self.0.count_grant_used();
     }
 
-    /// So many break-glass records wait for their review.
-    pub(crate) fn reviews_due(&self, due: usize) {
-        self.0.set_reviews_due(due);
-    }
-
     /// A credential was `minted` or `reused` for a call, or `refused`.
     pub(crate) fn credential(&self, what: &'static str) {
         self.0.count_credential(what);
-    }
-
-    /// So many subjects have tokens that are revoked.
-    pub(crate) fn revoked(&self, subjects: usize) {
-        self.0.set_subjects_revoked(subjects);
     }
 
     /// An actor was started again; workers count by their stage.

@@ -3,11 +3,13 @@
 //! Owns who that is (people of the tenant in the operators' group) and what they may do. A resolution needs evidence in words and is
 //! kept with the operator's name.
 
+use placet_approvals::reviewer;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::Outcome,
     record::{EffectRecord, EffectState, Resolution},
+    refusal::{known_state, ledger_refusal, lookup_refusal},
     store::EffectQuery,
 };
 use serde_json::Value;
@@ -16,12 +18,11 @@ use placet_types::{
     envelope::result::{Mutation, ResultStatus},
     error::{ErrorCode, Execution, Problem, Refusal},
     ids::{RecordId, ToolCallId},
-    principal::PrincipalKind,
 };
 
 use crate::{
-    context::{Context, known_state, ledger_refusal, lookup_refusal},
-    desk::{resume, watch},
+    context::Context,
+    resume,
     stages::{
         recorded,
         result::{error_of, subject_of},
@@ -125,7 +126,7 @@ pub(crate) async fn resolve(
         .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);
     resume::called_off(context, &record).await;
-    watch::resolved(context, &resolved.call_id).await;
+    context.approvals.call_resolved(&resolved.call_id).await;
     Ok(view_of(context, &resolved).await)
 }
 
@@ -167,7 +168,8 @@ pub(crate) async fn behind(
 
 fn may_see(context: &Context, caller: &VerifiedCaller, record: &EffectRecord) -> bool {
     let owns = caller.chain().key_scope(&record.scope.capability) == record.scope;
-    owns || record.scope.tenant == *caller.tenant() && is_operator(context, caller)
+    owns || record.scope.tenant == *caller.tenant()
+        && reviewer::is_operator(&context.approvals, caller)
 }
 
 /// A record, for its owner or an operator.
@@ -189,27 +191,13 @@ pub(crate) async fn find(
 
 /// Refuses everybody but operators.
 pub(crate) fn must_be_operator(context: &Context, caller: &VerifiedCaller) -> Result<(), Refusal> {
-    if is_operator(context, caller) {
+    if reviewer::is_operator(&context.approvals, caller) {
         return Ok(());
     }
     Err(Refusal::new(
         ErrorCode::PolicyDenied,
         format!("only people in the group `{}` may do this", context.settings.operators),
     ))
-}
-
-fn is_operator(context: &Context, caller: &VerifiedCaller) -> bool {
-    let person = &caller.actor;
-    if person.kind() != PrincipalKind::User || caller.delegation.is_some() {
-        return false;
-    }
-    let group = &context.settings.operators;
-    let active = context.active();
-    let entry = active.directory.user(person.tenant(), &person.principal().id);
-    let active = entry.is_none_or(|entry| entry.active);
-    active
-        && (person.groups().contains(group)
-            || entry.is_some_and(|entry| entry.groups.contains(group)))
 }
 
 /// Refuses what says nothing, and what says too much.

@@ -12,6 +12,7 @@ use placet_ledger::{
     ledger::LedgerError,
     policies::Activation,
 };
+use placet_policy::policies::Policies;
 
 use crate::{active::Active, context::Context};
 
@@ -46,7 +47,9 @@ impl Context {
         if let Some(issuers) = issuers {
             self.verifier.replace(issuers);
         }
-        self.adopt(Active { since: self.ledger.store().now(), ..active.at_epoch(epoch) });
+        let since = self.ledger.store().now();
+        let policies = Arc::new(Policies { since, ..active.policies.at_epoch(epoch) });
+        self.adopt(Active { policies, ..active });
         Ok(())
     }
 
@@ -57,22 +60,24 @@ impl Context {
         let own = self.active();
         let Some(active) = active else { return Ok(false) };
         if active.epoch == own.policy.epoch() {
-            self.standing.foreign_policies(None);
+            self.node.health().foreign_policies(None);
             return Ok(true);
         }
         if active.digest == own.digest() {
-            self.adopt(own.at_epoch(active.epoch));
+            let policies = Arc::new(own.policies.at_epoch(active.epoch));
+            self.adopt(Active { policies, ports: Arc::clone(&own.ports) });
             return Ok(true);
         }
-        self.standing.foreign_policies(Some(active.epoch));
+        self.node.health().foreign_policies(Some(active.epoch));
         Ok(false)
     }
 
     fn adopt(&self, active: Active) {
+        self.approvals.adopt(Arc::clone(&active.policies));
         self.active.store(Arc::new(active));
         self.surfaces.clear();
         // What was minted under other policies is not used under these.
         self.broker.purge(&Purge::All);
-        self.standing.foreign_policies(None);
+        self.node.health().foreign_policies(None);
     }
 }

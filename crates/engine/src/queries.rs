@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::record::EffectState;
+use placet_ledger::{record::EffectState, refusal::lookup_refusal};
 use placet_types::{
     error::{ErrorCode, Execution, Refusal},
     ids::ToolCallId,
@@ -15,7 +15,7 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    context::{Context, lookup_refusal},
+    context::Context,
     registry::Owner,
     stages::{recorded, refuse::of_approval, result::Subject},
     views::ToolView,

@@ -12,6 +12,7 @@ use placet_ledger::{
     audit::AuditKind,
     ledger::LedgerError,
     record::{EffectRecord, EffectState, Rearm},
+    refusal::ledger_refusal,
     store::{EffectQuery, StoreError},
 };
 use placet_types::{
@@ -21,7 +22,7 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    context::{Context, ledger_refusal},
+    context::Context,
     operator,
     recovery::{self, NotTaken},
     registry::Owner,
@@ -130,7 +131,7 @@ pub(crate) async fn send_waiting(context: &Arc<Context>) {
 
 /// Sends a re-armed call; of several who try, one wins the dispatch.
 async fn send(context: &Arc<Context>, record: EffectRecord) {
-    if context.is_ending() || context.standing.cannot_decide().is_some() {
+    if context.is_ending() || context.node.health().cannot_decide().is_some() {
         return;
     }
     let Some(guard) = context.resuming.enter_record(record.record_id) else { return };

@@ -22,11 +22,8 @@ use crate::{
     adapters::ports::backoff,
     call::{Asked, Built, Call, Responder, Resumed},
     context::Context,
-    desk::{
-        resume::{ResumeGuard, recorded_identity},
-        watch,
-    },
     registry::Owner,
+    resume::{ResumeGuard, recorded_identity},
     stages::recorded,
 };
 
@@ -116,7 +113,7 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let owner = Owner::of_scope(&record.scope);
     let told = recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));
-    watch::taken_over(context, &record).await;
+    context.approvals.call_taken_over(&record).await;
     if attempt.class == Class::Opaque && !removed(Guard::RetryOpaque) {
         let reason = "the process ended between sending the call and recording its outcome";
         unknown(context, &record, reason).await;

@@ -134,8 +134,8 @@ pub(crate) fn status(context: &Context) -> StatusView {
         disk,
         needs_restart,
         mode: context.engine_mode(),
-        decides: context.standing.cannot_decide().is_none(),
-        epoch_elsewhere: context.standing.foreign_epoch(),
+        decides: context.node.health().cannot_decide().is_none(),
+        epoch_elsewhere: context.node.health().foreign_epoch(),
     }
 }
 

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use placet_approvals::timeline::first_at;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::AuditKind,
     log::{AuditLog, LogEntry},
+    refusal::lookup_refusal,
     store::StoreError,
 };
 use placet_types::{
@@ -21,11 +23,7 @@ use placet_types::{
     mode::ApprovalMode,
 };
 
-use crate::{
-    context::{Context, lookup_refusal},
-    desk::timeline::first_at,
-    operator,
-};
+use crate::{context::Context, operator};
 
 /// The longest range of a report, in milliseconds: 31 days.
 pub const RANGE_MS_MAX: i64 = 31 * 86_400_000;
@@ -133,7 +131,7 @@ pub(crate) async fn of(
         ));
     };
     let mut reading = Reading::new(caller.tenant().clone(), (from, to));
-    reading.read(notary.log()).await.map_err(|error| lookup_refusal(&error))?;
+    reading.read(notary.log().as_ref()).await.map_err(|error| lookup_refusal(&error))?;
     Ok(reading.view())
 }
 

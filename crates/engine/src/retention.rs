@@ -1,7 +1,7 @@
 //! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are
 //! dropped (T10, decision 27); so is what has been over in the approval service for as long.
 //!
-//! Owns which records are due. Not here: what is over in the approval service (`of_desk`), and in which order the lists take their turns (`lists`).
+//! Owns which records are due. Not here: what is over in the approval service (`approvals`), and in which order the lists take their turns (`lists`).
 //! Invariants: a key that had an effect is never free again, unless it is refused as too old from then on; every turn is bounded and no
 //! call waits for one, each list goes on where it stopped, and what cannot be moved keeps nothing else from it.
 
@@ -21,8 +21,8 @@ use placet_types::{
 
 use crate::{context::Context, recovery};
 
+mod approvals;
 mod lists;
-mod of_desk;
 
 pub(crate) use lists::{Swept, sweep};
 

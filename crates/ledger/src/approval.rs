@@ -178,6 +178,12 @@ impl ApprovalState {
         }
     }
 
+    /// Whether its call may still be sent under it: people are asked, or have agreed.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Pending | Self::Approved)
+    }
+
     /// Whether an approval may move from this state to `next`.
     #[must_use]
     pub fn may_become(&self, next: &Self) -> bool {

@@ -120,8 +120,8 @@ pub enum Outcome {
     Unknown(String),
 }
 
-/// The ledger over some store.
-#[derive(Debug)]
+/// The ledger over some store; cheap to clone.
+#[derive(Debug, Clone)]
 pub struct Ledger {
     store: Arc<dyn Store>,
 }

@@ -18,6 +18,7 @@ pub mod parked;
 pub mod policies;
 pub mod proof;
 pub mod record;
+pub mod refusal;
 pub mod reservation;
 pub mod run;
 pub mod sabotage;

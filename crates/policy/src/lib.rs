@@ -7,12 +7,14 @@
 
 pub mod bundle;
 pub mod cases;
+pub mod catalog;
 pub mod decision;
 pub mod explain;
 pub mod facts;
 pub mod manage;
 pub mod matrix;
 pub mod permit;
+pub mod policies;
 pub mod review;
 mod route;
 pub mod snapshot;

@@ -110,8 +110,8 @@ impl Notary {
     }
 
     /// The log itself.
-    pub fn log(&self) -> &dyn AuditLog {
-        self.log.as_ref()
+    pub fn log(&self) -> &Arc<dyn AuditLog> {
+        &self.log
     }
 
     /// Signs each log as it stands, unless that was signed already. All checkpoints, the earlier ones of unchanged logs included.

@@ -128,6 +128,16 @@ impl PrincipalChain {
         &self.actor.tenant_id
     }
 
+    /// Whether another chain is of the same caller: the same agent for the same user.
+    #[must_use]
+    pub fn is_same_caller(&self, other: &Self) -> bool {
+        let user = |chain: &Self| chain.on_behalf_of.as_ref().map(|user| user.id.clone());
+        self.tenant() == other.tenant()
+            && self.actor.kind == other.actor.kind
+            && self.actor.id == other.actor.id
+            && user(self) == user(other)
+    }
+
     /// How many times the user's authority was handed on: 0 without a user, 1 when it came to the actor directly.
     #[must_use]
     pub fn delegation_depth(&self) -> u8 {

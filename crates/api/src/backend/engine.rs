@@ -4,10 +4,17 @@
 
 use std::time::Duration;
 
+use placet_approvals::{
+    feed::EventFeed,
+    views::{
+        ApprovalDetail, ApprovalView, BulkDecisionRequest, BulkDecisionView, DecisionRequest,
+        DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
+        FreezeView, InboxQuery, InboxView, TimelineView, WithdrawalRequest,
+    },
+};
 use placet_engine::{
     answer::Answer,
     attempts::Attempt,
-    desk::events::DeskFeed,
     engine::{
         Engine,
         evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
@@ -16,14 +23,8 @@ use placet_engine::{
     submission::{Inbound, Submission},
     ticket::Ticket,
     views::{
-        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
-        RecordView, ResolutionRequest, ToolView, WithdrawalRequest,
+        CredentialsView, Readiness, RearmRequest, RecordView, ResolutionRequest, ToolView,
         decisions::{DecisionView, DecisionsPage, DecisionsQuery},
-        desk::{
-            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskEvent, DeskRequest,
-            EditRequest, EntriesPage, EntriesQuery, FreezeView, InboxQuery, InboxView,
-            TimelineView,
-        },
         status::{ReloadRequest, ReloadView, StatusView},
     },
 };
@@ -40,7 +41,7 @@ use crate::request::Credentials;
 impl Backend for Engine {
     type Caller = VerifiedCaller;
     type Ticket = Ticket;
-    type Feed = DeskFeed;
+    type Feed = EventFeed;
 
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
         let Credentials { authorization, delegation, certificate, peer } = credentials;
@@ -85,7 +86,7 @@ impl Backend for Engine {
     }
 
     fn freezes(&self, caller: &VerifiedCaller) -> Vec<FreezeView> {
-        Self::freezes(self, caller)
+        Self::approvals(self).freezes(caller)
     }
 
     fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
@@ -97,7 +98,9 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         page: &Page<ApprovalId>,
     ) -> Result<Vec<ApprovalView>, Refusal> {
-        Self::approvals(self, caller, page.state.as_deref(), page.after.as_ref(), page.limit).await
+        Self::approvals(self)
+            .approvals(caller, page.state.as_deref(), page.after.as_ref(), page.limit)
+            .await
     }
 
     async fn approval(
@@ -105,7 +108,7 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         id: &ApprovalId,
     ) -> Result<ApprovalDetail, Refusal> {
-        Self::approval(self, caller, id).await
+        Self::approvals(self).approval(caller, id).await
     }
 
     async fn decide(
@@ -114,7 +117,7 @@ impl Backend for Engine {
         id: &ApprovalId,
         request: DecisionRequest,
     ) -> Result<ApprovalView, Refusal> {
-        Self::decide(self, caller, id, request).await
+        Self::approvals(self).decide(caller, id, request).await
     }
 
     async fn inbox(
@@ -122,7 +125,7 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         query: InboxQuery,
     ) -> Result<InboxView, Refusal> {
-        Self::inbox(self, caller, query).await
+        Self::approvals(self).inbox(caller, query).await
     }
 
     async fn edit(
@@ -131,7 +134,7 @@ impl Backend for Engine {
         id: &ApprovalId,
         request: EditRequest,
     ) -> Result<ApprovalView, Refusal> {
-        Self::edit(self, caller, id, request).await
+        Self::approvals(self).edit(caller, id, request).await
     }
 
     async fn withdraw(
@@ -140,7 +143,7 @@ impl Backend for Engine {
         id: &ApprovalId,
         request: WithdrawalRequest,
     ) -> Result<ApprovalView, Refusal> {
-        Self::withdraw(self, caller, id, request).await
+        Self::approvals(self).withdraw(caller, id, request).await
     }
 
     async fn decide_together(
@@ -148,7 +151,7 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         request: BulkDecisionRequest,
     ) -> Result<BulkDecisionView, Refusal> {
-        Self::decide_together(self, caller, request).await
+        Self::approvals(self).decide_bulk(caller, request).await
     }
 
     async fn desk_entries(
@@ -156,7 +159,7 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         query: &EntriesQuery,
     ) -> Result<EntriesPage, Refusal> {
-        Self::desk_entries(self, caller, query).await
+        Self::approvals(self).entries(caller, query).await
     }
 
     async fn desk_entry(
@@ -164,7 +167,7 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         id: &DeskId,
     ) -> Result<DeskEntryView, Refusal> {
-        Self::desk_entry(self, caller, id).await
+        Self::approvals(self).entry(caller, id).await
     }
 
     async fn arrange(
@@ -172,7 +175,7 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         request: DeskRequest,
     ) -> Result<DeskEntryView, Refusal> {
-        Self::arrange(self, caller, request).await
+        Self::approvals(self).arrange(caller, request).await
     }
 
     async fn act(
@@ -181,7 +184,7 @@ impl Backend for Engine {
         id: &DeskId,
         act: DeskAct,
     ) -> Result<DeskEntryView, Refusal> {
-        Self::act(self, caller, id, act).await
+        Self::approvals(self).act(caller, id, act).await
     }
 
     async fn timeline(
@@ -189,15 +192,15 @@ impl Backend for Engine {
         caller: &VerifiedCaller,
         id: &ToolCallId,
     ) -> Result<TimelineView, Refusal> {
-        Self::timeline(self, caller, id).await
+        Self::approvals(self).timeline(caller, id).await
     }
 
     fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
         Self::expires_in(self, caller)
     }
 
-    fn desk_events(&self, caller: &VerifiedCaller) -> DeskFeed {
-        Self::desk_events(self, caller)
+    fn desk_events(&self, caller: &VerifiedCaller) -> EventFeed {
+        Self::approvals(self).listen(caller)
     }
 
     async fn record(&self, caller: &VerifiedCaller, id: RecordId) -> Result<RecordView, Refusal> {
@@ -340,7 +343,7 @@ impl Follow for Ticket {
     }
 }
 
-impl Feed for DeskFeed {
+impl Feed for EventFeed {
     async fn next(&mut self) -> Option<DeskEvent> {
         Self::next(self).await
     }

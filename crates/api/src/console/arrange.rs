@@ -8,7 +8,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Redirect, Response},
 };
-use placet_engine::views::desk::{Arrangement, DeskRequest};
+use placet_approvals::views::{Arrangement, DeskRequest};
 use placet_types::{
     clock::Timestamp,
     desk::{BreakGlass, Delegation, Freeze},

@@ -9,9 +9,8 @@ use axum::{
 };
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_engine::views::{
-    ApprovalDetail,
-    desk::{BulkDecisionRequest, BulkDecisionView, BulkItem, TOGETHER_MAX},
+use placet_approvals::views::{
+    ApprovalDetail, BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem,
 };
 use placet_types::{clock::Timestamp, error::ErrorCode, ids::ApprovalId};
 
@@ -37,8 +36,8 @@ pub(super) async fn look<B: Backend>(
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let chosen: Vec<ApprovalId> = fields.all("pick").filter_map(|id| id.parse().ok()).collect();
-    if chosen.is_empty() || chosen.len() > TOGETHER_MAX {
-        let message = format!("choose 1 to {TOGETHER_MAX} calls in the inbox first");
+    if chosen.is_empty() || chosen.len() > BULK_MAX {
+        let message = format!("choose 1 to {BULK_MAX} calls in the inbox first");
         return Err(trouble(ErrorCode::ValidationError, &message));
     }
     let mut details = Vec::new();
@@ -150,7 +149,7 @@ pub(super) async fn decide<B: Backend>(
         Some(BulkItem { approval_id: id.parse().ok()?, digest: digest.parse().ok()? })
     };
     let approvals: Option<Vec<BulkItem>> = fields.all("item").map(item).collect();
-    let approvals = approvals.filter(|items| (1..=TOGETHER_MAX).contains(&items.len()));
+    let approvals = approvals.filter(|items| (1..=BULK_MAX).contains(&items.len()));
     let approvals = approvals.ok_or_else(|| {
         trouble(ErrorCode::ValidationError, "the list of what is decided is missing or malformed")
     })?;

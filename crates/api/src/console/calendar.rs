@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_engine::views::desk::{DeskEntryView, EntriesQuery};
+use placet_approvals::views::{DeskEntryView, EntriesQuery};
 use placet_types::{clock::Timestamp, desk::DeskKind, ids::DeskId};
 
 use super::{

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use axum::{extract::State, response::Response};
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_engine::views::{ApprovalDetail, desk::FreezeView};
+use placet_approvals::views::{ApprovalDetail, FreezeView};
 use placet_types::{
     clock::Timestamp,
     ids::{ApprovalId, PrincipalId},

@@ -4,7 +4,7 @@
 //! no inline style is needed.
 
 use maud::{Markup, html};
-use placet_engine::views::desk::{DeskLoad, GroupProgress};
+use placet_approvals::views::{DeskLoad, GroupProgress};
 
 use super::words;
 

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use http::StatusCode;
-use placet_engine::views::DecisionRequest;
+use placet_approvals::views::DecisionRequest;
 use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode, ids::ApprovalId};
 
 use super::{

@@ -9,7 +9,7 @@ use axum::{
 };
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_engine::views::{ApprovalDetail, desk::EditRequest};
+use placet_approvals::views::{ApprovalDetail, EditRequest};
 use placet_types::{
     digest::Digest,
     error::ErrorCode,

@@ -4,7 +4,7 @@
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_engine::views::desk::{DeskEntryView, EntriesPage, EntriesQuery};
+use placet_approvals::views::{DeskEntryView, EntriesPage, EntriesQuery};
 use placet_types::{
     clock::Timestamp,
     desk::{DeskBody, DeskKind},

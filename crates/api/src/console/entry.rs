@@ -8,7 +8,7 @@ use axum::{
 };
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_engine::views::desk::{DeskAct, DeskEntryView};
+use placet_approvals::views::{DeskAct, DeskEntryView};
 use placet_types::{
     desk::{
         DeskBody,

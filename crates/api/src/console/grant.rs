@@ -9,10 +9,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use maud::{Markup, html};
-use placet_engine::views::{
-    ApprovalDetail,
-    desk::{Arrangement, DeskRequest},
-};
+use placet_approvals::views::{ApprovalDetail, Arrangement, DeskRequest};
 use placet_types::{
     desk::{
         GRANT_USES_MAX,

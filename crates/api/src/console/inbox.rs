@@ -4,10 +4,7 @@
 
 use axum::response::Response;
 use maud::{Markup, html};
-use placet_engine::views::{
-    FINISHED,
-    desk::{InboxItem, InboxOrder, InboxQuery, InboxView, Whose},
-};
+use placet_approvals::views::{FINISHED, InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
 use placet_types::{
     approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode, text::visible,
 };

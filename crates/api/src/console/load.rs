@@ -4,7 +4,8 @@
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_engine::views::{desk::InboxQuery, status::StatusView};
+use placet_approvals::views::InboxQuery;
+use placet_engine::views::status::StatusView;
 use placet_types::clock::Timestamp;
 
 use super::{

@@ -5,7 +5,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
-use placet_engine::views::desk::FreezeView;
+use placet_approvals::views::FreezeView;
 use placet_types::{clock::Timestamp, error::ErrorCode, text::visible};
 
 use super::{assets, form::CSRF_FIELD, visitor::Visitor, words};

@@ -4,7 +4,7 @@
 
 use axum::{extract::State, response::Response};
 use maud::html;
-use placet_engine::views::desk::TimelineView;
+use placet_approvals::views::TimelineView;
 use placet_types::{ids::ToolCallId, principal, taint};
 
 use super::{

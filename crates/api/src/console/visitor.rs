@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use http::{HeaderMap, HeaderName, Method, Uri, header, request::Parts};
-use placet_engine::views::desk::FreezeView;
+use placet_approvals::views::FreezeView;
 use placet_identity::SignInProof;
 use placet_types::{
     digest::Digest,

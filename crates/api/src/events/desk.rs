@@ -13,7 +13,7 @@ use axum::response::{
 use futures::{Stream, stream};
 use tokio::time::Instant;
 
-use placet_engine::views::desk::DeskEvent;
+use placet_approvals::views::DeskEvent;
 use placet_types::error::Refusal;
 
 use super::{Over, ended};

@@ -15,13 +15,13 @@ use utoipa::openapi::{
     request_body::{RequestBody, RequestBodyBuilder},
 };
 
+use placet_approvals::views::{ApprovalDetail, ApprovalView, DecisionRequest};
 use placet_engine::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     report::ReportView,
     submission::Submission,
     views::{
-        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RECORD_STATES,
-        RearmRequest, RecordView, ResolutionRequest,
+        CredentialsView, RECORD_STATES, RearmRequest, RecordView, ResolutionRequest,
         decisions::{DecisionVerdict, DecisionView, DecisionsPage},
     },
 };

@@ -15,18 +15,17 @@ use utoipa::openapi::{
     schema::{ObjectBuilder, Ref, SchemaType},
 };
 
+use placet_approvals::views::{
+    ApprovalDetail, ApprovalView, BulkDecisionRequest, BulkDecisionView, DecisionRequest, DeskAct,
+    DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView, WithdrawalRequest,
+};
 use placet_engine::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     report::ReportView,
     submission::Submission,
     views::{
-        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
-        ResolutionRequest, WithdrawalRequest,
+        CredentialsView, RearmRequest, RecordView, ResolutionRequest,
         decisions::DecisionsPage,
-        desk::{
-            BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskEvent, DeskRequest,
-            EditRequest, InboxView,
-        },
         status::{ReloadRequest, ReloadView, StatusView},
     },
 };

@@ -4,9 +4,8 @@
 
 use axum::{extract::State, response::Response};
 
-use placet_engine::views::{
-    APPROVAL_STATES, DecisionRequest, FINISHED, WithdrawalRequest,
-    desk::{BulkDecisionRequest, EditRequest},
+use placet_approvals::views::{
+    APPROVAL_STATES, BulkDecisionRequest, DecisionRequest, EditRequest, FINISHED, WithdrawalRequest,
 };
 use placet_types::ids::ApprovalId;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use axum::{extract::State, response::Response};
 
-use placet_engine::{answer::Answer, submission::Submission, views::desk::TimelineView};
+use placet_approvals::views::TimelineView;
+use placet_engine::{answer::Answer, submission::Submission};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
     ids::ToolCallId,

@@ -4,7 +4,7 @@
 
 use axum::{extract::State, response::Response};
 
-use placet_engine::views::desk::{DeskAct, DeskRequest, EntriesQuery};
+use placet_approvals::views::{DeskAct, DeskRequest, EntriesQuery};
 use placet_types::{desk::DeskKind, ids::DeskId};
 
 use crate::{

@@ -4,7 +4,7 @@
 
 use axum::{extract::State, response::Response};
 
-use placet_engine::views::desk::{InboxOrder, InboxQuery, Whose};
+use placet_approvals::views::{InboxOrder, InboxQuery, Whose};
 use placet_types::mode::ApprovalMode;
 
 use crate::{

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tokio::sync::broadcast;
 
-use placet_engine::views::{
-    ApprovalDetail,
-    desk::{
-        BulkDecisionRequest, BulkDecisionView, BulkRefusal, DeskAct, DeskEntryView, DeskEvent,
-        DeskLoad, DeskRequest, EditRequest, EntriesPage, EntriesQuery, EntryStanding, InboxItem,
-        InboxQuery, InboxView, TimelineView,
-    },
+use placet_approvals::views::{
+    ApprovalDetail, BulkDecisionRequest, BulkDecisionView, BulkRefusal, DeskAct, DeskEntryView,
+    DeskEvent, DeskLoad, DeskRequest, EditRequest, EntriesPage, EntriesQuery, EntryStanding,
+    InboxItem, InboxQuery, InboxView, TimelineView,
 };
 use placet_identity::VerifiedToken;
 use placet_types::{

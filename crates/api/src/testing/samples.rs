@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
+use placet_approvals::views::{ApprovalDetail, ApprovalView};
 use placet_engine::{
     answer::{Answer, Held, RefusedCall},
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     report::{ReportNumbers, ReportRange, ReportRow, ReportView},
     views::{
-        ApprovalDetail, ApprovalView, RecordView,
+        RecordView,
         decisions::DecisionView,
         status::{DiskState, StatusView},
     },

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use placet_engine::views::desk::{InboxOrder, InboxQuery, Whose};
+use placet_approvals::views::{InboxOrder, InboxQuery, Whose};
 use placet_types::{
     digest::Digest,
     error::{ErrorCode, Refusal},

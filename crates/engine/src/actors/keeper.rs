@@ -18,8 +18,7 @@ use tokio::time::Instant;
 use crate::{
     actors::tree::{Tree, injected_fault},
     context::Context,
-    desk::{drift, watch},
-    fleet, in_flight, rearm,
+    drift, fleet, in_flight, rearm,
     recovery::asking,
     reload, retention,
 };
@@ -106,7 +105,7 @@ impl KeeperActor {
                 Box::pin(async move { fleet::poll(&context).await })
             }),
             self.chore(settings.poll_ms, |context| {
-                Box::pin(async move { watch::round(&context).await })
+                Box::pin(async move { context.approvals.tell_call_ends().await })
             }),
             self.chore(REARMED_EVERY_MS, |context| {
                 Box::pin(async move { rearm::send_waiting(&context).await })
@@ -115,7 +114,7 @@ impl KeeperActor {
                 Box::pin(async move { in_flight::look(&context).await })
             }),
             self.chore(settings.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
-                Box::pin(async move { context.desk.follow(&context).await })
+                Box::pin(async move { context.approvals.follow().await })
             }),
             self.chore(self.context.settings.live_list_ms_max, |context| {
                 Box::pin(async move { drift::round(&context).await })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! root (one-for-one)
-//! ├─ policy · identity · desk · keeper
+//! ├─ policy · identity · approvals · keeper
 //! ├─ build · broker · gate · return      a pool of workers each
 //! └─ invoke                              a pool of workers, and one supervisor per adapter
 //! ```
@@ -11,7 +11,7 @@
 //! outcomes: those live in the registry and the ledger, so any of them may die at any moment.
 
 pub(crate) mod adapter;
-pub(crate) mod desk;
+pub(crate) mod approvals;
 pub(crate) mod identity;
 pub(crate) mod keeper;
 pub(crate) mod policy;

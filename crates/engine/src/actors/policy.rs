@@ -9,7 +9,9 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use placet_ledger::{ledger::LedgerError, policies::Activation, store::StoreError};
-use placet_policy::{bundle::BundleSource, snapshot::Snapshot};
+use placet_policy::{
+    bundle::BundleSource, catalog::Catalog, policies::Policies, snapshot::Snapshot,
+};
 use placet_types::{contract::Contract, digest::Digest, directory::Directory};
 
 use crate::{
@@ -18,7 +20,6 @@ use crate::{
         root,
         tree::{Tree, injected_fault},
     },
-    catalog::Catalog,
     context::Context,
     engine::assembly::{self, Makers},
     policies::Next,
@@ -110,7 +111,7 @@ impl PolicyActor {
         let active = self.compiled(parts).await?;
         let before = self.context.active();
         let changed = active.changes_since(&before);
-        let decides = self.context.standing.foreign_epoch().is_none();
+        let decides = self.context.node.health().foreign_epoch().is_none();
         if !changed.is_empty() || !decides {
             let (issuers, note) =
                 (Some(issuers), Some(format!("reload asked for by {}", order.by)));
@@ -146,14 +147,14 @@ impl PolicyActor {
             let known = before.ports.of(&one.adapter)?;
             (known.contract.digest == one.digest).then(|| Arc::clone(known))
         });
-        Ok(Active {
+        let policies = Policies {
             policy: Arc::new(snapshot),
             catalog: Arc::new(Catalog::new(contracts)),
             directory,
-            ports: Arc::new(ports),
             issuers,
             since: before.since,
-        })
+        };
+        Ok(Active { policies: Arc::new(policies), ports: Arc::new(ports) })
     }
 
     async fn activate(&self, next: Next) -> Result<(), ReloadError> {
@@ -172,7 +173,7 @@ impl PolicyActor {
         }
         self.exchange_ports(&before, &context.active());
         // What waits may wait for what is not offered any more, or for less or more than is asked for now.
-        context.desk.decide_again();
+        context.approvals.decide_again();
         context.routes.look_again();
         let owner = Arc::clone(context);
         context.registry.spawn(async move {

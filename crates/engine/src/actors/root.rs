@@ -9,7 +9,7 @@ use ractor::{Actor, ActorCell, ActorRef, Message, SpawnErr};
 use crate::{
     actors::{
         adapter::AdapterActor,
-        desk::DeskActor,
+        approvals::ApprovalsActor,
         identity::IdentityActor,
         keeper::KeeperActor,
         policy::PolicyActor,
@@ -64,7 +64,7 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
     let mut children = vec![
         single(context, tree, "root/policy", |context, tree| PolicyActor { context, tree }),
         single(context, tree, "root/identity", |context, tree| IdentityActor { context, tree }),
-        single(context, tree, "root/desk", |context, tree| DeskActor { context, tree }),
+        single(context, tree, "root/approvals", |context, tree| ApprovalsActor { context, tree }),
         single(context, tree, "root/keeper", |context, tree| KeeperActor { context, tree }),
     ];
     children.push(nested(context, tree, "root/build", |c, t| {

@@ -17,7 +17,7 @@ use placet_types::ids::ApprovalId;
 
 use crate::{
     actors::{
-        desk::DeskMessage,
+        approvals::ApprovalsMessage,
         policy::PolicyMessage,
         supervisor::{ChildSpec, SupervisorMessage},
         worker::WorkerMessage,
@@ -79,7 +79,7 @@ pub(crate) struct Routes {
     gate: Pool<Brokered>,
     invoke: Pool<Gated>,
     reply: Pool<Invoked>,
-    desk: ArcSwapOption<ActorRef<DeskMessage>>,
+    approvals: ArcSwapOption<ActorRef<ApprovalsMessage>>,
     policy: ArcSwapOption<ActorRef<PolicyMessage>>,
     adapters: ArcSwapOption<ActorRef<SupervisorMessage>>,
 }
@@ -118,7 +118,7 @@ impl Routes {
             gate: Pool::new(workers),
             invoke: Pool::new(workers),
             reply: Pool::new(workers),
-            desk: ArcSwapOption::empty(),
+            approvals: ArcSwapOption::empty(),
             policy: ArcSwapOption::empty(),
             adapters: ArcSwapOption::empty(),
         }
@@ -145,8 +145,8 @@ impl Routes {
         reply, set_reply, reply, Invoked
     );
 
-    pub(crate) fn set_desk(&self, desk: ActorRef<DeskMessage>) {
-        self.desk.store(Some(Arc::new(desk)));
+    pub(crate) fn set_approvals(&self, approvals: ActorRef<ApprovalsMessage>) {
+        self.approvals.store(Some(Arc::new(approvals)));
     }
 
     pub(crate) fn set_adapters(&self, adapters: ActorRef<SupervisorMessage>) {
@@ -171,22 +171,25 @@ impl Routes {
 
     /// Other nodes may have asked for approvals, and got them.
     pub(crate) fn look_again(&self) {
-        self.tell_desk(DeskMessage::Read);
+        self.tell_approvals(ApprovalsMessage::Read);
     }
 
     /// An approval was asked for, and nobody may have noted that.
     pub(crate) fn approval_asked(&self, approval_id: &ApprovalId) {
-        self.tell_desk(DeskMessage::Asked { approval_id: approval_id.clone() });
+        self.tell_approvals(ApprovalsMessage::Asked { approval_id: approval_id.clone() });
     }
 
     /// Enough people agreed: the call may run.
     pub(crate) fn approved(&self, approval_id: &ApprovalId) {
-        self.tell_desk(DeskMessage::Resume { approval_id: approval_id.clone(), renewed: None });
+        self.tell_approvals(ApprovalsMessage::Resume {
+            approval_id: approval_id.clone(),
+            renewed: None,
+        });
     }
 
     /// The caller of an approved call is back, with fresh authority.
     pub(crate) fn renewed(&self, approval_id: &ApprovalId, identity: Identity) {
-        self.tell_desk(DeskMessage::Resume {
+        self.tell_approvals(ApprovalsMessage::Resume {
             approval_id: approval_id.clone(),
             renewed: Some(Box::new(identity)),
         });
@@ -194,29 +197,29 @@ impl Routes {
 
     /// An approved call could not run now.
     pub(crate) fn retry_later(&self, approval_id: &ApprovalId) {
-        self.tell_desk(DeskMessage::RetryLater { approval_id: approval_id.clone() });
+        self.tell_approvals(ApprovalsMessage::RetryLater { approval_id: approval_id.clone() });
     }
 
     /// An approved call is left to other nodes for so long.
     pub(crate) fn others_first(&self, approval_id: &ApprovalId, wait: Duration) {
         let approval_id = approval_id.clone();
-        self.tell_desk(DeskMessage::OthersFirst { approval_id, wait });
+        self.tell_approvals(ApprovalsMessage::OthersFirst { approval_id, wait });
     }
 
     /// An approved call waits for its caller: there is nothing to try until then.
     pub(crate) fn approval_waits(&self, approval_id: &ApprovalId) {
-        self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone() });
+        self.tell_approvals(ApprovalsMessage::Over { approval_id: approval_id.clone() });
     }
 
     /// An approval has come to its end: consumed, denied, void or expired.
     pub(crate) fn approval_over(&self, approval_id: &ApprovalId) {
-        self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone() });
+        self.tell_approvals(ApprovalsMessage::Over { approval_id: approval_id.clone() });
     }
 
-    /// A desk that is down reads everything from the ledger when it comes up, so a message may be lost here.
-    fn tell_desk(&self, message: DeskMessage) {
-        if let Some(desk) = &*self.desk.load()
-            && let Err(error) = desk.cast(message)
+    /// An actor that is down reads everything from the ledger when it comes up, so a message may be lost here.
+    fn tell_approvals(&self, message: ApprovalsMessage) {
+        if let Some(approvals) = &*self.approvals.load()
+            && let Err(error) = approvals.cast(message)
         {
             tracing::debug!(%error, "the approval service is down; it will read the ledger when it comes up");
         }

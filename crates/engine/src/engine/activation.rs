@@ -87,9 +87,9 @@ impl Engine {
         notes.extend(old.map(|issuer| {
             format!("issuer {issuer}: its keys cannot be loaded, those at hand are used on")
         }));
-        let mut obstacles = self.context.standing.notes();
-        obstacles.extend(self.context.fatal.borrow().clone());
-        if !self.context.desk.is_read() {
+        let mut obstacles = self.context.node.health().notes();
+        obstacles.extend(self.context.node.cause_of_death());
+        if !self.context.approvals.is_read() {
             obstacles.push("what waits for people is still being read after the start".to_owned());
         }
         if self.context.ledger.store().space_is_low() {

@@ -2,15 +2,18 @@
 //!
 //! Owns which part goes where. Starts nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};
-use tokio_util::sync::CancellationToken;
 
-use placet_policy::snapshot::Snapshot;
+use placet_approvals::{
+    node::Node,
+    service::{ApprovalParts, ApprovalSettings, Approvals},
+};
+use placet_policy::{catalog::Catalog, policies::Policies, snapshot::Snapshot};
 use placet_types::{
     contract::{Contract, file::TransportFile},
     mode::EngineMode,
@@ -27,18 +30,16 @@ use crate::{
     },
     admission::Admission,
     attempts::Attempts,
-    catalog::Catalog,
     context::{Context, Surfaces},
     credential_faults::CredentialFaults,
-    desk::{Desk, resume::Resuming},
     in_flight::InFlight,
     metrics::EngineMetrics,
-    readiness::NodeHealth,
     rearm::Rearming,
     recovery::asking::Asked,
     registry::Registry,
+    resume::Resuming,
     retention::Swept,
-    subjects::Subjects,
+    settings::Settings,
     tokens::Tokens,
 };
 
@@ -71,28 +72,56 @@ pub(crate) fn ports(
     }))
 }
 
-/// A context for `parts` and the policies compiled for them.
-pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
-    let EngineParts { settings, connectors, contracts, .. } = &parts;
-    let handed = KnownSecrets::new(contracts, &parts.secrets);
-    let metrics = EngineMetrics::new(parts.metrics.clone());
-    let makers = Makers { connectors, handed: &handed, metrics: &metrics };
-    let active = Active {
+fn approval_settings(settings: &Settings) -> ApprovalSettings {
+    ApprovalSettings {
+        operators: settings.operators.clone(),
+        fleet_every_ms: settings.ledger.fleet_every_ms,
+    }
+}
+
+fn policies_of(parts: &EngineParts, snapshot: Snapshot) -> Arc<Policies> {
+    Arc::new(Policies {
         policy: Arc::new(snapshot),
-        catalog: Arc::new(Catalog::new(contracts.iter().cloned())),
+        catalog: Arc::new(Catalog::new(parts.contracts.iter().cloned())),
         directory: Arc::clone(&parts.directory),
-        ports: Arc::new(ports(contracts, makers, |_| None)),
         issuers: parts.issuers,
         since: parts.ledger.store().now(),
+    })
+}
+
+/// A context for `parts` and the policies compiled for them.
+pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Arc<Context> {
+    let policies = policies_of(&parts, snapshot);
+    let EngineParts { settings, ledger, connectors, contracts, broker, notary, ids, .. } = parts;
+    let handed = KnownSecrets::new(&contracts, &parts.secrets);
+    let metrics = EngineMetrics::new(parts.metrics.clone());
+    let makers = Makers { connectors: &connectors, handed: &handed, metrics: &metrics };
+    let active = Active {
+        policies: Arc::clone(&policies),
+        ports: Arc::new(ports(&contracts, makers, |_| None)),
     };
     let disk = Disk::default();
     let files = parts.files.as_ref().map(|(files, read)| {
         disk.were_read(read.clone());
         Arc::clone(files)
     });
-    Context {
+    let node = Arc::new(Node::default());
+    let approvals = ApprovalParts {
+        settings: approval_settings(&settings),
+        ledger: ledger.clone(),
+        policies,
+        node: Arc::clone(&node),
+        broker: broker.clone(),
+        audit: notary.as_ref().map(|notary| Arc::clone(notary.log())),
+        ids: Arc::clone(&ids),
+        metrics: parts.metrics,
+    };
+    // The engine keeps the approval service, which asks it back.
+    Arc::new_cyclic(|context: &Weak<Context>| Context {
+        approvals: Arc::new(Approvals::new(approvals, context.clone())),
+        node,
         active: ArcSwap::from_pointee(active),
-        connectors: connectors.clone(),
+        connectors,
         files,
         disk,
         handed,
@@ -102,33 +131,27 @@ pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
             settings.calls_in_flight_per_tenant_max,
         ),
         routes: Routes::new(settings.stage_workers),
-        desk: Desk::default(),
         resuming: Resuming::default(),
         revoking: watch::Sender::new(()),
         credential_faults: CredentialFaults::default(),
-        subjects: Subjects::default(),
         attempts: Attempts::default(),
         swept: Swept::default(),
         hands: InFlight::default(),
         rearming: Rearming::default(),
         surfaces: Surfaces::default(),
-        ending: CancellationToken::new(),
-        stopping: CancellationToken::new(),
-        standing: NodeHealth::default(),
         promotions: tokio::sync::Mutex::default(),
         late: Arc::new(Semaphore::new(settings.ledger.late_answers_max)),
         asked: Asked::default(),
-        fatal: watch::Sender::new(None),
         engine_mode: Mutex::new(EngineMode::default()),
-        ledger: parts.ledger,
+        ledger,
         verifier: parts.verifier,
         secrets: parts.secrets,
-        broker: parts.broker,
+        broker,
         tokens: Tokens::default(),
         clock: parts.clock,
-        ids: parts.ids,
+        ids,
         metrics,
-        notary: parts.notary,
-        settings: parts.settings,
-    }
+        notary,
+        settings,
+    })
 }

@@ -4,6 +4,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use placet_approvals::refusals;
 use placet_identity::{
     ClientCertificate, IdentityError, InboundVerifier as _, Presented, VerifiedCaller,
 };
@@ -14,10 +15,7 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::{
-    attempts::{self, Attempt},
-    stages::broker,
-};
+use crate::attempts::{self, Attempt};
 
 impl Engine {
     /// Verifies who calls: the `Authorization` header or else the connection's certificate, and `Placet-Delegation` where a
@@ -48,15 +46,22 @@ impl Engine {
                     let issuer = caller.actor.issuer().to_owned();
                     return Err(self.unverified(IdentityError::HeldByAgent { issuer }.refusal()));
                 }
-                self.context.subjects.saw(&caller);
+                self.context.approvals.subjects.saw(&caller);
                 if self.context.is_revoked(&caller) {
-                    return Err(self.unverified(broker::revoked()));
+                    return Err(self.unverified(refusals::revoked()));
                 }
                 self.must_be_active(&caller)?;
                 Ok(caller)
             }
             Err(error) => Err(self.unverified(error.refusal())),
         }
+    }
+
+    /// How long what the caller proved who they are with still counts.
+    #[must_use]
+    pub fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
+        let left = caller.expires_at().since_ms(self.context.ledger.store().now());
+        Duration::from_millis(u64::try_from(left).unwrap_or(0))
     }
 
     /// Whether a user's token that is shown alone was issued to a client of an agent's name.
@@ -112,7 +117,7 @@ impl Engine {
 
     /// Takes note of somebody who signed in to the console.
     pub fn saw(&self, caller: &VerifiedCaller) {
-        self.context.subjects.saw(caller);
+        self.context.approvals.subjects.saw(caller);
     }
 
     // Not in the chain one by one: who has no token must not be able to fill it.

@@ -1,9 +1,10 @@
 //! What operators read of a running engine: its credentials, how many and whether somebody's are revoked, and its report.
 //!
-//! Owns what operators are shown of them. Mints nothing; revocations are entries of the approval service (`crate::desk`).
+//! Owns what operators are shown of them. Mints nothing; revocations are entries of the approval service (`placet-approvals`).
 
 use std::{future::Future, sync::Arc};
 
+use placet_approvals::refusals;
 use placet_credentials::CredentialCounts;
 use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
@@ -12,7 +13,6 @@ use super::Engine;
 use crate::{
     operator,
     report::{self, ReportRange, ReportView},
-    stages::broker,
     views::CredentialsView,
 };
 
@@ -62,7 +62,7 @@ impl Engine {
                     return std::future::pending().await;
                 }
             }
-            broker::revoked()
+            refusals::revoked()
         }
     }
 }

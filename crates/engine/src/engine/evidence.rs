@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use placet_identity::VerifiedCaller;
+use placet_ledger::refusal::lookup_refusal;
 use placet_store::{
     notary::{Notary, NotaryError},
     seal::SealError,
@@ -22,7 +23,7 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::{context::lookup_refusal, operator};
+use crate::operator;
 
 /// How often a record that moves on while a receipt is made of it is read.
 const RECEIPT_TRIES: u32 = 8;

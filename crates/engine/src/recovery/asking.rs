@@ -191,7 +191,7 @@ pub(crate) async fn until_known(
 /// Waits; says whether to go on, which a stopping engine does not: the next start takes the call over.
 pub(super) async fn pause(context: &Context, time: Duration) -> bool {
     tokio::select! {
-        () = context.stopping.cancelled() => false,
+        () = context.node.stopped() => false,
         () = tokio::time::sleep(time) => true,
     }
 }

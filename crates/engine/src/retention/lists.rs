@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use placet_ledger::ledger::LedgerError;
 use placet_types::ids::{ApprovalId, DeskId, RecordId, TenantId};
 
-use super::{drop_proposals, go_through, of_desk};
+use super::{approvals, drop_proposals, go_through};
 use crate::{context::Context, settings::Retention};
 
 /// What a record is called whose result is due.
@@ -158,8 +158,8 @@ async fn turn(context: &Context, list: &List) -> Result<bool, LedgerError> {
     match list {
         List::Records(state, tenant) => go_through(context, state, tenant.as_ref()).await,
         List::Void => drop_proposals(context).await,
-        List::Approvals => of_desk::approvals(context).await,
-        List::Entries => of_desk::entries(context).await,
+        List::Approvals => approvals::approvals(context).await,
+        List::Entries => approvals::entries(context).await,
     }
 }
 

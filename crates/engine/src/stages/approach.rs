@@ -36,7 +36,7 @@ pub(crate) async fn approach(
     for _ in 0..TAKEN_MAX {
         let ready = tokio::select! {
             biased;
-            () = context.ending.cancelled() => return Err(ending_refusal().into()),
+            () = context.node.ended() => return Err(ending_refusal().into()),
             ready = lease.prepare(&proof, deadline) => ready,
         };
         match ready {

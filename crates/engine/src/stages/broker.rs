@@ -3,8 +3,9 @@
 //! Owns the principal chain of the envelope and the request digest. Mints nothing: the credential is attached after the gate, so
 //! that no live secret waits for days in a queue.
 
+use placet_approvals::refusals;
 use placet_identity::{VerifiedCaller, VerifiedToken};
-use placet_ledger::parked::ParkedToken;
+use placet_ledger::{parked::ParkedToken, refusal::internal};
 use placet_types::{
     binding::RequestBinding,
     caller::CallerIdentity,
@@ -36,9 +37,8 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
         }
         Caller::Recorded(identity) => {
             let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
-            let parked = parked.ok_or_else(|| {
-                crate::context::internal("a recorded caller without a parked call")
-            })?;
+            let parked =
+                parked.ok_or_else(|| internal("a recorded caller without a parked call"))?;
             let plan = credential::plan_again(&built.target, &parked.binding);
             let mut identity = identity.as_ref().clone();
             let run = RunContext {
@@ -92,7 +92,7 @@ pub(crate) fn identity_of(
         ));
     }
     if context.is_revoked(caller) {
-        return Err(revoked());
+        return Err(refusals::revoked());
     }
     let delegation = caller.delegation.as_ref();
     let authority = delegation.unwrap_or(&caller.actor);
@@ -144,15 +144,6 @@ fn bearers_of(token: &VerifiedToken) -> impl Iterator<Item = ParkedToken> {
         subject: subject.to_owned(),
         issued_at: token.said_issued_at(),
     })
-}
-
-/// What anyone who calls with a token that was revoked is told.
-pub(crate) fn revoked() -> Refusal {
-    Refusal::new(
-        ErrorCode::CredentialExpired,
-        "the token is no longer accepted; get a new one for the same principal and repeat the same call",
-    )
-    .with_detail("an operator has revoked the subject's tokens")
 }
 
 /// Names for people to read come from the directory, never from a token.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use placet_identity::VerifiedCaller;
+use placet_ledger::refusal::internal;
+use placet_policy::catalog::Target;
 use placet_types::{
-    argument_schema::ArgumentProblem,
     digest::{Digest, DigestBuilder},
     error::{ErrorCode, Problem, Refusal},
     ids::{CapabilityId, IdempotencyKey, RunId, ToolCallId},
@@ -18,7 +19,7 @@ use placet_types::{
 
 use crate::{
     active::Active,
-    call::{Built, Caller, Planned, Target},
+    call::{Built, Caller, Planned},
     context::Context,
     submission::{LABEL_BYTES_MAX, LABELS_MAX, Submission},
 };
@@ -36,7 +37,7 @@ pub(crate) fn build(
     check_callback(context, &caller, &submission)?;
     let target = resolve(context, &active, &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
-    let args = validate(&target, &submission.args)?;
+    let args = target.validate(&submission.args)?;
     let key = key_of(&submission, &target, call_id)?;
     Ok(Built {
         active,
@@ -101,35 +102,6 @@ fn resolve(
     }
 }
 
-/// The effective arguments: validated, with their defaults.
-pub(crate) fn validate(
-    target: &Target,
-    args: &Map<String, Value>,
-) -> Result<Map<String, Value>, Refusal> {
-    let schema = target.capability.arguments.as_ref().map_err(|why| {
-        Refusal::new(ErrorCode::ToolNotFound, "there is no such tool")
-            .with_detail(format_args!("quarantined: {why}"))
-    })?;
-    match schema.validate(&Value::Object(args.clone())) {
-        Ok(Value::Object(effective)) => Ok(effective),
-        Ok(_) => Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object")),
-        Err(problems) => Err(Refusal::new(ErrorCode::ValidationError, summary(&problems))
-            .with_problems(problems.into_iter().map(located).collect())),
-    }
-}
-
-fn summary(problems: &[ArgumentProblem]) -> String {
-    match problems {
-        [only] => format!("the arguments do not fit the tool: {}", only.problem),
-        several => format!("the arguments do not fit the tool in {} places", several.len()),
-    }
-}
-
-fn located(problem: ArgumentProblem) -> Problem {
-    let ArgumentProblem { pointer, problem, .. } = problem;
-    Problem { pointer: format!("/args{pointer}"), problem }
-}
-
 /// The caller's key, or the one derived from what is stable over retries.
 fn key_of(
     submission: &Submission,
@@ -152,7 +124,7 @@ fn key_of(
             .finish(),
         (request, step) => return Err(key_missing(request.is_none(), step.is_none())),
     };
-    IdempotencyKey::new(format!("derived:{derived}")).map_err(crate::context::internal)
+    IdempotencyKey::new(format!("derived:{derived}")).map_err(internal)
 }
 
 fn key_missing(no_request: bool, no_step: bool) -> Refusal {

@@ -11,6 +11,8 @@ use placet_adapter::{
 };
 use placet_credentials::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
 use placet_identity::{LiveSecret, LiveVersion, VerifiedCaller};
+use placet_ledger::refusal::internal;
+use placet_policy::catalog::Target;
 use placet_types::{
     binding::{CredentialUse, RequestBinding},
     clock::Timestamp,
@@ -26,8 +28,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use crate::{
-    call::{Brokered, Gated, Identity, Target},
-    context::{Context, internal},
+    call::{Brokered, Gated, Identity},
+    context::Context,
     stages::invoke::FORBIDDEN,
 };
 

@@ -74,7 +74,7 @@ pub(crate) async fn deferrals(
         }
         tokio::select! {
             biased;
-            () = context.ending.cancelled() => return leave(context, responder),
+            () = context.node.ended() => return leave(context, responder),
             () = tokio::time::sleep(pause) => {}
         }
         brokered.built.deferrals = tries.saturating_add(1);

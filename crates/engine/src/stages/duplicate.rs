@@ -10,6 +10,7 @@ use tokio::{sync::watch, time::Instant};
 use placet_ledger::{
     audit::AuditKind,
     record::{EffectRecord, EffectState},
+    refusal::lookup_refusal,
     sabotage::{Guard, removed},
     store::StoreError,
 };
@@ -24,7 +25,7 @@ use placet_types::{
 use crate::{
     answer::Answer,
     call::{Brokered, Call, Responder},
-    context::{Context, lookup_refusal},
+    context::Context,
     fleet,
     stages::{credential, recorded, refuse, run},
 };

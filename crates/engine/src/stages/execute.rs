@@ -17,6 +17,7 @@ use placet_ledger::{
     dispatch::{DispatchGuard, Intent},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
+    refusal::ledger_refusal,
     reservation::Reservation,
     sabotage::{Guard, removed},
     store::{Durability, StoreError},
@@ -32,12 +33,11 @@ use placet_types::{
 use crate::{
     adapters::ports::Lease,
     call::{Brokered, Call, Gated, Invoked, Responder},
-    context::{Context, ending_refusal, ledger_refusal},
-    credential_faults,
-    desk::{drift, freezes, watch},
+    context::{Context, ending_refusal},
+    credential_faults, drift,
     stages::{
         credential::{self, Proof},
-        deferral, duplicate, invoke, meters, recorded,
+        deferral, duplicate, facts, invoke, meters, recorded,
         refuse::{self, Refused},
         resolve::{self, Late},
         result::{self, EditedArgs, Subject},
@@ -70,7 +70,7 @@ struct Executing {
 /// Dispatches, executes and settles one permitted call.
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
     let Call { mut responder, stage: Gated { brokered, permit, record, broken } } = call;
-    if freezes::is_locked_down(context, &brokered) {
+    if facts::is_locked_down(context, &brokered) {
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
         return decide_again(context, responder, brokered, record);
@@ -142,8 +142,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
 async fn consumed(context: &Context, approval_id: &ApprovalId) {
     context.routes.approval_over(approval_id);
     match context.ledger.store().approval(approval_id).await {
-        Ok(Some(approval)) => context.desk.moved(context, &approval),
-        Ok(None) => context.desk.board.forget(approval_id),
+        Ok(Some(approval)) => context.approvals.moved(&approval),
+        Ok(None) => context.approvals.pending.forget(approval_id),
         // The next reading finds it.
         Err(error) => context.noticed(&error.into()),
     }
@@ -188,14 +188,14 @@ async fn not_dispatched(
     }
     if matches!(error, LedgerError::GrantSpent) {
         // Used up, or ended, since it was decided: people are asked as if there were none.
-        context.desk.follow(context).await;
+        context.approvals.follow().await;
         let mut brokered = brokered;
         brokered.built.without_grants = true;
         return decide_again(context, responder, brokered, record);
     }
     if matches!(error, LedgerError::DeskMoved) && brokered.built.decided_again < DECIDED_AGAIN_MAX {
         // A freeze or a revocation that was acknowledged here or on another node, or one whose time has come.
-        context.desk.follow(context).await;
+        context.approvals.follow().await;
         if brokered.built.decided_again > 0 {
             // It may have been decided, and not be readable yet.
             tokio::time::sleep(DESK_PAUSE).await;
@@ -210,7 +210,7 @@ async fn not_dispatched(
             Ok(true) if brokered.built.decided_again < DECIDED_AGAIN_MAX => {
                 return decide_again(context, responder, brokered, record);
             }
-            Ok(_) => refusal = context.standing.cannot_decide().unwrap_or(refusal),
+            Ok(_) => refusal = context.node.health().cannot_decide().unwrap_or(refusal),
             Err(error) => {
                 context.noticed(&error);
                 refusal = ledger_refusal(&error);
@@ -317,7 +317,7 @@ async fn dispatched(
         }
         Ok(result) => {
             if let Some(approval) = approval_of(&brokered) {
-                watch::ended(context, approval, result.status == ResultStatus::Unknown);
+                context.approvals.call_ended(approval, result.status == ResultStatus::Unknown);
             }
             context.routes.reply(context, Call { responder, stage: Invoked { result } })
         }

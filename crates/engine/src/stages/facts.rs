@@ -5,10 +5,12 @@
 
 use serde_json::Value;
 
+use placet_approvals::rules::{Broken, Open};
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
     desk::{DeskEntry, DeskState},
     record::{EffectRecord, EffectState},
+    refusal::lookup_refusal,
     run::RunRecord,
 };
 use placet_policy::{
@@ -20,14 +22,14 @@ use placet_types::{
     approval::VoteChoice,
     desk::{DeskBasis, DeskBody},
     error::Refusal,
-    ids::{DeskId, RecordId},
+    ids::{AdapterName, DeskId, RecordId, TenantId},
+    mode::EngineMode,
     principal::PrincipalChain,
 };
 
 use crate::{
     call::Brokered,
-    context::{Context, lookup_refusal},
-    desk::{effective_rules::Broken, freezes},
+    context::Context,
     stages::{
         gate::{authority_holds, authority_until, budget_of},
         retry,
@@ -94,6 +96,24 @@ pub(crate) async fn decide_call(
     Ok(decided)
 }
 
+/// The mode that calls of an adapter are decided in: the engine's own, or lockdown while one is in force for them.
+fn mode_for(
+    context: &Context,
+    open: &Open,
+    tenant: &TenantId,
+    adapter: &AdapterName,
+) -> EngineMode {
+    let is_locked_down = open.is_locked_down(tenant, adapter, context.ledger.store().now());
+    if is_locked_down { EngineMode::Lockdown } else { context.engine_mode() }
+}
+
+/// Whether a lockdown is in force for a call.
+pub(crate) fn is_locked_down(context: &Context, brokered: &Brokered) -> bool {
+    let tenant = brokered.identity.chain.tenant();
+    let adapter = brokered.binding.capability.adapter();
+    mode_for(context, &context.approvals.rules.open(), tenant, adapter) == EngineMode::Lockdown
+}
+
 /// Has the active policies decide.
 pub(crate) fn decide(
     context: &Context,
@@ -104,7 +124,7 @@ pub(crate) fn decide(
     let args = Value::Object(stage.built.args.clone());
     let capability = &stage.built.target.capability;
     let chain = &stage.identity.chain;
-    let (open, rev) = context.desk.force.basis();
+    let (open, rev) = context.approvals.rules.basis();
     let (tenant, adapter) = (chain.tenant(), capability.id.adapter());
     authority_holds(context, stage, now)?;
     let broken = open.broken(chain, &capability.id, now);
@@ -124,7 +144,7 @@ pub(crate) fn decide(
         binding: &stage.binding,
         mode_requested: stage.built.mode_requested,
         safety_mode: circumstances.run.safety_mode,
-        engine_mode: freezes::mode_for(context, &open, tenant, adapter),
+        engine_mode: mode_for(context, &open, tenant, adapter),
         budget: budget_for(stage, circumstances.run),
         taint: &circumstances.run.taint,
         evidence: &stage.evidence,
@@ -234,7 +254,7 @@ async fn grants_for(
         _ => {
             let args = Value::Object(stage.built.args.clone());
             let (contract, policy) = (stage.binding.contract_digest, &stage.built.active.policy);
-            let open = context.desk.force.open();
+            let open = context.approvals.rules.open();
             let mut grants = open.grants(chain, capability, contract, &args, now);
             // Before they are cut: as many of no use do not hide one that counts.
             grants.retain(|entry| is_still_agreed(context, policy, chain, entry));

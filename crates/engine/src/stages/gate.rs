@@ -7,12 +7,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use placet_approvals::{redecision::never_again, refusals};
 use placet_credentials::Bearer;
 use placet_ledger::{
-    approval::{ApprovalRecord, Ballot, Tally},
+    approval::ApprovalRecord,
     ledger::LedgerError,
     parked::ParkedToken,
     record::{EffectRecord, EffectState, RECORD_VERSION},
+    refusal::{ledger_refusal, lookup_refusal},
     run::RunRecord,
     store::{ClaimAnswer, StoreError},
 };
@@ -23,7 +25,6 @@ use placet_policy::{
     verdict::{Denial, Hold, Verdict},
 };
 use placet_types::{
-    approval::Requirement,
     clock::Timestamp,
     digest::Digest,
     error::{ErrorCode, Execution, Refusal},
@@ -33,10 +34,10 @@ use placet_types::{
 use crate::{
     active,
     call::{Brokered, Call, Gated, Resumed},
-    context::{Context, ledger_refusal, lookup_refusal},
+    context::Context,
     retention,
     stages::{
-        broker, duplicate, facts, hold, recorded, references,
+        duplicate, facts, hold, recorded, references,
         refuse::{self, Refused},
         retry, run,
     },
@@ -69,10 +70,10 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         }
         None => None,
     };
-    if let Some(refusal) = context.standing.cannot_decide() {
+    if let Some(refusal) = context.node.health().cannot_decide() {
         return refuse(context, call, refusal).await;
     }
-    if let Err(refusal) = context.desk.must_be_current(context, patience_of(&call.stage)).await {
+    if let Err(refusal) = context.approvals.must_be_current(patience_of(&call.stage)).await {
         return refuse(context, call, refusal).await;
     }
     if let Err(refusal) = references::resolve(context, &mut call.stage).await {
@@ -238,7 +239,7 @@ pub(crate) fn authority_holds(
         context.broker.is_revoked(tenant, bearer)
     };
     if stage.identity.bearers.iter().any(is_revoked) {
-        return Err(broker::revoked());
+        return Err(refusals::revoked());
     }
     if is_delegated(stage) && stage.identity.authority_until <= now {
         return Err(Refusal::new(
@@ -356,17 +357,6 @@ async fn held_by_policy(
     hold::park(context, call, record, held, budget).await;
 }
 
-/// Why an approval cannot go back to its approvers under another requirement.
-pub(crate) fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
-    // What external approvers have seen of it says whom it asked and why; under other words they are asked again.
-    if !now.external_tenants().is_empty() || !approval.external_tenants.is_empty() {
-        return Some("other tenants would have to be asked again");
-    }
-    let counted = Ballot { requirement: now, ..approval.ballot() }.tally();
-    (counted == Tally::Denied)
-        .then_some("as many people have denied it as the active policies need for a denial")
-}
-
 async fn reopen(
     context: &Context,
     call: Call<Brokered>,
@@ -397,7 +387,7 @@ async fn reopen(
     let requirement = held.requirement.clone();
     match context.ledger.reopen_approval(&approval, requirement, &lapsed, taint, event).await {
         Ok(reopened) => {
-            context.desk.moved(context, &reopened);
+            context.approvals.moved(&reopened);
             responder.detach_record();
             let subject = responder.subject();
             responder.park(recorded::held_of(context, &record, &reopened, subject));

@@ -7,36 +7,31 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use placet_approvals::LIFETIME_MS_MAX;
 use placet_ledger::{
     audit::AuditKind, ledger::LedgerError, parked::ParkedCall, record::EffectRecord,
-    store::StoreError,
+    refusal::ledger_refusal, store::StoreError,
 };
 use placet_policy::{decision::Decision, facts::BudgetView, verdict::Hold};
 use placet_types::{
     approval::Requirement,
     caller::CallerIdentity,
-    clock::Timestamp,
     envelope::{
         call::{CallVersion, ToolCallEnvelope},
-        proposal::{Evidence, ProposalVersion, SimilarCall, ToolProposalEnvelope},
+        proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
     },
     error::{ErrorCode, Refusal},
-    ids::ApprovalId,
     json::canonical_digest,
 };
 
 use crate::{
     call::{Brokered, Call, Responder},
-    context::{Context, ledger_refusal},
-    desk::similar,
+    context::Context,
     stages::{
         credential, duplicate,
         refuse::{self, Refused},
     },
 };
-
-/// The longest an approval lives, in milliseconds: seven days.
-pub(crate) const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// How long a caller is asked to wait whose agent has too many held calls, in milliseconds: people take their time.
 const HELD_RETRY_MS: u64 = 30_000;
@@ -52,7 +47,7 @@ pub(crate) async fn park(
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
     // Until the call is on the board, or came to nothing.
-    let place = context.desk.board.place_for(chain.tenant(), &chain.actor.id, held_max);
+    let place = context.approvals.pending.place_for(chain.tenant(), &chain.actor.id, held_max);
     let Some(_place) = place else {
         let refused = Refused::of(crowded(held_max), Some(&hold.decision));
         let refused = Refused { passing: true, transient: true, ..refused };
@@ -80,7 +75,7 @@ pub(crate) async fn park(
                 let (tenant, record_id) = (approval.chain.tenant(), claimed.record_id);
                 context.tokens.keep(tenant, record_id, tokens);
             }
-            context.desk.moved(context, &approval);
+            context.approvals.moved(&approval);
             if context.ledger.store().is_shared() {
                 // People may agree on another node, which then executes it.
                 drop(context.watch(&claimed));
@@ -131,69 +126,48 @@ async fn proposal_of(
     envelope.approval_mode_effective = hold.decision.mode_effective;
     envelope.policy_decision_id = Some(hold.decision.id.clone());
     let (chain, capability) = (&stage.identity.chain, &stage.built.target.capability.id);
-    let similar = similar::of(context, chain, capability, stage.request_digest).await;
-    Ok(proposal_from(Draft {
-        stage,
-        envelope,
-        requirement,
-        decision: &hold.decision,
-        budget,
+    let similar = context.approvals.similar_calls(chain, capability, stage.request_digest).await;
+    let mut evidence = evidence_of(stage, &hold.decision, budget);
+    evidence.similar = similar;
+    Ok(ToolProposalEnvelope {
+        envelope_version: ProposalVersion::V1,
         approval_id: context.fresh_approval_id()?,
+        evidence,
+        call: envelope,
+        requirement,
         expires_at: context.ledger.store().now().plus_ms(lifetime_ms),
-        similar,
-    }))
+    })
 }
 
-/// What a proposal is made of.
-#[derive(Debug)]
-pub(crate) struct Draft<'a> {
-    pub(crate) stage: &'a Brokered,
-    pub(crate) envelope: ToolCallEnvelope,
-    pub(crate) requirement: Requirement,
-    pub(crate) decision: &'a Decision,
-    pub(crate) budget: BudgetView,
-    pub(crate) approval_id: ApprovalId,
-    pub(crate) expires_at: Timestamp,
-    pub(crate) similar: Vec<SimilarCall>,
-}
-
-/// A held call with its frozen evidence.
-pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
-    let Draft { stage, decision, budget, .. } = draft;
+/// What the approvers of a call are shown of it, frozen.
+pub(crate) fn evidence_of(stage: &Brokered, decision: &Decision, budget: BudgetView) -> Evidence {
     let args = Value::Object(stage.built.args.clone());
     let capability = &stage.built.target.capability;
     let schema = capability.arguments.as_ref();
     let preview = schema.map_or(Value::Null, |schema| schema.redact(&args));
     let preview_masked = schema.map(|schema| schema.sensitive_pointers(&args)).unwrap_or_default();
-    ToolProposalEnvelope {
-        envelope_version: ProposalVersion::V1,
-        approval_id: draft.approval_id,
-        evidence: Evidence {
-            request_digest: stage.request_digest,
-            effective_args_digest: stage.built.args_digest,
-            preview_digest: canonical_digest(&preview),
-            preview,
-            preview_masked,
-            contract_digest: stage.binding.contract_digest,
-            target: stage.binding.target.clone(),
-            credential: stage.binding.credential.clone(),
-            bundle_digest: decision.bundle_digest,
-            calls_left_after: budget.calls_left.saturating_sub(1),
-            cents_left_after: budget.cents_left.saturating_sub(capability.cost_cents),
-            taint: stage.taint.clone(),
-            caller: Some(CallerIdentity::of(
-                &stage.run.agent,
-                stage.run.user.as_ref(),
-                &stage.identity.proof,
-            )),
-            refs: stage.evidence.clone(),
-            description: capability.description.clone(),
-            similar: draft.similar,
-            edited: None,
-        },
-        call: draft.envelope,
-        requirement: draft.requirement,
-        expires_at: draft.expires_at,
+    Evidence {
+        request_digest: stage.request_digest,
+        effective_args_digest: stage.built.args_digest,
+        preview_digest: canonical_digest(&preview),
+        preview,
+        preview_masked,
+        contract_digest: stage.binding.contract_digest,
+        target: stage.binding.target.clone(),
+        credential: stage.binding.credential.clone(),
+        bundle_digest: decision.bundle_digest,
+        calls_left_after: budget.calls_left.saturating_sub(1),
+        cents_left_after: budget.cents_left.saturating_sub(capability.cost_cents),
+        taint: stage.taint.clone(),
+        caller: Some(CallerIdentity::of(
+            &stage.run.agent,
+            stage.run.user.as_ref(),
+            &stage.identity.proof,
+        )),
+        refs: stage.evidence.clone(),
+        description: capability.description.clone(),
+        similar: Vec::new(),
+        edited: None,
     }
 }
 

@@ -19,8 +19,7 @@ use placet_types::{
 use crate::{
     call::{Brokered, Call, Gated},
     context::{Context, ending_refusal},
-    credential_faults,
-    desk::drift,
+    credential_faults, drift,
     stages::{
         approach,
         credential::{self, Unready},
@@ -62,7 +61,7 @@ async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<
     let lease = tokio::select! {
         biased;
         // Anyone who waits for a place is told at once, and not when its turn comes.
-        () = context.ending.cancelled() => return Err(ending_refusal().into()),
+        () = context.node.ended() => return Err(ending_refusal().into()),
         lease = port.enter(deadline) => lease?,
     };
     let strictest = gated.permit.mode_effective() == ApprovalMode::Destructive

@@ -8,6 +8,7 @@ use placet_ledger::{
     approval::ApprovalRecord,
     ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState},
+    refusal::{internal, lookup_refusal},
     store::StoreError,
 };
 use placet_types::{
@@ -19,7 +20,7 @@ use placet_types::{
 
 use crate::{
     answer::{Answer, Held, RefusedCall},
-    context::{Context, lookup_refusal},
+    context::Context,
     registry::Owner,
     stages::{
         refuse::of_approval,
@@ -187,11 +188,7 @@ pub(crate) async fn held(
             let subject = Subject::of_record(record, parked.as_ref().ok());
             Answer::Held(Box::new(held_of(context, record, &approval, subject)))
         }
-        Ok(None) => refused(
-            record,
-            crate::context::internal("the approval of a waiting record is absent"),
-            None,
-        ),
+        Ok(None) => refused(record, internal("the approval of a waiting record is absent"), None),
         Err(error) => refused(record, lookup_refusal(&error), None),
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use placet_ledger::refusal::lookup_refusal;
 use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Problem, Refusal},
@@ -16,7 +17,7 @@ use placet_types::{
 use crate::{
     answer::Answer,
     call::{Brokered, Built},
-    context::{Context, lookup_refusal},
+    context::Context,
     registry::Owner,
     stages::recorded,
 };

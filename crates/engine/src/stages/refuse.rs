@@ -10,6 +10,7 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind, TRIED},
     ledger::LedgerError,
     record::{Class, EffectRecord, EffectState},
+    refusal::{internal, ledger_refusal},
 };
 use placet_policy::decision::Decision;
 use placet_types::{
@@ -21,7 +22,7 @@ use placet_types::{
 use crate::{
     answer::Answer,
     call::{Brokered, Call, Caller, Responder},
-    context::{Context, internal, ledger_refusal},
+    context::Context,
     rearm,
     stages::{deferral, recorded},
     tokens::Tried,
@@ -233,7 +234,7 @@ async fn rearmed(
 /// What a call is told whose record is gone, by its approval.
 pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
     match &approval.state {
-        ApprovalState::Void { .. } => recorded::void(),
+        ApprovalState::Void { reason } => recorded::void().with_detail(reason),
         ApprovalState::Expired => recorded::denied(ErrorCode::ApprovalExpired),
         ApprovalState::Denied => recorded::denied(ErrorCode::ApprovalDenied),
         ApprovalState::Withdrawn { .. } => recorded::denied(ErrorCode::ApprovalWithdrawn),
@@ -301,9 +302,8 @@ async fn approved(
     match context.ledger.end_approval(&approval, end, event).await {
         Ok(ended) => {
             let name = if expired { "expired" } else { "void" };
-            context.desk.moved(context, &ended);
-            context.metrics.approval_ended(name, &approval, context.ledger.store().now().as_ms());
-            context.routes.approval_over(&approval.approval_id);
+            context.approvals.moved(&ended);
+            context.approvals.count_ended(name, &approval);
             if record.unknown.is_some() {
                 // Its first arm may have had an effect: what is known of that is its end.
                 let end = recorded::now(context, &record).await;

@@ -23,7 +23,7 @@ use placet_types::{
 
 use crate::{
     context::Context,
-    desk::{resume, watch},
+    resume,
     stages::{
         result::{Subject, error_of, subject_of},
         settle,
@@ -61,7 +61,7 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
         let Late { task, record_id, attempt, subject, capability, kind } = late;
         let listening = task.abort_handle();
         let answered = tokio::select! {
-            () = owner.stopping.cancelled() => None,
+            () = owner.node.stopped() => None,
             answered = tokio::time::timeout(limit, task) => answered.ok().and_then(Result::ok).flatten(),
         };
         if let Some(outcome) = answered {
@@ -151,7 +151,7 @@ fn is_overtaken(record: &EffectRecord, attempt: u32) -> bool {
 /// Waits a little; says whether to go on, which a stopping engine does not.
 async fn rest(context: &Context) -> bool {
     tokio::select! {
-        () = context.stopping.cancelled() => false,
+        () = context.node.stopped() => false,
         () = tokio::time::sleep(REST) => true,
     }
 }
@@ -181,7 +181,7 @@ pub(crate) async fn with(
     // From here on the ledger tells.
     context.registry.forget(&resolved.call_id);
     resume::called_off(context, record).await;
-    watch::resolved(context, &resolved.call_id).await;
+    context.approvals.call_resolved(&resolved.call_id).await;
     Ok(())
 }
 

@@ -23,10 +23,8 @@ use placet_types::{
 use crate::{
     call::{Brokered, Call, Responder, Resumed},
     context::Context,
-    desk::resume,
-    recovery,
+    recovery, resume,
     stages::{
-        build::validate,
         execute::Ready,
         hold::{envelope_of, parked_of},
         recorded,
@@ -138,7 +136,7 @@ pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool 
 /// A refusal where the contract does not take the arguments any more.
 pub(crate) fn as_approved(stage: &mut Brokered, parked: &ParkedCall) -> Result<(), Refusal> {
     let Some(edit) = &parked.edited else { return Ok(()) };
-    let args = validate(&stage.built.target, &parked.envelope.args)?;
+    let args = stage.built.target.validate(&parked.envelope.args)?;
     stage.built.as_sent = Some(std::mem::replace(&mut stage.built.args, args));
     stage.built.edited = Some(edit.clone());
     digest_again(stage);

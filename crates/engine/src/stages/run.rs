@@ -9,6 +9,7 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
+    refusal::{ledger_refusal, lookup_refusal},
     run::{RunKey, RunRecord, RunTaint},
 };
 use placet_types::{
@@ -23,7 +24,7 @@ use placet_types::{
 use crate::{
     answer::Answer,
     call::{Brokered, Responder},
-    context::{Context, ledger_refusal, lookup_refusal},
+    context::Context,
     stages::refuse,
 };
 

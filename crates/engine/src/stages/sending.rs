@@ -27,10 +27,10 @@ use crate::{
     adapters::ports::Lease,
     call::Brokered,
     context::Context,
-    desk::freezes,
     stages::{
         credential::{self, Proof},
         execute::Ready,
+        facts,
         invoke::trace_headers,
     },
 };
@@ -86,7 +86,7 @@ pub(crate) async fn call(
     if was_refused(&tried.outcome) {
         forget(context, &proof);
         if let Some(leave) = leave
-            && !freezes::is_locked_down(context, brokered)
+            && !facts::is_locked_down(context, brokered)
             && let Some(mut other) =
                 credential::another(context, brokered, &proof, decision_id, deadline).await
             && let Ok(seat) = lease.prepare(&other, deadline).await

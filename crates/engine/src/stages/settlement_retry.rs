@@ -127,7 +127,7 @@ async fn rest(context: &Context, tries: &mut u32) -> bool {
     let time = backoff(*tries).min(Duration::from_secs(5));
     *tries = tries.saturating_add(1);
     tokio::select! {
-        () = context.stopping.cancelled() => false,
+        () = context.node.stopped() => false,
         () = tokio::time::sleep(time) => true,
     }
 }

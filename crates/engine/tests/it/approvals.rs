@@ -42,13 +42,20 @@ async fn nobody_decides_on_their_own_call() {
     // ana owns the agent and is no approver; the agent itself is no person.
     assert!(world.vote("ana", &asked, VoteChoice::Approve).await.is_err());
     let agent = world.agent().await;
-    let digest = world.engine.approval(&agent, &asked.approval_id).await.unwrap().approval.digest;
-    let request = placet_engine::views::DecisionRequest {
+    let digest = world
+        .engine
+        .approvals()
+        .approval(&agent, &asked.approval_id)
+        .await
+        .unwrap()
+        .approval
+        .digest;
+    let request = placet_approvals::views::DecisionRequest {
         decision: VoteChoice::Approve,
         reason: "me".to_owned(),
         digest,
     };
-    assert!(world.engine.decide(&agent, &asked.approval_id, request).await.is_err());
+    assert!(world.engine.approvals().decide(&agent, &asked.approval_id, request).await.is_err());
     assert!(world.witness.effects("erase").is_empty());
 }
 
@@ -56,13 +63,14 @@ async fn nobody_decides_on_their_own_call() {
 async fn a_decision_on_something_else_than_what_is_shown_does_not_count() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    let request = placet_engine::views::DecisionRequest {
+    let request = placet_approvals::views::DecisionRequest {
         decision: VoteChoice::Approve,
         reason: "looks good".to_owned(),
         digest: Digest::of(b"another view"),
     };
     let ben = world.person("ben").await;
-    let refusal = world.engine.decide(&ben, &asked.approval_id, request).await.unwrap_err();
+    let refusal =
+        world.engine.approvals().decide(&ben, &asked.approval_id, request).await.unwrap_err();
     assert_eq!(
         (refusal.code, refusal.problems[0].pointer.as_str()),
         (ErrorCode::ValidationError, "/digest")
@@ -86,8 +94,12 @@ async fn sensitive_arguments_are_masked_for_approvers_and_run_in_full() {
     let mut call = plan("erase", "s1", "a");
     call["args"]["pin"] = json!("4711-secret");
     let asked = held(world.call(call).await);
-    let detail =
-        world.engine.approval(&world.person("ben").await, &asked.approval_id).await.unwrap();
+    let detail = world
+        .engine
+        .approvals()
+        .approval(&world.person("ben").await, &asked.approval_id)
+        .await
+        .unwrap();
     let shown = serde_json::to_string(&detail).unwrap();
     assert!(!shown.contains("4711-secret"), "{shown}");
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
@@ -105,7 +117,7 @@ async fn a_result_is_masked_for_approvers_also_once_the_tool_is_gone() {
     finished(world.end_of(&asked).await);
     let outcome = async |world: &World| {
         let ben = world.person("ben").await;
-        let detail = world.engine.approval(&ben, &asked.approval_id).await.unwrap();
+        let detail = world.engine.approvals().approval(&ben, &asked.approval_id).await.unwrap();
         detail.outcome.unwrap().output
     };
     let shown = json!({ "did": "erase", "args": { "what": "a note", "pin": "[sensitive]" } });

@@ -21,13 +21,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use placet_engine::{
-    answer::{Answer, Held},
-    views::{
-        ApprovalDetail, ApprovalView,
-        desk::{Arrangement, DeskAct, DeskEntryView, DeskRequest, EditRequest},
-    },
+use placet_approvals::views::{
+    ApprovalDetail, ApprovalView, Arrangement, DeskAct, DeskEntryView, DeskRequest, EditRequest,
 };
+use placet_engine::answer::{Answer, Held};
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{approval::VoteChoice, error::Refusal, ids::DeskId};
 
@@ -84,16 +81,20 @@ async fn world(bundle: BundleSource) -> World {
 
 impl World {
     async fn seen(&self, person: &str, held: &Held) -> ApprovalDetail {
-        self.engine.approval(&self.person(person).await, &held.approval_id).await.unwrap()
+        self.engine
+            .approvals()
+            .approval(&self.person(person).await, &held.approval_id)
+            .await
+            .unwrap()
     }
 
     async fn edit(&self, person: &str, held: &Held, args: Value) -> Result<ApprovalView, Refusal> {
         let caller = self.person(person).await;
-        let detail = self.engine.approval(&caller, &held.approval_id).await?;
+        let detail = self.engine.approvals().approval(&caller, &held.approval_id).await?;
         let args = args.as_object().unwrap().clone();
         let reason = "less is enough".to_owned();
         let request = EditRequest { args, reason, digest: detail.approval.digest };
-        self.engine.edit(&caller, &held.approval_id, request).await
+        self.engine.approvals().edit(&caller, &held.approval_id, request).await
     }
 
     pub(crate) async fn arrange(
@@ -105,11 +106,11 @@ impl World {
         let arrange: Arrangement = serde_json::from_value(arrange).unwrap();
         let reason = "needed".to_owned();
         let request = DeskRequest { arrange, reason, starts_at: None, lasts_ms };
-        self.engine.arrange(&self.person(person).await, request).await
+        self.engine.approvals().arrange(&self.person(person).await, request).await
     }
 
     async fn act(&self, person: &str, id: &DeskId, act: DeskAct) -> Result<DeskEntryView, Refusal> {
-        self.engine.act(&self.person(person).await, id, act).await
+        self.engine.approvals().act(&self.person(person).await, id, act).await
     }
 
     async fn agree(&self, person: &str, entry: &DeskEntryView) -> Result<DeskEntryView, Refusal> {

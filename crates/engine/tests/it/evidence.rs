@@ -7,13 +7,8 @@ use std::{
 
 use serde_json::json;
 
-use placet_engine::{
-    settings::LedgerSettings,
-    views::{
-        RearmRequest,
-        desk::{DeskEventKind, InboxQuery},
-    },
-};
+use placet_approvals::views::{DeskEventKind, InboxQuery};
+use placet_engine::{settings::LedgerSettings, views::RearmRequest};
 use placet_ledger::{
     audit::AuditKind,
     record::{EffectState, Resolution},
@@ -335,6 +330,7 @@ async fn people_are_not_asked_any_more_once_it_comes_to_light_how_the_call_ended
     let waiting = async || {
         world
             .engine
+            .approvals()
             .inbox(&world.person("ben").await, InboxQuery::default())
             .await
             .unwrap()
@@ -342,7 +338,7 @@ async fn people_are_not_asked_any_more_once_it_comes_to_light_how_the_call_ended
             .unwrap()
     };
     assert_eq!(waiting().await, 1);
-    let mut news = world.engine.desk_events(&world.person("ben").await);
+    let mut news = world.engine.approvals().listen(&world.person("ben").await);
     world.reaches("succeeded").await;
     let next = tokio::time::timeout(Duration::from_secs(5), news.next()).await.unwrap().unwrap();
     assert_eq!(

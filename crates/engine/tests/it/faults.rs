@@ -32,7 +32,7 @@ async fn the_list_of_actors_is_the_tree_that_runs() {
     for part in [
         "root",
         "root/policy",
-        "root/desk",
+        "root/approvals",
         "root/identity",
         "root/build/0",
         "root/broker/1",
@@ -111,11 +111,11 @@ async fn a_desk_that_dies_as_people_decide_still_runs_the_call() {
     let world = World::new().await;
     for round in 0..5 {
         let asked = held(world.call(plan("erase", &format!("s{round}"), "a")).await);
-        let before = world.engine.actor_id("root/desk");
-        assert!(world.engine.inject_fault("root/desk"));
+        let before = world.engine.actor_id("root/approvals");
+        assert!(world.engine.inject_fault("root/approvals"));
         world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
         finished(world.end_of(&asked).await);
-        comes_back(&world, "root/desk", before).await;
+        comes_back(&world, "root/approvals", before).await;
     }
     assert_eq!(world.witness.effects("erase").len(), 5);
 }

@@ -33,7 +33,8 @@ async fn approvers_see_the_delegation_and_never_a_token() {
     let world = World::new().await;
     let asked = held(world.call_as(world.agent_for("ana").await, plan("erase", "s1", "a")).await);
     let entry = event(&world, AuditKind::Held).caller.expect("the entry says who called");
-    let detail = world.engine.approval(&world.person("ben").await, &asked.approval_id).await;
+    let detail =
+        world.engine.approvals().approval(&world.person("ben").await, &asked.approval_id).await;
     let proposal = detail.unwrap().proposal.unwrap();
     let shown = proposal.evidence.caller.expect("the proposal says who called");
     assert_eq!(shown, *entry);

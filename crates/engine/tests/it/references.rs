@@ -58,6 +58,7 @@ async fn what_a_held_call_refers_to_is_frozen_in_its_proposal() {
     let asked = held(world.call_as(agent.clone(), pay).await);
     let proposal = world
         .engine
+        .approvals()
         .approval(&world.person("ben").await, &asked.approval_id)
         .await
         .unwrap()

@@ -210,8 +210,12 @@ async fn approvers_and_the_audit_chain_are_told_what_the_run_had_in_its_context(
     finished(world.call(declaring(of("r1", "look", "s1"), &["untrusted_content"])).await);
     let asked = held(world.call(of("r1", "fetch", "s2")).await);
     let both = [Taint::UntrustedContent, Taint::Secret];
-    let detail =
-        world.engine.approval(&world.person("ben").await, &asked.approval_id).await.unwrap();
+    let detail = world
+        .engine
+        .approvals()
+        .approval(&world.person("ben").await, &asked.approval_id)
+        .await
+        .unwrap();
     let evidence = detail.proposal.unwrap().evidence;
     assert_eq!(evidence.taint, both.into());
     let stored = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
@@ -221,7 +225,8 @@ async fn approvers_and_the_audit_chain_are_told_what_the_run_had_in_its_context(
     assert_eq!(events(&world, AuditKind::ReadSettled)[0].taint, [both[1]].into());
     // What came into the run after people were asked is not in what they were shown.
     finished(world.call(declaring(of("r1", "look", "s3"), &["pii"])).await);
-    let again = world.engine.approval(&world.person("ben").await, &asked.approval_id).await;
+    let again =
+        world.engine.approvals().approval(&world.person("ben").await, &asked.approval_id).await;
     assert_eq!(again.unwrap().proposal.unwrap().evidence.taint, both.into());
 }
 
@@ -233,7 +238,7 @@ async fn an_agreement_from_before_the_secret_came_does_not_let_the_call_go() {
     let asked = held(world.call(of("r1", "fetch", "s1")).await);
     assert!(!asks_for_the_taint(&asked));
     let ben = world.person("ben").await;
-    let before = world.engine.approval(&ben, &asked.approval_id).await.unwrap();
+    let before = world.engine.approvals().approval(&ben, &asked.approval_id).await.unwrap();
     assert!(before.proposal.unwrap().evidence.taint.is_empty());
     finished(world.call(of("r1", "look", "s2")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
@@ -250,7 +255,7 @@ async fn an_agreement_from_before_the_secret_came_does_not_let_the_call_go() {
     let reopened = reopened.await.expect("it is never put back to people");
     assert_eq!((reopened.state.name(), reopened.votes.len()), ("pending", 1));
     assert_eq!(reopened.lapsed, [0].into(), "who did not know does not count");
-    let shown = world.engine.approval(&ben, &asked.approval_id).await.unwrap();
+    let shown = world.engine.approvals().approval(&ben, &asked.approval_id).await.unwrap();
     assert_ne!(shown.approval.digest, before.approval.digest, "it is something else to decide on");
     assert_eq!(shown.proposal.unwrap().evidence.taint, [Taint::Secret].into());
     assert!(world.witness.effects("fetch").is_empty());

@@ -41,8 +41,13 @@ async fn a_drifted_tool_is_a_security_event_that_names_it() {
     let ended = events(&world, AuditKind::ApprovalEnded);
     assert_eq!(ended.len(), 1);
     // Why it is void is told without what only the log may know.
-    let view =
-        world.engine.approval(&world.agent().await, &asked.approval_id).await.unwrap().approval;
+    let view = world
+        .engine
+        .approvals()
+        .approval(&world.agent().await, &asked.approval_id)
+        .await
+        .unwrap()
+        .approval;
     let reason = view.void_reason.unwrap();
     assert!(!reason.contains("sha256") && !reason.contains("live"), "{reason}");
 }
@@ -51,10 +56,12 @@ async fn a_drifted_tool_is_a_security_event_that_names_it() {
 async fn anyone_who_waits_for_an_approval_sees_it_whatever_it_is_called() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    assert!(world.engine.approval(&world.agent().await, &asked.approval_id).await.is_ok());
+    assert!(
+        world.engine.approvals().approval(&world.agent().await, &asked.approval_id).await.is_ok()
+    );
     let other = world.caller(PrincipalKind::Agent, "other").await;
     assert_eq!(
-        world.engine.approval(&other, &asked.approval_id).await.unwrap_err().code,
+        world.engine.approvals().approval(&other, &asked.approval_id).await.unwrap_err().code,
         ErrorCode::NotFound
     );
 }
@@ -69,7 +76,7 @@ async fn a_person_named_like_an_agent_is_somebody_else() {
         world.engine.call(&namesake, &first.tool_call_id).await.unwrap_err().code,
         ErrorCode::NotFound
     );
-    assert!(world.engine.approval(&namesake, &asked.approval_id).await.is_err());
+    assert!(world.engine.approvals().approval(&namesake, &asked.approval_id).await.is_err());
     let record =
         placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &first.tool_call_id)
             .await
@@ -165,10 +172,11 @@ async fn a_state_that_does_not_exist_is_refused_with_those_that_do() {
     assert!(refusal.problems[0].problem.contains("succeeded"), "{refusal:?}");
     assert_eq!(refusal.problems[0].pointer, "/state");
     assert!(world.engine.records(&ben, Some("succeeded"), None, 10).await.is_ok());
-    let refusal = world.engine.approvals(&ben, Some("open"), None, 10).await.unwrap_err();
+    let refusal =
+        world.engine.approvals().approvals(&ben, Some("open"), None, 10).await.unwrap_err();
     assert_eq!(refusal.code, ErrorCode::ValidationError);
     assert!(refusal.problems[0].problem.contains("pending"), "{refusal:?}");
-    assert!(world.engine.approvals(&ben, Some("pending"), None, 10).await.is_ok());
+    assert!(world.engine.approvals().approvals(&ben, Some("pending"), None, 10).await.is_ok());
 }
 
 #[tokio::test]
@@ -181,7 +189,7 @@ async fn people_who_are_not_active_neither_operate_nor_decide() {
     );
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     assert!(world.vote("gone", &asked, VoteChoice::Approve).await.is_err());
-    assert!(world.engine.approvals(&gone, None, None, 10).await.unwrap().is_empty());
+    assert!(world.engine.approvals().approvals(&gone, None, None, 10).await.unwrap().is_empty());
     let call = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &asked.call_id)
         .await
         .unwrap()
@@ -326,6 +334,6 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     let other = next.caller(PrincipalKind::Agent, "other").await;
     let refusal = next.engine.call(&other, &void.call_id).await.unwrap_err();
     assert_eq!(refusal.code, ErrorCode::NotFound);
-    let view = next.engine.approval(&me, &void.approval_id).await.unwrap().approval;
+    let view = next.engine.approvals().approval(&me, &void.approval_id).await.unwrap().approval;
     assert_eq!(view.state, "void");
 }

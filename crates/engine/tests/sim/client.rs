@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
+use placet_approvals::views::DecisionRequest;
 use placet_engine::{
     answer::Answer,
     submission::{Inbound, Submission},
-    views::DecisionRequest,
 };
 use placet_types::{
     approval::VoteChoice,
@@ -240,7 +240,8 @@ pub(crate) async fn approve(shared: Arc<Shared>, person: &'static str, seed: u64
         sleep(&mut dice, 3_000).await;
         let caller = shared.process.caller(PrincipalKind::User, person).await;
         let engine = &shared.process.engine;
-        let Ok(waiting) = engine.approvals(&caller, Some("pending"), None, 50).await else {
+        let Ok(waiting) = engine.approvals().approvals(&caller, Some("pending"), None, 50).await
+        else {
             continue;
         };
         for approval in waiting {
@@ -251,7 +252,7 @@ pub(crate) async fn approve(shared: Arc<Shared>, person: &'static str, seed: u64
                 digest: approval.digest,
             };
             // A vote that comes too late, or twice, is refused; the checker looks at effects only.
-            drop(engine.decide(&caller, &approval.approval_id, request).await);
+            drop(engine.approvals().decide(&caller, &approval.approval_id, request).await);
             sleep(&mut dice, 50).await;
         }
     }

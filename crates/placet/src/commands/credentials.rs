@@ -4,7 +4,8 @@
 //! for.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_engine::views::{CredentialsView, desk::Arrangement};
+use placet_approvals::views::Arrangement;
+use placet_engine::views::CredentialsView;
 use placet_types::{
     desk::{DeskKind, REVOCATION_MS_MIN, Revocation},
     ids::DeskId,

@@ -4,9 +4,10 @@
 
 use clap::Args as ClapArgs;
 use placet_api::problem::ProblemDocument;
+use placet_approvals::views::{ApprovalDetail, DecisionRequest};
 use placet_engine::{
     submission::Submission,
-    views::{ApprovalDetail, DecisionRequest, RecordView, ResolutionRequest, ToolView},
+    views::{RecordView, ResolutionRequest, ToolView},
 };
 use placet_types::schemas::{PUBLISHED, PublishedSchema, of};
 

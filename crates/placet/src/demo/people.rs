@@ -3,7 +3,7 @@
 //! Owns the shape of a request and of what is expected of an answer. Does not know the story.
 
 use placet_api::problem::ProblemDocument;
-use placet_engine::views::{ApprovalDetail, ApprovalView};
+use placet_approvals::views::{ApprovalDetail, ApprovalView};
 use placet_types::{digest::Digest, error::ErrorCode, principal::PrincipalKind};
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use placet_engine::views::ApprovalDetail;
+use placet_approvals::views::ApprovalDetail;
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,

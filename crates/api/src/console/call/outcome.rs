@@ -8,7 +8,8 @@ use axum::{
 };
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_engine::views::{ApprovalDetail, ResolutionRequest, ResolvedOutcome, desk::OutcomeView};
+use placet_approvals::views::{ApprovalDetail, OutcomeView};
+use placet_engine::views::{ResolutionRequest, ResolvedOutcome};
 use placet_types::{
     clock::Timestamp,
     error::ErrorCode,

@@ -3,7 +3,7 @@
 //! Owns these words.
 
 use maud::{Markup, html};
-use placet_engine::views::{ApprovalDetail, ApprovalView};
+use placet_approvals::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
     clock::Timestamp,

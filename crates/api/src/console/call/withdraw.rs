@@ -8,7 +8,7 @@ use axum::{
 };
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_engine::views::{ApprovalDetail, WithdrawalRequest};
+use placet_approvals::views::{ApprovalDetail, WithdrawalRequest};
 use placet_types::ids::ApprovalId;
 
 use super::Notice;

@@ -1,6 +1,6 @@
 //! Several calls on one page: each with what matters for the decision, and decided under the digest of what was shown.
 
-use placet_engine::views::{ApprovalDetail, desk::BulkItem};
+use placet_approvals::views::{ApprovalDetail, BulkItem};
 use placet_types::{digest::Digest, taint::Taint};
 use serde_json::json;
 

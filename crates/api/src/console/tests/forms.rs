@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::Request;
 
-use placet_engine::views::desk::{Arrangement, DeskAct};
+use placet_approvals::views::{Arrangement, DeskAct};
 use placet_types::{
     approval::VoteChoice,
     desk::pattern::ArgumentRule,

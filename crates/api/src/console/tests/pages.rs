@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use placet_engine::views::{ApprovalDetail, desk::InboxOrder};
+use placet_approvals::views::{ApprovalDetail, InboxOrder};
 
 use super::{Browser, checked, key, page, settings, with_link};
 use crate::testing::{APPROVAL, CALL, Fake, TestApi};

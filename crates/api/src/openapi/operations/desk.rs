@@ -10,12 +10,9 @@ use utoipa::openapi::{
     request_body::{RequestBody, RequestBodyBuilder},
 };
 
-use placet_engine::views::{
-    ApprovalView, WithdrawalRequest,
-    desk::{
-        BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskRequest, EditRequest,
-        InboxView,
-    },
+use placet_approvals::views::{
+    ApprovalView, BulkDecisionRequest, BulkDecisionView, DeskAct, DeskEntryView, DeskRequest,
+    EditRequest, InboxView, WithdrawalRequest,
 };
 use placet_types::{
     desk::DeskKind,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use placet_engine::views::desk::{Arrangement, DeskAct, DeskRequest, EntriesQuery};
+use placet_approvals::views::{Arrangement, DeskAct, DeskRequest, EntriesQuery};
 use placet_ledger::{
     audit::AuditKind,
     desk::DeskEntry,
@@ -59,6 +59,7 @@ async fn a_broken_glass_needs_a_second_person_names_every_call_and_is_reviewed()
     let next = World::over(Arc::clone(&world.store), Arc::clone(&world.witness)).await;
     assert_eq!(
         next.engine
+            .approvals()
             .inbox(&next.person("eve").await, Default::default())
             .await
             .unwrap()
@@ -77,7 +78,7 @@ async fn who_sees_an_entry_is_told_what_they_may_do_with_it() {
     let record = world.arrange("emil", glass(), 3_600_000).await.unwrap();
     let may = async |person: &str| {
         let caller = world.person(person).await;
-        let shown = world.engine.desk_entry(&caller, &record.desk_id).await.unwrap();
+        let shown = world.engine.approvals().entry(&caller, &record.desk_id).await.unwrap();
         let listed = world.entries(&caller, EntriesQuery::default()).await;
         assert_eq!(shown.standing, listed[0].standing);
         let may = shown.standing;
@@ -129,18 +130,18 @@ async fn what_only_a_token_said_is_handed_over_for_a_day_since_the_token() {
     world.store.advance_ms(23 * HOUR);
     let arrange =
         serde_json::from_value(json!({"kind": "delegation", "to": "leo", "groups": ["finance"]}));
-    let request = placet_engine::views::desk::DeskRequest {
+    let request = placet_approvals::views::DeskRequest {
         arrange: arrange.unwrap(),
         reason: "away".to_owned(),
         starts_at: None,
         lasts_ms: 8 * 3_600_000,
     };
-    world.engine.arrange(&nora, request).await.unwrap();
+    world.engine.approvals().arrange(&nora, request).await.unwrap();
     let asked = held(world.call(send("s1", "a")).await);
     assert!(world.seen("leo", &asked).await.standing.may_approve);
     world.store.advance_ms(2 * HOUR);
     let leo = world.person("leo").await;
-    let gone = world.engine.approval(&leo, &asked.approval_id).await;
+    let gone = world.engine.approvals().approval(&leo, &asked.approval_id).await;
     assert_eq!(gone.unwrap_err().code, ErrorCode::NotFound, "an old token counts again");
 }
 
@@ -153,10 +154,10 @@ async fn a_delegation_that_may_not_count_says_so_wherever_it_is_shown() {
     let misspelt = world.arrange("finn", to("loe"), 3_600_000).await.unwrap();
     assert!(misspelt.hint.as_ref().unwrap().contains("nobody named `loe`"), "{misspelt:?}");
     let finn = world.person("finn").await;
-    let shown = world.engine.desk_entry(&finn, &misspelt.desk_id).await.unwrap();
+    let shown = world.engine.approvals().entry(&finn, &misspelt.desk_id).await.unwrap();
     assert_eq!(shown.hint, misspelt.hint);
     world.end("finn", &misspelt).await.unwrap();
-    let ended = world.engine.desk_entry(&finn, &misspelt.desk_id).await.unwrap();
+    let ended = world.engine.approvals().entry(&finn, &misspelt.desk_id).await.unwrap();
     assert_eq!(ended.hint, None, "nothing is expected of it any more");
     let agent = world.arrange("finn", to("bot"), 3_600_000).await.unwrap();
     assert!(agent.hint.unwrap().contains("`bot` is an agent"));
@@ -173,7 +174,7 @@ async fn a_delegation_that_may_not_count_says_so_wherever_it_is_shown() {
             starts_at: Some(world.now().plus_ms(begins_in)),
             lasts_ms: u64::try_from(lasts).unwrap(),
         };
-        let entry = world.engine.arrange(&nora, request).await.unwrap();
+        let entry = world.engine.approvals().arrange(&nora, request).await.unwrap();
         match hint {
             Some(hint) => assert!(entry.hint.as_ref().unwrap().contains(hint), "{entry:?}"),
             None => assert_eq!(entry.hint, None),
@@ -238,7 +239,8 @@ async fn limits_of_what_can_be_arranged_are_kept() {
     let starts_at = Some(world.now().plus_ms(60_000));
     let arrange: Arrangement = serde_json::from_value(glass()).unwrap();
     let later = DeskRequest { arrange, reason: "x".to_owned(), starts_at, lasts_ms: 60_000 };
-    let later = world.engine.arrange(&world.person("emil").await, later).await.unwrap_err();
+    let later =
+        world.engine.approvals().arrange(&world.person("emil").await, later).await.unwrap_err();
     assert_eq!(later.problems[0].pointer, "/starts_at");
     assert!(world.arrange("cy", json!({"kind": "freeze", "name": "x"}), day).await.is_err());
 }
@@ -258,7 +260,7 @@ async fn of_many_entries_the_newest_come_first_and_every_one_is_on_some_page() {
         |after| EntriesQuery { newest_first: true, after, limit: 30, ..EntriesQuery::default() };
     let (mut seen, mut sizes, mut after) = (Vec::new(), Vec::new(), None);
     loop {
-        let page = world.engine.desk_entries(&fay, &query(after)).await.unwrap();
+        let page = world.engine.approvals().entries(&fay, &query(after)).await.unwrap();
         sizes.push(page.entries.len());
         seen.extend(page.entries.into_iter().map(|entry| (entry.created_at, entry.desk_id)));
         after = page.next_after;
@@ -270,10 +272,10 @@ async fn of_many_entries_the_newest_come_first_and_every_one_is_on_some_page() {
     assert!(seen.is_sorted_by(|a, b| a > b), "newest first, each once");
     // What is not there any more is no place to go on from; nor is another tenant's.
     let gone = Some("desk_gone".parse().unwrap());
-    let refused = world.engine.desk_entries(&fay, &query(gone)).await.unwrap_err();
+    let refused = world.engine.approvals().entries(&fay, &query(gone)).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
     let gil = world.person("gil@globex").await;
-    let refused = world.engine.desk_entries(&gil, &query(Some(on))).await.unwrap_err();
+    let refused = world.engine.approvals().entries(&gil, &query(Some(on))).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
 }
 
@@ -292,10 +294,10 @@ async fn a_page_of_entries_ends_after_so_many_that_may_not_be_seen_and_says_wher
     // Only people see entries of the approval service.
     let bot = world.agent().await;
     let query = |after| EntriesQuery { after, limit: 30, ..EntriesQuery::default() };
-    let first = world.engine.desk_entries(&bot, &query(None)).await.unwrap();
+    let first = world.engine.approvals().entries(&bot, &query(None)).await.unwrap();
     assert!(first.entries.is_empty() && first.next_after.is_some());
-    let last = world.engine.desk_entries(&bot, &query(first.next_after)).await.unwrap();
-    assert_eq!(last, placet_engine::views::desk::EntriesPage::default());
+    let last = world.engine.approvals().entries(&bot, &query(first.next_after)).await.unwrap();
+    assert_eq!(last, placet_approvals::views::EntriesPage::default());
 }
 
 #[tokio::test]
@@ -305,7 +307,8 @@ async fn a_freeze_that_begins_later_is_in_the_calendar_and_holds_nothing_yet() {
         serde_json::from_value(json!({"kind": "freeze", "name": "release"})).unwrap();
     let starts_at = Some(world.now().plus_ms(60_000));
     let request = DeskRequest { arrange, reason: "r".to_owned(), starts_at, lasts_ms: 60_000 };
-    let entry = world.engine.arrange(&world.person("fay").await, request).await.unwrap();
+    let entry =
+        world.engine.approvals().arrange(&world.person("fay").await, request).await.unwrap();
     assert_eq!((entry.state.as_str(), entry.in_force), ("scheduled", false));
     assert!(ran(&world.call(plan("note", "s1", "x")).await));
     world.store.advance_ms(60_001);

@@ -362,7 +362,8 @@ async fn a_grant_over_edited_arguments_is_agreed_to_by_others_than_their_author(
     assert_eq!(
         world
             .engine
-            .desk_entry(&world.person("eve").await, &grant.desk_id)
+            .approvals()
+            .entry(&world.person("eve").await, &grant.desk_id)
             .await
             .unwrap()
             .votes

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use placet_engine::views::{
-    ApprovalDetail, DecisionRequest,
-    desk::{BulkDecisionRequest, BulkItem, DeskEventKind, InboxQuery, Whose},
+use placet_approvals::views::{
+    ApprovalDetail, BulkDecisionRequest, BulkItem, DecisionRequest, DeskEventKind, InboxQuery,
+    Whose,
 };
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
@@ -33,19 +33,22 @@ fn inbox_of(state: Option<&str>) -> InboxQuery {
 async fn sees_nothing(world: &World, person: &str, asked: &placet_engine::answer::Held) {
     let caller = world.person(person).await;
     let engine = &world.engine;
-    let gone = engine.approval(&caller, &asked.approval_id).await.unwrap_err();
+    let gone = engine.approvals().approval(&caller, &asked.approval_id).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::NotFound, "{person}");
-    assert!(engine.approvals(&caller, None, None, 50).await.unwrap().is_empty(), "{person}");
-    let view = engine.inbox(&caller, InboxQuery::default()).await.unwrap();
+    assert!(
+        engine.approvals().approvals(&caller, None, None, 50).await.unwrap().is_empty(),
+        "{person}"
+    );
+    let view = engine.approvals().inbox(&caller, InboxQuery::default()).await.unwrap();
     assert_eq!((view.total, view.mine, view.approvals.len()), (Some(0), 0, 0), "{person}");
-    let gone = engine.timeline(&caller, &asked.call_id).await.unwrap_err();
+    let gone = engine.approvals().timeline(&caller, &asked.call_id).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::NotFound, "{person}");
     let vote = DecisionRequest {
         decision: VoteChoice::Approve,
         reason: "fine".to_owned(),
         digest: placet_types::digest::Digest::of(b"any"),
     };
-    let gone = engine.decide(&caller, &asked.approval_id, vote).await.unwrap_err();
+    let gone = engine.approvals().decide(&caller, &asked.approval_id, vote).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::NotFound, "{person}");
 }
 
@@ -101,24 +104,32 @@ async fn an_external_approver_is_shown_what_to_decide_on_and_nothing_else_of_the
     assert_eq!(groups, ["globex/credit-approvers"]);
     // The same in lists.
     let gil = world.person("gil@globex").await;
-    let listed = world.engine.approvals(&gil, Some("pending"), None, 50).await.unwrap();
+    let listed = world.engine.approvals().approvals(&gil, Some("pending"), None, 50).await.unwrap();
     assert_eq!(listed, std::slice::from_ref(&detail.approval));
-    let page = world.engine.inbox(&gil, InboxQuery::default()).await.unwrap();
+    let page = world.engine.approvals().inbox(&gil, InboxQuery::default()).await.unwrap();
     assert_eq!((page.total, page.mine), (Some(1), 1));
     assert_eq!(page.approvals[0].approval, detail.approval);
     assert_eq!(page.load.waiting_by_group.len(), 0);
     // What an external approver looks for finds nothing that an external approver is not shown.
     for (search, found) in [("leo", 0), ("bot", 1), ("send", 1)] {
         let query = InboxQuery { search: Some(search.to_owned()), ..InboxQuery::default() };
-        assert_eq!(world.engine.inbox(&gil, query).await.unwrap().total, Some(found), "{search}");
+        assert_eq!(
+            world.engine.approvals().inbox(&gil, query).await.unwrap().total,
+            Some(found),
+            "{search}"
+        );
     }
     for (group, found) in [("finance", 0), ("credit-approvers", 0), ("globex/credit-approvers", 1)]
     {
         let query = InboxQuery { group: Some(group.parse().unwrap()), ..InboxQuery::default() };
-        assert_eq!(world.engine.inbox(&gil, query).await.unwrap().total, Some(found), "{group}");
+        assert_eq!(
+            world.engine.approvals().inbox(&gil, query).await.unwrap().total,
+            Some(found),
+            "{group}"
+        );
     }
     let query = InboxQuery { whose: Whose::Asked, ..InboxQuery::default() };
-    assert_eq!(world.engine.inbox(&gil, query).await.unwrap().total, Some(0));
+    assert_eq!(world.engine.approvals().inbox(&gil, query).await.unwrap().total, Some(0));
 }
 
 #[tokio::test]
@@ -130,12 +141,12 @@ async fn nobody_else_of_the_other_tenant_sees_that_there_is_anything() {
         sees_nothing(&world, person, &asked).await;
     }
     let bot = world.caller(placet_types::principal::PrincipalKind::Agent, "bot@globex").await;
-    assert!(world.engine.approval(&bot, &asked.approval_id).await.is_err());
+    assert!(world.engine.approvals().approval(&bot, &asked.approval_id).await.is_err());
     // Where the own group of that name is asked, the other tenant's is not.
     let home = held(world.call(send("s2", "acme")).await);
     sees_nothing(&world, "zoe@globex", &home).await;
     let gil = world.person("gil@globex").await;
-    assert!(world.engine.approval(&gil, &home.approval_id).await.is_err());
+    assert!(world.engine.approvals().approval(&gil, &home.approval_id).await.is_err());
 }
 
 #[tokio::test]
@@ -143,7 +154,7 @@ async fn an_external_approver_reaches_nothing_but_the_decision() {
     let world = world(two_tenants()).await;
     let asked = held(world.call(send("s1", "globex")).await);
     let gil = world.person("gil@globex").await;
-    let gone = world.engine.timeline(&gil, &asked.call_id).await.unwrap_err();
+    let gone = world.engine.approvals().timeline(&gil, &asked.call_id).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::NotFound);
     let args = json!({ "what": "globex" });
     let refusal = world.edit("gil@globex", &asked, args).await.unwrap_err();
@@ -153,13 +164,13 @@ async fn an_external_approver_reaches_nothing_but_the_decision() {
     // A decision names the part: the digest that the own side decides by is another one.
     let digest = world.seen("finn", &asked).await.approval.digest;
     let vote = DecisionRequest { decision: VoteChoice::Approve, reason: "ok".to_owned(), digest };
-    let stale = world.engine.decide(&gil, &asked.approval_id, vote).await.unwrap_err();
+    let stale = world.engine.approvals().decide(&gil, &asked.approval_id, vote).await.unwrap_err();
     assert_eq!(stale.problems[0].pointer, "/digest");
     // Nor is the external approver's part what the own side decides by.
     let digest = world.seen("gil@globex", &asked).await.approval.digest;
     let vote = DecisionRequest { decision: VoteChoice::Approve, reason: "ok".to_owned(), digest };
     let finn = world.person("finn").await;
-    assert!(world.engine.decide(&finn, &asked.approval_id, vote).await.is_err());
+    assert!(world.engine.approvals().decide(&finn, &asked.approval_id, vote).await.is_err());
     // Nor does a grant come of it for the own side: another tenant agrees to single calls.
     assert!(world.grant("finn", &asked, 3).await.is_err());
     world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap();
@@ -179,7 +190,7 @@ async fn a_no_of_the_named_tenant_ends_it() {
     assert!(world.witness.effects("send").is_empty());
     // Anyone who was asked finds it among what is over.
     let gil = world.person("gil@globex").await;
-    let over = world.engine.inbox(&gil, inbox_of(Some("denied"))).await.unwrap();
+    let over = world.engine.approvals().inbox(&gil, inbox_of(Some("denied"))).await.unwrap();
     assert_eq!((over.total, over.approvals.len(), over.approvals[0].mine), (None, 1, false));
     assert_eq!(over.approvals[0].approval.votes.len(), 1, "the colleague's, and nobody else's");
 }
@@ -195,7 +206,7 @@ async fn a_tenant_that_is_not_there_refuses_the_call_and_nobody_is_asked() {
         assert!(!refusal.message.contains(what), "{}", refusal.message);
     }
     let finn = world.person("finn").await;
-    assert!(world.engine.approvals(&finn, None, None, 9).await.unwrap().is_empty());
+    assert!(world.engine.approvals().approvals(&finn, None, None, 9).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -224,8 +235,8 @@ async fn an_edit_does_not_send_a_call_to_another_tenant() {
 #[tokio::test]
 async fn news_reach_an_external_approver_who_is_asked_and_name_their_own_groups() {
     let world = world(two_tenants()).await;
-    let mut gil = world.engine.desk_events(&world.person("gil@globex").await);
-    let mut zoe = world.engine.desk_events(&world.person("zoe@globex").await);
+    let mut gil = world.engine.approvals().listen(&world.person("gil@globex").await);
+    let mut zoe = world.engine.approvals().listen(&world.person("zoe@globex").await);
     let asked = held(world.call(send("s1", "globex")).await);
     let news = gil.next().await.unwrap();
     let approval_id = Some(asked.approval_id.clone());
@@ -257,7 +268,7 @@ async fn several_of_one_kind_are_decided_together_by_external_tenants_too() {
     let request =
         BulkDecisionRequest { decision: VoteChoice::Approve, reason: "both".to_owned(), approvals };
     let gil = world.person("gil@globex").await;
-    let view = world.engine.decide_together(&gil, request).await.unwrap();
+    let view = world.engine.approvals().decide_bulk(&gil, request).await.unwrap();
     assert_eq!((view.decided.len(), view.refused.len()), (2, 0), "{view:?}");
     let names: Value = json!(view);
     assert!(!names.to_string().contains("\"finance\""), "{names}");
@@ -301,8 +312,8 @@ async fn an_external_approver_is_told_the_reasons_of_what_asks_their_own_tenant_
     let gil = world.person("gil@globex").await;
     let all = [
         json!(detail),
-        json!(world.engine.inbox(&gil, InboxQuery::default()).await.unwrap()),
-        json!(world.engine.approvals(&gil, None, None, 9).await.unwrap()),
+        json!(world.engine.approvals().inbox(&gil, InboxQuery::default()).await.unwrap()),
+        json!(world.engine.approvals().approvals(&gil, None, None, 9).await.unwrap()),
     ];
     for shown in all {
         let shown = shown.to_string();
@@ -312,7 +323,7 @@ async fn an_external_approver_is_told_the_reasons_of_what_asks_their_own_tenant_
     // Nor does the answer to their decision say it.
     let digest = detail.approval.digest;
     let vote = DecisionRequest { decision: VoteChoice::Approve, reason: "ok".to_owned(), digest };
-    let view = world.engine.decide(&gil, &asked.approval_id, vote).await.unwrap();
+    let view = world.engine.approvals().decide(&gil, &asked.approval_id, vote).await.unwrap();
     assert!(!json!(view).to_string().contains("suspects"));
 }
 
@@ -369,7 +380,7 @@ async fn what_is_masked_does_not_tell_two_calls_apart_that_are_decided_together(
     let request =
         BulkDecisionRequest { decision: VoteChoice::Approve, reason: "all".to_owned(), approvals };
     let gil = world.person("gil@globex").await;
-    let view = world.engine.decide_together(&gil, request).await.unwrap();
+    let view = world.engine.approvals().decide_bulk(&gil, request).await.unwrap();
     assert_eq!(view.decided.len(), 2, "{view:?}");
     assert_eq!((view.refused.len(), &view.refused[0].approval_id), (1, &unseen.approval_id));
     assert!(view.refused[0].message.contains("digest"), "{view:?}");

@@ -27,7 +27,8 @@ async fn a_grant_needs_the_people_of_the_call_and_then_lets_such_calls_pass() {
     held(world.call(send("s4", "another report")).await);
     assert!(ran(&world.call(send("s5", "report")).await));
     held(world.call(send("s6", "report")).await);
-    let spent = world.engine.desk_entry(&world.person("eve").await, &active.desk_id).await.unwrap();
+    let spent =
+        world.engine.approvals().entry(&world.person("eve").await, &active.desk_id).await.unwrap();
     assert_eq!((spent.state.as_str(), spent.uses), ("used_up", 2));
     let named = world.store.audit().into_iter().filter(|event| {
         event.kind == AuditKind::Dispatched && event.desk.contains(&active.desk_id)
@@ -117,7 +118,8 @@ async fn an_ended_or_expired_grant_lets_nothing_pass() {
     world.store.advance_ms(3_600_001);
     world.tell_time();
     held(world.call(plan("erase", "s5", "x")).await);
-    let over = world.engine.desk_entry(&world.person("ben").await, &second.desk_id).await.unwrap();
+    let over =
+        world.engine.approvals().entry(&world.person("ben").await, &second.desk_id).await.unwrap();
     assert_eq!((over.state.as_str(), over.in_force), ("expired", false));
 }
 
@@ -253,7 +255,8 @@ async fn a_grant_that_cannot_be_read_for_a_moment_does_not_make_an_outcome_unkno
     world.store.hide_entries(false);
     let done = finished(call.await.unwrap());
     assert_eq!(world.witness.effects("send").len(), 2, "{done:?}");
-    let used = world.engine.desk_entry(&world.person("ben").await, &grant.desk_id).await.unwrap();
+    let used =
+        world.engine.approvals().entry(&world.person("ben").await, &grant.desk_id).await.unwrap();
     assert_eq!(used.uses, 1);
 }
 
@@ -288,7 +291,8 @@ async fn a_keyed_call_that_is_sent_again_is_one_use() {
     world.agree("finn", &grant).await.unwrap();
     world.witness.behave("send", crate::fake::Behaviour::Flaky(1));
     finished(world.call(send("s2", "x")).await);
-    let spent = world.engine.desk_entry(&world.person("ben").await, &grant.desk_id).await.unwrap();
+    let spent =
+        world.engine.approvals().entry(&world.person("ben").await, &grant.desk_id).await.unwrap();
     assert_eq!(spent.uses, 1);
 }
 

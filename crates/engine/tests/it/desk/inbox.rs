@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use placet_engine::views::desk::{DeskEventKind, InboxOrder, InboxQuery, InboxView, Whose};
+use placet_approvals::views::{DeskEventKind, InboxOrder, InboxQuery, InboxView, Whose};
 use placet_ledger::{
     approval::ApprovalRecord,
     store::{Admission, Changes, Durability, Store as _},
@@ -15,7 +15,7 @@ use super::{send, two_groups, world};
 use crate::world::{Make, World, bundle, finished, held, plan};
 
 async fn inbox(world: &World, person: &str, query: InboxQuery) -> InboxView {
-    world.engine.inbox(&world.person(person).await, query).await.unwrap()
+    world.engine.approvals().inbox(&world.person(person).await, query).await.unwrap()
 }
 
 fn ids(view: &InboxView) -> Vec<&str> {
@@ -81,7 +81,10 @@ async fn filters_search_order_and_pages_hold() {
     assert_eq!(found(denied).await, [id(&erase)]);
     let wrong = InboxQuery { state: Some("lost".to_owned()), ..InboxQuery::default() };
     let ben = world.person("ben").await;
-    assert_eq!(world.engine.inbox(&ben, wrong).await.unwrap_err().code, ErrorCode::ValidationError);
+    assert_eq!(
+        world.engine.approvals().inbox(&ben, wrong).await.unwrap_err().code,
+        ErrorCode::ValidationError
+    );
 }
 
 /// So many calls that were denied, each asked for after the one before; and those of them, newest first, that are of another agent.
@@ -150,7 +153,7 @@ async fn what_has_ended_is_found_however_many_others_there_are_and_nothing_is_co
         InboxQuery { after: Some("apr_gone".parse().unwrap()), ..denied.clone() },
         InboxQuery { after: Some("apr_00001".parse().unwrap()), ..InboxQuery::default() },
     ] {
-        let refused = world.engine.inbox(&ben, wrong).await.unwrap_err();
+        let refused = world.engine.approvals().inbox(&ben, wrong).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);
     }
     assert!(
@@ -164,8 +167,8 @@ async fn what_has_ended_is_found_however_many_others_there_are_and_nothing_is_co
 #[tokio::test]
 async fn news_reach_those_who_may_see_them_and_nobody_else() {
     let world = world(bundle()).await;
-    let mut ben = world.engine.desk_events(&world.person("ben").await);
-    let mut leo = world.engine.desk_events(&world.person("leo").await);
+    let mut ben = world.engine.approvals().listen(&world.person("ben").await);
+    let mut leo = world.engine.approvals().listen(&world.person("leo").await);
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
@@ -229,7 +232,8 @@ async fn calls_are_taken_in_while_what_waits_is_read_and_the_inbox_says_so_until
     let readiness = world.engine.readiness();
     assert!(!readiness.ready, "{readiness:?}");
     assert!(readiness.notes.iter().any(|note| note.contains("still being read")), "{readiness:?}");
-    let refused = world.engine.inbox(&world.person("ben").await, InboxQuery::default()).await;
+    let refused =
+        world.engine.approvals().inbox(&world.person("ben").await, InboxQuery::default()).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Overloaded);
     assert!(refused.code.retryable() && refused.retry_after_ms.is_some(), "{refused:?}");
@@ -266,7 +270,7 @@ async fn who_sees_nothing_of_much_that_waits_keeps_nobody_else_waiting() {
     });
     tokio::task::yield_now().await;
     let before = turns.load(std::sync::atomic::Ordering::SeqCst);
-    assert!(world.engine.approvals(&leo, None, None, 20).await.unwrap().is_empty());
+    assert!(world.engine.approvals().approvals(&leo, None, None, 20).await.unwrap().is_empty());
     let turns = turns.load(std::sync::atomic::Ordering::SeqCst).saturating_sub(before);
     others.abort();
     assert!(turns >= 4, "others had {turns} turns");

@@ -5,11 +5,13 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use placet_approvals::{
+    feed::EventFeed,
+    views::{DeskEventKind, InboxQuery},
+};
 use placet_engine::{
     answer::{Answer, Held},
-    desk::events::DeskFeed,
     settings::LedgerSettings,
-    views::desk::{DeskEventKind, InboxQuery},
 };
 use placet_ledger::store::Store as _;
 use placet_types::{approval::VoteChoice, mode::EngineMode};
@@ -32,6 +34,7 @@ async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 async fn waiting(world: &World) -> usize {
     world
         .engine
+        .approvals()
         .inbox(&world.person("ben").await, InboxQuery::default())
         .await
         .unwrap()
@@ -43,7 +46,7 @@ async fn waiting(world: &World) -> usize {
 async fn the_inbox_of_one_node_follows_what_happens_on_the_other() {
     let one = World::new().await;
     let two = one.node().await;
-    let mut news = two.engine.desk_events(&two.person("ben").await);
+    let mut news = two.engine.approvals().listen(&two.person("ben").await);
     let asked = held(one.call(plan("erase", "s1", "a")).await);
     soon("the other node sees it", async || waiting(&two).await == 1).await;
     let next = tokio::time::timeout(Duration::from_secs(20), news.next()).await.unwrap().unwrap();
@@ -58,7 +61,7 @@ async fn the_inbox_of_one_node_follows_what_happens_on_the_other() {
 }
 
 /// The kinds of news of an approval up to one of a kind.
-async fn news_until(news: &mut DeskFeed, last: DeskEventKind) -> Vec<DeskEventKind> {
+async fn news_until(news: &mut EventFeed, last: DeskEventKind) -> Vec<DeskEventKind> {
     let mut kinds = Vec::new();
     while kinds.last() != Some(&last) {
         let next = tokio::time::timeout(Duration::from_secs(20), news.next()).await;
@@ -72,7 +75,7 @@ async fn what_became_of_a_call_is_told_on_every_node_and_again_once_it_is_resolv
     let one = World::new().await;
     let two = one.node().await;
     let ben = two.person("ben").await;
-    let mut news = (one.engine.desk_events(&ben), two.engine.desk_events(&ben));
+    let mut news = (one.engine.approvals().listen(&ben), two.engine.approvals().listen(&ben));
     one.witness.behave("erase", Behaviour::Slow(Duration::from_secs(3_600)));
     let mut call = plan("erase", "s1", "a");
     call["run"] = json!({"run_id": "hasty", "safety_mode": "destructive", "run_budget": {"tool_latency_ms_max": 200}});
@@ -106,7 +109,7 @@ async fn who_opens_a_call_on_a_node_that_knows_nothing_of_it_is_told_when_it_end
     one.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     one.reaches("dispatched").await;
     let two = one.node().await;
-    let mut news = two.engine.desk_events(&two.person("ben").await);
+    let mut news = two.engine.approvals().listen(&two.person("ben").await);
     drop(two.seen("ben", &asked).await);
     leave.add_permits(1);
     assert_eq!(news_until(&mut news, DeskEventKind::Settled).await, [DeskEventKind::Settled]);
@@ -181,7 +184,8 @@ async fn a_grant_and_a_freeze_of_one_node_count_on_the_other_and_uses_are_shared
     })
     .await;
     assert_eq!(one.witness.effects("erase").len(), 3);
-    let spent = two.engine.desk_entry(&two.person("ben").await, &grant.desk_id).await.unwrap();
+    let spent =
+        two.engine.approvals().entry(&two.person("ben").await, &grant.desk_id).await.unwrap();
     assert_eq!(spent.uses, 3);
     one.arrange("dora", json!({"kind": "freeze", "name": "now"}), 60_000).await.unwrap();
     let mut step = 0_u32;

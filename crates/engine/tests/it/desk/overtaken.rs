@@ -4,11 +4,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use serde_json::{Value, json};
 
-use placet_engine::{
-    settings::LedgerSettings,
-    ticket::Ticket,
-    views::desk::{Arrangement, DeskRequest},
-};
+use placet_approvals::views::{Arrangement, DeskRequest};
+use placet_engine::{settings::LedgerSettings, ticket::Ticket};
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
@@ -71,7 +68,7 @@ async fn a_freeze_that_begins_meanwhile_holds_it_too() {
     let arrange: Arrangement = serde_json::from_value(freeze()).unwrap();
     let starts_at = Some(world.now().plus_ms(60_000));
     let request = DeskRequest { arrange, reason: "r".to_owned(), starts_at, lasts_ms: 60_000 };
-    world.engine.arrange(&world.person("dora").await, request).await.unwrap();
+    world.engine.approvals().arrange(&world.person("dora").await, request).await.unwrap();
     let (first, second) = world.queue().await;
     world.store.advance_ms(60_000);
     assert!(ran(&world.answer(first).await));

@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 
-use placet_engine::{
-    answer::Held,
-    views::desk::{BulkDecisionRequest, BulkItem, DeskEventKind, EntriesQuery},
-};
+use placet_approvals::views::{BulkDecisionRequest, BulkItem, DeskEventKind, EntriesQuery};
+use placet_engine::answer::Held;
 use placet_ledger::{audit::AuditKind, testing::Fault};
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
@@ -51,15 +49,15 @@ async fn what_was_being_decided_together_is_gone_on_with_and_nothing_counts_twic
     // The first is kept, of the second nobody knows whether it is, and then the process is gone.
     let first =
         BulkDecisionRequest { approvals: request.approvals[..1].to_vec(), ..request.clone() };
-    assert_eq!(world.engine.decide_together(&ben, first).await.unwrap().decided.len(), 1);
+    assert_eq!(world.engine.approvals().decide_bulk(&ben, first).await.unwrap().decided.len(), 1);
     world.store.fail_once_on(AuditKind::Voted, Fault::Unconfirmed);
     let second =
         BulkDecisionRequest { approvals: request.approvals[1..2].to_vec(), ..request.clone() };
-    assert_eq!(world.engine.decide_together(&ben, second).await.unwrap().decided.len(), 0);
+    assert_eq!(world.engine.approvals().decide_bulk(&ben, second).await.unwrap().decided.len(), 0);
 
     let next = next(&world, two_groups()).await;
     let ben = next.person("ben").await;
-    let view = next.engine.decide_together(&ben, request).await.unwrap();
+    let view = next.engine.approvals().decide_bulk(&ben, request).await.unwrap();
     let decided: Vec<_> = view.decided.iter().map(|one| &one.approval_id).collect();
     assert_eq!(decided, [&calls[2].approval_id]);
     assert_eq!(view.refused.len(), 2, "{view:?}");
@@ -71,7 +69,7 @@ async fn what_was_being_decided_together_is_gone_on_with_and_nothing_counts_twic
     }
     let finn = next.person("finn").await;
     let request = all_of(&next, "finn", &calls).await;
-    assert_eq!(next.engine.decide_together(&finn, request).await.unwrap().decided.len(), 3);
+    assert_eq!(next.engine.approvals().decide_bulk(&finn, request).await.unwrap().decided.len(), 3);
     for asked in &calls {
         finished(next.end_of(asked).await);
     }
@@ -126,7 +124,7 @@ async fn a_grant_that_half_of_its_people_agreed_to_waits_for_the_others_after_a_
 
     let third = next(&second, two_groups()).await;
     let eve = third.person("eve").await;
-    let grant = third.engine.desk_entry(&eve, &proposed.desk_id).await.unwrap();
+    let grant = third.engine.approvals().entry(&eve, &proposed.desk_id).await.unwrap();
     assert_eq!((grant.state.as_str(), grant.in_force, grant.votes.len()), ("active", true, 2));
     assert!(ran(&third.call(send("s3", "report")).await));
     held(third.call(send("s4", "report")).await);
@@ -166,7 +164,7 @@ async fn the_end_of_a_call_that_was_under_way_is_told_by_the_next_process() {
     first.reaches("dispatched").await;
 
     let second = next(&first, asks_one()).await;
-    let mut news = second.engine.desk_events(&second.person("ben").await);
+    let mut news = second.engine.approvals().listen(&second.person("ben").await);
     *second.witness.probing.lock() = Probing::Committed;
     second.reaches("succeeded").await;
     let settled = async {

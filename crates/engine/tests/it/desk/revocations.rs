@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use placet_engine::{
-    answer::Answer,
-    views::desk::{DeskEntryView, EntriesQuery},
-};
+use placet_approvals::views::{DeskEntryView, EntriesQuery};
+use placet_engine::answer::Answer;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{ledger::Ledger, testing::MemoryStore};
 use placet_types::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use placet_engine::views::desk::TimelineStep;
+use placet_approvals::views::TimelineStep;
 use placet_ledger::store::Store;
 use placet_store::{embedded::EmbeddedStore, notary::Notary, seal::SealKey};
 use placet_types::{approval::VoteChoice, error::ErrorCode};
@@ -39,6 +39,7 @@ async fn the_timeline_of_a_call_leads_from_the_hold_to_the_effect() {
     let timeline = async |person: &str| {
         world
             .engine
+            .approvals()
             .timeline(&world.person(person).await, &asked.call_id)
             .await
             .map(|view| view.steps)
@@ -50,9 +51,20 @@ async fn the_timeline_of_a_call_leads_from_the_hold_to_the_effect() {
     assert!(steps.windows(2).all(|pair| pair[0].seq < pair[1].seq));
     assert_eq!(timeline("leo").await.unwrap_err().code, ErrorCode::NotFound);
     // The agent sees its own call, and no words that could name a policy.
-    let own = world.engine.timeline(&world.agent().await, &asked.call_id).await.unwrap().steps;
+    let own = world
+        .engine
+        .approvals()
+        .timeline(&world.agent().await, &asked.call_id)
+        .await
+        .unwrap()
+        .steps;
     assert!(own.len() == steps.len() && own.iter().all(|step| step.note.is_none()));
-    let other =
-        world.engine.timeline(&world.person("ben").await, &other.call_id).await.unwrap().steps;
+    let other = world
+        .engine
+        .approvals()
+        .timeline(&world.person("ben").await, &other.call_id)
+        .await
+        .unwrap()
+        .steps;
     assert_eq!(kinds(&other), ["held", "voted"]);
 }

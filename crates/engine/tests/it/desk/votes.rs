@@ -4,13 +4,8 @@ use std::sync::{Arc, atomic::Ordering};
 
 use serde_json::json;
 
-use placet_engine::{
-    answer::Held,
-    views::{
-        DecisionRequest,
-        desk::{BulkDecisionRequest, BulkItem},
-    },
-};
+use placet_approvals::views::{BulkDecisionRequest, BulkItem, DecisionRequest};
+use placet_engine::answer::Held;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
 use super::{gated, of, send, silent, two_groups, world};
@@ -94,7 +89,10 @@ async fn after_a_while_of_silence_the_next_group_is_asked_and_stands_in() {
         ("directors", 7_200_000)
     );
     let dan = world.person("dan").await;
-    assert!(world.engine.approval(&dan, &asked.approval_id).await.is_err(), "not asked yet");
+    assert!(
+        world.engine.approvals().approval(&dan, &asked.approval_id).await.is_err(),
+        "not asked yet"
+    );
     world.store.advance_ms(7_200_001);
     for _ in 0..400 {
         if world.seen("eve", &asked).await.approval.escalated == 1 {
@@ -174,7 +172,7 @@ async fn only_calls_of_the_same_kind_are_decided_together_and_each_is_recorded()
         reason: "all of them".to_owned(),
         approvals,
     };
-    let view = world.engine.decide_together(&ben, request).await.unwrap();
+    let view = world.engine.approvals().decide_bulk(&ben, request).await.unwrap();
     let decided: Vec<_> = view.decided.iter().map(|view| &view.approval_id).collect();
     assert_eq!(decided, [&first.approval_id]);
     let refused: Vec<_> =
@@ -278,7 +276,12 @@ async fn a_call_that_has_become_stronger_than_what_people_agreed_to_does_not_run
         reason: "fine".to_owned(),
         digest: seen.approval.digest,
     };
-    world.engine.decide(&world.person("ben").await, &asked.approval_id, request).await.unwrap();
+    world
+        .engine
+        .approvals()
+        .decide(&world.person("ben").await, &asked.approval_id, request)
+        .await
+        .unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ModeUpgraded);
     let void = world.stands(&asked, "void").await;
     assert!(void.void_reason.unwrap().contains("MODE_UPGRADED"));
@@ -322,17 +325,17 @@ async fn an_agreement_that_counts_no_more_is_asked_for_again() {
     assert!(twice.message.contains("already"), "{twice:?}");
     // After a sign-in she finds it among what is hers to decide; so would any colleague.
     let una = world.person_in("una", "finance").await;
-    let detail = world.engine.approval(&una, &asked.approval_id).await.unwrap();
+    let detail = world.engine.approvals().approval(&una, &asked.approval_id).await.unwrap();
     assert!(detail.standing.may_approve && detail.standing.completes, "{:?}", detail.standing);
     assert_eq!(detail.standing.progress[0].agreed, 1);
-    let mine = world.engine.inbox(&una, Default::default()).await.unwrap();
+    let mine = world.engine.approvals().inbox(&una, Default::default()).await.unwrap();
     assert_eq!(mine.mine, 1);
     let (decision, reason) = (VoteChoice::Approve, "as before".to_owned());
     let stale = DecisionRequest { decision, reason: reason.clone(), digest: before };
-    let stale = world.engine.decide(&una, &asked.approval_id, stale).await.unwrap_err();
+    let stale = world.engine.approvals().decide(&una, &asked.approval_id, stale).await.unwrap_err();
     assert_eq!(stale.problems[0].pointer, "/digest");
     let vote = DecisionRequest { decision, reason, digest: detail.approval.digest };
-    world.engine.decide(&una, &asked.approval_id, vote).await.unwrap();
+    world.engine.approvals().decide(&una, &asked.approval_id, vote).await.unwrap();
     finished(world.end_of(&asked).await);
     assert_eq!(world.witness.effects("send").len(), 1);
     let votes = world.seen("eve", &asked).await.approval.votes;

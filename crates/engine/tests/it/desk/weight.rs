@@ -8,10 +8,10 @@ use std::{io::Write as _, sync::Arc, time::Duration};
 use futures::stream::{self, StreamExt as _};
 use tokio::time::Instant;
 
+use placet_approvals::views::{InboxOrder, InboxQuery};
 use placet_engine::{
     answer::Held,
     submission::{Inbound, Submission},
-    views::desk::{InboxOrder, InboxQuery},
 };
 use placet_ledger::store::Store as _;
 use placet_types::approval::VoteChoice;
@@ -59,7 +59,7 @@ async fn all_waiting(world: &World, total: usize) -> Duration {
     loop {
         let query = InboxQuery { order: InboxOrder::Urgent, ..InboxQuery::default() };
         let began = Instant::now();
-        let page = world.engine.inbox(&ben, query).await.unwrap();
+        let page = world.engine.approvals().inbox(&ben, query).await.unwrap();
         if page.total == Some(total) {
             return began.elapsed();
         }
@@ -130,7 +130,8 @@ async fn an_external_approver_tenants_page_does_not_look_through_what_others_hol
     let page = async |person: &str| {
         let caller = world.person(person).await;
         let began = Instant::now();
-        let seen = world.engine.approvals(&caller, Some("pending"), None, 20).await.unwrap();
+        let seen =
+            world.engine.approvals().approvals(&caller, Some("pending"), None, 20).await.unwrap();
         (seen.len(), began.elapsed())
     };
     for (person, sees) in [("ben", 20), ("eve", 20), ("leo", 0), ("gil@globex", 0)] {

@@ -1,12 +1,7 @@
 //! Who speaks to a world: agents and people with tokens of its key.
 
-use placet_engine::{
-    answer::Held,
-    views::{
-        DecisionRequest,
-        desk::{DeskEntryView, EntriesQuery},
-    },
-};
+use placet_approvals::views::{DecisionRequest, DeskEntryView, EntriesQuery};
+use placet_engine::answer::Held;
 use placet_identity::{MintRequest, TokenRole, VerifiedCaller};
 use placet_types::{approval::VoteChoice, error::Refusal, ids::TenantId, principal::PrincipalKind};
 
@@ -50,10 +45,10 @@ impl World {
         held: &Held,
         decision: VoteChoice,
     ) -> Result<String, Refusal> {
-        let detail = self.engine.approval(caller, &held.approval_id).await?;
+        let detail = self.engine.approvals().approval(caller, &held.approval_id).await?;
         let (reason, digest) = ("looked at it".to_owned(), detail.approval.digest);
         let request = DecisionRequest { decision, reason, digest };
-        Ok(self.engine.decide(caller, &held.approval_id, request).await?.state)
+        Ok(self.engine.approvals().decide(caller, &held.approval_id, request).await?.state)
     }
 
     /// A vote on what is held.
@@ -77,7 +72,7 @@ impl World {
         query: EntriesQuery,
     ) -> Vec<DeskEntryView> {
         let query = EntriesQuery { limit: 10, ..query };
-        self.engine.desk_entries(caller, &query).await.unwrap().entries
+        self.engine.approvals().entries(caller, &query).await.unwrap().entries
     }
 
     pub(crate) async fn person(&self, id: &str) -> VerifiedCaller {

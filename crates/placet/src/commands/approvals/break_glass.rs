@@ -3,7 +3,7 @@
 //! Owns the options.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_engine::views::desk::{Arrangement, DeskAct};
+use placet_approvals::views::{Arrangement, DeskAct};
 use placet_types::{
     approval::VoteChoice,
     desk::{BreakGlass, DeskKind},

@@ -3,7 +3,7 @@
 //! Owns how they are named, each with its digest.
 
 use clap::{Args as ClapArgs, ValueEnum};
-use placet_engine::views::desk::{BulkDecisionRequest, BulkDecisionView, BulkItem, TOGETHER_MAX};
+use placet_approvals::views::{BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem};
 use placet_types::{approval::VoteChoice, text::visible};
 
 use super::decide::recorded;
@@ -42,8 +42,8 @@ enum Choice {
 
 /// Decides.
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    if args.approvals.len() > TOGETHER_MAX {
-        return Err(Failure::usage(format!("at most {TOGETHER_MAX} are decided together")));
+    if args.approvals.len() > BULK_MAX {
+        return Err(Failure::usage(format!("at most {BULK_MAX} are decided together")));
     }
     let decision = match args.choice {
         Choice::Approve => VoteChoice::Approve,

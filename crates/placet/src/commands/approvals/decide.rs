@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use placet_engine::views::{ApprovalDetail, ApprovalView, DecisionRequest};
+use placet_approvals::views::{ApprovalDetail, ApprovalView, DecisionRequest};
 use placet_types::{approval::VoteChoice, digest::Digest, ids::ApprovalId};
 
 use super::{show, words};

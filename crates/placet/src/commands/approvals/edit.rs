@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use placet_engine::views::{ApprovalView, desk::EditRequest};
+use placet_approvals::views::{ApprovalView, EditRequest};
 use placet_types::{digest::Digest, ids::ApprovalId};
 use serde_json::Value;
 

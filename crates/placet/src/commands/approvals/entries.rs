@@ -4,7 +4,7 @@
 
 use clap::Args as ClapArgs;
 use placet_api::documents::DeskList;
-use placet_engine::views::desk::{Arrangement, DeskAct, DeskEntryView, DeskRequest};
+use placet_approvals::views::{Arrangement, DeskAct, DeskEntryView, DeskRequest};
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,

@@ -3,7 +3,7 @@
 //! Owns the options.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_engine::views::desk::Arrangement;
+use placet_approvals::views::Arrangement;
 use placet_types::{
     clock::Timestamp,
     desk::{DeskKind, Freeze},

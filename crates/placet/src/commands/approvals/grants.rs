@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_engine::views::desk::Arrangement;
+use placet_approvals::views::Arrangement;
 use placet_types::{
     approval::VoteChoice,
     desk::{DeskKind, pattern::ArgumentPattern},

@@ -3,10 +3,7 @@
 //! Owns the filters and the table.
 
 use clap::Args as ClapArgs;
-use placet_engine::views::{
-    APPROVAL_STATES, FINISHED,
-    desk::{InboxItem, InboxView},
-};
+use placet_approvals::views::{APPROVAL_STATES, FINISHED, InboxItem, InboxView};
 use placet_types::{approval::ApproverGroup, ids::ApprovalId, mode::ApprovalMode};
 
 use super::words;

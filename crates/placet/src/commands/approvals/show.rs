@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use placet_engine::views::{ApprovalDetail, ApprovalView};
+use placet_approvals::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
     caller::CallerIdentity,
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},

@@ -3,7 +3,7 @@
 //! Owns the table. That the entries are in the log is proved with `placet audit prove`.
 
 use placet_api::documents::Timeline;
-use placet_engine::views::desk::TimelineStep;
+use placet_approvals::views::TimelineStep;
 use placet_types::{ids::ToolCallId, principal};
 
 use crate::{

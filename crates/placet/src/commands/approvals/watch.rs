@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use placet_engine::views::desk::DeskEvent;
+use placet_approvals::views::DeskEvent;
 use serde_json::{Value, json};
 
 use crate::{

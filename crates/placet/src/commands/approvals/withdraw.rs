@@ -1,7 +1,7 @@
 //! `placet approvals withdraw`: ends a held call, so that it does not run.
 
 use clap::Args as ClapArgs;
-use placet_engine::views::{ApprovalView, WithdrawalRequest};
+use placet_approvals::views::{ApprovalView, WithdrawalRequest};
 use placet_types::ids::ApprovalId;
 
 use super::words;

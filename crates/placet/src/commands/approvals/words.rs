@@ -2,7 +2,7 @@
 //!
 //! Owns the wording that several commands share.
 
-use placet_engine::views::{ApprovalView, desk::GroupProgress};
+use placet_approvals::views::{ApprovalView, GroupProgress};
 use placet_types::{approval::VoteChoice, clock::Timestamp, principal::PrincipalChain};
 
 use crate::commands::call::now_ms;

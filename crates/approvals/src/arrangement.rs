@@ -1,0 +1,150 @@
+//! Arranging something besides single decisions: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
+//!
+//! Owns what can be arranged and who has to agree to it. Whether the caller may at all is Cedar's answer; for how long, and how many at a time, is
+//! [`crate::entry_draft`]'s; a standing grant is proposed by [`crate::grant_proposal`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use placet_identity::VerifiedCaller;
+use placet_policy::manage::DeskActKind;
+use placet_types::{
+    approval::Requirement,
+    desk::{BreakGlass, DESK_TEXT_BYTES_MAX, Delegation, DeskBody, Freeze, Revocation},
+    error::Refusal,
+    ids::AdapterName,
+};
+
+use crate::{
+    decision, entries,
+    entry_access::allowed,
+    entry_draft::{Terms, drafted, make},
+    grant_proposal::{self, Wanted},
+    refusals::invalid,
+    reviewer,
+    service::Approvals,
+    views::{Arrangement, DeskEntryView, DeskRequest},
+};
+
+/// What is said of a subject that nobody has come with.
+const UNSEEN: &str = "no token of this subject has come to this node since it started: the revocation stands, and counts if one comes; compare the name with `sub` as the issuer writes it";
+
+impl Approvals {
+    /// Arranges something: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
+    ///
+    /// # Errors
+    /// [`Refusal`] when policy does not let the caller, or it goes beyond a limit.
+    pub async fn arrange(
+        self: &Arc<Self>,
+        caller: &VerifiedCaller,
+        request: DeskRequest,
+    ) -> Result<DeskEntryView, Refusal> {
+        decision::may_decide_at_all(self, caller, &request.reason).await?;
+        match request.arrange.clone() {
+            Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
+                let wanted = Wanted { approval_id, pattern, uses_max, digest };
+                grant_proposal::grant(self, caller, request, wanted).await
+            }
+            Arrangement::BreakGlass(glass) => {
+                let terms = break_glass(glass, request.lasts_ms)?;
+                enter(self, caller, DeskActKind::DeclareBreakGlass, &request, terms).await
+            }
+            Arrangement::Freeze(freeze) => {
+                let act =
+                    if freeze.lockdown { DeskActKind::SetLockdown } else { DeskActKind::SetFreeze };
+                let terms = self::freeze(self, freeze)?;
+                enter(self, caller, act, &request, terms).await
+            }
+            Arrangement::Delegation(delegation) => {
+                let terms = self::delegation(self, caller, delegation)?;
+                enter(self, caller, DeskActKind::DelegateVotes, &request, terms).await
+            }
+            Arrangement::Revocation(revocation) => {
+                let seen = self.subjects.is_seen(caller.tenant(), &revocation);
+                let terms = self::revocation(revocation)?;
+                let mut view =
+                    enter(self, caller, DeskActKind::RevokeCredentials, &request, terms).await?;
+                // Who entered it may not ask about subjects before policy let them.
+                view.hint = (seen == Some(false)).then(|| UNSEEN.to_owned());
+                Ok(view)
+            }
+        }
+    }
+}
+
+fn check_text(text: &str, pointer: &str) -> Result<(), Refusal> {
+    if text.trim().is_empty() || text.len() > DESK_TEXT_BYTES_MAX {
+        return Err(invalid(pointer, format!("must be 1 to {DESK_TEXT_BYTES_MAX} bytes of text")));
+    }
+    Ok(())
+}
+
+fn break_glass(glass: BreakGlass, lasts_ms: u64) -> Result<Terms, Refusal> {
+    check_text(&glass.ticket, "/arrange/ticket")?;
+    // One other person; who, Cedar says.
+    let requirement = Requirement::new(BTreeMap::new(), 1, lasts_ms);
+    Ok(Terms { body: DeskBody::BreakGlass(glass), requirement })
+}
+
+/// Nobody has to agree.
+fn nobody() -> Requirement {
+    Requirement::new(BTreeMap::new(), 0, 0)
+}
+
+fn freeze(service: &Approvals, freeze: Freeze) -> Result<Terms, Refusal> {
+    check_text(&freeze.name, "/arrange/name")?;
+    let catalog = &service.policies().catalog;
+    let is_known =
+        |adapter: &AdapterName| catalog.contracts().any(|contract| contract.adapter == *adapter);
+    let unknown = freeze.adapters.iter().find(|adapter| !is_known(adapter));
+    if let Some(unknown) = unknown {
+        return Err(invalid("/arrange/adapters", format!("there is no adapter `{unknown}`")));
+    }
+    Ok(Terms { body: DeskBody::Freeze(freeze), requirement: nobody() })
+}
+
+fn delegation(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    delegation: Delegation,
+) -> Result<Terms, Refusal> {
+    if delegation.to == caller.actor.principal().id {
+        return Err(invalid("/arrange/to", "is yourself"));
+    }
+    let directory = &service.policies().directory;
+    let colleague = directory.user(caller.tenant(), &delegation.to);
+    if colleague.is_some_and(|colleague| !colleague.active) {
+        return Err(invalid("/arrange/to", "is not active"));
+    }
+    if delegation.groups.is_empty() {
+        return Err(invalid("/arrange/groups", "must name at least one of your groups"));
+    }
+    // Their own groups alone: what was handed over to them is not theirs to hand on.
+    let own = reviewer::groups_of(service, caller);
+    if let Some(other) = delegation.groups.iter().find(|group| !own.contains(*group)) {
+        return Err(invalid("/arrange/groups", format!("you are not in `{other}` yourself")));
+    }
+    Ok(Terms { body: DeskBody::Delegation(delegation), requirement: nobody() })
+}
+
+fn revocation(revocation: Revocation) -> Result<Terms, Refusal> {
+    check_text(&revocation.subject, "/arrange/subject")?;
+    if let Some(issuer) = &revocation.issuer {
+        check_text(issuer, "/arrange/issuer")?;
+    }
+    Ok(Terms { body: DeskBody::Revocation(revocation), requirement: nobody() })
+}
+
+async fn enter(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    act: DeskActKind,
+    request: &DeskRequest,
+    terms: Terms,
+) -> Result<DeskEntryView, Refusal> {
+    let entry = drafted(service, caller, request, terms)?;
+    allowed(service, caller, act, &entry).await?;
+    let place = service.quotas.take(&service.rules, &entry)?;
+    make(service, caller, &entry, place).await?;
+    service.arranged(entry.clone()).await;
+    Ok(entries::view_of(service, caller, &entry))
+}

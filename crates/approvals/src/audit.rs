@@ -1,0 +1,64 @@
+//! What the audit says of approvals and of arrangements.
+//!
+//! Owns which fields an event has. Keeps nothing itself.
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::ApprovalRecord,
+    audit::{AuditEvent, AuditKind},
+    record::EffectRecord,
+};
+
+/// An event of an approval that moves by itself.
+fn of_approval(kind: AuditKind, approval: &ApprovalRecord) -> AuditEvent {
+    let mut event = AuditEvent::new(kind);
+    event.tenant = Some(approval.chain.tenant().clone());
+    event.call_id = Some(approval.call_id.clone());
+    event.capability = Some(approval.capability.clone());
+    event.chain = Some(approval.chain.clone());
+    event.record_id = Some(approval.record_id);
+    event.approval_id = Some(approval.approval_id.clone());
+    event.digests.insert("request".to_owned(), approval.request_digest);
+    event
+}
+
+/// An event of an approval that the caller does something with: it is the asking tenant's, no matter of which tenant the caller is.
+pub(crate) fn of_decision(
+    kind: AuditKind,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> AuditEvent {
+    let mut event = of_approval(kind, approval);
+    event.chain = Some(caller.chain());
+    // What else an external approver's token is for is the business of their own tenant.
+    if caller.tenant() == approval.chain.tenant() {
+        event.audiences = caller.several_audiences();
+    }
+    event
+}
+
+/// An event of an approval that ends.
+pub(crate) fn of_end(approval: &ApprovalRecord, record: &EffectRecord) -> AuditEvent {
+    let mut event = of_approval(AuditKind::ApprovalEnded, approval);
+    event.run_id = Some(record.run_id.clone());
+    event
+}
+
+/// An event of the next group being asked.
+pub(crate) fn of_escalation(approval: &ApprovalRecord) -> AuditEvent {
+    let mut event = of_approval(AuditKind::Escalated, approval);
+    let next = usize::try_from(approval.escalated).ok();
+    let escalation = next.and_then(|next| approval.requirement.escalations.get(next));
+    event.note = escalation.map(|escalation| format!("{} is asked", escalation.group));
+    event
+}
+
+/// An event of something else that the caller does.
+#[must_use]
+pub fn of_caller(kind: AuditKind, caller: &VerifiedCaller) -> AuditEvent {
+    let mut event = AuditEvent::new(kind);
+    event.tenant = Some(caller.tenant().clone());
+    event.chain = Some(caller.chain());
+    event.audiences = caller.several_audiences();
+    event
+}

@@ -1,0 +1,318 @@
+//! Other arguments for a held call.
+//!
+//! Owns the way from what an approver typed to a request that people decide on again. Invariants: the new arguments fit the schema and the
+//! policies still hold the call for people with them; anyone who wrote arguments that are not narrower does not count among those who agree;
+//! what the editor was shown masked and left alone keeps its value; the call stays the one its agent asked for, so that the agent's retry
+//! finds it.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::{ApprovalRecord, VoteError},
+    audit::AuditKind,
+    ledger::{LedgerError, Narrowed},
+    parked::{ParkedCall, ParkedEdit},
+    record::EffectRecord,
+    refusal::ledger_refusal,
+    store::StoreError,
+};
+use placet_policy::{catalog::Target, review::ReviewAction};
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    envelope::proposal::{EditedFrom, ToolProposalEnvelope},
+    error::{ErrorCode, Problem, Refusal},
+    ids::ApprovalId,
+    narrowing::Change,
+};
+
+use crate::{
+    LIFETIME_MS_MAX, audit,
+    ballot::vote_of,
+    calls::{HeldCall, Redecided, Redecision, Undecided},
+    decision, listing,
+    masking::MASK,
+    outcome, presentation,
+    refusals::{crowded, not_counted},
+    reviewer::Capacity,
+    service::Approvals,
+    views::{ApprovalView, EditRequest},
+};
+
+/// How often an edit is tried again when a decision came first.
+const TRIES: usize = 4;
+
+impl Approvals {
+    /// Puts other arguments in the place of those that people are asked about. Anyone who narrows them agrees by that; anyone who writes
+    /// others does not decide on them. Everybody else decides again.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the person may not edit, was shown something else, the arguments do not fit the tool, or policy denies the call
+    /// with them.
+    pub async fn edit(
+        self: &Arc<Self>,
+        caller: &VerifiedCaller,
+        approval_id: &ApprovalId,
+        request: EditRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        decision::may_decide_at_all(self, caller, &request.reason).await?;
+        for _ in 0..TRIES {
+            let approval = listing::visible(self, caller, approval_id).await?;
+            let capacity = decision::review(self, caller, &approval, ReviewAction::Edit).await?;
+            if request.digest != approval.shown() {
+                return Err(not_counted(&VoteError::Stale));
+            }
+            let held = Held::read(self, &approval).await?;
+            let Some(changed) = held.changed(self, &approval, &request.args).await? else {
+                return Err(unchanged(self, caller, &approval).await);
+            };
+            let edit =
+                Edit { caller, capacity: &capacity, approval: &approval, reason: &request.reason };
+            // Nothing: it moved on between reading and writing; how, the next look says.
+            if let Some(next) = edit.write(self, changed).await? {
+                self.decided(&next).await;
+                return Ok(presentation::view_of(&next, outcome::of(&next, None)));
+            }
+        }
+        Err(crowded())
+    }
+}
+
+/// A held call as it would run now.
+struct Held {
+    record: EffectRecord,
+    parked: ParkedCall,
+    proposal: ToolProposalEnvelope,
+}
+
+/// The call with other arguments, decided by the active policies.
+struct Changed {
+    args: Map<String, Value>,
+    decided: Redecided,
+    change: Change,
+    held: Held,
+}
+
+impl Held {
+    async fn read(service: &Approvals, approval: &ApprovalRecord) -> Result<Self, Refusal> {
+        let record = service.ledger.store().effect(approval.record_id).await;
+        let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+        let waits =
+            |record: &EffectRecord| record.state.approval_id() == Some(&approval.approval_id);
+        let record = record.filter(waits).ok_or_else(crowded)?;
+        let parked = service.ledger.parked(&record).await;
+        let parked = parked.map_err(|error| ledger_refusal(&error))?;
+        let proposal = service.ledger.proposal(approval).await;
+        let proposal = proposal.map_err(|error| ledger_refusal(&error))?;
+        Ok(Self { record, parked, proposal })
+    }
+
+    /// The call with these arguments: unmasked, validated, decided. Nothing: they are those that people decide on already.
+    async fn changed(
+        self,
+        service: &Approvals,
+        approval: &ApprovalRecord,
+        args: &Map<String, Value>,
+    ) -> Result<Option<Changed>, Refusal> {
+        let target =
+            service.policies().catalog.resolve(approval.chain.tenant(), &approval.capability);
+        let target = target.ok_or_else(|| not_offered("its contract or its capability is gone"))?;
+        let before = &self.parked.envelope.args;
+        let args = target.validate(&unmasked(&target, args, before)?)?;
+        let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
+        let whole = |args: &Map<String, Value>| Value::Object(args.clone());
+        let change = Change::of(schema, &whole(before), &whole(&args));
+        let calls = service.calls().ok_or_else(crowded)?;
+        let held =
+            HeldCall { approval, record: &self.record, parked: &self.parked, args: Some(&args) };
+        let decided = match calls.decide(&held).await {
+            Ok(decided) => decided,
+            Err(Undecided::Void(reason)) => {
+                return Err(Refusal::new(
+                    ErrorCode::ApprovalVoid,
+                    "what was asked for is no longer what would run",
+                )
+                .with_detail(reason));
+            }
+            Err(Undecided::Refused(refusal)) => return Err(refusal),
+        };
+        if decided.binding.digest() == approval.request_digest {
+            return Ok(None);
+        }
+        Ok(Some(Changed { args, decided, change, held: self }))
+    }
+}
+
+/// An edit that changes nothing. It is noted: who names masked values, and is told that they are these, has found them out.
+async fn unchanged(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Refusal {
+    let refusal = not_counted(&VoteError::Unchanged);
+    let mut event = audit::of_decision(AuditKind::Security, caller, approval);
+    event.code = Some(refusal.code);
+    event.note = Some("an edit named the arguments as they are".to_owned());
+    service.note(event).await;
+    refusal
+}
+
+fn not_offered(why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more").with_detail(why)
+}
+
+/// The arguments with the values back that the editor was shown masked, and left so.
+fn unmasked(
+    target: &Target,
+    given: &Map<String, Value>,
+    real: &Map<String, Value>,
+) -> Result<Map<String, Value>, Refusal> {
+    let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
+    let real = Value::Object(real.clone());
+    let mut given = Value::Object(given.clone());
+    for place in schema.sensitive_pointers(&real) {
+        if let Some(value) = given.pointer_mut(&place)
+            && value.as_str() == Some(MASK)
+            && let Some(kept) = real.pointer(&place)
+        {
+            value.clone_from(kept);
+        }
+    }
+    let left = schema.sensitive_pointers(&given).into_iter().find(|place| {
+        let is_mask = given.pointer(place).is_some_and(|value| value.as_str() == Some(MASK));
+        is_mask && real.pointer(place).is_none_or(|kept| kept.as_str() != Some(MASK))
+    });
+    if let Some(place) = left {
+        let problem = "is shown masked and has no earlier value that it could keep".to_owned();
+        let problems = vec![Problem { pointer: format!("/args{place}"), problem }];
+        return Err(Refusal::new(ErrorCode::ValidationError, "a masked value is not a value")
+            .with_problems(problems));
+    }
+    match given {
+        Value::Object(fields) => Ok(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object"))
+        }
+    }
+}
+
+/// Who edits what.
+struct Edit<'a> {
+    caller: &'a VerifiedCaller,
+    capacity: &'a Capacity,
+    approval: &'a ApprovalRecord,
+    reason: &'a str,
+}
+
+impl Edit<'_> {
+    /// Keeps the new arguments when people still have to agree to them. Nothing: the approval moved meanwhile.
+    async fn write(
+        &self,
+        service: &Approvals,
+        changed: Changed,
+    ) -> Result<Option<ApprovalRecord>, Refusal> {
+        let Self { caller, approval, .. } = *self;
+        let requirement = required(approval, &changed.decided)?;
+        let now = service.ledger.store().now();
+        let vote = vote_of(
+            caller,
+            self.capacity,
+            VoteChoice::Approve,
+            self.reason,
+            approval.proposal,
+            now,
+        );
+        let Changed { args, decided, change, held } = changed;
+        let edited = edited_from(approval, &held.proposal, &vote, &change);
+        let editors = approval.edits.iter().map(|edit| &edit.by).chain([&vote.approver]);
+        let kept = ParkedEdit { by: editors.cloned().collect(), masked: edited.masked.clone() };
+        let mut envelope = held.parked.envelope.clone();
+        envelope.args = args;
+        envelope.policy_decision_id = Some(decided.decision.id.clone());
+        // As where it goes back to its approvers: as long as is given now, and never longer than was given at first.
+        let given_ms = requirement.expires_in_ms.clamp(1_000, LIFETIME_MS_MAX);
+        let given_ms = i64::try_from(given_ms).unwrap_or(i64::MAX);
+        let mut proposal = ToolProposalEnvelope {
+            approval_id: approval.approval_id.clone(),
+            evidence: decided.evidence,
+            call: envelope,
+            requirement,
+            expires_at: approval.expires_at.min(now.plus_ms(given_ms)),
+            ..held.proposal
+        };
+        proposal.evidence.similar = held.proposal.evidence.similar;
+        proposal.evidence.edited = Some(edited);
+        let parked = ParkedCall {
+            envelope: proposal.call.clone(),
+            binding: decided.binding,
+            edited: Some(kept),
+            ..held.parked
+        };
+        let mut event = audit::of_decision(AuditKind::Edited, caller, approval);
+        event.decision = serde_json::to_value(&decided.decision).ok();
+        let narrowed = Narrowed { parked: &parked, proposal: &proposal, change: &change };
+        match service.ledger.edit_approval(approval, narrowed, vote, event).await {
+            Ok(next) => Ok(Some(next)),
+            Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => Ok(None),
+            Err(LedgerError::Vote(error)) => Err(not_counted(&error)),
+            Err(error) => {
+                service.node.noticed(&error);
+                Err(ledger_refusal(&error))
+            }
+        }
+    }
+}
+
+/// Who has to agree to the new arguments: people must still be asked, and a weaker answer does not waive what was asked for.
+fn required(approval: &ApprovalRecord, decided: &Redecided) -> Result<Requirement, Refusal> {
+    if decided.decision.mode_effective > approval.mode {
+        return Err(Refusal::new(
+            ErrorCode::ModeUpgraded,
+            "with these arguments the call is stronger than the one that people are asked about",
+        ));
+    }
+    let requirement = match &decided.verdict {
+        Redecision::Held(requirement) => requirement.clone(),
+        Redecision::Permitted => approval.requirement.clone(),
+        Redecision::Denied(kind, code) => {
+            return Err(Refusal::new(
+                *code,
+                "the policies do not allow the call with these arguments, no matter who agrees",
+            )
+            .with_detail(kind));
+        }
+    };
+    if requirement.external_tenants() != approval.external_tenants {
+        return Err(not_counted(&VoteError::Elsewhere));
+    }
+    // Shown as it will be counted: nothing that was asked before is asked no more.
+    Ok(approval.requirement.joined(requirement))
+}
+
+/// What the next approvers are shown of it: against what the agent asked for, however often it was edited since.
+fn edited_from(
+    approval: &ApprovalRecord,
+    shown: &ToolProposalEnvelope,
+    vote: &Vote,
+    change: &Change,
+) -> EditedFrom {
+    let first = shown.evidence.edited.as_ref();
+    let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);
+    let earlier = approval.edits.iter().flat_map(|edit| &edit.masked);
+    EditedFrom {
+        by: vote.approver.clone(),
+        reason: vote.reason.clone(),
+        at: vote.at,
+        preview: first
+            .map_or_else(|| shown.evidence.preview.clone(), |first| first.preview.clone()),
+        preview_masked: first.map_or_else(
+            || shown.evidence.preview_masked.clone(),
+            |first| first.preview_masked.clone(),
+        ),
+        request_digest: first.map_or(approval.request_digest, |first| first.request_digest),
+        authors: approval.authors().chain(editors).cloned().collect(),
+        masked: earlier.chain(&change.masked).cloned().collect(),
+    }
+}

@@ -1,0 +1,160 @@
+//! What people do with an arrangement: agree or not, end it, review it afterwards.
+//!
+//! Owns the way from an act to a move of the entry. Who may is Cedar's answer; what an entry may become is the ledger's.
+
+use std::{sync::Arc, time::Duration};
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::VoteError,
+    desk::{DeskEntry, DeskError, DeskNote},
+    ledger::LedgerError,
+    refusal::ledger_refusal,
+    store::StoreError,
+};
+use placet_policy::manage::DeskActKind;
+use placet_types::{
+    approval::VoteChoice,
+    desk::DeskBody,
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::DeskId,
+};
+
+use crate::{
+    ballot::{action_of, noted, vote_of},
+    decision, entries,
+    entry_access::{self, allowed, ending_of},
+    entry_draft,
+    refusals::{check_reason, crowded, not_counted},
+    reviewer::{self, Capacity},
+    service::Approvals,
+    views::{DeskAct, DeskEntryView},
+};
+
+/// How often an act is tried again when another one, or a use of the grant, came first.
+const TRIES: u32 = 24;
+/// How much longer it waits before each further try.
+const PAUSE: Duration = Duration::from_millis(4);
+
+impl Approvals {
+    /// Decides on an entry, ends it, or reviews it afterwards.
+    ///
+    /// # Errors
+    /// [`Refusal`] when policy does not let the caller, or the entry does not move so.
+    pub async fn act(
+        self: &Arc<Self>,
+        caller: &VerifiedCaller,
+        desk_id: &DeskId,
+        act: DeskAct,
+    ) -> Result<DeskEntryView, Refusal> {
+        let (text, pointer) = match &act {
+            DeskAct::Decide { reason, .. } | DeskAct::End { reason } => (reason, "/reason"),
+            DeskAct::Review { note } => (note, "/note"),
+        };
+        check_reason(text, pointer)?;
+        decision::may_decide_at_all(self, caller, text).await?;
+        for tried in 0..TRIES {
+            // A grant that many calls use is in another revision every moment; anyone who waits a little longer each time gets through.
+            tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;
+            let entry = entry_access::visible(self, caller, desk_id).await?;
+            let (next, what) = moved(self, caller, &entry, &act).await?;
+            match entry_draft::keep(self, caller, &next, &what).await {
+                Ok(()) => {
+                    self.arranged(next.clone()).await;
+                    return Ok(entries::view_of(self, caller, &next));
+                }
+                // It moved on between reading and writing: how, the next look says.
+                Err(LedgerError::Store(StoreError::Conflict)) => {}
+                Err(error) => {
+                    self.node.noticed(&error);
+                    return Err(ledger_refusal(&error));
+                }
+            }
+        }
+        Err(crowded())
+    }
+}
+
+/// The entry as the act makes it, and what the audit says of that.
+async fn moved(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    entry: &DeskEntry,
+    act: &DeskAct,
+) -> Result<(DeskEntry, String), Refusal> {
+    let now = service.ledger.store().now();
+    let by = caller.actor.principal().id.clone();
+    match act {
+        DeskAct::Decide { decision, reason, digest } => {
+            decided(service, caller, entry, *decision, reason, *digest).await
+        }
+        DeskAct::End { reason } => {
+            allowed(service, caller, ending_of(&entry.body), entry).await?;
+            let next = entry.ended(DeskNote { by, at: now, text: reason.clone() });
+            Ok((next.map_err(|error| unmoved(&error))?, "ended".to_owned()))
+        }
+        DeskAct::Review { note } => {
+            let next = entry.reviewed(DeskNote { by, at: now, text: note.clone() });
+            let next = next.map_err(|error| unmoved(&error))?;
+            allowed(service, caller, DeskActKind::ReviewBreakGlass, entry).await?;
+            Ok((next, "reviewed".to_owned()))
+        }
+    }
+}
+
+async fn decided(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    entry: &DeskEntry,
+    decision: VoteChoice,
+    reason: &str,
+    shown: Digest,
+) -> Result<(DeskEntry, String), Refusal> {
+    let now = service.ledger.store().now();
+    let person = &caller.actor.principal().id;
+    if entry_access::deciders(entry).contains(person) {
+        return Err(not_counted(&VoteError::Twice));
+    }
+    let capacity = match &entry.body {
+        DeskBody::Grant(grant) => {
+            let action = action_of(decision);
+            match reviewer::capacity_for_grant(service, caller, entry, grant, action) {
+                Ok(capacity) => capacity,
+                Err(refusal) => {
+                    let act = DeskActKind::View;
+                    let told = entry_access::refused(service, caller, act, &refusal).await;
+                    return Err(told);
+                }
+            }
+        }
+        DeskBody::BreakGlass(_) => {
+            allowed(service, caller, DeskActKind::ConfirmBreakGlass, entry).await?;
+            own(service, caller)
+        }
+        DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => {
+            return Err(unmoved(&DeskError::Over(entry.state.name())));
+        }
+    };
+    let vote = vote_of(caller, &capacity, decision, reason, shown, now);
+    let noted = noted(&vote);
+    let next = entry.cast(vote, now).map_err(|error| not_counted(&error))?;
+    Ok((next, noted))
+}
+
+/// The caller in their own right.
+fn own(service: &Approvals, caller: &VerifiedCaller) -> Capacity {
+    let groups = reviewer::groups_of(service, caller);
+    Capacity {
+        external_of: None,
+        stands_for: None,
+        claimed: reviewer::only_claimed(service, caller, &groups),
+        groups,
+        groups_as_of: caller.actor.groups_as_of(),
+        authenticated_at: caller.actor.authenticated_at(),
+    }
+}
+
+fn unmoved(error: &DeskError) -> Refusal {
+    Refusal::new(ErrorCode::ValidationError, error.to_string())
+}

@@ -1,0 +1,82 @@
+//! Events of the approval service: what moved.
+//!
+//! Owns the channel to the listeners. It is bounded: a listener that falls behind is told so and reads everything again. Invariant: an event
+//! goes out after the commit it is of, and says what to look at, never what is in it. Who may see one is [`crate::feed`]'s.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast;
+
+use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
+use placet_types::clock::Timestamp;
+
+use crate::views::{DeskEvent, DeskEventKind};
+
+/// How many news are kept for those who read slowly.
+const KEPT: usize = 1_024;
+
+/// Where news go out.
+#[derive(Debug)]
+pub(crate) struct Events(broadcast::Sender<Arc<News>>);
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(KEPT))
+    }
+}
+
+/// One piece of news, and what it is of.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) event: DeskEvent,
+    pub(crate) of: Of,
+}
+
+/// What an event is of.
+#[derive(Debug)]
+pub(crate) enum Of {
+    Approval(Box<ApprovalRecord>),
+    Entry(Arc<DeskEntry>),
+}
+
+impl Events {
+    /// Something happened to an approval.
+    pub(crate) fn approval(&self, kind: DeskEventKind, approval: &ApprovalRecord, at: Timestamp) {
+        if self.0.receiver_count() == 0 {
+            return;
+        }
+        let event = DeskEvent {
+            kind,
+            approval_id: Some(approval.approval_id.clone()),
+            call_id: Some(approval.call_id.clone()),
+            capability_id: Some(approval.capability.clone()),
+            desk_id: None,
+            groups: approval.asked().into_iter().cloned().collect(),
+            at,
+        };
+        let news = News { event, of: Of::Approval(Box::new(approval.clone())) };
+        // Nobody may be left who hears it.
+        drop(self.0.send(Arc::new(news)));
+    }
+
+    /// An entry of the approval service changed.
+    pub(crate) fn entry(&self, entry: &Arc<DeskEntry>, at: Timestamp) {
+        if self.0.receiver_count() == 0 {
+            return;
+        }
+        let event = DeskEvent {
+            kind: DeskEventKind::Entry,
+            approval_id: None,
+            call_id: None,
+            capability_id: None,
+            desk_id: Some(entry.desk_id.clone()),
+            groups: entry.requirement.groups.keys().cloned().collect(),
+            at,
+        };
+        drop(self.0.send(Arc::new(News { event, of: Of::Entry(Arc::clone(entry)) })));
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<News>> {
+        self.0.subscribe()
+    }
+}

@@ -1,0 +1,109 @@
+//! The feed of one caller: the events that they may see.
+//!
+//! Owns who sees which event. Invariants: an event reaches only those who may see what it is of; a caller whose tokens were revoked sees none.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::approval::ApprovalRecord;
+use placet_types::ids::TenantId;
+
+use crate::{
+    entry_access,
+    events::{News, Of},
+    reviewer::{self, is_external},
+    service::Approvals,
+    views::{DeskEvent, DeskEventKind},
+};
+
+impl Approvals {
+    /// The events that the caller may see, from now on.
+    #[must_use]
+    pub fn listen(self: &Arc<Self>, caller: &VerifiedCaller) -> EventFeed {
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        EventFeed { news: service.events.subscribe(), service, caller }
+    }
+}
+
+/// The events that one caller may see.
+#[derive(Debug)]
+pub struct EventFeed {
+    service: Arc<Approvals>,
+    caller: VerifiedCaller,
+    news: broadcast::Receiver<Arc<News>>,
+}
+
+impl EventFeed {
+    /// The next piece of news; nothing when some were missed, so that everything has to be looked at again.
+    pub async fn next(&mut self) -> Option<DeskEvent> {
+        loop {
+            let news = tokio::select! {
+                () = self.service.node.stopped() => return None,
+                news = self.news.recv() => news,
+            };
+            match news {
+                Ok(news) if self.may_see(&news) => return Some(self.narrowed(&news)),
+                Ok(_) => {}
+                Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Whether nothing will come any more, because the engine stops.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.service.node.is_stopping()
+    }
+
+    /// An external approver is told of the groups of their own tenant.
+    fn narrowed(&self, news: &News) -> DeskEvent {
+        let mut event = news.event.clone();
+        if let Of::Approval(approval) = &news.of
+            && is_external(&self.caller, approval)
+        {
+            event.groups.retain(|group| group.external_tenant() == Some(self.caller.tenant()));
+        }
+        event
+    }
+
+    fn may_see(&self, news: &News) -> bool {
+        if self.service.is_revoked(&self.caller) {
+            // The API saw a token that counted; a feed may stay open for long.
+            return false;
+        }
+        match &news.of {
+            Of::Approval(approval) => {
+                reviewer::may_view(&self.service, &self.caller, approval)
+                    && (!is_external(&self.caller, approval)
+                        || is_for_external_tenants(news.event.kind, approval, self.caller.tenant()))
+            }
+            Of::Entry(entry) => entry_access::may_see(&self.service, &self.caller, entry),
+        }
+    }
+}
+
+/// Whether an external approver hears of it: not who else decided, and not what became of the call.
+fn is_for_external_tenants(
+    kind: DeskEventKind,
+    approval: &ApprovalRecord,
+    tenant: &TenantId,
+) -> bool {
+    match kind {
+        DeskEventKind::Asked
+        | DeskEventKind::Edited
+        | DeskEventKind::Approved
+        | DeskEventKind::Denied
+        | DeskEventKind::Expired
+        | DeskEventKind::Withdrawn
+        | DeskEventKind::Void => true,
+        DeskEventKind::Voted => {
+            approval.votes.last().is_some_and(|vote| vote.tenant.as_ref() == Some(tenant))
+        }
+        DeskEventKind::Escalated => {
+            approval.asked().iter().any(|group| group.external_tenant() == Some(tenant))
+        }
+        DeskEventKind::Dispatched | DeskEventKind::Settled | DeskEventKind::Entry => false,
+    }
+}

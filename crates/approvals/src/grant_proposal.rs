@@ -1,0 +1,177 @@
+//! Proposing a standing grant from a call that waits.
+//!
+//! Owns what a grant may cover. Who may propose one is asked as an approval of that call would be. Invariants: a standing grant is approved under
+//! the requirement of the very call it was proposed from, and covers that call; anyone who has it cover more than that does not count among those
+//! who agree, as the one who writes other arguments does not; no answer tells of a value that is shown masked.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::Value;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState, VoteError},
+    refusal::ledger_refusal,
+};
+use placet_policy::{catalog::Target, review::ReviewAction};
+use placet_types::{
+    approval::{Requirement, VoteChoice},
+    clock::Timestamp,
+    desk::{
+        DeskBody, DeskKind, GRANT_USES_MAX, Grant,
+        pattern::{ArgumentPattern, PatternError},
+    },
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::{ApprovalId, PrincipalId},
+};
+
+use crate::{
+    ballot::vote_of,
+    decision, entries,
+    entry_draft::{self, Terms},
+    listing, masking,
+    refusals::{invalid, not_counted},
+    reviewer::{self, Capacity},
+    service::Approvals,
+    views::{DeskEntryView, DeskRequest},
+};
+
+/// What a standing grant is wanted for.
+pub(crate) struct Wanted {
+    pub(crate) approval_id: ApprovalId,
+    pub(crate) pattern: Option<ArgumentPattern>,
+    pub(crate) uses_max: u32,
+    pub(crate) digest: Digest,
+}
+
+/// Proposes a grant. Anyone who proposes one for no other arguments than those of the call agrees to it by that.
+pub(crate) async fn grant(
+    service: &Arc<Approvals>,
+    caller: &VerifiedCaller,
+    request: DeskRequest,
+    wanted: Wanted,
+) -> Result<DeskEntryView, Refusal> {
+    check_form(&request, &wanted, service.ledger.store().now())?;
+    let approval = listing::visible(service, caller, &wanted.approval_id).await?;
+    if reviewer::is_external(caller, &approval) {
+        let told = "people of another tenant agree to single calls, and to nothing that stands";
+        return Err(Refusal::new(ErrorCode::PolicyDenied, told));
+    }
+    if wanted.digest != approval.shown() {
+        return Err(not_counted(&VoteError::Stale));
+    }
+    let capacity = decision::review(service, caller, &approval, ReviewAction::Approve).await?;
+    let terms = terms(service, caller, &capacity, &approval, wanted).await?;
+    let proposed = entry_draft::drafted(service, caller, &request, terms)?;
+    let place = service.quotas.take(&service.rules, &proposed)?;
+    entry_draft::make(service, caller, &proposed, place).await?;
+    if proposed.is_of_an_author(&caller.actor.principal().id) {
+        service.arranged(proposed.clone()).await;
+        return Ok(entries::view_of(service, caller, &proposed));
+    }
+    let now = service.ledger.store().now();
+    let vote = vote_of(
+        caller,
+        &capacity,
+        VoteChoice::Approve,
+        request.reason.as_str(),
+        proposed.terms(),
+        now,
+    );
+    let agreed = proposed.cast(vote, now).map_err(|error| not_counted(&error))?;
+    let said =
+        if capacity.stands_for.is_some() { "agreed to, for a colleague" } else { "agreed to" };
+    entry_draft::keep(service, caller, &agreed, said).await.map_err(|error| {
+        service.node.noticed(&error);
+        ledger_refusal(&error)
+    })?;
+    service.arranged(agreed.clone()).await;
+    Ok(entries::view_of(service, caller, &agreed))
+}
+
+/// Everything about the form: whatever is wrong with it is said before anything is compared with the arguments.
+fn check_form(request: &DeskRequest, wanted: &Wanted, now: Timestamp) -> Result<(), Refusal> {
+    entry_draft::window_of(request, DeskKind::Grant, now)?;
+    if !(1..=GRANT_USES_MAX).contains(&wanted.uses_max) {
+        return Err(invalid("/arrange/uses_max", format!("must be 1 to {GRANT_USES_MAX}")));
+    }
+    wanted.pattern.as_ref().map_or(Ok(()), |pattern| pattern.check().map_err(no_pattern))
+}
+
+fn no_pattern(error: PatternError) -> Refusal {
+    invalid("/arrange/pattern", error.to_string())
+}
+
+async fn terms(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    capacity: &Capacity,
+    approval: &ApprovalRecord,
+    wanted: Wanted,
+) -> Result<Terms, Refusal> {
+    if approval.requirement.once_only {
+        return Err(Refusal::new(
+            ErrorCode::PolicyDenied,
+            "a policy that holds this call has people decide on every single one: no standing grant covers it",
+        ));
+    }
+    if approval.state != ApprovalState::Pending {
+        return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
+    }
+    let record = service.ledger.store().effect(approval.record_id).await;
+    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+    let record = record.ok_or_else(|| not_counted(&VoteError::Late { state: "over" }))?;
+    let parked = service.ledger.parked(&record).await.map_err(|error| ledger_refusal(&error))?;
+    // Read after the approval: what was written meanwhile is not what its digest was about.
+    let waits = record.state.approval_id() == Some(&approval.approval_id);
+    if !waits || parked.binding.digest() != approval.request_digest {
+        return Err(not_counted(&VoteError::Stale));
+    }
+    let target = service.policies().catalog.resolve(approval.chain.tenant(), &approval.capability);
+    let args = Value::Object(parked.envelope.args.clone());
+    let pattern = match wanted.pattern {
+        None => ArgumentPattern::exactly(&args),
+        Some(pattern) => unmasked(target.as_ref(), pattern, &args)?,
+    };
+    // With the real values in it, it may be too long.
+    pattern.check().map_err(no_pattern)?;
+    if !pattern.covers(&args) {
+        let problem = "does not cover the call it is proposed from";
+        return Err(invalid("/arrange/pattern", problem));
+    }
+    let mut authors: BTreeSet<PrincipalId> = approval.authors().cloned().collect();
+    if !pattern.is_only(&args) {
+        authors.insert(caller.actor.principal().id.clone());
+        authors.extend(capacity.stands_for.clone());
+    }
+    Ok(Terms {
+        body: DeskBody::Grant(Box::new(Grant {
+            approval_id: approval.approval_id.clone(),
+            chain: approval.chain.clone(),
+            capability: approval.capability.clone(),
+            mode: approval.mode,
+            contract_digest: parked.binding.contract_digest,
+            pattern,
+            uses_max: wanted.uses_max,
+            authors,
+        })),
+        // The same people, without those who are asked only because the first ones are silent.
+        requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },
+    })
+}
+
+/// The pattern with the values back that its author was shown masked, of which it says nothing else.
+fn unmasked(
+    target: Option<&Target>,
+    pattern: ArgumentPattern,
+    args: &Value,
+) -> Result<ArgumentPattern, Refusal> {
+    let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
+    // Without it nobody knows what is masked.
+    let schema = schema
+        .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
+    let mut sensitive = schema.sensitive_pointers(args);
+    sensitive.extend(schema.sensitive_pointers(&masking::instance_of(&pattern)));
+    pattern.unmasked(&sensitive, &schema.redact(args), args).map_err(no_pattern)
+}

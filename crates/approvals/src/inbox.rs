@@ -1,0 +1,126 @@
+//! The inbox: a page of what the caller may see, and how things stand in the approval service.
+//!
+//! Owns the way from the board to a page. The board filters and counts; Cedar is asked for the page that is shown, and what it does not
+//! let the caller see is left out of it. What has ended is [`crate::history`]'s.
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    refusal::ledger_refusal,
+};
+use placet_types::{
+    error::{ErrorCode, Problem, Refusal},
+    ids::ApprovalId,
+};
+
+use crate::{
+    external, history, outcome, reviewer,
+    service::Approvals,
+    summary,
+    views::{DeskLoad, INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView},
+};
+
+/// How many a page has if nobody says.
+const PAGE_DEFAULT: usize = 50;
+/// How many lines of a page are made at the same time: where the ledger is in a database, each waits for it twice.
+const AT_ONCE: usize = 8;
+/// The longest text to search for, in bytes.
+const SEARCH_BYTES_MAX: usize = 200;
+
+impl Approvals {
+    /// A page of the approvals that the caller may see, and how things stand in the approval service.
+    ///
+    /// # Errors
+    /// [`Refusal`] for a query that makes no sense, or when the ledger cannot be read.
+    pub async fn inbox(
+        &self,
+        caller: &VerifiedCaller,
+        query: InboxQuery,
+    ) -> Result<InboxView, Refusal> {
+        self.must_be_read()?;
+        outcome::check(query.state.as_deref())?;
+        if query.search.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
+            let problem = format!("must be at most {SEARCH_BYTES_MAX} bytes");
+            return Err(Refusal::new(
+                ErrorCode::ValidationError,
+                "the text to search for is too long",
+            )
+            .with_problems(vec![Problem { pointer: "/search".to_owned(), problem }]));
+        }
+        let limit = match query.limit {
+            0 => PAGE_DEFAULT,
+            limit => limit.min(INBOX_PAGE_MAX),
+        };
+        let viewer = reviewer::viewer(self, caller);
+        let load = if viewer.is_person { load_of(self, caller) } else { DeskLoad::default() };
+        let pending = &self.pending;
+        if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
+            let over = history::page(self, caller, &viewer, &query, limit).await?;
+            let shown = stream::iter(over.approvals).map(|one| line(self, caller, one, false));
+            return Ok(InboxView {
+                approvals: shown.buffered(AT_ONCE).collect().await,
+                total: None,
+                next_after: over.next_after,
+                incomplete: over.incomplete,
+                mine: pending.look(&viewer, &InboxQuery::default(), 0).mine,
+                load,
+            });
+        }
+        if query.after.is_some() {
+            let problem = "must be absent: what waits is paged by `offset`".to_owned();
+            return Err(Refusal::new(ErrorCode::ValidationError, "what waits moves all the time")
+                .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }]));
+        }
+        let found = pending.look(&viewer, &query, limit);
+        let shown = stream::iter(found.page).map(|(id, mine)| item(self, caller, id, mine));
+        let shown: Vec<Option<InboxItem>> = shown.buffered(AT_ONCE).try_collect().await?;
+        Ok(InboxView {
+            approvals: shown.into_iter().flatten().collect(),
+            total: Some(found.total),
+            next_after: None,
+            incomplete: false,
+            mine: found.mine,
+            load,
+        })
+    }
+}
+
+/// One line; nothing where it is gone, or Cedar does not let the caller see it.
+async fn item(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval_id: ApprovalId,
+    mine: bool,
+) -> Result<Option<InboxItem>, Refusal> {
+    let approval = service.ledger.store().approval(&approval_id).await;
+    let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
+    let Some(approval) = approval.filter(|one| reviewer::may_view(service, caller, one)) else {
+        return Ok(None);
+    };
+    let still = approval.state == ApprovalState::Pending;
+    Ok(Some(line(service, caller, approval, mine && still).await))
+}
+
+async fn line(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: ApprovalRecord,
+    mine: bool,
+) -> InboxItem {
+    InboxItem {
+        progress: external::progress_for(caller, &approval),
+        approval: external::view_for(service, caller, &approval).await,
+        mine,
+        summary: summary::of(service, &approval).await,
+    }
+}
+
+/// How things stand in approvals of the caller's tenant: numbers only.
+fn load_of(service: &Approvals, caller: &VerifiedCaller) -> DeskLoad {
+    let (tenant, now) = (caller.tenant(), service.ledger.store().now());
+    let mut load = service.pending.load(tenant, now);
+    load.freezes = service.freezes(caller);
+    load.reviews_due = service.rules.open().reviews_due(tenant, now);
+    load
+}

@@ -1,0 +1,56 @@
+//! Approvals: what people are asked, what they decide, and what they arrange besides single decisions.
+//!
+//! Owns requests, votes, edits, standing grants, freezes, break-glass, delegations, revocations, the inbox and the timeline: [`service::Approvals`], a
+//! service on the ledger and the policies. Who may do what is Cedar's answer; what is kept is the ledger's; a call is the engine's, which is asked and told
+//! through [`calls::Calls`]. Invariants: nothing is dispatched from here; an approval binds one request, and what is not shown to somebody is not decided by
+//! them.
+
+/// The longest an approval lives, in milliseconds: seven days.
+pub const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+
+pub mod service;
+
+pub mod calls;
+pub mod feed;
+pub mod node;
+pub mod pending;
+pub mod rules;
+pub mod subjects;
+pub mod views;
+
+pub mod audit;
+pub mod refusals;
+
+pub mod closing;
+pub mod completion;
+pub mod freezes;
+pub mod redecision;
+pub mod reviewer;
+pub mod timeline;
+
+mod arrangement;
+mod ballot;
+mod decision;
+mod detail;
+mod edit;
+mod entries;
+mod entry_access;
+mod entry_actions;
+mod entry_draft;
+mod events;
+mod external;
+mod grant_proposal;
+mod hints;
+mod history;
+mod inbox;
+mod listing;
+mod masking;
+mod outcome;
+mod permitted_actions;
+mod presentation;
+mod quotas;
+mod sent_calls;
+mod similar;
+mod summary;
+mod timers;
+mod withdrawal;

@@ -1,0 +1,206 @@
+//! Masked values: in what a tool returned, and in the pattern of a standing grant.
+//!
+//! Owns which those are, and taking them out. Invariant: what an approver was shown masked is known from what was frozen for them, and
+//! from nothing that may have changed or gone since: a contract, a schema, a pin.
+
+use placet_policy::catalog::Target;
+use placet_types::desk::pattern::{ArgumentPattern, ArgumentRule, is_related};
+use serde_json::{Map, Value};
+
+/// What is shown in the place of a sensitive value.
+pub(crate) const MASK: &str = "[sensitive]";
+
+/// A shorter text is found in everything, and hides nothing.
+const SECRET_BYTES_MIN: usize = 4;
+
+/// The texts in the arguments of a call that its approvers were not shown: whatever differs from the preview that was frozen for them.
+pub(crate) fn hidden_texts(preview: &Value, args: &Value) -> Vec<String> {
+    let mut hidden = Vec::new();
+    differing(preview, args, &mut hidden);
+    hidden.retain(|text| text.len() >= SECRET_BYTES_MIN);
+    // A text goes before those that are part of it.
+    hidden.sort_unstable_by(|one, other| (other.len(), other).cmp(&(one.len(), one)));
+    hidden.dedup();
+    hidden
+}
+
+fn differing(preview: &Value, args: &Value, hidden: &mut Vec<String>) {
+    match (preview, args) {
+        (shown, real) if shown == real => {}
+        (Value::Object(shown), Value::Object(real)) => {
+            for (name, value) in real {
+                match shown.get(name) {
+                    Some(seen) => differing(seen, value, hidden),
+                    None => hidden.extend(texts_of(value)),
+                }
+            }
+        }
+        (Value::Array(shown), Value::Array(real)) if shown.len() == real.len() => {
+            for (seen, value) in shown.iter().zip(real) {
+                differing(seen, value, hidden);
+            }
+        }
+        (_, real) => hidden.extend(texts_of(real)),
+    }
+}
+
+fn texts_of(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Number(number) => vec![number.to_string()],
+        Value::Array(items) => items.iter().flat_map(texts_of).collect(),
+        Value::Object(fields) => fields.values().flat_map(texts_of).collect(),
+        Value::Null | Value::Bool(_) => Vec::new(),
+    }
+}
+
+/// Masks these texts wherever they stand in a value: a tool that repeats a masked argument in its answer does not give it away by that.
+pub(crate) fn mask(value: &mut Value, secrets: &[String]) {
+    match value {
+        Value::String(text) => masked(text, secrets),
+        Value::Number(number) => {
+            if secrets.contains(&number.to_string()) {
+                *value = Value::String(MASK.to_owned());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| mask(item, secrets)),
+        Value::Object(fields) => {
+            let before = std::mem::take(fields);
+            fields.extend(before.into_iter().map(|(mut name, mut field)| {
+                masked(&mut name, secrets);
+                mask(&mut field, secrets);
+                (name, field)
+            }));
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn masked(text: &mut String, secrets: &[String]) {
+    for secret in secrets {
+        if text.contains(secret.as_str()) {
+            *text = text.replace(secret.as_str(), MASK);
+        }
+    }
+}
+
+/// The pattern with every value masked that stands where the schema marks a value as sensitive.
+pub(crate) fn masked_pattern(
+    target: Option<&Target>,
+    pattern: &ArgumentPattern,
+) -> ArgumentPattern {
+    let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
+    // A tool that is gone has no schema to say what may be shown.
+    let Some(schema) = schema else {
+        return ArgumentPattern(
+            pattern.0.iter().map(|(place, rule)| (place.clone(), mask_rule(rule))).collect(),
+        );
+    };
+    let instance = instance_of(pattern);
+    let sensitive = schema.sensitive_pointers(&instance);
+    // A place that the instance does not have cannot be looked up in the schema.
+    let hides = |place: &str| {
+        instance.pointer(place).is_none()
+            || sensitive.iter().any(|hidden| is_related(place, hidden))
+    };
+    let rules = pattern.0.iter().map(|(place, rule)| {
+        let rule = if hides(place) { mask_rule(rule) } else { rule.clone() };
+        (place.clone(), rule)
+    });
+    ArgumentPattern(rules.collect())
+}
+
+fn mask_rule(rule: &ArgumentRule) -> ArgumentRule {
+    let mask = || Value::String(MASK.to_owned());
+    match rule {
+        ArgumentRule::Equals(_) => ArgumentRule::Equals(mask()),
+        ArgumentRule::OneOf(values) => ArgumentRule::OneOf(values.iter().map(|_| mask()).collect()),
+        ArgumentRule::StartsWith(_) => ArgumentRule::StartsWith(MASK.to_owned()),
+        ArgumentRule::AtMost(_) => ArgumentRule::AtMost(0),
+        ArgumentRule::Any(any) => ArgumentRule::Any(*any),
+    }
+}
+
+/// Arguments with something at every place of a pattern.
+pub(crate) fn instance_of(pattern: &ArgumentPattern) -> Value {
+    let mut instance = Value::Object(Map::new());
+    for (place, rule) in &pattern.0 {
+        let value = match rule {
+            ArgumentRule::Equals(value) => value.clone(),
+            ArgumentRule::OneOf(values) => values.first().cloned().unwrap_or_default(),
+            ArgumentRule::AtMost(most) => Value::from(*most),
+            ArgumentRule::StartsWith(start) => Value::String(start.clone()),
+            ArgumentRule::Any(_) => Value::Null,
+        };
+        put(&mut instance, place, value);
+    }
+    instance
+}
+
+fn put(instance: &mut Value, place: &str, value: Value) {
+    let mut at = instance;
+    for token in place.split('/').skip(1) {
+        let token = token.replace("~1", "/").replace("~0", "~");
+        if let Ok(index) = token.parse::<usize>()
+            && !matches!(at, Value::Object(fields) if !fields.is_empty())
+        {
+            if !at.is_array() {
+                *at = Value::Array(Vec::new());
+            }
+            let Some(items) = at.as_array_mut() else { return };
+            while items.len() <= index && items.len() < 64 {
+                items.push(Value::Null);
+            }
+            let Some(inner) = items.get_mut(index) else { return };
+            at = inner;
+        } else {
+            if !at.is_object() {
+                *at = Value::Object(Map::new());
+            }
+            let Some(fields) = at.as_object_mut() else { return };
+            at = fields.entry(token).or_insert(Value::Null);
+        }
+    }
+    *at = value;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_differs_from_the_preview_is_hidden_at_every_depth() {
+        let preview = json!({
+            "what": "a note", "pin": "[sensitive]", "to": { "card": "[sensitive]", "name": "Ana" },
+            "codes": ["[sensitive]", "open"], "box": "[sensitive]", "same": 4711, "short": "[sensitive]"
+        });
+        let args = json!({
+            "what": "a note", "pin": "s3cret", "to": { "card": 40_012, "name": "Ana" },
+            "codes": ["code-1", "open"], "box": { "deep": ["within"] }, "same": 4711, "short": "abc"
+        });
+        assert_eq!(hidden_texts(&preview, &args), ["within", "s3cret", "code-1", "40012"]);
+        // Where nothing was frozen that could be shown, all of it is hidden; as it is where forms do not fit.
+        assert_eq!(hidden_texts(&Value::Null, &json!({ "what": "a note" })), ["a note"]);
+        assert_eq!(
+            hidden_texts(&json!({ "a": ["x"] }), &json!({ "a": ["long", "text"] })).len(),
+            2
+        );
+        assert_eq!(hidden_texts(&json!({}), &json!({ "new": "unseen" })), ["unseen"]);
+    }
+
+    #[test]
+    fn hidden_texts_are_masked_wherever_a_tool_repeats_them() {
+        let secrets = hidden_texts(&Value::Null, &json!(["s3cret", "s3cret-and-more", 40_012]));
+        let mut output = json!({
+            "echo": ["it was s3cret-and-more", 40_012, "40012!"], "s3cret": { "kept": true }, "other": 1
+        });
+        mask(&mut output, &secrets);
+        let shown = json!({
+            "echo": ["it was [sensitive]", "[sensitive]", "[sensitive]!"],
+            "[sensitive]": { "kept": true }, "other": 1
+        });
+        assert_eq!(output, shown);
+    }
+}

@@ -1,0 +1,435 @@
+//! Who asks: as what they may see an approval, and as whom they may decide on it.
+//!
+//! Owns the way from a verified caller to Cedar's question. Decides nothing itself: every click is a request to the active policies, for
+//! the caller's own duty and for those that were handed over to them.
+
+use std::collections::BTreeSet;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    desk::DeskEntry,
+};
+use placet_policy::review::{
+    Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal,
+};
+use placet_types::{
+    approval::{ApproverGroup, Voice, Vote},
+    clock::Timestamp,
+    desk::Grant,
+    error::{ErrorCode, Refusal},
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
+    mode::ApprovalMode,
+    principal::{Principal, PrincipalChain, PrincipalKind},
+};
+
+use crate::{
+    pending::query::{Duty, Viewer},
+    service::Approvals,
+};
+
+/// The groups whose members see every approval of their tenant.
+const SEE_ALL: [&str; 2] = ["auditors", "operators"];
+
+/// What Cedar is asked about: an approval, or a standing grant that is proposed from one.
+#[derive(Debug)]
+pub(crate) struct Question<'a> {
+    chain: &'a PrincipalChain,
+    capability: &'a CapabilityId,
+    mode: ApprovalMode,
+    fresh_auth_ms: Option<u64>,
+    expires_at: Timestamp,
+    decided_by: BTreeSet<Voice<'a>>,
+    asked: BTreeSet<ApproverGroup>,
+    authors: BTreeSet<PrincipalId>,
+}
+
+impl<'a> Question<'a> {
+    pub(crate) fn of(approval: &'a ApprovalRecord) -> Self {
+        Self {
+            chain: &approval.chain,
+            capability: &approval.capability,
+            mode: approval.mode,
+            fresh_auth_ms: approval.requirement.fresh_auth_ms,
+            expires_at: approval.expires_at,
+            decided_by: deciders(approval).collect(),
+            asked: approval.asked().into_iter().cloned().collect(),
+            authors: approval.authors().cloned().collect(),
+        }
+    }
+
+    fn of_grant(entry: &'a DeskEntry, grant: &'a Grant) -> Self {
+        Self {
+            chain: &grant.chain,
+            capability: &grant.capability,
+            mode: grant.mode,
+            fresh_auth_ms: entry.requirement.fresh_auth_ms,
+            expires_at: entry.expires_at,
+            decided_by: entry.votes.iter().flat_map(Vote::voices).collect(),
+            asked: entry.requirement.groups.keys().cloned().collect(),
+            authors: grant.authors.clone(),
+        }
+    }
+
+    fn request(&self) -> ReviewedRequest<'_> {
+        ReviewedRequest {
+            chain: self.chain,
+            capability: self.capability,
+            mode: self.mode,
+            asked: &self.asked,
+            fresh_auth_ms: self.fresh_auth_ms,
+            expires_at: self.expires_at,
+            decided_by: &self.decided_by,
+            authors: &self.authors,
+        }
+    }
+}
+
+/// Everybody whose word on what is shown now counts already.
+pub(crate) fn deciders(approval: &ApprovalRecord) -> impl Iterator<Item = Voice<'_>> {
+    let standing = approval.standing_votes();
+    let shown = standing.filter(|vote| vote.shown_digest == approval.proposal);
+    shown.flat_map(Vote::voices)
+}
+
+/// The caller's voice on a call of `tenant`.
+pub(crate) fn voice_of<'a>(caller: &'a VerifiedCaller, tenant: &TenantId) -> Voice<'a> {
+    let own = caller.tenant();
+    Voice { tenant: (own != tenant).then_some(own), person: &caller.actor.principal().id }
+}
+
+/// As what somebody decides.
+#[derive(Debug, Clone)]
+pub(crate) struct Capacity {
+    /// Their tenant, where the call is of another one.
+    pub(crate) external_of: Option<TenantId>,
+    /// The colleague they decide for.
+    pub(crate) stands_for: Option<PrincipalId>,
+    /// The groups their word counts for.
+    pub(crate) groups: BTreeSet<GroupId>,
+    /// Those of the groups that no directory confirms.
+    pub(crate) claimed: BTreeSet<GroupId>,
+    /// When these were learnt.
+    pub(crate) groups_as_of: Timestamp,
+    pub(crate) authenticated_at: Option<Timestamp>,
+}
+
+/// A person in their own name; an agent's delegation is no one's click.
+#[must_use]
+pub fn is_person(caller: &VerifiedCaller) -> bool {
+    caller.actor.kind() == PrincipalKind::User && caller.delegation.is_none()
+}
+
+/// Refuses anyone who is no person in their own name.
+pub(crate) fn must_be_person(caller: &VerifiedCaller) -> Result<(), Refusal> {
+    if is_person(caller) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorCode::PolicyDenied,
+        "a person decides in their own name, not through an agent",
+    ))
+}
+
+/// The groups of a caller: of the claims, and of the directory.
+pub(crate) fn groups_of(service: &Approvals, caller: &VerifiedCaller) -> BTreeSet<GroupId> {
+    let person = &caller.actor;
+    let mut groups = person.groups().clone();
+    if let Some(entry) = service.policies().directory.user(person.tenant(), &person.principal().id)
+    {
+        groups.extend(entry.groups.iter().cloned());
+    }
+    groups
+}
+
+/// Those of some groups of a caller that only their token says.
+pub(crate) fn only_claimed<'a>(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    groups: impl IntoIterator<Item = &'a GroupId>,
+) -> BTreeSet<GroupId> {
+    let person = &caller.actor;
+    let active = service.policies();
+    let listed = active.directory.user(person.tenant(), &person.principal().id);
+    let is_listed = |group: &GroupId| listed.is_some_and(|entry| entry.groups.contains(group));
+    groups.into_iter().filter(|group| !is_listed(group)).cloned().collect()
+}
+
+/// The caller as the board filters by.
+pub(crate) fn viewer(service: &Approvals, caller: &VerifiedCaller) -> Viewer {
+    let is_person = is_person(caller);
+    let groups = if is_person { groups_of(service, caller) } else { BTreeSet::new() };
+    Viewer {
+        tenant: caller.tenant().clone(),
+        chain: caller.chain(),
+        is_auditor: sees_all(&groups),
+        groups,
+        is_person,
+        duties: duties(service, caller),
+    }
+}
+
+/// Whether the caller is a person who sees every approval and decision of their tenant.
+#[must_use]
+pub fn is_auditor(service: &Approvals, caller: &VerifiedCaller) -> bool {
+    is_person(caller) && sees_all(&groups_of(service, caller))
+}
+
+fn sees_all(groups: &BTreeSet<GroupId>) -> bool {
+    groups.iter().any(|group| SEE_ALL.contains(&group.as_str()))
+}
+
+/// The duties that were handed over to a caller.
+pub(crate) fn duties(service: &Approvals, caller: &VerifiedCaller) -> Vec<Duty> {
+    if !is_person(caller) {
+        return Vec::new();
+    }
+    service.rules.open().duties(
+        &service.policies().directory,
+        caller.tenant(),
+        &caller.actor.principal().id,
+        service.ledger.store().now(),
+    )
+}
+
+/// Whether the caller may see an approval: it is their call, or Cedar says so, for them or for whom they stand.
+pub(crate) fn may_view(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> bool {
+    let question = Question::of(approval);
+    let now = service.ledger.store().now();
+    let policy = &service.policies().policy;
+    let sees =
+        |reviewer: &Reviewer<'_>| policy.may_view(reviewer, &question.request(), now).is_ok();
+    let own = Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() };
+    if is_external(caller, approval) {
+        return is_person(caller)
+            && approval.external_tenants.contains(caller.tenant())
+            && sees(&own);
+    }
+    // Anyone who waits for a call may see what it waits for.
+    if approval.chain.is_same_caller(&caller.chain()) {
+        return true;
+    }
+    sees(&own)
+        || duties(service, caller).iter().any(|duty| {
+            if !question.asked.iter().any(|group| group.has(None, &duty.groups)) {
+                return false;
+            }
+            let author = author_of(caller, duty);
+            sees(&Reviewer { principal: &author, groups: &duty.groups })
+        })
+}
+
+fn author_of(caller: &VerifiedCaller, duty: &Duty) -> Principal {
+    Principal {
+        kind: PrincipalKind::User,
+        id: duty.author.clone(),
+        tenant_id: caller.tenant().clone(),
+        display: None,
+    }
+}
+
+/// As what the caller may do this with an approval, as policy sees it now: in their own right, else for a colleague.
+///
+/// # Errors
+/// Why not in their own right.
+pub(crate) fn capacity(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+    action: ReviewAction,
+) -> Result<Capacity, ReviewRefusal> {
+    capacity_for(service, caller, &Question::of(approval), action)
+}
+
+/// The same for a standing grant that people are asked to agree to.
+///
+/// # Errors
+/// Why not in their own right.
+pub(crate) fn capacity_for_grant(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    entry: &DeskEntry,
+    grant: &Grant,
+    action: ReviewAction,
+) -> Result<Capacity, ReviewRefusal> {
+    capacity_for(service, caller, &Question::of_grant(entry, grant), action)
+}
+
+fn capacity_for(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    question: &Question<'_>,
+    action: ReviewAction,
+) -> Result<Capacity, ReviewRefusal> {
+    let now = service.ledger.store().now();
+    let policy = &service.policies().policy;
+    let person = &caller.actor;
+    let reviewer = Reviewer { principal: person.principal(), groups: person.groups() };
+    let authenticated_at = person.authenticated_at();
+    let review = Review {
+        reviewer,
+        stands_for: None,
+        request: question.request(),
+        action,
+        authenticated_at,
+        now,
+    };
+    let refusal = match policy.may_review(&review) {
+        Ok(()) => {
+            let external_of = voice_of(caller, question.chain.tenant()).tenant.cloned();
+            let mut groups = groups_of(service, caller);
+            if let Some(tenant) = &external_of {
+                // The owner's ledger learns no more of an external approver than what they are asked as.
+                let asked_as = |group: &GroupId| {
+                    let mut asked = question.asked.iter();
+                    asked.any(|of| of.external_tenant() == Some(tenant) && of.group() == group)
+                };
+                groups.retain(asked_as);
+            }
+            return Ok(Capacity {
+                external_of,
+                stands_for: None,
+                claimed: only_claimed(service, caller, &groups),
+                groups,
+                groups_as_of: person.groups_as_of(),
+                authenticated_at,
+            });
+        }
+        Err(refusal) => refusal,
+    };
+    // External approvers decide in their own right: what colleagues handed over to them is for calls of their own tenant.
+    let is_external = question.chain.tenant() != caller.tenant();
+    for duty in duties(service, caller).into_iter().filter(|_| !is_external) {
+        let author = author_of(caller, &duty);
+        let stands_for = Some(Reviewer { principal: &author, groups: &duty.groups });
+        if policy.may_review(&Review { stands_for, ..review }).is_ok() {
+            return Ok(Capacity {
+                external_of: None,
+                stands_for: Some(duty.author),
+                groups: duty.groups,
+                claimed: duty.claimed,
+                groups_as_of: duty.since,
+                authenticated_at,
+            });
+        }
+    }
+    Err(refusal)
+}
+
+/// Whether the caller may withdraw the call of an approval, in their own right alone.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn may_withdraw(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Result<(), ReviewRefusal> {
+    let question = Question::of(approval);
+    // An agent with somebody's delegation acts for them alone.
+    let is_requester = approval.chain.is_same_caller(&caller.chain());
+    service.policies().policy.may_withdraw(&Withdrawal {
+        by: Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() },
+        is_requester,
+        request: question.request(),
+        authenticated_at: caller.actor.authenticated_at(),
+        now: service.ledger.store().now(),
+    })
+}
+
+/// Whether the caller only has to prove again who they are.
+pub(crate) fn needs_fresh_auth(
+    fresh_auth_ms: Option<u64>,
+    caller: &VerifiedCaller,
+    now: Timestamp,
+) -> bool {
+    let Some(fresh_ms) = fresh_auth_ms else { return false };
+    let age_ms = caller.actor.authenticated_at().map(|at| now.since_ms(at));
+    age_ms.is_none_or(|age_ms| u64::try_from(age_ms.max(0)).is_ok_and(|age_ms| age_ms > fresh_ms))
+}
+
+/// Whether the caller is of another tenant than the call.
+pub fn is_external(caller: &VerifiedCaller, approval: &ApprovalRecord) -> bool {
+    caller.tenant() != approval.chain.tenant()
+}
+
+/// Why somebody may not agree, in words.
+pub(crate) fn why_not(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+    now: Timestamp,
+) -> String {
+    if approval.state != ApprovalState::Pending {
+        return format!("it is {} already: nothing is left to decide", approval.state.name());
+    }
+    if now >= approval.expires_at {
+        return "it has expired: nothing is left to decide".to_owned();
+    }
+    if !is_person(caller) {
+        return "only people decide, in their own name".to_owned();
+    }
+    let own = voice_of(caller, approval.chain.tenant());
+    let person = &caller.actor.principal().id;
+    if let Some(vote) = approval.standing_votes().find(|vote| {
+        vote.shown_digest == approval.proposal && vote.voices().any(|voice| voice == own)
+    }) {
+        return if vote.approver == *person {
+            "you have decided on this already".to_owned()
+        } else {
+            format!("{} has decided on this already, in your place", vote.approver)
+        };
+    }
+    if own.tenant.is_none() && approval.authors().any(|author| author == person) {
+        return "you wrote these arguments: somebody else has to decide on them".to_owned();
+    }
+    let directory = &service.policies().directory;
+    let agent = directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
+    let agent = agent.filter(|_| own.tenant.is_none());
+    if agent.is_some_and(|agent| agent.owner == *person) {
+        return "you answer for the agent that asks: somebody else has to decide".to_owned();
+    }
+    let user = approval.chain.on_behalf_of.as_ref().filter(|_| own.tenant.is_none());
+    if user.is_some_and(|user| user.id == *person) {
+        return "the call is made for you: somebody else has to decide".to_owned();
+    }
+    let entry = directory.user(caller.tenant(), person);
+    if entry.is_some_and(|entry| !entry.active) {
+        return "your account is not active".to_owned();
+    }
+    let mut asked = approval.asked();
+    // Whom else it asks is not an external approver's to know.
+    asked.retain(|group| own.tenant.is_none() || group.external_tenant() == own.tenant);
+    let groups = groups_of(service, caller);
+    let is_asked = asked.iter().any(|group| group.has(own.tenant, &groups))
+        || duties(service, caller)
+            .iter()
+            .any(|duty| asked.iter().any(|group| group.has(own.tenant, &duty.groups)));
+    if !is_asked {
+        let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
+        return format!("you are in none of the groups that are asked: {}", names.join(", "));
+    }
+    let fresh_ms = approval.requirement.fresh_auth_ms;
+    if needs_fresh_auth(fresh_ms, caller, now) {
+        let minutes = fresh_ms.unwrap_or(0).div_ceil(60_000);
+        return format!("sign in again: this asks for a sign-in at most {minutes} minutes ago");
+    }
+    "the policies do not let you decide on this".to_owned()
+}
+
+/// Whether the caller is an operator: a person who is active and in the group of the operators.
+#[must_use]
+pub fn is_operator(service: &Approvals, caller: &VerifiedCaller) -> bool {
+    if !is_person(caller) {
+        return false;
+    }
+    let person = &caller.actor;
+    let policies = service.policies();
+    let entry = policies.directory.user(person.tenant(), &person.principal().id);
+    entry.is_none_or(|entry| entry.active)
+        && groups_of(service, caller).contains(&service.settings.operators)
+}

@@ -1,0 +1,529 @@
+//! What is in force in the approval service: freezes, break-glass records, standing grants, delegations and revocations, in memory.
+//!
+//! Owns the view that the gate looks at. The ledger has the entries: the view is read again after every change made here, and at least
+//! every second where other nodes change them too; a view that could not be read for some seconds decides nothing. Invariant: what the
+//! view allows too long, the commit of a dispatch refuses (a grant that is used up, whatever has become stricter since), or Cedar decides
+//! upon with the time of the store.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use placet_credentials::{Revoked, SubjectName};
+use placet_ledger::{
+    desk::{DeskEntry, DeskState},
+    store::{DeskQuery, Store, StoreError},
+};
+use placet_types::{
+    clock::Timestamp,
+    desk::{BreakGlass, Delegation, DeskBody, DeskKind, Freeze, Grant},
+    digest::Digest,
+    directory::{Directory, UserEntry},
+    ids::{AdapterName, CapabilityId, DeskId, GroupId, PrincipalId, TenantId},
+    principal::PrincipalChain,
+};
+
+use crate::pending::query::Duty;
+use single_flight::SingleFlight;
+
+mod single_flight;
+
+/// How many entries are read at a time.
+const PAGE: usize = 500;
+/// How many of the rounds in which it is read again a view may miss, where other nodes change what is in force.
+const ROUNDS_MISSED_MAX: u32 = 2;
+/// How long after the shortest revocation a token may still be taken that it hits, in milliseconds: it says that it was issued up to five
+/// seconds after the revocation, lives for a day, and is taken for the leeway after that.
+const OUTLIVES_MS: i64 = 10_000;
+/// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
+pub(crate) const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
+
+/// The view, and the right to renew it.
+#[derive(Debug, Default)]
+pub struct EffectiveRules {
+    open: ArcSwap<Open>,
+    /// When the last reading that succeeded began; nothing: none did, or the last one failed where nobody reads again by himself.
+    read_at: Mutex<Option<Instant>>,
+    reading: SingleFlight,
+    /// Of a reading whose revocations are observed already: a decision knows of everything up to here.
+    observed: AtomicU64,
+}
+
+/// The open entries of all tenants.
+#[derive(Debug, Default)]
+pub struct Open {
+    by_tenant: HashMap<TenantId, Vec<Arc<DeskEntry>>>,
+    /// How often what is in force had become stricter before this was read.
+    rev: u64,
+}
+
+/// A break-glass record that a call runs under.
+#[derive(Debug, Clone)]
+pub struct Broken {
+    /// The record.
+    pub desk_id: DeskId,
+    /// What it is for.
+    pub glass: BreakGlass,
+    /// Who declared it.
+    pub by: PrincipalId,
+    /// When it ends.
+    pub until: Timestamp,
+}
+
+impl EffectiveRules {
+    /// The entries as last read.
+    #[must_use]
+    pub fn open(&self) -> Arc<Open> {
+        self.open.load_full()
+    }
+
+    /// When a reading began whose entries these are, or older ones than these; nothing: none did, or the last one failed.
+    pub(crate) fn read_at(&self) -> Option<Instant> {
+        *self.read_at.lock()
+    }
+
+    /// The entries to decide a call by, and how often they had become stricter, at least.
+    #[must_use]
+    pub fn basis(&self) -> (Arc<Open>, u64) {
+        // In this order: what is read later has all of what is counted earlier.
+        let rev = self.observed.load(Ordering::Acquire);
+        (self.open(), rev)
+    }
+
+    /// The revocations of this reading are observed.
+    pub(crate) fn is_observed(&self, open: &Open) {
+        self.observed.fetch_max(open.rev, Ordering::AcqRel);
+    }
+
+    /// Whether calls may be decided upon by this view: a freeze that another node has acknowledged has to bind here too.
+    pub(crate) fn is_current(&self, store: &dyn Store, round: Duration) -> bool {
+        let is_shared = store.is_shared();
+        self.read_at()
+            .is_some_and(|at| !is_shared || at.elapsed() < round.saturating_mul(ROUNDS_MISSED_MAX))
+    }
+
+    /// Reads the open entries again; answers those that have changed since.
+    pub(crate) async fn renew(&self, store: &dyn Store) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+        // One at a time: a reading that began later ends later, and so is never replaced by an older one.
+        let _one_at_a_time = self.reading.own().await;
+        self.renew_now(store).await
+    }
+
+    /// As [`Self::renew`], unless somebody else did that while this one waited.
+    pub(crate) async fn catch_up(
+        &self,
+        store: &dyn Store,
+        round: Duration,
+    ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+        let _one_at_a_time = self.reading.shared().await?;
+        if self.is_current(store, round) {
+            return Ok(Vec::new());
+        }
+        self.renew_now(store).await
+    }
+
+    /// As [`Self::renew`], unless a reading that began after this was asked for is done by then: after a freeze many calls ask at once.
+    pub(crate) async fn renew_once(
+        &self,
+        store: &dyn Store,
+    ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+        let asked = Instant::now();
+        let _one_at_a_time = self.reading.shared().await?;
+        let read_at = self.read_at();
+        if read_at.is_some_and(|began| began >= asked) {
+            return Ok(Vec::new());
+        }
+        self.renew_now(store).await
+    }
+
+    async fn renew_now(&self, store: &dyn Store) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+        let began = Instant::now();
+        let read = self.read(store).await;
+        self.reading.ended(read.as_ref().err());
+        let is_shared = store.is_shared();
+        let mut read_at = self.read_at.lock();
+        match &read {
+            Ok(_) => *read_at = Some(began),
+            // Where others change it too, it is read again in a moment anyway, and its age tells.
+            Err(_) if is_shared => {}
+            Err(_) => *read_at = None,
+        }
+        drop(read_at);
+        read
+    }
+
+    async fn read(&self, store: &dyn Store) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+        let mut query =
+            DeskQuery { open_at: Some(store.now()), limit: PAGE, ..DeskQuery::default() };
+        // First: what becomes stricter meanwhile is noticed when a call is dispatched.
+        let mut next = Open { rev: store.restriction_version().await?, ..Open::default() };
+        let before = self.open();
+        let mut known: HashMap<DeskId, Arc<DeskEntry>> =
+            before.all().map(|entry| (entry.desk_id.clone(), Arc::clone(entry))).collect();
+        let mut changed = Vec::new();
+        loop {
+            let page = store.desk_entries(&query).await?;
+            let Some(last) = page.last() else { break };
+            query.after = Some(last.desk_id.clone());
+            for entry in page {
+                let entry = match known.remove(&entry.desk_id) {
+                    Some(known) if known.rev == entry.rev => known,
+                    Some(_) | None => {
+                        let entry = Arc::new(entry);
+                        changed.push(Arc::clone(&entry));
+                        entry
+                    }
+                };
+                next.by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
+            }
+        }
+        // What is left of them is over.
+        for desk_id in known.keys() {
+            if let Some(entry) = store.desk_entry(desk_id).await? {
+                changed.push(Arc::new(entry));
+            }
+        }
+        self.open.store(Arc::new(next));
+        Ok(changed)
+    }
+}
+
+impl Open {
+    /// The open entries of a tenant.
+    pub(crate) fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
+        self.by_tenant.get(tenant).into_iter().flatten()
+    }
+
+    /// The open entries of all tenants.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<DeskEntry>> {
+        self.by_tenant.values().flatten()
+    }
+
+    /// The freezes that hold calls of this adapter.
+    pub fn freezes(
+        &self,
+        tenant: &TenantId,
+        adapter: &AdapterName,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &Freeze> {
+        self.of(tenant).filter(move |entry| entry.is_in_force(now)).filter_map(move |entry| {
+            match &entry.body {
+                DeskBody::Freeze(freeze) => freeze.holds(adapter).then_some(freeze),
+                DeskBody::Grant(_)
+                | DeskBody::BreakGlass(_)
+                | DeskBody::Delegation(_)
+                | DeskBody::Revocation(_) => None,
+            }
+        })
+    }
+
+    /// Whether a lockdown is in force for calls of this adapter.
+    #[must_use]
+    pub fn is_locked_down(&self, tenant: &TenantId, adapter: &AdapterName, now: Timestamp) -> bool {
+        self.freezes(tenant, adapter, now).any(|freeze| freeze.lockdown)
+    }
+
+    /// Which freezes are in force, in all tenants.
+    #[must_use]
+    pub fn freezes_in_force(&self, now: Timestamp) -> BTreeSet<DeskId> {
+        let freezes =
+            self.all().filter(|entry| entry.kind() == DeskKind::Freeze && entry.is_in_force(now));
+        freezes.map(|entry| entry.desk_id.clone()).collect()
+    }
+
+    /// When less is allowed to these calls by time alone: the next freeze, or a revocation that was made for later.
+    #[must_use]
+    pub fn stricter_at(
+        &self,
+        tenant: &TenantId,
+        adapter: &AdapterName,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let coming = self.of(tenant).filter(|entry| match &entry.body {
+            DeskBody::Freeze(freeze) => freeze.holds(adapter),
+            DeskBody::Revocation(_) => true,
+            DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Delegation(_) => false,
+        });
+        let coming = coming.filter(|entry| entry.is_restrictive() && entry.starts_at > now);
+        coming.map(|entry| entry.starts_at).min()
+    }
+
+    /// The break-glass record that a call may run under; the one that lasts longest.
+    #[must_use]
+    pub fn broken(
+        &self,
+        chain: &PrincipalChain,
+        capability: &CapabilityId,
+        now: Timestamp,
+    ) -> Option<Broken> {
+        let broken = self.of(chain.tenant()).filter_map(|entry| {
+            let DeskBody::BreakGlass(glass) = &entry.body else { return None };
+            let fits = entry.is_in_force(now)
+                && glass.agent.as_ref().is_none_or(|agent| *agent == chain.actor.id)
+                && glass.capability.as_ref().is_none_or(|only| only == capability);
+            fits.then(|| Broken {
+                desk_id: entry.desk_id.clone(),
+                glass: glass.clone(),
+                by: entry.by.clone(),
+                until: entry.expires_at,
+            })
+        });
+        broken.max_by_key(|broken| broken.until)
+    }
+
+    /// The standing grants that cover a call, those first that end first.
+    #[must_use]
+    pub fn grants(
+        &self,
+        chain: &PrincipalChain,
+        capability: &CapabilityId,
+        contract: Digest,
+        args: &Value,
+        now: Timestamp,
+    ) -> Vec<Arc<DeskEntry>> {
+        let covers = |grant: &Grant| {
+            grant.capability == *capability
+                && grant.contract_digest == contract
+                && grant.chain.is_same_caller(chain)
+                && grant.pattern.covers(args)
+        };
+        let mut grants: Vec<_> = self
+            .of(chain.tenant())
+            .filter(|entry| match &entry.body {
+                DeskBody::Grant(grant) => entry.is_in_force(now) && covers(grant),
+                DeskBody::BreakGlass(_)
+                | DeskBody::Freeze(_)
+                | DeskBody::Delegation(_)
+                | DeskBody::Revocation(_) => false,
+            })
+            .cloned()
+            .collect();
+        grants.sort_by_key(|entry| entry.expires_at);
+        grants
+    }
+
+    /// The duties that were handed over to a person, with those of the groups that are still true of the one who handed over.
+    pub(crate) fn duties(
+        &self,
+        directory: &Directory,
+        tenant: &TenantId,
+        person: &PrincipalId,
+        now: Timestamp,
+    ) -> Vec<Duty> {
+        let handed = self.of(tenant).filter_map(|entry| {
+            let DeskBody::Delegation(delegation) = &entry.body else { return None };
+            let is_theirs = entry.is_in_force(now) && delegation.to == *person;
+            let author = directory.user(tenant, &entry.by);
+            is_theirs.then(|| duty_of(author, entry, delegation, now))
+        });
+        handed.filter(|duty| !duty.groups.is_empty()).collect()
+    }
+
+    /// The revocations that are in force, of all tenants; those that are over for tokens that say when they were issued among them.
+    pub(crate) fn revocations(&self, now: Timestamp) -> Vec<Revoked> {
+        self.all().filter_map(|entry| revoked(entry, now)).collect()
+    }
+
+    /// How many entries of a kind are open in a tenant, and how many of them one person made.
+    pub(crate) fn count(
+        &self,
+        tenant: &TenantId,
+        kind: DeskKind,
+        by: &PrincipalId,
+    ) -> (usize, usize) {
+        let of_kind = || self.of(tenant).filter(|entry| entry.kind() == kind);
+        (of_kind().count(), of_kind().filter(|entry| entry.by == *by).count())
+    }
+
+    /// Whether an entry is open.
+    pub(crate) fn has(&self, tenant: &TenantId, desk_id: &DeskId) -> bool {
+        self.of(tenant).any(|entry| entry.desk_id == *desk_id)
+    }
+
+    /// How many break-glass records wait for their review.
+    pub(crate) fn reviews_due(&self, tenant: &TenantId, now: Timestamp) -> u32 {
+        let due = self.of(tenant).filter(|entry| is_review_due(entry, now)).count();
+        u32::try_from(due).unwrap_or(u32::MAX)
+    }
+
+    /// The same in all tenants.
+    pub(crate) fn all_reviews_due(&self, now: Timestamp) -> usize {
+        self.all().filter(|entry| is_review_due(entry, now)).count()
+    }
+}
+
+/// What a revocation revokes at this moment.
+pub(crate) fn revoked(entry: &DeskEntry, now: Timestamp) -> Option<Revoked> {
+    let DeskBody::Revocation(revocation) = &entry.body else { return None };
+    if !entry.is_open(now) || entry.starts_at > now {
+        return None;
+    }
+    let name = SubjectName {
+        tenant: entry.tenant.clone(),
+        issuer: revocation.issuer.clone(),
+        subject: revocation.subject.clone(),
+    };
+    let until = entry.expires_at.plus_ms(OUTLIVES_MS);
+    Some(Revoked { name, before: entry.created_at, only_undated: now >= until })
+}
+
+/// A duty, with what the directory knows now of the one who handed it over.
+fn duty_of(
+    author: Option<&UserEntry>,
+    entry: &DeskEntry,
+    delegation: &Delegation,
+    now: Timestamp,
+) -> Duty {
+    let is_active = author.is_none_or(|author| author.active);
+    // What only their token said counts for a day since it said so, as claims do in a vote. What the directory said is asked of it again, and is
+    // theirs no more once it was taken away there.
+    let (claimed, as_of) = entry
+        .claimed
+        .as_ref()
+        .map_or((&delegation.groups, entry.created_at), |one| (&one.groups, one.as_of));
+    let is_young = now.since_ms(as_of) <= CLAIMS_AGE_MS_MAX;
+    let listed = |group: &GroupId| author.is_some_and(|author| author.groups.contains(group));
+    let still =
+        |group: &&GroupId| is_active && (listed(group) || (is_young && claimed.contains(*group)));
+    let groups: BTreeSet<GroupId> = delegation.groups.iter().filter(still).cloned().collect();
+    let claimed = groups.iter().filter(|group| !listed(group)).cloned().collect();
+    Duty { author: entry.by.clone(), groups, claimed, since: as_of }
+}
+
+/// Whether a break-glass record is over, was in force, and nobody has looked at it yet.
+pub(crate) fn is_review_due(entry: &DeskEntry, now: Timestamp) -> bool {
+    let over = match &entry.state {
+        DeskState::Active => now >= entry.expires_at,
+        DeskState::Ended { .. } => !entry.votes.is_empty(),
+        DeskState::Proposed | DeskState::Denied | DeskState::Reviewed { .. } => false,
+    };
+    entry.kind() == DeskKind::BreakGlass && over
+}
+
+/// Whether an entry is a freeze that is not in force any more.
+pub(crate) fn is_ended_freeze(entry: &DeskEntry, now: Timestamp) -> bool {
+    entry.kind() == DeskKind::Freeze && entry.starts_at <= now && !entry.is_in_force(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::desk::{REVOCATION_MS_MAX, REVOCATION_MS_MIN};
+    use serde_json::json;
+
+    use super::*;
+
+    const DAY: i64 = 86_400_000;
+
+    fn entry(state: &Value) -> DeskEntry {
+        let entry = json!({
+            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "dora", "reason": "it is lost",
+            "created_at": 0, "starts_at": 0, "expires_at": REVOCATION_MS_MIN,
+            "body": { "kind": "revocation", "subject": "spiffe://prod.example/bot" },
+            "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
+            "rev": 1, "votes": [], "state": state,
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    fn handed_over(groups: &[&str], claimed: &Value) -> DeskEntry {
+        let entry = json!({
+            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "ben", "reason": "away",
+            "created_at": DAY, "starts_at": DAY, "expires_at": 9 * DAY,
+            "body": { "kind": "delegation", "to": "leo", "groups": groups },
+            "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
+            "rev": 1, "votes": [], "state": { "state": "active" }, "claimed": claimed,
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    fn groups_at(entry: &DeskEntry, listed: Option<&[&str]>, at_ms: i64) -> Vec<String> {
+        let author = listed.map(|groups| UserEntry {
+            groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
+            active: true,
+            ..UserEntry::default()
+        });
+        let DeskBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
+        let duty = duty_of(author.as_ref(), entry, delegation, Timestamp::from_ms(at_ms));
+        duty.groups.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_a_token_said_does_not_grow_younger_by_being_handed_over() {
+        let claimed = json!({ "groups": ["finance"], "as_of": 1 });
+        let entry = handed_over(&["finance"], &claimed);
+        assert_eq!(groups_at(&entry, None, DAY), ["finance"]);
+        assert_eq!(groups_at(&entry, None, DAY + 1), ["finance"]);
+        assert!(groups_at(&entry, None, DAY + 2).is_empty());
+        assert_eq!(groups_at(&entry, Some(&["finance"]), 3 * DAY), ["finance"]);
+    }
+
+    #[test]
+    fn a_group_that_the_directory_took_away_is_handed_over_no_more() {
+        let claimed = json!({ "groups": ["finance"], "as_of": DAY });
+        let entry = handed_over(&["approvers", "finance"], &claimed);
+        assert_eq!(groups_at(&entry, Some(&["approvers"]), DAY), ["approvers", "finance"]);
+        assert_eq!(groups_at(&entry, Some(&[]), DAY), ["finance"]);
+        assert_eq!(groups_at(&entry, None, DAY), ["finance"]);
+    }
+
+    #[test]
+    fn a_duty_says_which_of_its_groups_only_a_token_told_of() {
+        let claimed = json!({ "groups": ["finance"], "as_of": DAY });
+        let entry = handed_over(&["approvers", "finance"], &claimed);
+        let author = UserEntry {
+            groups: ["approvers".parse().unwrap()].into(),
+            active: true,
+            ..UserEntry::default()
+        };
+        let DeskBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
+        let duty = duty_of(Some(&author), &entry, delegation, Timestamp::from_ms(DAY));
+        assert_eq!(duty.groups.len(), 2);
+        assert_eq!(duty.claimed, ["finance".parse().unwrap()].into());
+    }
+
+    fn only_undated(state: &Value, at_ms: i64) -> Option<bool> {
+        revoked(&entry(state), Timestamp::from_ms(at_ms)).map(|one| one.only_undated)
+    }
+
+    #[test]
+    fn a_revocation_of_a_day_counts_longer_for_tokens_without_a_date_unless_it_is_lifted() {
+        let active = json!({ "state": "active" });
+        assert_eq!(only_undated(&active, 0), Some(false));
+        assert_eq!(only_undated(&active, DAY - 1), Some(false));
+        assert_eq!(
+            only_undated(&active, DAY),
+            Some(false),
+            "the last of what it hits is taken still"
+        );
+        assert_eq!(only_undated(&active, DAY + OUTLIVES_MS - 1), Some(false));
+        assert_eq!(only_undated(&active, DAY + OUTLIVES_MS), Some(true));
+        let leeways = 2 * placet_identity::LEEWAY_S_MAX * 1_000;
+        assert_eq!(
+            u64::try_from(OUTLIVES_MS),
+            Ok(leeways),
+            "of the issuer's clock, and of the end"
+        );
+        let longest = i64::try_from(REVOCATION_MS_MAX).unwrap();
+        assert_eq!(only_undated(&active, longest.saturating_sub(1)), Some(true));
+        assert_eq!(only_undated(&active, longest), None);
+        let lifted =
+            json!({ "state": "ended", "end": { "by": "dora", "at": 1, "text": "found again" } });
+        assert_eq!(only_undated(&lifted, 2), None);
+        assert_eq!(only_undated(&lifted, DAY), None);
+        assert!(
+            entry(&active).is_open(Timestamp::from_ms(longest.saturating_sub(1))),
+            "it can be lifted still"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Similar past calls: what people decided when the same agent asked for the same operation before.
+//!
+//! Owns which earlier calls an approver is shown. Bounded: only the newest that were decided are looked through, however many wait.
+
+use placet_ledger::{approval::ApprovalRecord, store::ApprovalQuery};
+use placet_types::{
+    digest::Digest,
+    envelope::proposal::{SIMILAR_MAX, SimilarCall, SimilarDecision},
+    ids::CapabilityId,
+    principal::PrincipalChain,
+};
+
+use crate::{outcome, service::Approvals};
+
+/// Among how many of the newest decided approvals of the operation is looked.
+const LOOKED_THROUGH: usize = 100;
+/// How many of them are read at a time.
+const READ: usize = 20;
+
+impl Approvals {
+    /// The newest calls of the same operation by the same agent that people decided on. None where the ledger cannot tell: they help to
+    /// decide, and nothing is decided by them.
+    pub async fn similar_calls(
+        &self,
+        chain: &PrincipalChain,
+        capability: &CapabilityId,
+        request_digest: Digest,
+    ) -> Vec<SimilarCall> {
+        let mut query = ApprovalQuery {
+            tenant: Some(chain.tenant().clone()),
+            capability: Some(capability.clone()),
+            decided: true,
+            newest_first: true,
+            limit: READ,
+            ..ApprovalQuery::default()
+        };
+        let is_similar = |approval: &&ApprovalRecord| {
+            approval.chain.actor.id == chain.actor.id && !approval.votes.is_empty()
+        };
+        let (mut similar, mut looked_through) = (Vec::new(), 0_usize);
+        while similar.len() < SIMILAR_MAX && looked_through < LOOKED_THROUGH {
+            let found = self.ledger.store().approvals(&query).await;
+            let found = found.unwrap_or_else(|error| {
+                tracing::info!(%error, "similar calls could not be looked up");
+                Vec::new()
+            });
+            let left = SIMILAR_MAX.saturating_sub(similar.len());
+            for approval in found.iter().filter(is_similar).take(left) {
+                similar.push(similar_of(self, approval, request_digest).await);
+            }
+            looked_through = looked_through.saturating_add(READ);
+            query.after = match found.last() {
+                Some(last) if found.len() == READ => Some(last.approval_id.clone()),
+                Some(_) | None => break,
+            };
+        }
+        similar
+    }
+}
+
+async fn similar_of(
+    service: &Approvals,
+    approval: &ApprovalRecord,
+    request_digest: Digest,
+) -> SimilarCall {
+    let record = service.ledger.store().effect(approval.record_id).await.ok().flatten();
+    let record = record.filter(|record| record.call_id == approval.call_id);
+    let decision = |vote: &placet_types::approval::Vote| SimilarDecision {
+        approver: vote.approver.clone(),
+        tenant: vote.tenant.clone(),
+        choice: vote.choice,
+    };
+    SimilarCall {
+        approval_id: approval.approval_id.clone(),
+        asked_at: approval.created_at,
+        state: outcome::of(approval, record.as_ref()).to_owned(),
+        outcome: record.map(|record| record.state.name().to_owned()),
+        decisions: approval.votes.iter().map(decision).collect(),
+        same_request: approval.request_digest == request_digest,
+    }
+}

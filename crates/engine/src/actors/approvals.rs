@@ -1,0 +1,362 @@
+//! The approval service actor: the timers of the approval service.
+//!
+//! Owns when something is due: an expiry, another group, a resumption, another try. Holds no state that the ledger does not: one that
+//! comes up reads everything again. Timers are entries of the index, never a task each.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
+
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    sabotage::{Guard, removed},
+    store::{ApprovalQuery, StoreError},
+};
+use placet_types::ids::{ApprovalId, DeskId};
+
+use crate::{
+    actors::tree::{Tree, injected_fault},
+    adapters::ports::backoff,
+    call::Identity,
+    context::Context,
+    resume,
+};
+
+/// How often the approval service looks at its timers.
+const TICK: Duration = Duration::from_millis(250);
+/// When a call that was taken up is taken up again if nothing is heard of it.
+const UNHEARD_OF: Duration = Duration::from_secs(60);
+/// How long another node is given to take up what people agreed to there.
+const OTHERS_FIRST: Duration = Duration::from_secs(3);
+/// How many approvals that have moved elsewhere are looked up in one round.
+const UNSEEN: usize = 1_000;
+/// How many pages are read before anybody is served; what more waits is read while calls are taken in.
+const PAGES_FIRST: usize = 5;
+/// How many pages are read then before the approval service looks at its messages.
+const PAGES_THEN: usize = 2;
+/// When what could not be read is tried again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How many approvals are compared at a time with what other nodes made of them.
+const MARKS: usize = 5_000;
+/// How many such pages are compared in one round.
+const MARKS_IN_ROUND: usize = 5;
+/// From how many of a page on that have moved the page is read as a whole.
+const MOVED_MAX: usize = 250;
+/// How many pages of approved calls are read in one round, where other nodes may have moved them.
+const PAGES_IN_ROUND: usize = 5;
+/// How many approvals are taken up at one tick, of those that are due.
+const DUE_AT_ONCE: usize = 500;
+
+/// What the approval service is told.
+#[derive(Debug)]
+pub(crate) enum ApprovalsMessage {
+    /// People are asked, and nobody may have noted that.
+    Asked { approval_id: ApprovalId },
+    /// The call may run: people agreed, or its caller is back with fresh authority.
+    Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
+    /// The call could not run now.
+    RetryLater { approval_id: ApprovalId },
+    /// Others are to try first, for so long.
+    OthersFirst { approval_id: ApprovalId, wait: Duration },
+    /// The approval has ended, or its call is on its way, or waits for its caller.
+    Over { approval_id: ApprovalId },
+    /// Read on what waits, after the start.
+    ReadOn,
+    /// Look for approvals that other nodes asked for, or that people agreed to there.
+    Read,
+    /// Look at the timers.
+    Tick,
+    /// Panic.
+    Fault,
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct ApprovalsActor {
+    pub(crate) context: Arc<Context>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+/// Its timers.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    retries: HashMap<ApprovalId, (Instant, u32)>,
+    /// Where the first reading of all that waits goes on; nothing once it is over.
+    reading: Option<ApprovalId>,
+    /// Where the look at everything stands that other nodes may have moved.
+    swept_to: Option<ApprovalId>,
+    /// The freezes that were in force when the approval service looked last.
+    frozen: BTreeSet<DeskId>,
+    /// Where the look at the approved calls stands, which other nodes may have left.
+    approved_to: Option<ApprovalId>,
+}
+
+impl Actor for ApprovalsActor {
+    type Msg = ApprovalsMessage;
+    type State = Timers;
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<Timers, ActorProcessingErr> {
+        // First reachable, then reading: what is told meanwhile waits in the mailbox, what was told before is in the ledger.
+        self.context.routes.set_approvals(myself.clone());
+        let mut timers = Timers::default();
+        self.context.approvals.pending.begin_sweep();
+        drop(self.read("approved", None, usize::MAX, &mut timers).await?);
+        self.read_on(&myself, None, PAGES_FIRST, &mut timers).await?;
+        self.context.approvals.follow().await;
+        self.tree.enter("root/approvals", &myself, || ApprovalsMessage::Fault);
+        myself.send_interval(TICK, || ApprovalsMessage::Tick);
+        Ok(timers)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: ApprovalsMessage,
+        timers: &mut Timers,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            ApprovalsMessage::Asked { approval_id } => self.look_up(&approval_id).await,
+            ApprovalsMessage::Resume { approval_id, renewed } => {
+                // An approved call is never forgotten: tried again unless a later message says otherwise.
+                timers.retries.insert(approval_id.clone(), (Instant::now() + UNHEARD_OF, 0));
+                self.resume(approval_id, renewed);
+            }
+            ApprovalsMessage::RetryLater { approval_id } => {
+                let tries = timers
+                    .retries
+                    .get(&approval_id)
+                    .map_or(0, |(_, tries)| tries.saturating_add(1));
+                // From a quarter of a second to the half minute of the backoff.
+                let due = Instant::now() + backoff(tries.saturating_add(1));
+                timers.retries.insert(approval_id, (due, tries));
+            }
+            ApprovalsMessage::OthersFirst { approval_id, wait } => {
+                timers.retries.insert(approval_id, (Instant::now() + wait, 0));
+            }
+            ApprovalsMessage::Over { approval_id } => drop(timers.retries.remove(&approval_id)),
+            ApprovalsMessage::ReadOn => {
+                let from = timers.reading.clone();
+                if let Err(error) = self.read_on(&myself, from, PAGES_THEN, timers).await {
+                    tracing::warn!(%error, "what waits for people could not be read on");
+                    myself.send_after(READ_AGAIN, || ApprovalsMessage::ReadOn);
+                }
+            }
+            // What is being read for the first time is compared afterwards.
+            ApprovalsMessage::Read if timers.reading.is_some() => {}
+            ApprovalsMessage::Read => {
+                if let Err(error) = self.sweep(timers).await {
+                    tracing::warn!(%error, "the approvals of other nodes could not be read");
+                }
+            }
+            ApprovalsMessage::Tick => self.tick(timers),
+            ApprovalsMessage::Fault => injected_fault(),
+        }
+        Ok(())
+    }
+}
+
+impl ApprovalsActor {
+    /// Reads approvals in a state, after one of them, so many pages; answers where to go on, if there may be more.
+    async fn read(
+        &self,
+        state: &str,
+        after: Option<ApprovalId>,
+        pages: usize,
+        timers: &mut Timers,
+    ) -> Result<Option<ApprovalId>, StoreError> {
+        let page_size = self.context.settings.ledger.approvals_page;
+        let is_shared = self.context.ledger.store().is_shared();
+        let grace = if is_shared { OTHERS_FIRST } else { Duration::ZERO };
+        let mut query = ApprovalQuery {
+            state: Some(state.to_owned()),
+            limit: page_size,
+            after,
+            ..ApprovalQuery::default()
+        };
+        for _ in 0..pages {
+            let page = self.context.ledger.store().approvals(&query).await?;
+            let Some(last) = page.last() else { return Ok(None) };
+            query.after = Some(last.approval_id.clone());
+            let is_last = page.len() < page_size;
+            for approval in page {
+                self.seen(&approval);
+                if approval.state == ApprovalState::Approved {
+                    // Where it is shared, the node that people told takes it up; this one if nothing comes of that, or at once if
+                    // that one cannot, for want of its caller's tokens.
+                    let is_ours = self.context.tokens.has(approval.record_id);
+                    let due = Instant::now() + if is_ours { Duration::ZERO } else { grace };
+                    timers.retries.entry(approval.approval_id).or_insert((due, 0));
+                }
+            }
+            if is_last {
+                return Ok(None);
+            }
+        }
+        Ok(query.after)
+    }
+
+    /// Reads what waits on, so many pages; asks itself to go on, or does what has to wait until all of it is known.
+    async fn read_on(
+        &self,
+        myself: &ActorRef<ApprovalsMessage>,
+        from: Option<ApprovalId>,
+        pages: usize,
+        timers: &mut Timers,
+    ) -> Result<(), StoreError> {
+        timers.reading = self.read("pending", from, pages, timers).await?;
+        if timers.reading.is_some() {
+            return myself.send_message(ApprovalsMessage::ReadOn).or(Ok(()));
+        }
+        // What people agreed to elsewhere while the rest was read.
+        drop(self.read("approved", None, usize::MAX, timers).await?);
+        self.settle_unseen().await?;
+        self.context.approvals.was_read();
+        self.decide_again();
+        Ok(())
+    }
+
+    /// Compares what waits with what is known of it, and reads what has moved; answers where to go on, if there may be more.
+    async fn compare(
+        &self,
+        mut after: Option<ApprovalId>,
+        timers: &mut Timers,
+    ) -> Result<Option<ApprovalId>, StoreError> {
+        for _ in 0..MARKS_IN_ROUND {
+            let query = ApprovalQuery {
+                state: Some(ApprovalState::Pending.name().to_owned()),
+                limit: MARKS,
+                after: after.clone(),
+                ..ApprovalQuery::default()
+            };
+            let marks = self.context.ledger.store().approval_marks(&query).await?;
+            let Some(last) = marks.last() else { return Ok(None) };
+            let moved = self.context.approvals.pending.moved_of(&marks);
+            if moved.len() > MOVED_MAX {
+                let pages = MARKS.div_ceil(self.context.settings.ledger.approvals_page);
+                drop(self.read("pending", after, pages, timers).await?);
+            } else {
+                for approval_id in moved {
+                    self.look_up(&approval_id).await;
+                }
+            }
+            after = Some(last.approval_id.clone());
+            if marks.len() < MARKS {
+                return Ok(None);
+            }
+        }
+        Ok(after)
+    }
+
+    /// One round of the look at everything that other nodes may have moved. However many approved calls cannot run, each round goes
+    /// on where the one before stopped, so that none is left out.
+    async fn sweep(&self, timers: &mut Timers) -> Result<(), StoreError> {
+        let from = timers.approved_to.clone();
+        timers.approved_to = self.read("approved", from, PAGES_IN_ROUND, timers).await?;
+        let from = timers.swept_to.take();
+        timers.swept_to = self.compare(from, timers).await?;
+        if timers.swept_to.is_none() {
+            self.settle_unseen().await?;
+            self.context.approvals.pending.begin_sweep();
+        }
+        Ok(())
+    }
+
+    /// An approval as it was read: news of it are told only when all that waits was known before.
+    fn seen(&self, approval: &ApprovalRecord) {
+        let Context { approvals, ledger, .. } = &*self.context;
+        if approvals.is_read() {
+            approvals.moved(approval);
+        } else {
+            let directory = &approvals.policies().directory;
+            approvals.pending.moved(approval, directory, ledger.store().now());
+        }
+    }
+
+    /// What is in the index and was not come upon has moved elsewhere.
+    async fn settle_unseen(&self) -> Result<(), StoreError> {
+        for approval_id in self.context.approvals.pending.unseen(UNSEEN) {
+            match self.context.ledger.store().approval(&approval_id).await? {
+                Some(approval) => self.context.approvals.moved(&approval),
+                None => self.context.approvals.pending.forget(&approval_id),
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_up(&self, approval_id: &ApprovalId) {
+        match self.context.ledger.store().approval(approval_id).await {
+            Ok(Some(approval)) => self.context.approvals.moved(&approval),
+            Ok(None) => {}
+            Err(error) => self.context.noticed(&error.into()),
+        }
+    }
+
+    fn tick(&self, timers: &mut Timers) {
+        if self.context.is_ending() {
+            return;
+        }
+        let pending = &self.context.approvals.pending;
+        for due in pending.due(self.context.ledger.store().now(), DUE_AT_ONCE) {
+            let approvals = Arc::clone(&self.context.approvals);
+            self.context.registry.spawn(async move { approvals.act_on(due).await });
+        }
+        self.context.approvals.count_pending();
+        self.renew(timers);
+        let now = Instant::now();
+        let due: Vec<ApprovalId> = timers
+            .retries
+            .iter()
+            .filter(|(_, (at, _))| *at <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for approval_id in due {
+            if let Some((at, tries)) = timers.retries.get_mut(&approval_id) {
+                *tries = tries.saturating_add(1);
+                *at = now + UNHEARD_OF;
+            }
+            self.resume(approval_id, None);
+        }
+    }
+
+    /// Has what waits decided again where that is wanted, and when a freeze is over by time: what was held in it need not wait for those
+    /// who could have lifted it.
+    fn renew(&self, timers: &mut Timers) {
+        let now = self.context.ledger.store().now();
+        let frozen = self.context.approvals.rules.open().freezes_in_force(now);
+        let before = std::mem::replace(&mut timers.frozen, frozen);
+        let is_outdated =
+            self.context.approvals.take_outdated() || !before.is_subset(&timers.frozen);
+        if is_outdated && self.context.approvals.is_read() {
+            self.decide_again();
+        }
+    }
+
+    fn decide_again(&self) {
+        let approvals = Arc::clone(&self.context.approvals);
+        self.context.registry.spawn(async move { approvals.decide_all_again().await });
+    }
+
+    fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {
+        if self.context.is_ending() {
+            // It waits for the next start, or for another node.
+            return;
+        }
+        if removed(Guard::AgreedNotTakenUp) {
+            return;
+        }
+        let context = Arc::clone(&self.context);
+        self.context
+            .registry
+            .spawn(async move { resume::resume(&context, &approval_id, renewed).await });
+    }
+}

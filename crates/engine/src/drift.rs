@@ -1,0 +1,51 @@
+//! Contracts that drift while people think: what waits for a capability that is no longer what was held ends as void.
+//!
+//! Owns the search for such approvals. That a live definition differs from its pin is found in `adapters::pins`; that a contract is another
+//! one, in `placet_approvals::redecision`. Invariant: nothing is ended here that could still run; what this misses the redemption finds.
+
+use std::sync::Arc;
+
+use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_types::{error::ErrorCode, ids::CapabilityId};
+
+use crate::{adapters::ports::Connection, context::Context};
+
+/// The live definition of a capability is not the one that was reviewed: everything that waits for it ends.
+pub(crate) fn drifted(context: &Arc<Context>, capability: &CapabilityId) {
+    let waiting = context.approvals.pending.of_capability(capability);
+    if waiting.is_empty() {
+        return;
+    }
+    let (owner, capability) = (Arc::clone(context), capability.clone());
+    context.registry.spawn(async move {
+        let mut event = AuditEvent::new(AuditKind::Security);
+        event.capability = Some(capability);
+        event.code = Some(ErrorCode::ApprovalVoid);
+        event.note = Some(format!(
+            "the tool is not what its contract says: {} approvals that wait for it end",
+            waiting.len()
+        ));
+        owner.note(event).await;
+        for approval_id in waiting {
+            let reason =
+                "the tool changed upstream since it was reviewed; an operator has to review it";
+            owner.approvals.void_if_open(&approval_id, reason).await;
+        }
+    });
+}
+
+/// Compares the live definitions of every adapter that something waits for.
+pub(crate) async fn round(context: &Arc<Context>) {
+    for capability in context.approvals.pending.capabilities() {
+        if context.stopping() {
+            return;
+        }
+        let active = context.active();
+        let Some(port) = active.ports.of(capability.adapter()) else { continue };
+        let Connection::Up(connection) = port.connection() else { continue };
+        let Some(known) = port.contract.capabilities.get(capability.capability()) else { continue };
+        if port.is_drifted(connection.as_ref(), known, context.settings.live_list_ms_max).await {
+            drifted(context, &capability);
+        }
+    }
+}

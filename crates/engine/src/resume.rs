@@ -1,0 +1,298 @@
+//! Taking up a parked call: verify every digest, then through broker and gate again.
+//!
+//! Owns the way from data back to a call, and the ends of an approval that nobody used. Invariant: a byte that
+//! changed on disk, or a contract that changed, makes the approval void; it never runs.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    ledger::LedgerError,
+    parked::ParkedCall,
+    record::{EffectRecord, EffectState},
+    store::StoreError,
+};
+use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval};
+use placet_types::{
+    contract::credential::CredentialKind,
+    envelope::call::AuthRef,
+    ids::{ApprovalId, RecordId},
+    json::canonical_digest,
+};
+
+use crate::{
+    call::{Asked, Built, Call, Identity, Responder, Resumed},
+    context::Context,
+    registry::Owner,
+    stages::recorded,
+};
+
+/// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
+/// hears of the agreement within some seconds, and may have to ask a token service.
+const WITH_TOKENS_FIRST_MS: i64 = 10_000;
+
+/// Takes up the call of an approval that was agreed to. Does nothing when it is over, or being taken up already.
+pub(crate) async fn resume(
+    context: &Arc<Context>,
+    approval_id: &ApprovalId,
+    renewed: Option<Box<Identity>>,
+) {
+    let Some(guard) = context.resuming.enter(approval_id) else {
+        // Anyone who is at it may be about to give up.
+        return context.routes.retry_later(approval_id);
+    };
+    let (approval, record) = match waiting(context, approval_id).await {
+        Ok(Waiting::Yes(found)) => *found,
+        Ok(Waiting::NotYet) => return,
+        Ok(Waiting::Over(approval)) => {
+            match approval {
+                Some(approval) => context.approvals.moved(&approval),
+                None => context.approvals.pending.forget(approval_id),
+            }
+            return context.routes.approval_over(approval_id);
+        }
+        Err(error) => {
+            tracing::warn!(%error, %approval_id, "an approved call could not be read");
+            return context.routes.retry_later(approval_id);
+        }
+    };
+    if renewed.is_none() && context.tokens.is_lacking(record.record_id) {
+        // Its caller has to come back first; then it is taken up with what they bring.
+        return context.routes.approval_waits(approval_id);
+    }
+    if renewed.is_none()
+        && let Some(wait) = for_others(context, &approval, &record)
+    {
+        return context.routes.others_first(approval_id, wait);
+    }
+    match context.ledger.parked(&record).await {
+        Ok(parked) => take_up(context, approval, record, parked, renewed, guard),
+        Err(LedgerError::Store(
+            error @ (StoreError::ContentAltered(_)
+            | StoreError::ContentMissing(_)
+            | StoreError::Damaged(_)),
+        )) => {
+            context.approvals.void(&approval, &record, &error.to_string()).await;
+        }
+        Err(error) => {
+            tracing::warn!(%error, %approval_id, "an approved call could not be read");
+            context.routes.retry_later(approval_id);
+        }
+    }
+}
+
+/// How long a call is left to other nodes: it needs tokens that are not here, and the one who may have them has not had the time yet to take
+/// it up. Nobody says before that they are missing.
+fn for_others(
+    context: &Context,
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
+) -> Option<Duration> {
+    let store = context.ledger.store();
+    let agreed = approval.votes.last().map_or(approval.created_at, |vote| vote.at);
+    let left_ms = WITH_TOKENS_FIRST_MS.saturating_sub(store.now().since_ms(agreed));
+    let left_ms = u64::try_from(left_ms).ok().filter(|left_ms| *left_ms > 0)?;
+    if !store.is_shared() || context.tokens.has(record.record_id) {
+        return None;
+    }
+    let active = context.active();
+    let target = active.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
+    let is_exchanged = target.contract.credential.as_ref()?.kind == CredentialKind::TokenExchange;
+    is_exchanged.then(|| Duration::from_millis(left_ms))
+}
+
+/// Whether a call waits for its approval to be used.
+enum Waiting {
+    Yes(Box<(ApprovalRecord, EffectRecord)>),
+    NotYet,
+    /// How it stands now, if it is there at all.
+    Over(Option<Box<ApprovalRecord>>),
+}
+
+async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting, StoreError> {
+    let store = context.ledger.store();
+    let Some(approval) = store.approval(approval_id).await? else {
+        return Ok(Waiting::Over(None));
+    };
+    match approval.state {
+        ApprovalState::Approved => {}
+        ApprovalState::Pending => return Ok(Waiting::NotYet),
+        ApprovalState::Denied
+        | ApprovalState::Expired
+        | ApprovalState::Withdrawn { .. }
+        | ApprovalState::Void { .. }
+        | ApprovalState::Consumed { .. } => return Ok(Waiting::Over(Some(Box::new(approval)))),
+    }
+    let record = store.effect(approval.record_id).await?;
+    let waits = |record: &EffectRecord| matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
+    Ok(match record.filter(waits) {
+        Some(record) => Waiting::Yes(Box::new((approval, record))),
+        // Moved on between the two reads.
+        None => Waiting::Over(Some(Box::new(approval))),
+    })
+}
+
+fn take_up(
+    context: &Arc<Context>,
+    approval: ApprovalRecord,
+    record: EffectRecord,
+    parked: ParkedCall,
+    renewed: Option<Box<Identity>>,
+    guard: ResumeGuard,
+) {
+    let owner = Owner::of(&parked.envelope.principal_chain);
+    drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
+    match restore(context, &approval, &record, parked, renewed) {
+        Ok(built) => {
+            let mut responder = responder(context, &record, &built);
+            responder.resumed_under(guard);
+            context.routes.broker(context, Call { responder, stage: built });
+        }
+        Err(reason) => {
+            let owner = Arc::clone(context);
+            context.registry.spawn(async move {
+                owner.approvals.void(&approval, &record, &reason).await;
+                drop(guard);
+            });
+        }
+    }
+}
+
+fn responder(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Responder {
+    let traceparent = built.resumed.as_ref().and_then(|resumed| resumed.parked.traceparent.clone());
+    let tool = record.scope.capability.tool_name();
+    let fields = CallFields {
+        tenant: Some(record.scope.tenant.as_str()),
+        run_id: Some(record.run_id.as_str()),
+        tool_call_id: Some(record.call_id.as_str()),
+        tool: Some(&tool),
+    };
+    let span =
+        continue_span(traceparent.as_deref().unwrap_or_default(), None, Stage::Approval, &fields);
+    if let EffectState::Approved { approval_id, .. } = &record.state {
+        record_approval(&span, approval_id.as_str(), Some("approved"));
+    }
+    let asked = Asked::of_record(record, built.run.session_id.clone());
+    let mut responder =
+        Responder::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
+    responder.accepted_at = record.created_at;
+    responder.attach_record(record.record_id);
+    if let Some(resumed) = &built.resumed {
+        responder.in_trace_of(&resumed.parked.envelope.trace_id);
+    }
+    responder
+}
+
+/// `Call::<Built>` from what was parked, every digest verified; else why the approval is void.
+pub(crate) fn restore(
+    context: &Context,
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
+    parked: ParkedCall,
+    renewed: Option<Box<Identity>>,
+) -> Result<Built, String> {
+    let envelope = &parked.envelope;
+    let args_digest = canonical_digest(&Value::Object(envelope.args.clone()));
+    if parked.binding.effective_args_digest != args_digest {
+        return Err("the arguments are not the approved ones".to_owned());
+    }
+    if parked.binding.digest() != approval.request_digest {
+        return Err("the request is not the approved one".to_owned());
+    }
+    if envelope.principal_chain != parked.binding.principal_chain
+        || envelope.tool_call_id != record.call_id
+        || envelope.capability_id != record.scope.capability
+        || parked.requested_digest != record.requested_digest
+    {
+        return Err("the call is not the approved one".to_owned());
+    }
+    let active = context.active();
+    let target = active
+        .catalog
+        .resolve(&record.scope.tenant, &record.scope.capability)
+        .ok_or("the tool is not offered any more")?;
+    if target.contract.digest != parked.binding.contract_digest {
+        return Err("the contract is not the approved one".to_owned());
+    }
+    let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
+    let identity = fresh.unwrap_or_else(|| recorded_identity(&parked));
+    let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
+    Ok(Built::restored(active, target, identity, resumed))
+}
+
+/// Who called, as recorded when the call was parked.
+pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
+    Identity {
+        chain: parked.envelope.principal_chain.clone(),
+        user_groups: parked.user_groups.clone(),
+        proof: parked.proof.clone(),
+        groups_as_of: parked.groups_as_of,
+        authority_until: parked.authority_until,
+        auth_ref: recorded_auth(parked),
+        bearers: parked.bearers.clone(),
+        audiences: parked.audiences.clone(),
+        tokens: None,
+    }
+}
+
+/// With which tokens it was called, as recorded.
+pub(crate) fn recorded_auth(parked: &ParkedCall) -> AuthRef {
+    parked
+        .envelope
+        .auth_ref
+        .clone()
+        .unwrap_or(AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() })
+}
+
+/// The approval that `before` waited for has ended: it has come to light how its call did.
+pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
+    if let EffectState::PendingApproval { approval_id, .. }
+    | EffectState::Approved { approval_id, .. } = &before.state
+    {
+        context.approvals.called_off(approval_id).await;
+    }
+}
+
+/// What is being taken up: each by one task at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum TakenUp {
+    Approval(ApprovalId),
+    Record(RecordId),
+}
+
+/// Calls that are being taken up.
+#[derive(Debug, Default)]
+pub(crate) struct Resuming {
+    held: Arc<parking_lot::Mutex<std::collections::HashSet<TakenUp>>>,
+}
+
+/// The right to take up a call, given back on drop.
+#[derive(Debug)]
+pub(crate) struct ResumeGuard {
+    held: Arc<parking_lot::Mutex<std::collections::HashSet<TakenUp>>>,
+    taken: TakenUp,
+}
+
+impl Resuming {
+    fn enter(&self, approval_id: &ApprovalId) -> Option<ResumeGuard> {
+        self.take(TakenUp::Approval(approval_id.clone()))
+    }
+
+    /// The right to take up a record that no approval stands for.
+    pub(crate) fn enter_record(&self, record_id: RecordId) -> Option<ResumeGuard> {
+        self.take(TakenUp::Record(record_id))
+    }
+
+    fn take(&self, taken: TakenUp) -> Option<ResumeGuard> {
+        let mut held = self.held.lock();
+        held.insert(taken.clone()).then(|| ResumeGuard { held: Arc::clone(&self.held), taken })
+    }
+}
+
+impl Drop for ResumeGuard {
+    fn drop(&mut self) {
+        self.held.lock().remove(&self.taken);
+    }
+}
