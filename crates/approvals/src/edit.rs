@@ -116,9 +116,11 @@ impl Held {
         approval: &ApprovalRecord,
         args: &Map<String, Value>,
     ) -> Result<Option<Changed>, Refusal> {
-        let target =
-            service.policies().catalog.resolve(approval.chain.tenant(), &approval.capability);
-        let target = target.ok_or_else(|| not_offered("its contract or its capability is gone"))?;
+        let policies = service.policies();
+        let target = policies.catalog.resolve(approval.chain.tenant(), &approval.capability);
+        let contract = self.parked.binding.contract_digest;
+        let target = target.filter(|target| target.contract.digest == contract);
+        let target = target.ok_or_else(|| changed("the contract is not the approved one"))?;
         let before = &self.parked.envelope.args;
         let args = target.validate(&unmasked(&target, args, before)?)?;
         let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
@@ -129,13 +131,7 @@ impl Held {
             HeldCall { approval, record: &self.record, parked: &self.parked, args: Some(&args) };
         let decided = match calls.decide(&held).await {
             Ok(decided) => decided,
-            Err(Undecided::Void(reason)) => {
-                return Err(Refusal::new(
-                    ErrorCode::ApprovalVoid,
-                    "what was asked for is no longer what would run",
-                )
-                .with_detail(reason));
-            }
+            Err(Undecided::Void(reason)) => return Err(changed(reason)),
             Err(Undecided::Refused(refusal)) => return Err(refusal),
         };
         if decided.binding.digest() == approval.request_digest {
@@ -157,6 +153,11 @@ async fn unchanged(
     event.note = Some("an edit named the arguments as they are".to_owned());
     service.note(event).await;
     refusal
+}
+
+fn changed(why: impl std::fmt::Display) -> Refusal {
+    let message = "what was asked for is no longer what would run";
+    Refusal::new(ErrorCode::ApprovalVoid, message).with_detail(why)
 }
 
 fn not_offered(why: impl std::fmt::Display) -> Refusal {
