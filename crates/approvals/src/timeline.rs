@@ -230,6 +230,9 @@ impl Search<'_> {
 }
 
 /// The first entry of a log, of so many, that was written at that moment or later: entries are in the order of time.
+///
+/// # Errors
+/// [`StoreError`] when the log cannot be read.
 pub async fn first_at(
     log: &dyn AuditLog,
     name: &str,

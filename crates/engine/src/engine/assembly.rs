@@ -118,7 +118,7 @@ pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Arc<Context>
     };
     // The engine keeps the approval service, which asks it back.
     Arc::new_cyclic(|context: &Weak<Context>| Context {
-        approvals: Arc::new(Approvals::new(approvals, context.clone())),
+        approvals: Arc::new(Approvals::new(approvals, Weak::<Context>::clone(context))),
         node,
         active: ArcSwap::from_pointee(active),
         connectors,
