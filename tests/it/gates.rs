@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::harness::{
     client::text,
     setup::{Setup, plan},
+    until,
 };
 
 /// A folder from `placet init`, with one more policy and more cases.
@@ -152,9 +153,13 @@ when { context.req.budget.calls_left * 9223372036854775807 > 0 };
     assert!(!text(&refused, "detail").contains("overflow"), "{refused:#}");
     let ben = setup.token("user", "ben").await;
     let decision = text(&refused, "policy_decision_id");
-    let found = setup.asks(&placet, &ben, &["decisions", "show", &decision]).await;
     let cause = "policy `own` could not be evaluated: integer overflow";
-    assert!(found.ok().contains(cause), "{found:?}");
+    let show = ["decisions", "show", &decision];
+    // Readers see an entry once it is synced, up to 50 ms after the answer.
+    until("the decision says what failed", || async {
+        setup.asks(&placet, &ben, &show).await.out.contains(cause)
+    })
+    .await;
     assert!(placet.log().contains(cause), "{}", placet.log());
     placet.stop().await;
 }
