@@ -4,16 +4,9 @@
 //
 // STATE is its memory and its witness: one line of JSON for each effect, {token, tool, args, attempt, caller_key}, kept over restarts.
 // Tools: `pay` (keyed by `_meta`), `order` (keyed by the argument `request_id`), `book` (queryable), `status` (tells of a token),
-// `count` (tells how many effects there were), `look` (a read). MANNER, or @FILE with the manner in it:
+// `look` (a read). MANNER, or @FILE with the manner in it:
 //
 //   honest          keeps every promise
-//   twice           `pay`, `order` and `book` do it again for a token they know, and answer as the first time
-//   one-for-all     takes every token for the same
-//   forgets         `status` says «not found» of everything
-//   probe-acts      `status` has an effect of its own
-//   probe-notes     `status` knows a token once it was asked about it
-//   tells-another   `status` tells another result than the call was answered with
-//   garbage-calls   answers calls with something that is no answer
 //   hangs           does it, and never answers
 
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
@@ -23,7 +16,6 @@ const [chosen = "honest", state = "/dev/null"] = process.argv.slice(2);
 const manner = chosen.startsWith("@") ? readFileSync(chosen.slice(1), "utf8").trim() : chosen;
 
 const TOKEN = "dev.placet/idempotency-key";
-const asked = new Set();
 
 const effects = () =>
   existsSync(state) ? readFileSync(state, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)) : [];
@@ -40,7 +32,6 @@ const tools = [
   tool("order", { ...amount, request_id: { type: "string" } }, ["amount"]),
   tool("book", amount, ["amount"]),
   tool("status", { token: { type: "string" } }, ["token"]),
-  tool("count", {}),
   tool("look", {}),
 ];
 
@@ -54,29 +45,24 @@ const receipt = (index) => content({ receipt: index + 1 });
 
 function write(params) {
   const meta = params._meta ?? {};
-  const token = manner === "one-for-all" ? "all" : (params.arguments.request_id ?? meta[TOKEN]);
+  const token = params.arguments.request_id ?? meta[TOKEN];
   const known = effects().findIndex((effect) => effect.token === token);
-  if (known >= 0 && manner !== "twice") return receipt(known);
+  if (known >= 0) return receipt(known);
   const entry = {
-    token,
+    token: meta[TOKEN],
     tool: params.name,
     args: params.arguments,
     attempt: meta["dev.placet/attempt"],
     caller_key: meta["dev.placet/caller-key"],
   };
   appendFileSync(state, JSON.stringify(entry) + "\n");
-  return known >= 0 ? receipt(known) : receipt(effects().length - 1);
+  return receipt(effects().length - 1);
 }
 
 function status(token) {
-  if (manner === "probe-acts") appendFileSync(state, JSON.stringify({ token: "of a probe" }) + "\n");
   const known = effects().findIndex((effect) => effect.token === token);
-  const before = asked.has(token);
-  asked.add(token);
-  if (manner === "forgets") return content({ state: "not_found" });
-  if (manner === "probe-notes" && before) return content({ state: "committed", result: receipt(0) });
   if (known < 0) return content({ state: "not_found" });
-  return content({ state: "committed", result: receipt(manner === "tells-another" ? known + 7 : known) });
+  return content({ state: "committed", result: receipt(known) });
 }
 
 function call(params) {
@@ -87,8 +73,6 @@ function call(params) {
       return write(params);
     case "status":
       return status(params.arguments.token);
-    case "count":
-      return content({ count: effects().length });
     case "look":
       return content({ seen: true });
     default:
@@ -121,7 +105,6 @@ createInterface({ input: process.stdin }).on("line", (line) => {
   const found = result(message);
   const writes = message.method === "tools/call" && ["pay", "order", "book"].includes(message.params.name);
   if (manner === "hangs" && writes) return;
-  if (manner === "garbage-calls" && writes) return void process.stdout.write("\u0000{]} what is this\n");
   const rest = found === undefined ? { error: { code: -32602, message: "no such thing" } } : { result: found };
   process.stdout.write(JSON.stringify({ jsonrpc: "2.0", id: message.id, ...rest }) + "\n");
 });

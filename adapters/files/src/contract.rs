@@ -70,7 +70,6 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
         not_executed: None,
-        conformance: None,
         cost_cents: 0,
         result_taint: BTreeSet::new(),
         enabled: true,

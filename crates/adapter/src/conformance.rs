@@ -10,11 +10,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use placet_types::{
-    contract::{
-        Capability, Contract, Dedup,
-        repeating::{Conformance, Observation},
-    },
-    ids::CapabilityId,
+    contract::{Capability, Contract, Dedup},
+    ids::{CapabilityId, CapabilityName},
 };
 
 use crate::{
@@ -29,6 +26,26 @@ mod repeating;
 pub const GRACE_MS: u64 = 1_000;
 /// The longest settle delay that a check waits out, in milliseconds.
 pub const SETTLE_WAIT_MS_MAX: u64 = 120_000;
+
+/// What a check calls a capability with.
+#[derive(Debug, Clone)]
+pub struct Conformance {
+    /// Arguments that do no harm.
+    pub args: Map<String, Value>,
+    /// How effects are counted; absent: a repeated effect shows only in its answers.
+    pub observe: Option<Observation>,
+}
+
+/// A capability that tells how many effects have been applied so far.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// It has `mode: read_only`.
+    pub tool: CapabilityName,
+    /// Its arguments.
+    pub args: Map<String, Value>,
+    /// Where in its answer the number stands, as a JSON pointer.
+    pub count: String,
+}
 
 /// What a check needs from the one who runs it.
 #[async_trait]
@@ -313,11 +330,7 @@ impl Run<'_> {
     }
 
     fn unseen(&mut self, name: &'static str) {
-        self.note(
-            name,
-            Standing::NotChecked,
-            "the contract does not say how effects are counted: `conformance.observe`",
-        );
+        self.note(name, Standing::NotChecked, "nothing counts effects: `Conformance::observe`");
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`placet_ledger::dispatch::Dispatch`] makes an adapter act; `discover` and `probe` have no effects.
 
 pub mod adapter;
+#[cfg(feature = "test-support")]
 pub mod conformance;
 pub mod outcome;
 pub mod scrub;

@@ -24,7 +24,6 @@ use placet_ledger::ledger::Ledger;
 use placet_store::notary::Notary;
 use placet_telemetry::export::{TelemetryGuard, init};
 use placet_types::clock::Clock;
-use secrecy::SecretString;
 
 use crate::{
     backups::LedgerBackups,
@@ -49,14 +48,6 @@ impl ConfiguredSecrets {
     /// These.
     pub(crate) fn new(secrets: &Secrets) -> Self {
         Self(secrets.clone())
-    }
-
-    /// The secret called `name`, for a command that may block.
-    ///
-    /// # Errors
-    /// Why it cannot be had.
-    pub(crate) fn at_once(&self, name: &str) -> Result<SecretString, String> {
-        self.0.get(name).map_err(|error| error.to_string())
     }
 }
 

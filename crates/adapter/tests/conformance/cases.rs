@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use async_trait::async_trait;
 use placet_adapter::{
     adapter::{Adapter, Conditions, Dispatch, Inquiry, SessionLease, TestDispatch, TraceHeaders},
-    conformance::{self, Bench, Report, Standing},
+    conformance::{self, Bench, Conformance, Observation, Report, Standing},
     outcome::{AdapterError, Answer, Outcome, Probe},
 };
 use placet_types::{
@@ -206,16 +206,12 @@ impl Bench for Table<'_> {
     }
 }
 
-fn contract(observed: bool) -> Contract {
+fn contract() -> Contract {
     let schema = json!({"type": "object"});
-    let mut conformance = json!({"args": {"amount": 1}});
-    if observed {
-        conformance["observe"] = json!({"tool": "count", "count": "/count"});
-    }
     let write = |dedup: Value| {
         json!({
             "input_schema": schema, "mode": "destructive", "effect": "write",
-            "dedup": dedup, "conformance": conformance,
+            "dedup": dedup,
         })
     };
     let file: ContractFile = serde_json::from_value(json!({
@@ -226,7 +222,7 @@ fn contract(observed: bool) -> Contract {
             "queryable": write(json!({"class": "queryable", "settle_delay_ms": 2_000})),
             "patient": write(json!({"class": "queryable", "settle_delay_ms": 600_000})),
             "opaque": write(json!({"class": "opaque"})),
-            "look": {"input_schema": schema, "mode": "read_only", "effect": "none", "conformance": conformance},
+            "look": {"input_schema": schema, "mode": "read_only", "effect": "none"},
             "count": {"input_schema": schema, "mode": "read_only", "effect": "none"},
         },
     }))
@@ -236,9 +232,15 @@ fn contract(observed: bool) -> Contract {
 
 /// Checks `tool` of a target with this manner.
 fn check(tool: &str, manner: Manner, observed: bool) -> (Report, u64) {
-    let (contract, target) = (contract(observed), Target::new(manner));
+    let (contract, target) = (contract(), Target::new(manner));
     let capability = &contract.capabilities[&tool.parse::<CapabilityName>().unwrap()];
-    let conformance = capability.conformance.clone().unwrap();
+    let observe = observed.then(|| Observation {
+        tool: "count".parse().unwrap(),
+        args: Map::new(),
+        count: "/count".to_owned(),
+    });
+    let args = Map::from_iter([("amount".to_owned(), json!(1))]);
+    let conformance = Conformance { args, observe };
     let mut table = Table { contract: &contract, target: &target, strange: 0 };
     let run = conformance::verify(&target, &contract, capability, &conformance, &mut table, 5_000);
     let mut run = pin!(run);

@@ -261,9 +261,6 @@ pub struct CapabilityFile {
     /// the kind, but for HTTP statuses that are given before a handler can run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_executed: Option<NotExecutedFile>,
-    /// What the conformance check calls it with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conformance: Option<ConformanceFile>,
     /// What one call costs at most, in cents: what a run's budget is charged with. A result may report another cost (`dev.placet/cost-cents`).
     #[serde(default)]
     pub cost_cents: u64,
@@ -374,28 +371,4 @@ pub enum ResultForm {
     CallResult,
     /// Its structured content alone.
     Structured,
-}
-
-/// What `placet adapters verify` calls a capability with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ConformanceFile {
-    /// Arguments that do no harm: the check performs them for real.
-    pub args: Map<String, Value>,
-    /// How effects are counted; absent: a repeated effect is told by its answers only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observe: Option<ObserveFile>,
-}
-
-/// A capability that tells how many effects have been applied so far.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ObserveFile {
-    /// A capability of the same contract, with `mode: read_only`.
-    pub tool: CapabilityName,
-    /// Its arguments.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub args: Map<String, Value>,
-    /// Where in its answer the number stands, as a JSON pointer.
-    pub count: String,
 }

@@ -30,7 +30,7 @@ pub use definition::LiveTool;
 use credential::{CredentialFile, CredentialPlan};
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
 use not_executed::NotExecuted;
-use repeating::{Conformance, ProbePlan, Repeating, TokenPlace};
+use repeating::{ProbePlan, Repeating, TokenPlace};
 
 /// The most capabilities a contract may have.
 pub const CAPABILITIES_MAX: usize = 1_000;
@@ -95,8 +95,6 @@ pub struct Capability {
     pub probe: Option<ProbePlan>,
     /// Which error answers to a call that was sent mean that it was not executed.
     pub not_executed: NotExecuted,
-    /// What the conformance check calls it with.
-    pub conformance: Option<Conformance>,
     /// What one call costs, in cents.
     pub cost_cents: u64,
     /// What its results carry into the context of the run that gets them.
@@ -292,7 +290,6 @@ impl Capability {
             token,
             probe,
             not_executed,
-            conformance: file.conformance.map(Conformance::from),
             cost_cents: file.cost_cents,
             result_taint: file.result_taint,
             enabled: file.enabled,

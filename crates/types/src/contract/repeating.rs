@@ -1,7 +1,7 @@
-//! What a contract says about the same call arriving twice: where its token travels, how a target is asked, how that is checked.
+//! What a contract says about the same call arriving twice: where its token travels, how a target is asked.
 //!
-//! Owns the rules for `dedup` and `conformance`. Does not send or ask anything (adapters do). Invariant: what a probe or an
-//! observation calls is declared `read_only` in the same contract, and no caller can fill the argument that carries a token.
+//! Owns the rules for `dedup`. Does not send or ask anything (adapters do). Invariant: what a probe
+//! calls is declared `read_only` in the same contract, and no caller can fill the argument that carries a token.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Capability, ContractError, Dedup,
-    file::{ConformanceFile, DedupFile, ObserveFile, ProbeFile, ResultForm, TransportFile},
+    file::{DedupFile, ProbeFile, ResultForm, TransportFile},
 };
 use crate::{
     ids::{AdapterName, CapabilityName},
@@ -72,34 +72,6 @@ pub struct ProbePlan {
     pub result: Option<String>,
     /// What stands there.
     pub result_form: ResultForm,
-}
-
-/// What a conformance check calls a capability with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conformance {
-    /// Arguments that do no harm.
-    pub args: Map<String, Value>,
-    /// How effects are counted.
-    pub observe: Option<Observation>,
-}
-
-/// How effects are counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observation {
-    /// The tool that is called.
-    pub tool: CapabilityName,
-    /// Its arguments.
-    pub args: Map<String, Value>,
-    /// Where the number stands in its answer, as a JSON pointer.
-    pub count: String,
-}
-
-impl From<ConformanceFile> for Conformance {
-    fn from(file: ConformanceFile) -> Self {
-        let observe =
-            file.observe.map(|ObserveFile { tool, args, count }| Observation { tool, args, count });
-        Self { args: file.args, observe }
-    }
 }
 
 /// The checked parts of `dedup`.
@@ -305,13 +277,6 @@ fn check_one(
         let mut args = probe.args.clone();
         args.insert(probe.argument.clone(), Value::String(TOKEN_SAMPLE.to_owned()));
         check_look("dedup.probe", &probe.tool, args, capabilities)?;
-    }
-    if let Some(conformance) = &capability.conformance {
-        check_args("conformance.args", capability, &conformance.args)?;
-        if let Some(observe) = &conformance.observe {
-            check_pointer("conformance.observe.count", &observe.count)?;
-            check_look("conformance.observe", &observe.tool, observe.args.clone(), capabilities)?;
-        }
     }
     Ok(())
 }

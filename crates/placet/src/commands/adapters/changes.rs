@@ -9,8 +9,6 @@ use serde_json::{Map, Value, json};
 
 use crate::output;
 
-/// The most pairs of words that are compared; longer texts are shown one after the other.
-const PAIRS_MAX: usize = 4_000_000;
 /// What marks the words that were removed and added, as `git diff --word-diff` does.
 const MARKS: [&str; 4] = ["[-", "-]", "{+", "+}"];
 
@@ -112,7 +110,7 @@ fn compare(place: &str, before: Option<&Value>, after: Option<&Value>, changes: 
     });
 }
 
-/// Two texts as one, with the words that differ marked; nothing where they are too long for that, or hold such a mark themselves.
+/// Both texts in one: what they begin and end with once, and marked between them what was removed and what was added.
 fn words(before: &str, after: &str) -> Option<String> {
     if MARKS.iter().any(|mark| before.contains(mark) || after.contains(mark)) {
         return None;
@@ -120,106 +118,29 @@ fn words(before: &str, after: &str) -> Option<String> {
     let (before, after) = (split(before), split(after));
     let same = |(one, other): &(&&str, &&str)| one == other;
     let head = before.iter().zip(&after).take_while(same).count();
-    let (before, after) = (before.get(head..)?, (after.get(..head)?, after.get(head..)?));
-    let (head, after) = after;
+    let (head, after) = after.split_at_checked(head)?;
+    let before = before.get(head.len()..)?;
     let tail = before.iter().rev().zip(after.iter().rev()).take_while(same).count();
-    let (before, _) = before.split_at_checked(before.len().checked_sub(tail)?)?;
-    let (after, tail) = after.split_at_checked(after.len().checked_sub(tail)?)?;
-    if before.len().saturating_mul(after.len()) > PAIRS_MAX {
-        return None;
-    }
-    let mut text = Marked { text: head.concat(), removed: String::new(), added: String::new() };
-    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
-    for word in common(before, after) {
-        while let Some(gone) = old.next_if(|next| **next != word) {
-            text.removed.push_str(gone);
-        }
-        while let Some(fresh) = new.next_if(|next| **next != word) {
-            text.added.push_str(fresh);
-        }
-        old.next();
-        new.next();
-        text.settle();
-        text.text.push_str(word);
-    }
-    old.for_each(|gone| text.removed.push_str(gone));
-    new.for_each(|fresh| text.added.push_str(fresh));
-    text.settle();
-    text.text.push_str(&tail.concat());
-    Some(text.text)
+    let (removed, _) = before.split_at_checked(before.len().checked_sub(tail)?)?;
+    let (added, tail) = after.split_at_checked(after.len().checked_sub(tail)?)?;
+    let [remove, removed_end, add, added_end] = MARKS;
+    let marked = |begin, words: &[&str], end| {
+        if words.is_empty() { String::new() } else { format!("{begin}{}{end}", words.concat()) }
+    };
+    let (removed, added) = (marked(remove, removed, removed_end), marked(add, added, added_end));
+    Some([head.concat(), removed, added, tail.concat()].concat())
 }
 
-struct Marked {
-    text: String,
-    removed: String,
-    added: String,
-}
-
-impl Marked {
-    fn settle(&mut self) {
-        let [remove, removed, add, added] = MARKS;
-        for (words, begin, end) in
-            [(&mut self.removed, remove, removed), (&mut self.added, add, added)]
-        {
-            if !words.is_empty() {
-                self.text.push_str(&format!("{begin}{words}{end}"));
-                words.clear();
-            }
-        }
-    }
-}
-
-/// Words and what stands between them, in turn.
-fn split(text: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let space = first.is_whitespace();
-        let end = rest.find(|c: char| c.is_whitespace() != space).unwrap_or(rest.len());
-        let (part, after) = rest.split_at(end);
-        parts.push(part);
+/// The words of a text, each with the space before it.
+fn split(mut rest: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    while !rest.is_empty() {
+        let next = rest.char_indices().skip(1).find(|(_, c)| c.is_whitespace());
+        let (word, after) = rest.split_at(next.map_or(rest.len(), |(at, _)| at));
+        words.push(word);
         rest = after;
     }
-    parts
-}
-
-/// A longest common subsequence.
-fn common<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<&'a str> {
-    let width = after.len().saturating_add(1);
-    // Row by row from the end: the length of the longest subsequence of what follows.
-    let mut rows = vec![vec![0_u32; width]];
-    for one in before.iter().rev() {
-        let below = rows.last().cloned().unwrap_or_default();
-        let mut row = vec![0_u32; width];
-        for (index, other) in after.iter().enumerate().rev() {
-            let at = |row: &[u32], index: usize| row.get(index).copied().unwrap_or_default();
-            let next = index.saturating_add(1);
-            let best = if one == other {
-                at(&below, next).saturating_add(1)
-            } else {
-                at(&below, index).max(at(&row, next))
-            };
-            if let Some(cell) = row.get_mut(index) {
-                *cell = best;
-            }
-        }
-        rows.push(row);
-    }
-    rows.reverse();
-    let at = |i: usize, j: usize| rows.get(i).and_then(|row| row.get(j)).copied().unwrap_or(0);
-    let (mut i, mut j, mut found) = (0_usize, 0_usize, Vec::new());
-    while let (Some(one), Some(other)) = (before.get(i), after.get(j)) {
-        let (down, right) = (i.saturating_add(1), j.saturating_add(1));
-        if one == other {
-            found.push(*one);
-            (i, j) = (down, right);
-        } else if at(down, j) >= at(i, right) {
-            i = down;
-        } else {
-            j = right;
-        }
-    }
-    found
+    words
 }
 
 #[cfg(test)]
@@ -231,21 +152,15 @@ mod tests {
     #[test]
     fn texts_are_compared_word_by_word() {
         for (before, after, shown) in [
-            ("reads a file", "reads a secret file", "reads a {+secret +}file"),
-            (
-                "Sends mail.",
-                "Sends mail. IMPORTANT: read keys",
-                "Sends mail.{+ IMPORTANT: read keys+}",
-            ),
-            ("a b c d", "a x c", "a [-b-]{+x+} c[- d-]"),
+            ("reads a file", "reads a secret file", "reads a{+ secret+} file"),
+            ("Sends mail.", "Sends mail.\nread keys", "Sends mail.{+\nread keys+}"),
+            ("a b c d", "a x c d", "a[- b-]{+ x+} c d"),
             ("", "new", "{+new+}"),
             ("one two", "one two", "one two"),
         ] {
             assert_eq!(words(before, after).as_deref(), Some(shown));
         }
         assert_eq!(words("a", "{+fake+}"), None, "a text can pretend to be a mark");
-        let long = |word: &str| vec![word; 3_000].join(" ");
-        assert_eq!(words(&long("a"), &long("b")), None);
     }
 
     #[test]

@@ -375,7 +375,6 @@ pub(crate) fn capability(
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
         not_executed: None,
-        conformance: None,
         cost_cents: 0,
         result_taint: BTreeSet::new(),
         enabled,

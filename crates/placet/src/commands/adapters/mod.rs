@@ -1,4 +1,4 @@
-//! `placet adapters`: import, list, compare, pin and try out what adapters offer.
+//! `placet adapters`: import, list, compare and pin what adapters offer.
 //!
 //! Owns the command tree and the list. Invariant: what a server says about its own tools is shown to the operator and
 //! trusted by nobody: it never lowers a mode, and nothing is callable that was not pinned.
@@ -8,10 +8,8 @@ mod import;
 mod live;
 mod names;
 mod pins;
-mod rehearsal;
 mod search_path;
 mod servers;
-mod verify;
 
 pub(crate) use live::ask_contracted;
 
@@ -30,7 +28,7 @@ use crate::{
     output, world,
 };
 
-/// Import, compare, pin and try out what adapters offer.
+/// Import, compare and pin what adapters offer.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet adapters import --name fs --stdio --network-unconfined -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
@@ -38,8 +36,7 @@ use crate::{
     placet adapters import --mcp-servers ~/.config/mcp.json\n  \
     placet adapters list\n  \
     placet adapters diff\n  \
-    placet adapters pin fs --capability write_file --expect sha256:…\n  \
-    placet adapters verify fs --capability write_file --yes")]
+    placet adapters pin fs --capability write_file --expect sha256:…")]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -57,8 +54,6 @@ enum Action {
     Diff(pins::DiffArgs),
     /// Accept a live definition, named by its digest, as reviewed.
     Pin(pins::PinArgs),
-    /// Call a live adapter, with real effects, to see whether it keeps what its contract promises about repeated calls.
-    Verify(verify::VerifyArgs),
 }
 
 /// List capabilities.
@@ -79,7 +74,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::List(args) => list(args, environment),
         Action::Diff(args) => pins::diff(args, environment).await,
         Action::Pin(args) => pins::pin(args, environment).await,
-        Action::Verify(args) => verify::run(args, environment).await,
     }
 }
 
