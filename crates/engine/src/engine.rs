@@ -23,10 +23,7 @@ use placet_ledger::{
     record::EffectRecord,
     store::{Durability, StoreError},
 };
-use placet_policy::{
-    bundle::{BundleProblem, BundleSource},
-    snapshot::Snapshot,
-};
+use placet_policy::snapshot::Snapshot;
 use placet_store::notary::Notary;
 use placet_telemetry::{
     metrics::Metrics,
@@ -91,8 +88,8 @@ pub struct EngineParts {
     pub contracts: Vec<Arc<Contract>>,
     /// Who exists.
     pub directory: Arc<Directory>,
-    /// The policies.
-    pub bundle: BundleSource,
+    /// The policies, compiled for these contracts and this directory.
+    pub policies: Arc<Snapshot>,
     /// Who connects.
     pub connectors: Connectors,
     /// The time.
@@ -113,9 +110,6 @@ pub struct EngineParts {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The policies are not fit for use.
-    #[error("the policy bundle is refused:{}", listed(.0))]
-    Bundle(Vec<BundleProblem>),
     /// They were active before, and a later activation replaced them: this node was left behind with old files.
     #[error("what this node has was active before and is not brought back by a start: {0}")]
     Replaced(Box<ReplacedPolicies>),
@@ -136,10 +130,6 @@ impl StartError {
     }
 }
 
-fn listed(problems: &[BundleProblem]) -> String {
-    problems.iter().map(|problem| format!("\n  {problem}")).collect()
-}
-
 /// A running engine; cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
@@ -154,21 +144,13 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts an engine: policies checked, open records recovered, actors up.
+    /// Starts an engine: policies activated, open records recovered, actors up.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub async fn start(parts: EngineParts) -> Result<Self, StartError> {
-        let snapshot = Snapshot::compile(
-            &parts.bundle,
-            &parts.contracts,
-            &parts.directory,
-            &parts.settings.environment,
-            0,
-        )
-        .map_err(StartError::Bundle)?;
-        let bundle_digest = snapshot.digest();
-        let context = assembly::context_of(parts, snapshot.clone());
+        let bundle_digest = parts.policies.digest();
+        let context = assembly::context_of(parts);
         let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
         let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
         let active = Active::clone(&context.active());

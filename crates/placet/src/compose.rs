@@ -1,6 +1,6 @@
 //! The composition root: puts the parts together into a running engine behind its listeners.
 //!
-//! Owns the order of the start: configuration checked, listeners bound, data folder locked, journal verified, policies compiled;
+//! Owns the order of the start: configuration checked, policies compiled, listeners bound, data folder locked, journal verified;
 //! only then is anything served. Makes no decision of its own.
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
@@ -96,7 +96,7 @@ pub(crate) async fn start(
     fault_injection: FaultInjection,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
-    world.require_staff(config)?;
+    let policies = world.compile(&world.bundle, config).map_err(|found| world::refused(&found))?;
     let telemetry = telemetry(config)?;
     let data = data_folder(config)?;
     let bound = bind(config.server.clone()).await.map_err(|error| {
@@ -133,7 +133,7 @@ pub(crate) async fn start(
         files: Some((Arc::new(files), read)),
         contracts: world.checked(),
         directory: Arc::new(world.directory.clone()),
-        bundle: world.bundle.clone(),
+        policies: Arc::new(policies),
         connectors: connectors(config, data, own, fault_injection),
         clock: Arc::clone(&clock),
         ids: Arc::new(UlidSource::new(SystemClock)),
@@ -200,9 +200,6 @@ fn with_backups(
 }
 
 fn not_started(error: StartError) -> Failure {
-    if let StartError::Bundle(problems) = &error {
-        return world::refused(problems);
-    }
     let failure = Failure::new("the engine does not start");
     if let StartError::Replaced(replaced) = &error {
         let epoch = replaced.active.epoch;

@@ -13,7 +13,7 @@ use placet_approvals::{
     node::Node,
     service::{ApprovalParts, ApprovalSettings, Approvals},
 };
-use placet_policy::{catalog::Catalog, policies::Policies, snapshot::Snapshot};
+use placet_policy::{catalog::Catalog, policies::Policies};
 use placet_types::{
     contract::{Contract, file::TransportFile},
     mode::EngineMode,
@@ -79,9 +79,9 @@ fn approval_settings(settings: &Settings) -> ApprovalSettings {
     }
 }
 
-fn policies_of(parts: &EngineParts, snapshot: Snapshot) -> Arc<Policies> {
+fn policies_of(parts: &EngineParts) -> Arc<Policies> {
     Arc::new(Policies {
-        policy: Arc::new(snapshot),
+        policy: Arc::clone(&parts.policies),
         catalog: Arc::new(Catalog::new(parts.contracts.iter().cloned())),
         directory: Arc::clone(&parts.directory),
         issuers: parts.issuers,
@@ -89,9 +89,9 @@ fn policies_of(parts: &EngineParts, snapshot: Snapshot) -> Arc<Policies> {
     })
 }
 
-/// A context for `parts` and the policies compiled for them.
-pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Arc<Context> {
-    let policies = policies_of(&parts, snapshot);
+/// A context for `parts`.
+pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
+    let policies = policies_of(&parts);
     let EngineParts { settings, ledger, connectors, contracts, broker, notary, ids, .. } = parts;
     let handed = KnownSecrets::new(&contracts, &parts.secrets);
     let metrics = EngineMetrics::new(parts.metrics.clone());

@@ -30,7 +30,10 @@ use placet_ledger::{
     store::{EffectQuery, Store},
     testing::MemoryStore,
 };
-use placet_policy::bundle::{BundleSource, PolicyFile};
+use placet_policy::{
+    bundle::{BundleSource, PolicyFile},
+    snapshot::Snapshot,
+};
 use placet_store::notary::Notary;
 use placet_telemetry::{capture::Capture, export::TelemetryConfig, metrics::Metrics};
 use placet_types::{
@@ -321,6 +324,9 @@ impl World {
         if !is_quiet {
             subscribe();
         }
+        let settings = settings(calls, ledger);
+        let policies =
+            Snapshot::compile(&bundle, &contracts, &directory, &settings.environment, 0).unwrap();
         let clock = Arc::new(StandingClock(Mutex::new(BEGINNING)));
         let key = DevKey::generate().unwrap();
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
@@ -337,7 +343,7 @@ impl World {
         let first_id = store.epoch().saturating_mul(1_000_000_000).saturating_add(store.commits());
         let connector: Arc<dyn Connector> = Arc::new(FakeConnector(Arc::clone(&witness)));
         let engine = Engine::start(EngineParts {
-            settings: settings(calls, ledger),
+            settings,
             ledger: Ledger::new(kept_in.unwrap_or_else(|| Arc::<MemoryStore>::clone(&store))),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
@@ -350,7 +356,7 @@ impl World {
             .unwrap(),
             contracts,
             directory: Arc::new(directory),
-            bundle,
+            policies: Arc::new(policies),
             connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
             clock: Arc::<StandingClock>::clone(&clock),
             ids: Arc::new(Counter(AtomicU64::new(first_id))),

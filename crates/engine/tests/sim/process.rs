@@ -24,7 +24,10 @@ use placet_identity::{
     DevKey, IdentityConfig, MintRequest, Secrets, TokenRole, VerifiedCaller, Verifier,
 };
 use placet_ledger::ledger::Ledger;
-use placet_policy::bundle::{BundleSource, PolicyFile};
+use placet_policy::{
+    bundle::{BundleSource, PolicyFile},
+    snapshot::Snapshot,
+};
 use placet_telemetry::metrics::Metrics;
 use placet_types::{
     clock::IdSource,
@@ -69,14 +72,20 @@ struct Fixed {
     key: DevKey,
     contract: Arc<Contract>,
     directory: Arc<Directory>,
-    bundle: BundleSource,
+    policies: Arc<Snapshot>,
 }
 
-static FIXED: LazyLock<Fixed> = LazyLock::new(|| Fixed {
-    key: DevKey::generate().unwrap(),
-    contract: Arc::new(contract()),
-    directory: Arc::new(directory()),
-    bundle: bundle(),
+static FIXED: LazyLock<Fixed> = LazyLock::new(|| {
+    let (contract, directory) = (Arc::new(contract()), directory());
+    let contracts = [Arc::clone(&contract)];
+    let environment = settings().environment;
+    let policies = Snapshot::compile(&bundle(), &contracts, &directory, &environment, 0).unwrap();
+    Fixed {
+        key: DevKey::generate().unwrap(),
+        contract,
+        directory: Arc::new(directory),
+        policies: Arc::new(policies),
+    }
 });
 
 fn contract() -> Contract {
@@ -175,7 +184,7 @@ impl Process {
                 .unwrap(),
             contracts: vec![Arc::clone(&FIXED.contract)],
             directory: Arc::clone(&FIXED.directory),
-            bundle: FIXED.bundle.clone(),
+            policies: Arc::clone(&FIXED.policies),
             connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
             clock: Arc::<SimTime>::clone(time),
             ids: Arc::new(ids),
