@@ -54,6 +54,27 @@ fn no_source_is_too_long_to_read() {
     none("too long: split by what belongs together", &findings);
 }
 
+/// The runner of the tests does not run examples, so there are none: what would be one is a test.
+#[test]
+fn documentation_comments_hold_no_code_to_run() {
+    let mut findings = Vec::new();
+    for file in sources() {
+        let mut is_inside = false;
+        for (number, line) in (1_usize..).zip(file.text.lines()) {
+            let comment = line.trim_start();
+            let comment = comment.strip_prefix("//!").or_else(|| comment.strip_prefix("///"));
+            let Some(fence) = comment.and_then(|text| text.trim().strip_prefix("```")) else {
+                continue;
+            };
+            if !is_inside && fence != "text" {
+                findings.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+            is_inside = !is_inside;
+        }
+    }
+    none("not marked as ```text; write a test", &findings);
+}
+
 #[test]
 fn nothing_is_left_for_later() {
     let words = [["TO", "DO"], ["FIX", "ME"], ["XX", "X"], ["HA", "CK"]].map(|parts| word(&parts));

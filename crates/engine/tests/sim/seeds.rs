@@ -14,7 +14,7 @@ use crate::witness::{TOOLS, Witness};
 
 /// Seeds that found something once.
 const REGRESSIONS: [u64; 0] = [];
-/// How many seeds a run takes, from a place that is another one each time; `PLACET_SIM_SEEDS=2000` takes that many from the beginning.
+/// How many seeds a run takes, from `PLACET_SEED` or a random place on; `PLACET_SIM_SEEDS=2000` takes that many from the beginning.
 const SEEDS: u64 = 400;
 /// How many tests share them, side by side.
 const PARTS: u64 = 2;
@@ -149,7 +149,10 @@ fn seeds(part: u64) -> Vec<u64> {
     let regressions = REGRESSIONS.into_iter().filter(|_| part == 0);
     let (first, count) = match number("PLACET_SIM_SEEDS") {
         Some(count) => (0, count),
-        None => (rand::rng().random_range(0..SAMPLED_FROM), SEEDS),
+        None => {
+            let from = number("PLACET_SEED");
+            (from.unwrap_or_else(|| rand::rng().random_range(0..SAMPLED_FROM)), SEEDS)
+        }
     };
     println!("part {part} of {PARTS} of {count} seeds from {first} on");
     regressions.chain((first..first + count).filter(|seed| seed % PARTS == part)).collect()

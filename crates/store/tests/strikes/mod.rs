@@ -161,7 +161,7 @@ impl Tally {
         let sample = if self.passed_over == 0 {
             String::new()
         } else {
-            format!(", {} left to a full run", self.passed_over)
+            format!(", {} left to a full run (seed {})", self.passed_over, seed())
         };
         let line = format!(
             "crash points, {what}: {} system calls, {} {strike}, {} in the shadow of another thread, {} missed{sample}, {} violations\n",
@@ -184,6 +184,11 @@ pub(crate) fn is_full() -> bool {
     std::env::var_os("PLACET_CRASH_POINTS").is_some_and(|mode| mode == "full")
 }
 
+/// What the sample is chosen by.
+fn seed() -> u64 {
+    std::env::var("PLACET_SEED").map_or(0, |seed| seed.parse().unwrap())
+}
+
 /// Strikes every call of a case, or a sample spread over all of them, each in a copy of its own.
 pub(crate) fn strike_all(case: &Case, tally: &mut Tally, blows: &[Blow], kinds: &[&'static str]) {
     let dry = case.copy();
@@ -201,8 +206,10 @@ pub(crate) fn strike_all(case: &Case, tally: &mut Tally, blows: &[Blow], kinds: 
     // A script that nothing strikes leaves a sound folder too.
     (case.check)(&dry).unwrap_or_else(|why| panic!("{}: {why}", case.name));
     let stride = if is_full() { 1 } else { found.len().div_ceil(case.sample).max(1) };
+    // Another sample for another seed, so that many runs come to all of them.
+    let first = usize::try_from(seed()).unwrap() % stride;
     for (at, event) in found.iter().enumerate() {
-        if at % stride == 0 {
+        if at % stride == first {
             blows.iter().for_each(|blow| strike(case, event, *blow, tally));
         } else {
             tally.passed_over += 1;
