@@ -77,8 +77,8 @@ pub struct Failure {
     pub why: String,
     /// When the receiver wants to be asked again.
     pub retry_after_ms: Option<u64>,
-    /// Whether the receiver wants nothing any more.
-    pub gone: bool,
+    /// Whether the receiver refused it for good: it is not tried again.
+    pub is_permanent: bool,
     /// Those of several recipients who have the message now, or who never will: they are left out the next time.
     pub served: BTreeSet<String>,
 }
@@ -87,7 +87,7 @@ impl Failure {
     /// A failure that may pass.
     #[must_use]
     pub fn passing(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry_after_ms: None, gone: false, served: BTreeSet::new() }
+        Self { why: why.into(), retry_after_ms: None, is_permanent: false, served: BTreeSet::new() }
     }
 }
 
@@ -257,7 +257,7 @@ impl Outbox {
         let wait_ms = self.retry.wait_ms(&job.message.id, job.failures, failure.retry_after_ms);
         job.failures = job.failures.saturating_add(1);
         let too_old = age_ms.saturating_add(wait_ms) > self.retry.give_up_after_ms;
-        if failure.gone || (too_old && job.failures >= TRIES_LEAST) {
+        if failure.is_permanent || (too_old && job.failures >= TRIES_LEAST) {
             return self.remove(key).map(After::GivenUp);
         }
         job.served.extend(failure.served);

@@ -183,7 +183,7 @@ impl Post {
         Err(Missed {
             why: format!("the receiver answered HTTP {}", status.as_u16()),
             retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
-            gone: status == StatusCode::GONE,
+            is_permanent: status == StatusCode::GONE,
             served: BTreeSet::new(),
         })
     }

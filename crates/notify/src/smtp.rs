@@ -2,7 +2,7 @@
 //!
 //! Owns the beginning of TLS (STARTTLS) and the bound on what a server may say; the conversation itself is lettre's, which never opens a
 //! socket here. Invariants: with `starttls` nothing but the wish for TLS is said in the open, and a server that offers none gets no mail;
-//! no word of the server is kept; one recipient that is refused does not keep the mail from the others.
+//! no word of the server is kept; what it refuses for good (5xx) is not tried again; one recipient that is refused does not keep the mail from the others.
 
 mod giving;
 
@@ -146,7 +146,7 @@ fn refused(what: &str, error: &lettre::transport::smtp::Error) -> Failure {
         Some(code) => format!("the mail server answered {} to the {what}", u16::from(code)),
         None => format!("the conversation with the mail server broke off at the {what}"),
     };
-    Failure::passing(why)
+    Failure { is_permanent: error.is_permanent(), ..Failure::passing(why) }
 }
 
 async fn open(egress: &EgressClient, target: &EmailTarget) -> Result<Said, EgressError> {

@@ -168,7 +168,7 @@ async fn a_receiver_that_wants_nothing_any_more_is_not_asked_again() {
     let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
     let mut sender = sender(&config, &chain, &boy);
     turn(&mut sender).await;
-    boy.refuse("call_1", Some(Failure { gone: true, ..Failure::passing("gone") }));
+    boy.refuse("call_1", Some(Failure { is_permanent: true, ..Failure::passing("gone") }));
     chain.moved(&approval(1), AuditKind::Held);
     for _ in 0..3 {
         turn(&mut sender).await;

@@ -124,7 +124,7 @@ async fn a_webhook_is_signed_over_what_is_sent_with_both_keys() {
 
 #[tokio::test]
 async fn what_a_receiver_answers_is_not_repeated_and_a_redirect_is_not_followed() {
-    for (answer, why, gone, after) in [
+    for (answer, why, is_permanent, after) in [
         (
             "HTTP/1.1 500 No\r\ncontent-length: 6\r\nconnection: close\r\n\r\nCANARY",
             "HTTP 500",
@@ -155,7 +155,7 @@ async fn what_a_receiver_answers_is_not_repeated_and_a_redirect_is_not_followed(
         let failure =
             deliver(&post(json!({ "type": "slack", "url": url }), &[])).await.unwrap_err();
         assert!(failure.why.contains(why) && !failure.why.contains("CANARY"), "{failure:?}");
-        assert_eq!((failure.gone, failure.retry_after_ms), (gone, after));
+        assert_eq!((failure.is_permanent, failure.retry_after_ms), (is_permanent, after));
         assert_eq!(seen.lock().len(), 1);
     }
 }
@@ -167,7 +167,7 @@ async fn nobody_listening_is_a_failure_that_may_pass() {
     drop(closed);
     let url = format!("http://127.0.0.1:{port}/hook");
     let failure = deliver(&post(json!({ "type": "teams", "url": url }), &[])).await.unwrap_err();
-    assert!(!failure.gone && failure.why.contains("no connection"), "{failure:?}");
+    assert!(!failure.is_permanent && failure.why.contains("no connection"), "{failure:?}");
 }
 
 #[tokio::test]
@@ -319,6 +319,37 @@ async fn a_mail_that_everybody_is_refused_is_taken_by_nobody() {
     let failure = deliver(&post(email(port, "plain"), &[])).await.unwrap_err();
     assert!(failure.served.is_empty() && !failure.why.contains("CANARY"), "{failure:?}");
     assert!(heard.await.unwrap().ends_with("QUIT\r\n"));
+}
+
+#[tokio::test]
+async fn a_permanent_refusal_of_a_mail_server_is_not_retried() {
+    let secrets = [("password", "CANARY-password")];
+    let signing_in = |port| {
+        let mut to = email(port, "plain");
+        to["user"] = json!("placet");
+        to["password"] = json!("password");
+        to
+    };
+    let hello = ["220 hello\r\n", "250-hello\r\n250 AUTH PLAIN\r\n"];
+    let data = ["235 ok\r\n", "250 ok\r\n", "250 ok\r\n", "250 ok\r\n", "354 go on\r\n"];
+    let sent = [&hello[..], &data[..]].concat();
+    for (step, before) in [
+        ("greeting", &[][..]),
+        ("sign-in", &hello[..]),
+        ("sender", &sent[..3]),
+        ("mail", &sent[..6]),
+        ("mail", &sent[..]),
+    ] {
+        for (code, is_permanent) in [(554, true), (451, false)] {
+            let refusal = format!("{code} CANARY\r\n");
+            let lines = [before, &[refusal.leak(), "221 bye\r\n"]].concat();
+            let (port, _heard) = mail_server(lines.leak()).await;
+            let failure = deliver(&post(signing_in(port), &secrets)).await.unwrap_err();
+            assert_eq!(failure.is_permanent, is_permanent, "{step}: {failure:?}");
+            assert!(failure.why.contains(&format!("{code} to the {step}")), "{failure:?}");
+            assert!(!failure.why.contains("CANARY"), "{failure:?}");
+        }
+    }
 }
 
 #[tokio::test]
