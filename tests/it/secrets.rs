@@ -201,7 +201,7 @@ async fn refused(agent: &Client) -> Vec<Reply> {
 }
 
 #[tokio::test]
-async fn a_target_that_says_its_secret_in_every_form_is_heard_without_it() {
+async fn a_secret_that_a_target_echoes_in_a_common_form_is_removed() {
     let (setup, _server, _received) = with_secret().await;
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
@@ -211,7 +211,7 @@ async fn a_target_that_says_its_secret_in_every_form_is_heard_without_it() {
         let told = text(&reply.succeeded()["output"]["content"][0], "text");
         let told: Value = serde_json::from_str(&told).expect("what is kept is whole");
         let forms = told["forms"].as_array().unwrap();
-        assert!(forms.len() > 25, "{told}");
+        assert_eq!(forms.len(), 25, "{told}");
         for form in forms {
             let form = form.as_str().unwrap();
             assert!(form.contains(REMOVED), "{adapter}: {form}");

@@ -1,24 +1,21 @@
-//! The removal of secrets from what others say.
+//! The removal of secrets from what targets answer.
 //!
-//! Owns the forms in which a value is found again: as it is, escaped as JSON does it, percent-encoded, in hexadecimal, and in Base64
-//! with whatever stands before and behind it; also one of these escapes within another. Of a token its end is enough, so that thousands
-//! of them can be looked for. Does not know any secret itself. Invariants: the
-//! work is linear in the text; what cannot be searched is removed as a whole; nothing that is looked for can be printed.
+//! Owns the forms in which a secret is found: as it is, in a JSON string, percent-encoded as URLs and forms have it, and in Base64 of either
+//! alphabet, whatever stands before and behind it. Of a token its end is enough, so that thousands of them can be looked for. Other encodings
+//! are not found: this protects against tools that reveal too much, not against malicious ones. Does not know any secret itself.
+//! Invariants: the work is linear in the text; what cannot be searched is removed as a whole; nothing that is looked for can be printed.
 
-mod finder;
-mod forms;
+use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc};
 
-use std::{fmt, sync::Arc};
-
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use crate::outcome::{AdapterError, Answer, Outcome, Rejection};
-
-use self::{
-    finder::Finder,
-    forms::{Span, View, base64_runs, hex_runs, unescaped},
-};
+use crate::outcome::{AdapterError, Answer};
 
 /// What stands in the place of a secret.
 pub const REMOVED: &str = "[secret removed]";
@@ -26,31 +23,20 @@ pub const REMOVED: &str = "[secret removed]";
 const BYTES_MIN: usize = 6;
 /// Lines of a longer secret, such as a key, are looked for one by one from this length on.
 const LINE_BYTES_MIN: usize = 16;
-/// How often an escape within an escape is undone.
-const DEPTH_MAX: u32 = 2;
+/// How much of a token's end is looked for.
+const END_BYTES_MAX: usize = 32;
 /// The most bytes that one byte of a secret takes in any of the forms.
-const BYTES_PER_BYTE_MAX: usize = 10;
+const BYTES_PER_BYTE_MAX: usize = 4;
+/// What URLs and forms keep as it is besides letters and digits, and what stands for a space: RFC 3986, `encodeURIComponent`, HTML forms.
+const IN_URLS: [(&[u8], &str); 3] = [(b"-._~", "%20"), (b"-._~!*'()", "%20"), (b"-._*", "+")];
 
 /// What is looked for. Clones share it.
 #[derive(Clone, Default)]
 pub struct Scrub {
-    search: Search,
-    shortest: usize,
+    finders: Vec<Arc<Finder>>,
     longest: usize,
-    /// Whether a `+` may stand for a part of a value.
-    has_space: bool,
     /// Whether a value may stand in JSON as a number.
     has_number: bool,
-}
-
-#[derive(Clone, Default)]
-enum Search {
-    /// Nothing is looked for.
-    #[default]
-    Nothing,
-    For(Vec<Arc<Finder>>),
-    /// There is too much to look for: no text can be called clean.
-    Impossible,
 }
 
 impl fmt::Debug for Scrub {
@@ -70,39 +56,28 @@ impl Scrub {
             let lines = lines.filter(|line| line.len() >= LINE_BYTES_MIN && !line.starts_with('-'));
             parts.extend(lines.chain([value]).filter(|part| part.len() >= BYTES_MIN));
         }
-        Self::default().and(parts, Finder::of_values)
+        Self::default().and(&parts, Found::Itself)
     }
 
-    /// One that looks for these tokens as well. What this one looks for is shared with it and not made ready again. The end of a token is
-    /// removed also where what belongs before it is not there.
+    /// One that looks for these tokens as well. What this one looks for is shared with it and not prepared again. The end of a token is
+    /// enough to find it; the whole word is removed.
     #[must_use]
     pub fn and_tokens<'a>(&self, tokens: impl IntoIterator<Item = &'a SecretString>) -> Self {
         let tokens = tokens.into_iter().map(|token| token.expose_secret());
-        self.and(tokens.filter(|token| token.len() >= BYTES_MIN).collect(), Finder::of_tokens)
+        let tokens = tokens.filter(|token| token.len() >= BYTES_MIN);
+        let (words, others): (Vec<&str>, Vec<&str>) =
+            tokens.partition(|token| token.trim_end_matches('=').bytes().all(is_in_word));
+        self.and(&words, Found::InWord).and(&others, Found::Itself)
     }
 
-    fn and(&self, mut parts: Vec<&str>, finder: fn(&[&str]) -> Option<Finder>) -> Self {
-        parts.sort_unstable();
-        parts.dedup();
+    fn and(&self, parts: &[&str], found: Found) -> Self {
         let Some(longest) = parts.iter().map(|part| part.len()).max() else { return self.clone() };
         let is_number =
             |part: &&str| part.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
-        let (shortest, search) = match (finder(&parts), &self.search) {
-            (None, _) | (Some(_), Search::Impossible) => (self.shortest, Search::Impossible),
-            (Some(finder), Search::Nothing) => {
-                (finder.shortest(), Search::For(vec![Arc::new(finder)]))
-            }
-            (Some(finder), Search::For(others)) => {
-                let shortest = self.shortest.min(finder.shortest());
-                let all = others.iter().cloned().chain([Arc::new(finder)]);
-                (shortest, Search::For(all.collect()))
-            }
-        };
+        let finder = Arc::new(Finder::of(parts, found));
         Self {
-            search,
-            shortest,
+            finders: self.finders.iter().cloned().chain([finder]).collect(),
             longest: self.longest.max(longest),
-            has_space: self.has_space || parts.iter().any(|part| part.contains(' ')),
             has_number: self.has_number || parts.iter().any(is_number),
         }
     }
@@ -110,7 +85,7 @@ impl Scrub {
     /// Whether nothing is looked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        matches!(self.search, Search::Nothing)
+        self.finders.is_empty()
     }
 
     /// The text without the secrets in it.
@@ -152,8 +127,8 @@ impl Scrub {
             ),
             Value::Number(number) if self.has_number => {
                 let text = number.to_string();
-                let told = self.text(text.clone());
-                if told == text { Value::Number(number) } else { Value::String(told) }
+                let scrubbed = self.text(text.clone());
+                if scrubbed == text { Value::Number(number) } else { Value::String(scrubbed) }
             }
             other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
         }
@@ -183,62 +158,141 @@ impl Scrub {
         error.map_text(|text| self.text(text))
     }
 
-    /// An outcome without them.
-    #[must_use]
-    pub fn outcome(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Done(answer) => Outcome::Done(self.answer(answer)),
-            Outcome::Failed(answer) => Outcome::Failed(self.answer(answer)),
-            Outcome::NotExecuted(error) => Outcome::NotExecuted(self.error(error)),
-            Outcome::Rejected(Rejection { answer, error }) => {
-                Outcome::Rejected(Rejection { answer, error: self.error(error) })
-            }
-            Outcome::Unknown(reason) => Outcome::Unknown(self.text(reason)),
-        }
-    }
-
     /// Where in the text secrets are, in order and apart from each other; `None` where that cannot be said.
-    fn found(&self, text: &str) -> Option<Vec<Span>> {
+    fn found(&self, text: &str) -> Option<Vec<Range<usize>>> {
         let mut spans = Vec::new();
-        match &self.search {
-            Search::Nothing => return Some(spans),
-            Search::Impossible => return None,
-            Search::For(finders) => {
-                self.look(finders, &View::of(text.as_bytes()), DEPTH_MAX, &mut spans);
+        for finder in &self.finders {
+            finder.find(text.as_bytes(), &mut spans)?;
+        }
+        spans.sort_unstable_by_key(|span| (span.start, span.end));
+        let mut merged: Vec<Range<usize>> = Vec::new();
+        for span in spans {
+            match merged.last_mut() {
+                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+                Some(_) | None => merged.push(span),
             }
         }
-        Some(forms::merged(spans))
-    }
-
-    /// Looks for what is in this view of the text, in the digits of it, and in what its escapes stand for.
-    fn look(&self, finders: &[Arc<Finder>], view: &View<'_>, depth: u32, spans: &mut Vec<Span>) {
-        let bytes = view.bytes();
-        if bytes.len() < self.shortest {
-            return;
-        }
-        for hit in finders.iter().flat_map(|finder| finder.spans(bytes)) {
-            forms::push(spans, view.source(hit.from, hit.to));
-        }
-        for run in hex_runs(bytes, self.shortest).chain(base64_runs(bytes, self.shortest)) {
-            run.look(finders, view, spans);
-        }
-        if depth > 0 {
-            for inner in unescaped(view, self.has_space) {
-                self.look(finders, &inner, depth.saturating_sub(1), spans);
-            }
-        }
+        Some(merged)
     }
 }
 
+/// How much is removed where a pattern is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// What was found.
+    Itself,
+    /// The whole word that it is in: the rest of a token, and digits of Base64 that hold bits of two bytes.
+    InWord,
+}
+
+/// What looks for some values in all their forms.
+struct Finder {
+    /// Nothing where there is too much to look for: no text can be called clean then.
+    automaton: Option<AhoCorasick>,
+    /// By pattern.
+    found: Vec<Found>,
+}
+
+impl Finder {
+    fn of(parts: &[&str], found: Found) -> Self {
+        let mut patterns: BTreeMap<String, Found> = BTreeMap::new();
+        for part in parts {
+            for form in written(part) {
+                let end = match found {
+                    Found::Itself => 0,
+                    Found::InWord => form.len().saturating_sub(END_BYTES_MAX),
+                };
+                let pattern = form.get(form.ceil_char_boundary(end)..).unwrap_or_default();
+                patterns.insert(pattern.to_owned(), found);
+            }
+            let end = match found {
+                Found::Itself => 0,
+                Found::InWord => part.len().saturating_sub(END_BYTES_MAX),
+            };
+            let bytes = part.as_bytes().get(end..).unwrap_or_default();
+            patterns.extend(in_base64(bytes).map(|form| (form, Found::InWord)));
+        }
+        let (patterns, found): (Vec<String>, Vec<Found>) = patterns.into_iter().unzip();
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        Self { automaton: AhoCorasick::builder().kind(kind).build(patterns).ok(), found }
+    }
+
+    /// Adds where in the text something is; `None` where that cannot be said.
+    fn find(&self, text: &[u8], spans: &mut Vec<Range<usize>>) -> Option<()> {
+        let mut word = 0..0;
+        for hit in self.automaton.as_ref()?.find_overlapping_iter(text) {
+            // A word is read once, however much is found in it.
+            if word.start <= hit.start() && hit.end() <= word.end {
+                continue;
+            }
+            match self.found.get(hit.pattern().as_usize()) {
+                Some(Found::InWord) => {
+                    word = word_around(text, hit.range());
+                    spans.push(word.clone());
+                }
+                Some(Found::Itself) | None => spans.push(hit.range()),
+            }
+        }
+        Some(())
+    }
+}
+
+/// A text as it is, in a JSON string, and as in URLs and forms.
+fn written(text: &str) -> impl Iterator<Item = String> {
+    let quoted = Value::from(text).to_string();
+    let quoted = quoted.trim_matches('"').to_owned();
+    let in_urls = IN_URLS.into_iter().flat_map(|(kept, space)| {
+        [false, true].map(|is_upper| {
+            let encoded = text.bytes().map(|byte| match byte {
+                b' ' => space.to_owned(),
+                _ if byte.is_ascii_alphanumeric() || kept.contains(&byte) => {
+                    char::from(byte).to_string()
+                }
+                _ if is_upper => format!("%{byte:02X}"),
+                _ => format!("%{byte:02x}"),
+            });
+            encoded.collect()
+        })
+    });
+    [text.to_owned(), quoted].into_iter().chain(in_urls)
+}
+
+/// The digits of Base64 that depend on these bytes alone, in either alphabet, wherever its groups of three begin.
+fn in_base64(bytes: &[u8]) -> impl Iterator<Item = String> {
+    [0_usize, 1, 2].into_iter().flat_map(move |before| {
+        let whole = [vec![0; before], bytes.to_vec()].concat();
+        let first = before.saturating_mul(8).div_ceil(6);
+        let end = whole.len().saturating_mul(8) / 6;
+        [STANDARD_NO_PAD.encode(&whole), URL_SAFE_NO_PAD.encode(&whole)]
+            .map(|digits| digits.get(first..end).unwrap_or_default().to_owned())
+    })
+}
+
+/// What a token, or an encoding of one, is made of, padding aside.
+fn is_in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+/%".contains(&byte)
+}
+
+/// What hangs together with a part of a text: what can stand in a token or an encoding of one, and padding behind it.
+fn word_around(text: &[u8], part: Range<usize>) -> Range<usize> {
+    let goes_on = |byte: &&u8| is_in_word(**byte);
+    let (before, after) = (text.get(..part.start), text.get(part.end..));
+    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+    let start = part.start.saturating_sub(before.iter().rev().take_while(goes_on).count());
+    let end = part.end.saturating_add(after.iter().take_while(goes_on).count());
+    let padding = text.get(end..).unwrap_or_default().iter().take_while(|byte| **byte == b'=');
+    start..end.saturating_add(padding.count())
+}
+
 /// The first `bytes_max` bytes of a text with something else in the place of these spans.
-fn without(text: &str, spans: &[Span], bytes_max: usize) -> String {
+fn without(text: &str, spans: &[Range<usize>], bytes_max: usize) -> String {
     let whole = |at: usize| text.floor_char_boundary(at.min(text.len()));
     let limit = whole(bytes_max);
     let (mut kept, mut at) = (String::with_capacity(limit), 0);
-    for span in spans.iter().filter(|span| span.from < limit) {
-        kept.push_str(text.get(at..whole(span.from)).unwrap_or_default());
+    for span in spans.iter().filter(|span| span.start < limit) {
+        kept.push_str(text.get(at..whole(span.start)).unwrap_or_default());
         kept.push_str(REMOVED);
-        at = text.ceil_char_boundary(span.to);
+        at = text.ceil_char_boundary(span.end);
     }
     kept.push_str(text.get(at..limit).unwrap_or_default());
     kept

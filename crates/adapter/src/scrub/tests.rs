@@ -17,68 +17,33 @@ fn scrub(values: &[&str]) -> Scrub {
     Scrub::of(&values)
 }
 
-fn percent(every: bool, upper: bool, space: &str) -> String {
+fn percent(kept: &str, upper: bool, space: &str) -> String {
     let encoded = SECRET.bytes().map(|byte| match byte {
         b' ' => space.to_owned(),
-        byte if !every && byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) => {
+            char::from(byte).to_string()
+        }
         byte if upper => format!("%{byte:02X}"),
         byte => format!("%{byte:02x}"),
     });
     encoded.collect()
 }
 
-fn hex(upper: bool) -> String {
-    let digits = SECRET.bytes();
-    if upper {
-        digits.map(|byte| format!("{byte:02X}")).collect()
-    } else {
-        digits.map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-fn units() -> String {
-    SECRET.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect()
-}
-
 #[test]
-fn a_secret_is_found_in_every_form() {
+fn a_secret_is_found_as_it_is_in_json_and_in_urls() {
     let scrub = scrub(&[SECRET]);
-    let quoted = json!({ "said": SECRET }).to_string();
-    let mut forms = vec![
-        SECRET.to_owned(),
-        quoted.clone(),
-        quoted.replace('/', "\\/"),
-        json!({ "inner": quoted }).to_string(),
-        units(),
-        hex(false),
-        hex(true),
-        format!("f{}", hex(false)),
-    ];
-    for every in [false, true] {
-        for upper in [false, true] {
-            for space in ["%20", "+"] {
-                forms.push(percent(every, upper, space));
-                forms.push(percent(every, upper, space).replace('%', "%25"));
-            }
-        }
+    let mut forms = vec![SECRET.to_owned()];
+    for upper in [false, true] {
+        forms.push(percent("-._~", upper, "%20"));
+        forms.push(percent("-._~!*'()", upper, "%20"));
+        forms.push(percent("-._*", upper, "+"));
     }
-    let mixed: String = percent(true, true, "%20")
-        .chars()
-        .enumerate()
-        .map(|(at, c)| if at % 2 == 0 { c.to_ascii_lowercase() } else { c })
-        .collect();
-    forms.push(mixed);
     for form in forms {
-        let told = scrub.text(format!("kept <{form}> kept"));
-        assert!(told.contains(REMOVED), "{form} is kept: {told}");
-        let is_digits = form.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        assert!(!told.contains("s3cret") && !told.contains("value"), "{form}: {told}");
-        assert!(told.starts_with("kept <") && told.ends_with("> kept"), "{form}: {told}");
-        assert!(
-            !is_digits || told == format!("kept <{REMOVED}> kept") || form.starts_with('f'),
-            "{told}"
-        );
+        let scrubbed = scrub.text(format!("kept <{form}> kept"));
+        assert_eq!(scrubbed, format!("kept <{REMOVED}> kept"), "{form}");
     }
+    let quoted = json!({ "said": SECRET }).to_string();
+    assert_eq!(scrub.text(quoted), json!({ "said": REMOVED }).to_string());
 }
 
 #[test]
@@ -95,17 +60,8 @@ fn a_secret_is_found_in_base64_with_anything_around_it() {
                 );
                 // Stuck to other digits, as in an address.
                 for glue in ["a", "ab", "abc"] {
-                    let told = scrub.text(format!("<{glue}{encoded}>"));
-                    assert_eq!(told, format!("<{REMOVED}>"), "{glue} {before:?} {after:?}");
-                }
-                // As a part of an address, and in lines of a length that encoders like.
-                let address = encoded.replace('+', "%2B").replace('/', "%2f").replace('=', "%3D");
-                let told = scrub.text(format!("?token={address}&kept=1"));
-                assert_eq!(told, format!("?token={REMOVED}&kept=1"), "{before:?} {after:?}");
-                let (one, two) = encoded.split_at(encoded.len() / 2);
-                for end in ["\n", "\r\n", "\\n"] {
-                    let told = scrub.text(format!("<{one}{end}{two}>"));
-                    assert_eq!(told, format!("<{REMOVED}>"), "{before:?} {after:?}");
+                    let scrubbed = scrub.text(format!("<{glue}{encoded}>"));
+                    assert_eq!(scrubbed, format!("<{REMOVED}>"), "{glue} {before:?} {after:?}");
                 }
             }
         }
@@ -133,9 +89,7 @@ fn what_is_no_secret_is_kept_as_it_is() {
     let other = STANDARD.encode("user:something else that is about as long");
     for text in [
         "tiny things",
-        "100 % sure, 50%25 of %zz, a+b, C:\\temp\\new, \\u00zz \\ud800 \\",
-        "%",
-        "\\u12",
+        "100 % sure, 50%25 of %zz, a+b, C:\\temp\\new",
         &other,
         "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef",
         "äöü %C3 s3cret?>~ \u{fe}",
@@ -165,13 +119,7 @@ fn secrets_that_overlap_leave_nothing() {
 #[test]
 fn a_secret_that_begins_within_a_limit_is_removed_whole() {
     let scrub = scrub(&[SECRET]);
-    for form in [
-        SECRET.to_owned(),
-        units(),
-        percent(true, true, "%20"),
-        hex(false),
-        STANDARD.encode(SECRET),
-    ] {
+    for form in [SECRET.to_owned(), percent("-._~", true, "%20"), STANDARD.encode(SECRET)] {
         let text = format!("<{form}{form}");
         for limit in 0..text.len() {
             let there = text.get(..text.floor_char_boundary(scrub.bytes_needed(limit))).unwrap();
@@ -197,16 +145,14 @@ fn a_secret_leaves_no_part_of_an_answer_or_an_error() {
         mutations: vec![Mutation { action: "write".to_owned(), target: "s3cret-value".to_owned() }],
         cost_cents: None,
     };
-    let Outcome::Done(said) = scrub.outcome(Outcome::Done(answer)) else { panic!("not done") };
+    let said = scrub.answer(answer);
     let text = format!("{said:?}");
     assert!(!text.contains("s3cret") && !text.contains("czNjcmV0"), "{text}");
     assert_eq!(said.output["headers"]["authorization"], format!("Bearer {REMOVED}"));
     assert_eq!(said.output["kept"], "tiny things");
     let refused = AdapterError::Refused("no such key s3cret-value".to_owned());
-    let text = format!("{:?}", scrub.outcome(Outcome::NotExecuted(refused)));
+    let text = format!("{:?}", scrub.error(refused));
     assert!(text.contains(REMOVED) && !text.contains("s3cret-value"), "{text}");
-    let unknown = Outcome::Unknown("reset after s3cret-value".to_owned());
-    assert!(!format!("{:?}", scrub.outcome(unknown)).contains("s3cret-value"));
     assert!(!format!("{scrub:?}").contains("s3cret"));
 }
 
@@ -226,11 +172,8 @@ fn a_token_is_found_in_every_form_beside_other_values_and_tokens() {
     let scrub = looks_for_tokens(&looks_for_tokens(&scrub(&[SECRET]), &["ana", "ben"]), &["cy"]);
     for name in ["ana", "ben", "cy"] {
         let token = token(name);
-        let hex: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let every: String = token.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let braced: String = token.chars().map(|c| c.escape_unicode().to_string()).collect();
-        let basic = STANDARD.encode(format!("user:{token}"));
-        for form in [token, hex, every, braced, basic] {
+        let basic = ["", "u:", "user:"].map(|user| STANDARD.encode(format!("{user}{token}")));
+        for form in basic.into_iter().chain([token]) {
             let told = scrub.text(format!("<{form}> kept <{SECRET}>"));
             assert_eq!(told, format!("<{REMOVED}> kept <{REMOVED}>"), "{form}");
         }
@@ -248,11 +191,17 @@ fn the_end_of_a_token_is_removed_without_its_beginning() {
         let told = scrub.text(format!("cut: {}", whole.get(cut..).unwrap()));
         assert_eq!(told, format!("cut: {REMOVED}"), "{cut}");
     }
-    // Only what belongs to it is removed with it.
     let (_, end) = whole.split_at(whole.len() - 40);
-    assert_eq!(scrub.text(format!("kept.{end}.kept")), format!("kept.{REMOVED}.kept"));
+    assert_eq!(scrub.text(format!("kept={end}&kept")), format!("kept={REMOVED}&kept"));
     let short = Scrub::default().and_tokens(&["short-token".into(), "tiny".into()]);
     assert_eq!(short.text("tiny short-token".to_owned()), format!("tiny {REMOVED}"));
+}
+
+#[test]
+fn a_token_of_several_words_is_removed_whole() {
+    let token = format!("first-word|{}", "second word of more than 32 bytes");
+    let scrub = Scrub::default().and_tokens(&[token.clone().into()]);
+    assert_eq!(scrub.text(format!("<{token}>")), format!("<{REMOVED}>"));
 }
 
 #[test]
@@ -268,5 +217,7 @@ fn tokens_with_the_same_end_are_both_removed_whole() {
 #[test]
 fn a_text_that_is_all_ends_of_a_token_costs_no_more_than_its_length() {
     let scrub = Scrub::default().and_tokens(&["a".repeat(16 * 1024).into()]);
+    assert_eq!(scrub.text("a".repeat(256 * 1024)), REMOVED);
+    let scrub = scrub.and_tokens(&["a".repeat(6).into()]);
     assert_eq!(scrub.text("a".repeat(256 * 1024)), REMOVED);
 }
