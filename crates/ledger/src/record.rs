@@ -8,8 +8,6 @@ mod rearm;
 pub use moves::IllegalMove;
 pub use rearm::{Rearm, Resolution, Unknown};
 
-use std::ops::RangeInclusive;
-
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
@@ -61,11 +59,8 @@ pub struct EffectRecord {
     pub state: EffectState,
 }
 
-/// The form of [`EffectRecord`] that this build writes.
-pub const RECORD_VERSION: u16 = 2;
-
-/// The forms of [`EffectRecord`] that this build reads. What form 2 added has a default that means what form 1 meant.
-pub const RECORD_VERSIONS: RangeInclusive<u16> = 1..=RECORD_VERSION;
+/// The form of [`EffectRecord`]; records of another form are not read.
+pub const RECORD_VERSION: u16 = 1;
 
 /// Where an effect stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

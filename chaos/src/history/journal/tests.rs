@@ -14,7 +14,7 @@ fn attempt() -> Value {
 
 fn record(state: Value) -> Value {
     json!({
-        "version": 2, "record_id": "sha256:1", "key": "k", "call_id": "call_1", "run_id": "run", "rev": 3, "arm": 1,
+        "version": 1, "record_id": "sha256:1", "key": "k", "call_id": "call_1", "run_id": "run", "rev": 3, "arm": 1,
         "attempts": 2, "state": state,
         "scope": {"tenant": "acme", "kind": "agent", "agent": "scribe", "on_behalf_of": null, "capability": "w/put"},
     })

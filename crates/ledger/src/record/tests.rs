@@ -15,8 +15,7 @@ use placet_types::{
 use proptest::prelude::*;
 
 use super::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, RECORD_VERSIONS, Rearm, Resolution,
-    dispatch_token,
+    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, Rearm, Resolution, dispatch_token,
 };
 
 fn digest() -> Digest {
@@ -324,19 +323,6 @@ fn a_tombstone_is_forgotten_only_where_its_key_tells_its_age() {
     };
     assert!(aged(tombstone_of(&done)).may_be_forgotten());
     assert!(!aged(done).may_be_forgotten(), "a result is buried first");
-}
-
-#[test]
-fn a_record_of_the_first_form_is_read_as_what_it_meant() {
-    let mut kept =
-        serde_json::to_value(record(EffectState::Dispatched(attempt(1, "plc_a")))).unwrap();
-    kept["version"] = 1.into();
-    for added in ["unknown", "adopted_by", "resolved_by"] {
-        assert!(!kept.to_string().contains(added), "form 1 had no `{added}`");
-    }
-    let read: EffectRecord = serde_json::from_value(kept).unwrap();
-    assert!(RECORD_VERSIONS.contains(&read.version) && !RECORD_VERSIONS.contains(&3));
-    assert_eq!(read.state.attempt().unwrap().duty(), 1);
 }
 
 #[test]

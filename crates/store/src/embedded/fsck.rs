@@ -6,7 +6,7 @@
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
-use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
+use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSION};
 use placet_types::digest::Digest;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -228,7 +228,7 @@ impl Replay {
             | EffectState::Denied { .. }
             | EffectState::Tombstone { .. } => true,
         };
-        if !moves || !is_own || !RECORD_VERSIONS.contains(&record.version) {
+        if !moves || !is_own || record.version != RECORD_VERSION {
             let from = before.as_ref().map_or("absent", |before| before.state.name());
             let to = record.state.name();
             self.note(entry.seq, &format!("record `{}` from {from} to {to}", record.record_id));

@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
 
 use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord};
-use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
+use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSION};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{ApprovalMark, StoreError};
 use placet_types::clock::Timestamp;
@@ -41,7 +41,7 @@ pub(super) fn parsed<T: DeserializeOwned>(row: &PgRow) -> Result<T, String> {
 /// The effect record of a row.
 pub(super) fn effect(row: &PgRow) -> Result<EffectRecord, String> {
     let record: EffectRecord = parsed(row)?;
-    if RECORD_VERSIONS.contains(&record.version) {
+    if record.version == RECORD_VERSION {
         Ok(record)
     } else {
         Err(format!("a record has the unknown version {}", record.version))

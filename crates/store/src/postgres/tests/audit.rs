@@ -168,7 +168,7 @@ async fn what_was_altered_or_comes_from_a_later_build_is_not_believed() {
     assert_eq!(store.content(&acme, digest).await, Err(StoreError::ContentMissing(digest)));
 
     for change in
-        [r#"'"version":2', '"version":3'"#, r#"'"state":"dispatched"', '"state":"unheard_of"'"#]
+        [r#"'"version":1', '"version":2'"#, r#"'"state":"dispatched"', '"state":"unheard_of"'"#]
     {
         let before = database.sql("SELECT record FROM placet.effects").await;
         let before: String = sqlx::Row::get(&before[0], 0);
