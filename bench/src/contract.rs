@@ -1,80 +1,74 @@
-//! The contracts under which the engine calls the peer, one for each transport.
+//! The contracts under which the engine makes the calls: the MCP server over HTTP, the same server with writes that are held,
+//! and the files adapter.
 //!
-//! Owns their text: the same tools, the same limits, pinned to what the peer defines. Invariant: the tool lists agree with
-//! [`peer::TOOLS`], so that no call is refused as drifted.
+//! Invariant: the tool lists agree with [`peer::TOOLS`], so that no call is refused because the server has changed.
 
-use std::path::Path;
-
-use anyhow::{Context as _, Result, anyhow};
-use placet_types::contract::{LiveTool, file::ContractFile};
+use anyhow::{Context as _, Result};
+use placet_adapter_files::contract::builtin_contract;
+use placet_types::{
+    contract::{LiveTool, file::ContractFile},
+    ids::AdapterName,
+};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::peer::{self, Definition, LOOK, TOOLS, Transport};
+use crate::peer::{self, Definition, LOOK, TOOLS};
 
 /// The environment they are for.
 pub(crate) const ENVIRONMENT: &str = "bench";
-/// More than the highest concurrency measured.
-const CALLS_MAX: u32 = 512;
+/// The adapter of the MCP server.
+pub(crate) const WEB: &str = "web";
+/// The adapter of the same server whose writes are held until somebody approves them.
+pub(crate) const HELD: &str = "held";
+/// The folder of the files adapter, below the data folder, and the file in it.
+pub(crate) const FILES_ROOT: &str = "files";
+pub(crate) const FILE: &str = "today.txt";
+/// The one tenant.
+pub(crate) const TENANT: &str = "local";
 
-/// More calls than one run of this program makes in a minute.
+/// More than the highest concurrency measured.
+const CONCURRENCY_MAX: u32 = 512;
+/// More calls than this program makes in a minute.
 pub(crate) const CALLS_PER_MINUTE_MAX: u32 = 1_000_000_000;
 
-/// The name of the adapter for a transport.
-pub(crate) const fn adapter(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Stdio => "pipe",
-        Transport::Http => "web",
-    }
+/// All contracts, for a server at `url`.
+pub(crate) fn all(url: &Url) -> Result<Vec<ContractFile>> {
+    Ok(vec![mcp(url, WEB, "local_write")?, mcp(url, HELD, "destructive")?, files()?])
 }
 
-/// The name of the adapter whose writes are held.
-pub(crate) const HELD: &str = "desk";
-
-/// The tool as a caller of the engine names it.
-pub(crate) fn tool(transport: Transport, name: &str) -> String {
-    format!("{}__{name}", adapter(transport))
-}
-
-/// Both contracts.
-pub(crate) fn both(own: &Path, url: &Url) -> Result<Vec<ContractFile>> {
-    let own = own.to_str().context("this program has a name that is no text")?;
-    let stdio =
-        json!({"type": "mcp_stdio", "command": own, "args": ["peer", Transport::Stdio.as_str()]});
-    let http = json!({"type": "mcp_http", "url": url.as_str(), "private_network": true});
-    Ok(vec![
-        file((adapter(Transport::Stdio), "local_write"), stdio)?,
-        file((adapter(Transport::Http), "local_write"), http)?,
-    ])
-}
-
-/// A contract under which a write is held until people agree.
-pub(crate) fn held(url: &Url) -> Result<ContractFile> {
-    let http = json!({"type": "mcp_http", "url": url.as_str(), "private_network": true});
-    file((HELD, "destructive"), http)
-}
-
-fn file((adapter, mode): (&str, &str), reached: Value) -> Result<ContractFile> {
-    let capabilities = TOOLS
-        .iter()
-        .map(|tool| Ok((tool.name.to_owned(), capability((adapter, mode), tool)?)))
-        .collect::<Result<Map<String, Value>>>()?;
+/// The contract of the MCP server as `adapter`, whose writes have this mode.
+pub(crate) fn mcp(url: &Url, adapter: &str, mode: &str) -> Result<ContractFile> {
+    let name: AdapterName = adapter.parse().context("the adapter has no valid name")?;
+    let capabilities: Map<String, Value> =
+        TOOLS.iter().map(|tool| (tool.name.to_owned(), capability(tool, &name, mode))).collect();
     let document = json!({
         "contract_version": "placet.contract.v1",
         "adapter": adapter,
         "environment": ENVIRONMENT,
         "tenants": "all",
         "description": "The server of the benchmark.",
-        "transport": reached,
+        "transport": {"type": "mcp_http", "url": url.as_str(), "private_network": true},
         "protocol_version": peer::PROTOCOL.as_str(),
-        "limits": {"concurrency_max": CALLS_MAX, "queue_max": CALLS_MAX, "calls_per_minute_max": CALLS_PER_MINUTE_MAX},
+        "limits": {
+            "concurrency_max": CONCURRENCY_MAX,
+            "queue_max": CONCURRENCY_MAX,
+            "calls_per_minute_max": CALLS_PER_MINUTE_MAX,
+        },
         "capabilities": capabilities,
     });
-    serde_json::from_value(document).context("the contract is none")
+    serde_json::from_value(document).context("the contract is not valid")
 }
 
-fn capability((adapter, mode): (&str, &str), tool: &Definition) -> Result<Value> {
-    let name = adapter.parse().map_err(|error| anyhow!("`{adapter}` is no adapter: {error}"))?;
+fn files() -> Result<ContractFile> {
+    let tenants = [TENANT.parse()?].into_iter().collect();
+    let mut file = builtin_contract(ENVIRONMENT.parse()?, tenants, FILES_ROOT);
+    file.limits.concurrency_max = CONCURRENCY_MAX;
+    file.limits.queue_max = CONCURRENCY_MAX;
+    file.limits.calls_per_minute_max = CALLS_PER_MINUTE_MAX;
+    Ok(file)
+}
+
+fn capability(tool: &Definition, adapter: &AdapterName, mode: &str) -> Value {
     let input_schema = Value::Object(tool.schema());
     let live = LiveTool {
         name: tool.name.to_owned(),
@@ -90,40 +84,31 @@ fn capability((adapter, mode): (&str, &str), tool: &Definition) -> Result<Value>
         "input_schema": input_schema,
         "mode": "read_only",
         "effect": "none",
-        "pin": live.digest(&name),
+        "pin": live.digest(adapter),
     });
     if let Some(fields) = capability.as_object_mut().filter(|_| tool.name != LOOK) {
         fields.insert("mode".to_owned(), json!(mode));
         fields.insert("effect".to_owned(), json!("write"));
         fields.insert("dedup".to_owned(), json!({"class": "opaque"}));
     }
-    Ok(capability)
+    capability
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use placet_types::contract::Contract;
 
-    use placet_types::{contract::Contract, mode::ApprovalMode};
-
-    use super::both;
+    use super::all;
 
     #[test]
-    fn both_contracts_are_valid_and_offer_a_read_and_a_write() {
-        let files =
-            both(Path::new("/bin/peer"), &"http://127.0.0.1:9/mcp".parse().unwrap()).unwrap();
-        assert_eq!(files.len(), 2);
+    fn every_contract_is_valid_and_offers_a_read_and_a_write() {
+        let files = all(&"http://127.0.0.1:9/mcp".parse().unwrap()).unwrap();
+        assert_eq!(files.len(), 3);
         for file in files {
             let contract = Contract::from_file(file).unwrap();
-            let kinds: Vec<_> = contract
-                .capabilities
-                .values()
-                .map(|one| (one.mode_highest, one.is_write_class(), one.is_callable()))
-                .collect();
-            assert_eq!(
-                kinds,
-                [(ApprovalMode::ReadOnly, false, true), (ApprovalMode::LocalWrite, true, true)]
-            );
+            let callable = || contract.capabilities.values().filter(|one| one.is_callable());
+            assert!(callable().any(|one| one.is_write_class()), "{}", contract.adapter);
+            assert!(callable().any(|one| !one.is_write_class()), "{}", contract.adapter);
         }
     }
 }

@@ -1,8 +1,6 @@
-//! The call without Placet: rmcp's client and the peer, nothing between.
+//! The call without Placet: rmcp's client and the same server, nothing between.
 //!
 //! Owns the connection and the call. An answer that is no success ends the run.
-
-use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use http::Uri;
@@ -14,22 +12,20 @@ use rmcp::{
         ClientLifecycleMode, ClientServiceExt as _, Peer as Calls, RoleClient, RunningService,
     },
     transport::{
-        StreamableHttpClientTransport, TokioChildProcess,
-        streamable_http_client::StreamableHttpClientTransportConfig,
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use tokio::process::Command;
 use url::Url;
 
 use crate::{
     http_client::{self, HttpClient},
-    peer::{self, Transport},
+    peer,
 };
 
 /// As many as the highest concurrency of a comparison, and the stream of notifications.
 const CONNECTIONS: usize = 64;
 
-/// A connection to the peer.
+/// A connection to the server.
 #[derive(Debug)]
 pub(crate) struct Direct {
     service: RunningService<RoleClient, ClientConfig>,
@@ -43,34 +39,18 @@ pub(crate) struct DirectCaller {
 }
 
 impl Direct {
-    /// Connects to the peer: over stdio to a child of its own, over HTTP to the one at `url`.
-    pub(crate) async fn connect(transport: Transport, own: &Path, url: &Url) -> Result<Self> {
+    /// Connects to the server at `url`.
+    pub(crate) async fn connect(url: &Url) -> Result<Self> {
         let ourselves = Implementation::new("placet-bench", env!("CARGO_PKG_VERSION"));
         let config = ClientConfig::new(ClientCapabilities::default(), ourselves)
             .with_protocol_version(peer::PROTOCOL);
-        let lifecycle = ClientLifecycleMode::Initialize;
-        let service = match transport {
-            Transport::Stdio => {
-                let mut command = Command::new(own);
-                command.args(["peer", Transport::Stdio.as_str()]).env_clear();
-                let child =
-                    TokioChildProcess::new(command).context("the MCP server does not start")?;
-                config.serve_with_lifecycle(child, lifecycle).await
-            }
-            Transport::Http => {
-                let client = http_client::egress(&[url], CONNECTIONS)?;
-                let client = HttpClient::new(client, Uri::try_from(url.as_str())?);
-                let settings = StreamableHttpClientTransportConfig::with_uri(url.as_str())
-                    .max_concurrent_requests(CONNECTIONS);
-                config
-                    .serve_with_lifecycle(
-                        StreamableHttpClientTransport::with_client(client, settings),
-                        lifecycle,
-                    )
-                    .await
-            }
-        };
-        Ok(Self { service: service.context("the direct connection does not come up")? })
+        let client = http_client::egress(&[url], CONNECTIONS)?;
+        let client = HttpClient::new(client, Uri::try_from(url.as_str())?);
+        let settings = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            .max_concurrent_requests(CONNECTIONS);
+        let transport = StreamableHttpClientTransport::with_client(client, settings);
+        let service = config.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize).await;
+        Ok(Self { service: service.context("no direct connection")? })
     }
 
     /// What calls `tool`.
@@ -79,7 +59,7 @@ impl Direct {
         DirectCaller { calls: self.service.peer().clone(), params }
     }
 
-    /// Ends the connection, and the child with it.
+    /// Ends the connection.
     pub(crate) async fn close(self) -> Result<()> {
         self.service.cancel().await.context("the direct connection does not end").map(drop)
     }
@@ -102,8 +82,6 @@ impl DirectCaller {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use placet_types::contract::LiveTool;
     use serde_json::Value;
     use tokio::net::TcpListener;
@@ -111,18 +89,18 @@ mod tests {
     use super::Direct;
     use crate::{
         contract,
-        peer::{self, LOOK, NOTE, Transport},
+        peer::{self, LOOK, NOTE},
     };
 
     async fn connected() -> (Direct, url::Url) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(async { axum::serve(listener, peer::router()).await.unwrap() });
-        (Direct::connect(Transport::Http, Path::new("unused"), &url).await.unwrap(), url)
+        (Direct::connect(&url).await.unwrap(), url)
     }
 
     #[tokio::test]
-    async fn a_direct_call_over_http_reaches_the_peer() {
+    async fn a_direct_call_reaches_the_server() {
         let (direct, _) = connected().await;
         for tool in [LOOK, NOTE] {
             direct.caller(tool).call().await.unwrap();
@@ -135,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn the_pins_are_those_of_the_live_tools() {
         let (direct, url) = connected().await;
-        let contracts = contract::both(Path::new("unused"), &url).unwrap();
+        let contract = contract::mcp(&url, contract::WEB, "local_write").unwrap();
         let tools = direct.service.list_all_tools().await.unwrap();
         assert_eq!(tools.len(), 2);
         for tool in tools {
@@ -148,10 +126,8 @@ mod tests {
                 annotations: None,
                 task_only: false,
             };
-            for contract in &contracts {
-                let pinned = contract.capabilities[&tool.name.parse().unwrap()].pin;
-                assert_eq!(pinned, Some(live.digest(&contract.adapter)), "{}", tool.name);
-            }
+            let pinned = contract.capabilities[&tool.name.parse().unwrap()].pin;
+            assert_eq!(pinned, Some(live.digest(&contract.adapter)), "{}", tool.name);
         }
         direct.close().await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! The disk alone: how often it makes an appended block durable.
 //!
-//! Owns the loop that every write rate stands beside: a batch (4 KiB unless said otherwise) appended, `fdatasync`, and again. It uses the folder that the
-//! engine's journal is in, while the engine is idle.
+//! Owns the loop that every write rate is compared with: 4 KiB appended, `fdatasync`, and again, in the folder that the engine's
+//! journal is in, while the engine is idle.
 
 use std::{
     fs::{self, File},
@@ -19,14 +19,9 @@ const BLOCK_BYTES: usize = 4_096;
 
 /// Appends a block and syncs, for `length`.
 pub(crate) async fn syncs(folder: &Path, length: Duration) -> Result<Sample> {
-    syncs_of(folder, length, BLOCK_BYTES).await
-}
-
-/// The same with batches of so many bytes.
-pub(crate) async fn syncs_of(folder: &Path, length: Duration, bytes: usize) -> Result<Sample> {
     let path = folder.join("fdatasync.bench");
     tokio::task::spawn_blocking(move || {
-        let sample = append_and_sync(&path, length, bytes);
+        let sample = append_and_sync(&path, length);
         fs::remove_file(&path).context("the file of the disk's numbers stays")?;
         sample
     })
@@ -34,10 +29,10 @@ pub(crate) async fn syncs_of(folder: &Path, length: Duration, bytes: usize) -> R
     .context("the disk's loop broke")?
 }
 
-fn append_and_sync(path: &Path, length: Duration, bytes: usize) -> Result<Sample> {
+fn append_and_sync(path: &Path, length: Duration) -> Result<Sample> {
     let mut file =
         File::options().create_new(true).append(true).open(path).context("no file can be made")?;
-    let batch = vec![0x5a; bytes];
+    let batch = [0x5a; BLOCK_BYTES];
     let began = Instant::now();
     let mut latencies = Vec::new();
     while began.elapsed() < length {

@@ -1,347 +1,297 @@
-//! The ledger's size: what a claim, a start and a rebuild cost in an embedded store of ten thousand records, and of ten million.
+//! The embedded store at a size: claims without the disk, a clean start, and a rebuild of its index.
 //!
-//! Owns the order of the parts, the processes they run in, and the look at the disk. Not here: what a part does (`part`), the
-//! table (`sizes`). Invariants: one store grows through the sizes, call by
-//! call, as long as that can be waited for; nothing is begun for which the disk has too little room;
-//! the folder is gone in the end, and so is every process that was started.
-
-mod claims;
-pub(crate) mod part;
-mod sizes;
+//! Owns the records, the processes that the parts run in (so that each starts cold), and what is claimed. A store is filled by
+//! importing an export, with one entry for each record. Invariants: every record differs from every other, and so does its
+//! content; the folder is deleted in the end.
 
 use std::{
-    fs, io,
+    io::{self, BufReader},
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, Result, bail};
-use clap::Args;
-use serde::Serialize;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::Command,
-    time::Instant,
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use clap::{Args, ValueEnum};
+use placet_ledger::{
+    record::{EffectRecord, EffectState, RECORD_VERSION},
+    store::{ClaimAnswer, Store as _},
 };
+use placet_store::{
+    embedded::{EmbeddedConfig, EmbeddedStore, IndexFate, import, rebuild},
+    transfer::{ExportItem, ExportWriter},
+};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    digest::Digest,
+    ids::{CapabilityId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId},
+    principal::{KeyScope, PrincipalKind},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{process::Command, time::Instant};
 
-use self::part::Said;
-use crate::{machine::Machine, progress, say};
+use crate::{progress, say, stats::Sample};
 
-/// What a record takes on disk at most, with a second copy of the index beside the first: written by its call, or taken over.
-const WRITTEN_BYTES: u64 = 3_600;
-const TAKEN_OVER_BYTES: u64 = 2_400;
-/// How many of the records of a store that was taken over are written by calls after that, before it is killed.
-const WRITTEN_AFTER: u64 = 20_000;
-/// What is left free in any case.
-const FREE_BYTES: u64 = 2 << 30;
-const GIB: u64 = 1 << 30;
+/// Claims of each kind that are measured, after a tenth as many that are not.
+const CLAIMS: u64 = 5_000;
+/// Steps through all numbers below a power of ten without coming to one twice: it has no factor in common with ten.
+const STEP: u64 = 7_368_787;
+/// The size of the arguments, and of the result.
+const CONTENT_BYTES: usize = 200;
+/// What is read from the export at once.
+const PIPE_BYTES: usize = 256 << 10;
 
-/// How the ledger is measured.
+/// A part of the measurement, in a process of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Fill a new store.
+    Fill,
+    /// Open it and claim keys.
+    Claim,
+    /// Rebuild the index from the whole journal.
+    Rebuild,
+}
+
+/// Which part, of which store.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct LedgerArgs {
-    /// Numbers of records, ascending; the first one is what the others are compared with.
-    #[arg(
-        long,
-        value_name = "N,N,…",
-        value_delimiter = ',',
-        default_value = "10000,100000,1000000"
-    )]
-    records: Vec<u64>,
-    /// Larger stores are taken over from an export, which has each record as it is after its call, instead of being written
-    /// call by call.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    written_max: u64,
-    /// The most that may be used of the disk, in GiB.
-    #[arg(long, value_name = "GIB", default_value_t = 25)]
-    disk_max: u64,
-    /// Print one JSON document instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// The folder in which the temporary store is made [default: the one this program is in].
-    #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
-}
-
-/// All sizes.
-#[derive(Debug, Serialize)]
-struct Report {
-    machine: Machine,
-    load_after: String,
-    sizes: Vec<Size>,
-}
-
-/// One size.
-#[derive(Debug, Clone, Serialize)]
-struct Size {
+pub(crate) struct PartArgs {
+    part: Part,
+    folder: PathBuf,
     records: u64,
-    /// How many records were taken over, and what of it was said.
-    imported: u64,
-    import: Option<Said>,
-    /// How many records were written, and what of it was said.
-    grown: u64,
-    grow: Said,
-    after_kill: Said,
-    claims: Said,
-    without_index: Said,
-    rebuild: Said,
-    cold: Said,
-    bytes: Bytes,
 }
 
-/// What is on disk, by part.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-struct Bytes {
-    journal: u64,
-    index: u64,
-    contents: u64,
-    tree: u64,
+/// What one size takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Size {
+    /// How many records.
+    pub(crate) records: u64,
+    /// Claims of keys that are new: the median, in microseconds.
+    pub(crate) new_p50_us: f64,
+    /// Claims of keys that have a record, drawn from all.
+    pub(crate) known_p50_us: f64,
+    /// Opening the store after it was closed, in seconds.
+    pub(crate) start_s: f64,
+    /// Rebuilding the index, in seconds.
+    pub(crate) rebuild_s: f64,
 }
 
-/// Measures and prints.
-pub(crate) async fn measure(args: &LedgerArgs) -> Result<()> {
-    let own = std::env::current_exe().context("this program cannot find itself")?;
-    let base =
-        args.folder.as_deref().or_else(|| own.parent()).context("this program is in no folder")?;
-    check_sizes(&args.records)?;
-    check_room(base, args)?;
-    let folder = tempfile::Builder::new().prefix("placet-bench-").tempdir_in(base);
-    let folder =
-        folder.with_context(|| format!("no folder can be made in `{}`", base.display()))?;
-    let machine = Machine::look(folder.path());
-    let first = args.records.first().copied().unwrap_or(0);
-    let run = Run { own, base: folder.path().to_owned(), first, written_max: args.written_max };
-    let sizes = run.sizes(&args.records).await?;
-    let load_after = Machine::look(folder.path()).load;
-    let report = Report { machine, load_after, sizes };
-    let text =
-        if args.json { serde_json::to_string_pretty(&report)? } else { sizes::render(&report) };
-    say(&mut io::stdout().lock(), &text);
+/// Measures a store of this size below `base`.
+pub(crate) async fn measure(own: &Path, base: &Path, records: u64) -> Result<Size> {
+    let folder = tempfile::Builder::new().prefix("store-").tempdir_in(base)?;
+    let store = folder.path().join("store");
+    let mut size = Size { records, ..Size::default() };
+    for part in [Part::Fill, Part::Claim, Part::Rebuild] {
+        progress(&format!("a ledger of {records} records: {part:?}"));
+        let measured = in_process(own, part, &store, records).await?;
+        size.new_p50_us += measured.new_p50_us;
+        size.known_p50_us += measured.known_p50_us;
+        size.start_s += measured.start_s;
+        size.rebuild_s += measured.rebuild_s;
+    }
+    Ok(size)
+}
+
+async fn in_process(own: &Path, part: Part, folder: &Path, records: u64) -> Result<Size> {
+    let name = part.to_possible_value().context("a part has no name")?;
+    let mut command = Command::new(own);
+    command.args(["part", name.get_name()]).arg(folder).arg(records.to_string());
+    command.env_clear().stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    let output = command.output().await.context("this program does not start again")?;
+    ensure!(output.status.success(), "the part `{}` failed", name.get_name());
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Does one part and prints what it took.
+pub(crate) async fn part(args: &PartArgs) -> Result<()> {
+    let size = match args.part {
+        Part::Fill => fill(&args.folder, args.records).await?,
+        Part::Claim => claim(&args.folder, args.records).await?,
+        Part::Rebuild => rebuilt(&args.folder).await?,
+    };
+    say(&mut io::stdout().lock(), &serde_json::to_string(&size)?);
     Ok(())
 }
 
-fn check_sizes(records: &[u64]) -> Result<()> {
-    let ascending = records.iter().zip(records.iter().skip(1)).all(|(one, next)| one < next);
-    if !ascending || records.first().is_none_or(|first| *first == 0) {
-        bail!("the numbers of records have to ascend, from 1 at least");
+async fn fill(folder: &Path, count: u64) -> Result<Size> {
+    let folder = folder.to_owned();
+    let filling = move || {
+        let (reading, writing) = io::pipe()?;
+        let exporting = std::thread::spawn(move || export(writing, count));
+        let input = BufReader::with_capacity(PIPE_BYTES, reading);
+        let imported = import(&EmbeddedConfig::new(folder), input)?;
+        exporting.join().map_err(|_panic| anyhow!("the export panicked"))??;
+        ensure!(imported.records == count, "{} records imported", imported.records);
+        Ok(Size::default())
+    };
+    tokio::task::spawn_blocking(filling).await.context("the import panicked")?
+}
+
+/// The export of a store that held so many calls, all ended.
+fn export(to: impl io::Write, count: u64) -> Result<()> {
+    let records = Records::new()?;
+    let out = io::BufWriter::with_capacity(PIPE_BYTES, to);
+    let mut writer = ExportWriter::new(out, "ledger_bench", Vec::new())?;
+    for number in 0..count {
+        let record = records.settled(number, 1, Wall.now())?;
+        writer.put(&ExportItem::Record(Box::new(record)))?;
+        for kind in ["arguments", "result"] {
+            let bytes = content(kind, number);
+            let (tenant, digest) = (records.tenant.clone(), Digest::of(&bytes));
+            let base64 = STANDARD.encode(bytes);
+            writer.put(&ExportItem::Content { tenant, digest, base64 })?;
+        }
     }
+    writer.finish()?;
     Ok(())
 }
 
-/// Refuses what the disk has no room for, before anything is written.
-fn check_room(base: &Path, args: &LedgerArgs) -> Result<()> {
-    let disk = rustix::fs::statvfs(base)
-        .with_context(|| format!("the disk of `{}` cannot be looked at", base.display()))?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(FREE_BYTES);
-    room(needed(args), free, args.disk_max.saturating_mul(GIB))
+async fn claim(folder: &Path, records: u64) -> Result<Size> {
+    let began = Instant::now();
+    let config = EmbeddedConfig::new(folder);
+    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(config, Arc::new(Wall)));
+    let (store, report) = opening.await.context("opening panicked")??;
+    let start_s = began.elapsed().as_secs_f64();
+    ensure!(matches!(report.index, IndexFate::Kept), "the index was rebuilt at a clean start");
+    let known = |step: u64| step.wrapping_mul(STEP).checked_rem(records);
+    let known_p50_us = claims(&store, known, false).await?;
+    let new_p50_us = claims(&store, |step| records.checked_add(step), true).await?;
+    store.close().await?;
+    Ok(Size { start_s, known_p50_us, new_p50_us, ..Size::default() })
 }
 
-/// The most that any of the sizes takes: a store that is taken over begins once the one before it is gone.
-fn needed(args: &LedgerArgs) -> u64 {
-    let bytes = args.records.iter().map(|records| {
-        let each = if *records > args.written_max { TAKEN_OVER_BYTES } else { WRITTEN_BYTES };
-        records.saturating_mul(each)
-    });
-    bytes.max().unwrap_or(0)
-}
-
-fn room(needed: u64, free: u64, most: u64) -> Result<()> {
-    let gib = |bytes: u64| bytes.div_ceil(GIB);
-    if needed > most {
-        bail!("about {} GiB are needed: allow them with `--disk-max {0}`", gib(needed));
-    }
-    if needed > free {
-        bail!("about {} GiB are needed, and {} are free", gib(needed), free.div_euclid(GIB));
-    }
-    Ok(())
-}
-
-/// The stores under measurement, and the program that measures them.
-struct Run {
-    own: PathBuf,
-    base: PathBuf,
-    /// The smallest size, of which a store is kept that all others are compared with.
-    first: u64,
-    written_max: u64,
-}
-
-impl Run {
-    async fn sizes(&self, records: &[u64]) -> Result<Vec<Size>> {
-        progress(&format!("{} records: writing the store to compare with", self.first));
-        self.part("grow", &self.reference(), (0, self.first)).await?;
-        self.part("start", &self.reference(), (0, self.first)).await?;
-        let (mut sizes, mut from): (Vec<Size>, u64) = (Vec::new(), 0);
-        for to in records.iter().copied() {
-            let size = self.size(from, to).await?;
-            say(&mut io::stderr().lock(), &sizes::line(&size));
-            sizes.push(size);
-            from = to;
-        }
-        Ok(sizes)
-    }
-
-    async fn size(&self, from: u64, to: u64) -> Result<Size> {
-        let (folder, mut from) = (self.store(), from);
-        let (mut imported, mut import) = (0, None);
-        if to > self.written_max {
-            if matches!(folder.try_exists(), Ok(true)) {
-                fs::remove_dir_all(&folder).context("the smaller store cannot be deleted")?;
-            }
-            imported = to.saturating_sub(WRITTEN_AFTER);
-            progress(&format!("{to} records: taking {imported} over from an export"));
-            import = Some(self.part("import", &folder, (0, imported)).await?);
-            from = imported;
-        }
-        let grown = to.saturating_sub(from);
-        progress(&format!("{to} records: writing {grown}"));
-        let grow = self.part("grow", &folder, (from, to)).await?;
-        progress(&format!("{to} records: start after a kill"));
-        let after_kill = self.part("start", &folder, (from, to)).await?;
-        progress(&format!("{to} records: start after an orderly stop, claims"));
-        let claims = self.part("claims", &folder, (from, to)).await?;
-        let bytes = Bytes::of(&folder)?;
-        progress(&format!("{to} records: start without an index"));
-        fs::remove_dir_all(folder.join("index")).context("the index cannot be deleted")?;
-        let without_index = self.part("start", &folder, (from, to)).await?;
-        progress(&format!("{to} records: rebuilding the index from the whole journal"));
-        let rebuild = self.part("rebuild", &folder, (from, to)).await?;
-        remove_damaged(&folder)?;
-        progress(&format!("{to} records: claims of keys that are in no memory"));
-        let cold = self.part("cold", &folder, (from, to)).await?;
-        if !without_index.rebuilt || !rebuild.rebuilt || claims.rebuilt {
-            bail!("an index was kept, or rebuilt, where it should not have been");
-        }
-        let records = to;
-        Ok(Size {
-            records,
-            imported,
-            import,
-            grown,
-            grow,
-            after_kill,
-            claims,
-            without_index,
-            rebuild,
-            cold,
-            bytes,
-        })
-    }
-
-    fn store(&self) -> PathBuf {
-        self.base.join("store")
-    }
-
-    fn reference(&self) -> PathBuf {
-        self.base.join("reference")
-    }
-
-    /// Does a part in a process of its own. The one that grows the store is killed as soon as its last call was answered.
-    async fn part(&self, part: &str, folder: &Path, (from, to): (u64, u64)) -> Result<Said> {
-        let mut command = Command::new(&self.own);
-        command.args(["part", part]).arg(folder);
-        command.arg("--reference").arg(self.reference());
-        command.args(["--reference-records", &self.first.to_string()]);
-        command.args(["--from", &from.to_string(), "--to", &to.to_string()]);
-        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+/// The median of claims whose outcome is as expected. A key that was new is released again.
+async fn claims(
+    store: &EmbeddedStore,
+    number: impl Fn(u64) -> Option<u64>,
+    is_new: bool,
+) -> Result<f64> {
+    let records = Records::new()?;
+    let warm_up = CLAIMS.div_euclid(10);
+    let mut sample = Sample::default();
+    for step in 0..CLAIMS.saturating_add(warm_up) {
+        let number = number(step).context("there are no records")?;
+        let record = records.claim(number, store.epoch(), store.now())?;
+        let record_id = record.record_id;
         let began = Instant::now();
-        let mut child = command.spawn().context("this program does not start again")?;
-        let stdout = child.stdout.take().context("a part has no output")?;
-        let line = BufReader::new(stdout).lines().next_line().await?;
-        if part == "grow" {
-            child.kill().await.context("a part cannot be killed")?;
+        let answer = store.claim(record).await?;
+        let took = began.elapsed();
+        match (answer, is_new) {
+            (ClaimAnswer::Claimed, true) => store.release(record_id).await,
+            (ClaimAnswer::Taken(_), false) => {}
+            (ClaimAnswer::Claimed, false) => bail!("a known key was not found"),
+            (ClaimAnswer::Taken(_), true) => bail!("a new key was taken"),
         }
-        child.wait().await?;
-        let line = line.with_context(|| format!("the part `{part}` failed"))?;
-        took(part, began.elapsed(), &line);
-        Ok(serde_json::from_str(&line)?)
-    }
-}
-
-/// Indexes that were set aside are no part of the store that grows on.
-fn remove_damaged(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("index.damaged-") {
-            fs::remove_dir_all(entry.path())?;
+        if step >= warm_up {
+            sample.add(took);
         }
     }
-    Ok(())
+    Ok(sample.counts().context("nothing was claimed")?.p50_ms * 1_000.0)
 }
 
-/// Says at once what a part has said: a run that is stopped has not measured without success.
-fn took(part: &str, took: Duration, said: &str) {
-    say(&mut io::stderr().lock(), &format!("  {part}: {:.1} s, {said}", took.as_secs_f64()));
+async fn rebuilt(folder: &Path) -> Result<Size> {
+    let folder = folder.to_owned();
+    let began = Instant::now();
+    let report = tokio::task::spawn_blocking(move || rebuild(&folder)).await;
+    let report = report.context("rebuilding panicked")??;
+    ensure!(matches!(report.index, IndexFate::Rebuilt { .. }), "the index was not rebuilt");
+    Ok(Size { rebuild_s: began.elapsed().as_secs_f64(), ..Size::default() })
 }
 
-impl Bytes {
-    /// Looks at the folder of a store that is closed.
-    fn of(folder: &Path) -> Result<Self> {
-        let part = |name: &str| size_of(&folder.join(name));
+/// Makes records.
+#[derive(Debug)]
+struct Records {
+    tenant: TenantId,
+    agent: PrincipalId,
+    user: PrincipalId,
+    capability: CapabilityId,
+}
+
+impl Records {
+    fn new() -> Result<Self> {
         Ok(Self {
-            journal: part("journal")?,
-            index: part("index")?.saturating_add(part("checkpoints")?),
-            contents: part("content")?,
-            tree: part("tree")?,
+            tenant: TenantId::new("acme")?,
+            agent: PrincipalId::new("scribe")?,
+            user: PrincipalId::new("ada@acme.example")?,
+            capability: "tickets/create_ticket".parse().context("no capability")?,
         })
     }
 
-    fn all(self) -> u64 {
-        [self.index, self.contents, self.tree].into_iter().fold(self.journal, u64::saturating_add)
+    /// The claim of the key with this number.
+    fn claim(&self, number: u64, epoch: u64, now: Timestamp) -> Result<EffectRecord> {
+        let scope = KeyScope {
+            tenant: self.tenant.clone(),
+            kind: PrincipalKind::Agent,
+            agent: self.agent.clone(),
+            on_behalf_of: Some(self.user.clone()),
+            capability: self.capability.clone(),
+        };
+        let key = IdempotencyKey::new(format!("k-{number:020}"))?;
+        Ok(EffectRecord {
+            version: RECORD_VERSION,
+            record_id: RecordId::derive(&scope, &key),
+            call_id: ToolCallId::new(format!("call_{number:020}"))?,
+            scope,
+            key,
+            run_id: RunId::new(format!("run_{:026}", number.div_euclid(32)))?,
+            requested_digest: Digest::of(&number.to_le_bytes()),
+            parked: Digest::of(&content("arguments", number)),
+            created_at: now,
+            updated_at: now,
+            rev: 0,
+            arm: 1,
+            attempts: 0,
+            unknown: None,
+            state: EffectState::Claimed { epoch },
+        })
+    }
+
+    /// The record after its call.
+    fn settled(&self, number: u64, epoch: u64, now: Timestamp) -> Result<EffectRecord> {
+        let result = Digest::of(&content("result", number));
+        let state = EffectState::Succeeded { result, resolved_by: None };
+        Ok(EffectRecord { state, attempts: 1, rev: 2, ..self.claim(number, epoch, now)? })
     }
 }
 
-/// How many bytes the files in a folder have.
-fn size_of(folder: &Path) -> Result<u64> {
-    let mut bytes: u64 = 0;
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("`{}` is not there", folder.display()))?;
-    for entry in entries {
-        let entry = entry?;
-        let size = if entry.file_type()?.is_dir() {
-            size_of(&entry.path())?
-        } else {
-            entry.metadata()?.len()
-        };
-        bytes = bytes.saturating_add(size);
+fn content(kind: &str, number: u64) -> Vec<u8> {
+    let mut bytes = format!(r#"{{"{kind}":"{number}","text":""#).into_bytes();
+    bytes.resize(CONTENT_BYTES.saturating_sub(2), b'.');
+    bytes.extend_from_slice(b"\"}");
+    bytes
+}
+
+/// The time of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wall;
+
+impl Clock for Wall {
+    #[expect(clippy::disallowed_methods, reason = "this is the one clock of the program")]
+    fn now(&self) -> Timestamp {
+        let since: Duration = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, GIB, check_sizes, room};
+    use super::{claim, content, fill, rebuilt};
 
-    #[test]
-    fn sizes_ascend() {
-        check_sizes(&[10]).unwrap();
-        check_sizes(&[10, 100, 1_000]).unwrap();
-        for wrong in [&[][..], &[0], &[10, 10], &[100, 10]] {
-            assert!(check_sizes(wrong).is_err(), "{wrong:?}");
-        }
+    #[tokio::test]
+    async fn a_store_is_filled_claimed_from_and_rebuilt() {
+        let base = tempfile::tempdir().unwrap();
+        let store = base.path().join("store");
+        fill(&store, 300).await.unwrap();
+        let size = claim(&store, 300).await.unwrap();
+        assert!(size.known_p50_us > 0.0 && size.new_p50_us > 0.0 && size.start_s > 0.0);
+        assert!(rebuilt(&store).await.unwrap().rebuild_s > 0.0);
+        assert!(fill(&store, 300).await.is_err(), "the store is there already");
     }
 
     #[test]
-    fn what_the_disk_has_no_room_for_is_refused() {
-        room(5 * GIB, 6 * GIB, 5 * GIB).unwrap();
-        let error = room(7 * GIB, 6 * GIB, 9 * GIB).unwrap_err().to_string();
-        assert!(error.contains("6 are free"), "{error}");
-        let error = room(7 * GIB, 60 * GIB, 5 * GIB).unwrap_err().to_string();
-        assert!(error.contains("--disk-max 7"), "{error}");
-    }
-
-    #[test]
-    fn every_part_of_a_store_is_weighed() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(Bytes::of(folder.path()).is_err());
-        for (name, bytes) in
-            [("journal", 1), ("index/1", 2), ("checkpoints", 4), ("content/a/b", 8), ("tree", 16)]
-        {
-            let inner = folder.path().join(name);
-            std::fs::create_dir_all(&inner).unwrap();
-            std::fs::write(inner.join("file"), vec![0; bytes]).unwrap();
-        }
-        let bytes = Bytes::of(folder.path()).unwrap();
-        assert_eq!(bytes, Bytes { journal: 1, index: 6, contents: 8, tree: 16 });
-        assert_eq!(bytes.all(), 31);
+    fn no_two_contents_are_the_same() {
+        let all = [content("result", 1), content("result", 2), content("arguments", 1)];
+        assert!(all[0] != all[1] && all[0] != all[2] && all[1] != all[2]);
     }
 }

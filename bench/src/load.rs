@@ -17,34 +17,34 @@ pub(crate) struct Plan {
     pub(crate) warm_up: Duration,
     /// One round of one side of a comparison.
     pub(crate) round: Duration,
-    /// How many rounds of each side, in turns.
-    pub(crate) pairs: usize,
-    /// One write or replay rate.
-    pub(crate) rate: Duration,
-    /// The disk alone; before and after the write rates.
+    /// How many rounds of each side, alternately.
+    pub(crate) rounds: usize,
+    /// The disk alone, before and after the writes.
     pub(crate) disk: Duration,
-    /// Decisions with one number of policies.
+    /// Decisions with one bundle.
     pub(crate) decisions: Duration,
+    /// How long memory may take to settle before it is read.
+    pub(crate) settle: Duration,
 }
 
 impl Plan {
-    /// About a minute.
+    /// About a minute, held calls aside.
     pub(crate) const FULL: Self = Self {
-        warm_up: Duration::from_millis(300),
-        round: Duration::from_millis(500),
-        pairs: 4,
-        rate: Duration::from_secs(3),
-        disk: Duration::from_millis(1_500),
-        decisions: Duration::from_millis(500),
+        warm_up: Duration::from_millis(500),
+        round: Duration::from_secs(1),
+        rounds: 3,
+        disk: Duration::from_secs(1),
+        decisions: Duration::from_secs(1),
+        settle: Duration::from_secs(5),
     };
-    /// About ten seconds: the numbers are rougher.
+    /// About fifteen seconds: the numbers are rougher.
     pub(crate) const QUICK: Self = Self {
-        warm_up: Duration::from_millis(50),
-        round: Duration::from_millis(150),
-        pairs: 2,
-        rate: Duration::from_millis(500),
+        warm_up: Duration::from_millis(200),
+        round: Duration::from_millis(300),
+        rounds: 2,
         disk: Duration::from_millis(300),
-        decisions: Duration::from_millis(100),
+        decisions: Duration::from_millis(200),
+        settle: Duration::from_secs(1),
     };
 }
 
@@ -62,7 +62,7 @@ where
     }
     let mut sample = Sample::default();
     while let Some(ended) = callers.join_next().await {
-        sample.latencies.extend(ended.context("a caller broke")??);
+        sample.latencies.extend(ended.context("a caller panicked")??);
     }
     sample.elapsed = began.elapsed();
     Ok(sample)
@@ -101,7 +101,7 @@ mod tests {
     use super::run;
 
     #[tokio::test]
-    async fn every_call_of_every_caller_is_counted_and_as_many_as_asked_run_at_once() {
+    async fn every_call_of_every_caller_is_counted() {
         let (made, now, most) = (
             Arc::new(AtomicUsize::new(0)),
             Arc::new(AtomicUsize::new(0)),

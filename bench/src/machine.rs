@@ -3,12 +3,14 @@
 //! Owns the look at the machine and at the file system of the data folder. What cannot be found out is called unknown.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     thread,
 };
 
 use serde::Serialize;
+
+use crate::decisions::shipped_count;
 
 /// The machine and the mode of the run.
 #[derive(Debug, Clone, Serialize)]
@@ -25,10 +27,8 @@ pub(crate) struct Machine {
     pub(crate) file_system: String,
     /// Whether that file system is in memory, so that nothing said about the disk means anything.
     pub(crate) in_memory: bool,
-    /// How a write is made durable.
-    pub(crate) fsync: &'static str,
-    /// When a read is answered.
-    pub(crate) read_audit: &'static str,
+    /// How many policies are shipped, and decide about every call.
+    pub(crate) policies: usize,
     /// The profile of this program; the measured one is of the same unless named.
     pub(crate) profile: &'static str,
 }
@@ -57,10 +57,30 @@ impl Machine {
                 .map_or_else(unknown, str::to_owned),
             in_memory: matches!(file_system.as_str(), "tmpfs" | "ramfs"),
             file_system,
-            fsync: "fdatasync before a write is sent and before it is answered, one for many calls",
-            read_audit: "written (synced within 50 ms)",
+            policies: shipped_count(),
             profile: if cfg!(debug_assertions) { "debug" } else { "release" },
         }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "- machine: {} cores, {}, {}; load before the run: {}",
+            self.cores, self.processor, self.kernel, self.load
+        )?;
+        writeln!(f, "- data folder: {}", self.file_system)?;
+        writeln!(f, "- writes: fdatasync before the call is made and before it is answered")?;
+        writeln!(f, "- reads: audited before the call is made, synced within 50 ms")?;
+        write!(f, "- policies: the {} shipped ones; profile: {}", self.policies, self.profile)?;
+        if self.in_memory {
+            write!(f, "\n- NOTE: the data folder is in memory: writes do not reach a disk")?;
+        }
+        if self.profile == "debug" {
+            write!(f, "\n- NOTE: this is a debug build: the numbers mean nothing")?;
+        }
+        Ok(())
     }
 }
 

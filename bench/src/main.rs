@@ -1,97 +1,78 @@
-//! `placet-bench`: what a governed call costs, measured against the same call made directly, in the same run; and what the
-//! ledger under it costs, by its size.
+//! `placet-bench`: what a governed call costs, measured against the same call made directly and against the bars of the design.
 //!
-//! Owns the order of the measurements and how long each may take. Does not judge: it prints numbers with everything they
-//! depend on, and no test compares one of them with a time. Invariants: nothing but loopback is spoken to; every child
-//! that is started is ended; a call that fails ends the run instead of counting as a fast one.
+//! Owns the order of the measurements. Does not judge: it prints numbers with everything they depend on, and no test compares
+//! one of them with a time. Invariants: the program is measured as a process of its own, over loopback only; every child that
+//! is started is ended; a call that fails ends the run instead of counting as a fast one.
 
-mod clock;
+mod bars;
 mod contract;
-mod desk;
+mod decisions;
 mod direct;
 mod disk;
 mod engine;
-mod exchange;
+mod governed;
 mod http_client;
 mod ledger;
 mod load;
 mod machine;
-mod overhead;
 mod peer;
-mod policy;
-mod postgres;
-mod rates;
-mod records;
-mod report;
+mod process;
 mod stats;
-mod table;
-mod writes;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 
 use self::{
-    desk::DeskArgs,
-    engine::Engine,
-    exchange::ExchangeArgs,
-    ledger::{
-        LedgerArgs,
-        part::{self, PartArgs},
-    },
-    load::Plan,
-    machine::Machine,
-    peer::{Peer, Transport},
-    rates::RatesArgs,
-    report::Report,
+    bars::Report, direct::Direct, engine::Engine, governed::AllGoverned, ledger::PartArgs,
+    load::Plan, machine::Machine, peer::Peer,
 };
 
 /// Measures what governing a call costs.
 #[derive(Debug, Parser)]
 #[command(name = "placet-bench", version, args_conflicts_with_subcommands = true)]
 struct Cli {
-    /// Take about ten seconds instead of about a minute.
+    /// Take shorter rounds: about fifteen seconds, with rougher numbers.
     #[arg(long)]
     quick: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
-    /// The `placet` program to measure [default: the one beside this program, built first when cargo runs it].
+    /// How many calls are held to measure their memory; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    held: u64,
+    /// Sizes of the ledgers in which keys are claimed, and which are started and rebuilt.
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    records: Vec<u64>,
+    /// The `placet` program to measure [default: the one next to this program, built first when cargo runs it].
     #[arg(long, value_name = "PATH")]
     placet: Option<PathBuf>,
     /// The folder in which the temporary data folder is made [default: the one this program is in].
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// What to measure instead of governed calls.
+    /// What this program starts of itself.
     #[command(subcommand)]
-    command: Option<Other>,
+    command: Option<Child>,
 }
 
-/// What is measured beside governed calls, and what the program starts of itself.
+/// What this program starts of itself.
 #[derive(Debug, Subcommand)]
-enum Other {
-    /// Measure claims, starts, rebuilds, memory and bytes on disk of an embedded store that grows.
-    Ledger(LedgerArgs),
-    /// Measure durable writes and replays on the stores alone, beside the disk's own rate.
-    Rates(RatesArgs),
-    /// Measure what held calls weigh in memory, decisions on them, and starts with all of them.
-    Desk(DeskArgs),
-    /// Measure what credentials cost that are exchanged for a call, or found for it.
-    Exchange(ExchangeArgs),
-    /// Do one part of the measurement of the ledger.
+enum Child {
+    /// Do one part of the measurement of a ledger.
     #[command(hide = true)]
     Part(PartArgs),
     /// Be the MCP server that is called.
     #[command(hide = true)]
-    Peer {
-        /// How it is spoken with.
-        transport: Transport,
-    },
+    Peer,
 }
 
 fn main() -> ExitCode {
-    match started(&Cli::parse()) {
+    match start(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&mut io::stderr().lock(), &format!("error: {error:#}"));
@@ -100,22 +81,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn started(cli: &Cli) -> Result<()> {
+fn start(cli: &Cli) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
     runtime.block_on(async {
-        let measure = async {
+        let work = async {
             match &cli.command {
-                Some(Other::Peer { transport }) => peer::serve(*transport).await,
-                Some(Other::Part(args)) => part::run(args).await,
-                Some(Other::Ledger(args)) => ledger::measure(args).await,
-                Some(Other::Desk(args)) => desk::measure(args).await,
-                Some(Other::Rates(args)) => rates::measure(args).await,
-                Some(Other::Exchange(args)) => exchange::measure(args).await,
+                Some(Child::Peer) => peer::serve().await,
+                Some(Child::Part(args)) => ledger::part(args).await,
                 None => measure(cli).await,
             }
         };
         tokio::select! {
-            measured = measure => measured,
+            done = work => done,
             _ = tokio::signal::ctrl_c() => bail!("stopped"),
         }
     })
@@ -129,27 +106,42 @@ async fn measure(cli: &Cli) -> Result<()> {
     let base =
         cli.folder.as_deref().or_else(|| own.parent()).context("this program is in no folder")?;
     let folder = tempfile::Builder::new().prefix("placet-bench-").tempdir_in(base);
-    let folder =
-        folder.with_context(|| format!("no folder can be made in `{}`", base.display()))?;
+    let folder = folder.with_context(|| format!("no folder in `{}`", base.display()))?;
     let machine = Machine::look(folder.path());
     progress("policy decisions");
-    let decisions = policy::measure(&plan).await?;
+    let decisions = decisions::measure(&plan).await?;
     let peer = Peer::start(&own).await?;
-    let contracts = contract::both(&own, peer.url())?;
-    let engine = Engine::start(&placet, folder.path(), &contracts).await?;
-    let overhead = overhead::measure(&plan, &engine, &peer, &own).await?;
-    let writes = writes::measure(&plan, &engine, folder.path()).await?;
-    progress("replays");
-    let replays = writes::replays(&plan, &engine).await?;
-    engine.stop().await?;
+    let governed = governed(cli, &plan, &placet, folder.path(), &peer).await?;
     peer.stop().await?;
-    let report = Report { machine, overhead, writes, replays, decisions };
-    let text = if cli.json { report.json()? } else { table::render(&report) };
+    let mut ledgers = Vec::new();
+    for records in &cli.records {
+        ledgers.push(ledger::measure(&own, folder.path(), *records).await?);
+    }
+    let report = Report { machine, governed, decisions, ledgers };
+    let text = if cli.json { report.json()? } else { report.text() };
     say(&mut io::stdout().lock(), &text);
     Ok(())
 }
 
-/// Says what is being done.
+async fn governed(
+    cli: &Cli,
+    plan: &Plan,
+    placet: &Path,
+    folder: &Path,
+    peer: &Peer,
+) -> Result<AllGoverned> {
+    let engine = Engine::start(placet, folder, &contract::all(peer.url())?).await?;
+    let direct = Direct::connect(peer.url()).await?;
+    let mut measured = governed::measure(plan, &engine, &direct, folder).await?;
+    if cli.held > 0 {
+        measured.held = Some(governed::hold(plan, &engine, cli.held).await?);
+    }
+    direct.close().await?;
+    engine.stop().await?;
+    Ok(measured)
+}
+
+/// Prints what is being measured.
 fn progress(what: &str) {
     say(&mut io::stderr().lock(), &format!("measuring {what} …"));
 }
@@ -163,7 +155,7 @@ fn say(to: &mut impl io::Write, text: &str) {
 mod tests {
     use clap::{CommandFactory as _, Parser as _};
 
-    use super::{Cli, Other, peer::Transport};
+    use super::Cli;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -171,14 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_asked_for_by_its_transport_and_nothing_else() {
-        let cli = Cli::try_parse_from(["placet-bench", "peer", "stdio"]).unwrap();
-        assert!(matches!(cli.command, Some(Other::Peer { transport: Transport::Stdio })));
-        for wrong in [
-            &["placet-bench", "peer"][..],
-            &["placet-bench", "--quick", "peer", "stdio"],
-            &["placet-bench", "--fast"],
-        ] {
+    fn sizes_are_a_list_and_unknown_options_are_refused() {
+        let cli = Cli::try_parse_from(["placet-bench", "--records", "10,20", "--quick"]).unwrap();
+        assert_eq!((cli.records, cli.held), (vec![10, 20], 0));
+        for wrong in [&["placet-bench", "--quick", "peer"][..], &["placet-bench", "--fast"]] {
             assert!(Cli::try_parse_from(wrong).is_err(), "{wrong:?}");
         }
     }

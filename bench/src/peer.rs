@@ -1,20 +1,17 @@
 //! The MCP server that is called, directly and through Placet: one read, one write to memory.
 //!
-//! Owns its two tools and its two transports. It is rmcp's own server, and it is the same program anyone who calls it: over HTTP
-//! even the same process, over stdio a child of each caller.
+//! Owns its two tools. It is rmcp's own server over HTTP, in a process of its own, the same for both kinds of callers.
 
 use std::{
-    collections::VecDeque, fmt, net::Ipv4Addr, path::Path, process::Stdio, sync::Arc,
-    time::Duration,
+    collections::VecDeque, net::Ipv4Addr, path::Path, process::Stdio, sync::Arc, time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result};
 use axum::serve::ListenerExt as _;
-use clap::ValueEnum;
 use rmcp::{
-    ErrorData, RoleServer, ServerHandler, ServiceExt as _,
+    ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
         ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
@@ -22,18 +19,16 @@ use rmcp::{
     },
     service::RequestContext,
     transport::{
-        StreamableHttpServerConfig, StreamableHttpService, stdio_pipes,
+        StreamableHttpServerConfig, StreamableHttpService,
         streamable_http_server::session::local::LocalSessionManager,
     },
 };
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpListener,
     process::{Child, Command},
-    sync::mpsc::Sender,
-    time::{Instant, timeout},
+    time::timeout,
 };
 
 /// The revision that both sides speak.
@@ -45,35 +40,6 @@ pub(crate) const NOTE: &str = "note";
 
 const NOTES_MAX: usize = 1_024;
 const START: Duration = Duration::from_secs(20);
-
-/// How the server is spoken with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Transport {
-    /// Standard input and output of a child process.
-    Stdio,
-    /// Streamable HTTP on loopback.
-    Http,
-}
-
-impl Transport {
-    /// Both.
-    pub(crate) const ALL: [Self; 2] = [Self::Stdio, Self::Http];
-
-    /// The word on the command line and in tables.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdio => "stdio",
-            Self::Http => "http",
-        }
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// One tool as the server defines it.
 #[derive(Debug, Clone, Copy)]
@@ -118,10 +84,7 @@ pub(crate) fn arguments(tool: &str) -> Map<String, Value> {
 
 /// The server's memory.
 #[derive(Debug, Clone, Default)]
-struct Notes(Arc<Mutex<VecDeque<String>>>, Option<Arrivals>);
-
-/// Where a server says at which moment it was called with which text.
-pub(crate) type Arrivals = Sender<(Instant, String)>;
+struct Notes(Arc<Mutex<VecDeque<String>>>);
 
 impl Notes {
     fn call(&self, request: &CallToolRequestParams) -> Result<CallToolResult, ErrorData> {
@@ -137,12 +100,7 @@ impl Notes {
                 "buy milk and bread, answer the letter"
             ),
             NOTE => {
-                let arrived = Instant::now();
                 let note = text("text").ok_or_else(|| wrong("no text"))?.to_owned();
-                if let Some(arrivals) = &self.1 {
-                    // Nobody has to listen; anyone who does misses the call, and says so.
-                    arrivals.try_send((arrived, note.clone())).unwrap_or_default();
-                }
                 notes.push_back(note);
                 if notes.len() > NOTES_MAX {
                     notes.pop_front();
@@ -180,34 +138,9 @@ impl ServerHandler for Notes {
     }
 }
 
-/// Is the server until its caller goes.
-pub(crate) async fn serve(transport: Transport) -> Result<()> {
-    match transport {
-        Transport::Stdio => {
-            let service =
-                Notes::default().serve(stdio_pipes()).await.context("the handshake failed")?;
-            service.waiting().await.context("the server broke").map(drop)
-        }
-        Transport::Http => serve_http().await,
-    }
-}
-
 /// The server over HTTP.
 pub(crate) fn router() -> axum::Router {
-    router_of(Notes::default())
-}
-
-/// Serves over HTTP in this process until it ends, and says of each call when it arrived.
-pub(crate) async fn serve_here(arrivals: Arrivals) -> Result<url::Url> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port is free")?;
-    let address = listener.local_addr().context("the listener has no address")?;
-    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap_or_default());
-    let router = router_of(Notes(Arc::default(), Some(arrivals)));
-    drop(tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, router))));
-    format!("http://{address}/mcp").parse().context("the address is no URL")
-}
-
-fn router_of(notes: Notes) -> axum::Router {
+    let notes = Notes::default();
     let service = StreamableHttpService::new(
         move || Ok(notes.clone()),
         Arc::new(LocalSessionManager::default()),
@@ -217,7 +150,7 @@ fn router_of(notes: Notes) -> axum::Router {
 }
 
 /// Serves on a free port of loopback, says which, and ends when its standard input does, so that it cannot outlive its parent.
-async fn serve_http() -> Result<()> {
+pub(crate) async fn serve() -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port is free")?;
     let address = listener.local_addr().context("the listener has no address")?;
     crate::say(&mut std::io::stdout().lock(), &format!("http://{address}/mcp"));
@@ -241,7 +174,7 @@ impl Peer {
     /// Starts it and waits until it listens.
     pub(crate) async fn start(own: &Path) -> Result<Self> {
         let mut child = Command::new(own)
-            .args(["peer", Transport::Http.as_str()])
+            .arg("peer")
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -55,15 +55,15 @@ pub(crate) struct Numbers {
 }
 
 /// The smallest sample that at least `percent` of all samples do not exceed (nearest rank).
-pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
+fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     let rank = sorted.len().checked_mul(percent)?.div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
 /// How many in a second.
-pub(crate) fn rate(count: usize, elapsed: Duration) -> Option<f64> {
+fn rate(count: usize, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();
-    (seconds > 0.0).then(|| number(count) / seconds)
+    (seconds > 0.0).then(|| number(u64::try_from(count).unwrap_or(u64::MAX)) / seconds)
 }
 
 /// The value in the middle; of an even number of values, what lies between the two.
@@ -80,9 +80,11 @@ pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
 
-/// A count as a number to divide; beyond 2³² the numbers of a run of a minute mean nothing anyway.
-pub(crate) fn number(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+/// A count as a number to divide; exact up to 2⁵².
+pub(crate) fn number(count: u64) -> f64 {
+    let high = u32::try_from(count >> 32).map_or(f64::INFINITY, f64::from);
+    let low = u32::try_from(count & u64::from(u32::MAX)).map_or(0.0, f64::from);
+    high * 4_294_967_296.0 + low
 }
 
 #[cfg(test)]
@@ -133,7 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn a_count_too_large_to_divide_is_no_small_number() {
-        assert!(number(usize::MAX).is_infinite());
+    fn large_counts_stay_exact() {
+        assert_eq!(number(0), 0.0);
+        assert_eq!(number(25_000_000_001), 25_000_000_001.0);
     }
 }

@@ -1,0 +1,249 @@
+//! Governed calls: reads against the same call made directly, writes against the disk, replays, and held calls.
+//!
+//! Owns what is called and in which order. Invariants: a ratio is of neighbouring rounds, so that what slows the machine down
+//! for a while slows both sides down; processor time is that of the rounds alone.
+
+use std::{future::Future, path::Path, time::Duration};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use crate::{
+    direct::{Direct, DirectCaller},
+    disk,
+    engine::{Call, Caller, Engine},
+    load::{self, Plan},
+    peer::LOOK,
+    progress,
+    stats::{Numbers, Sample, median, number},
+};
+
+/// The names of the calls in the tables.
+pub(crate) const READ: &str = "read, MCP over HTTP";
+pub(crate) const READ_FILE: &str = "read, files";
+pub(crate) const WRITE: &str = "write, MCP over HTTP";
+pub(crate) const REPLAY: &str = "replay";
+
+/// Callers at the same time, of reads.
+const READERS: [usize; 2] = [1, 32];
+/// Callers at the same time, of writes.
+const WRITERS: [usize; 3] = [1, 32, 256];
+/// Callers at the same time while calls are held.
+const HOLDERS: usize = 64;
+/// Calls that are held before memory is read for the first time, so that pools and caches are not counted.
+const HELD_FIRST: u64 = 1_000;
+
+/// Governed calls of one kind at one concurrency.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Governed {
+    /// Which call.
+    pub(crate) call: &'static str,
+    /// Callers at the same time.
+    pub(crate) callers: usize,
+    /// The calls.
+    pub(crate) numbers: Numbers,
+    /// Processor time of the `placet` process for one call, in microseconds.
+    pub(crate) cpu_us: f64,
+    /// How often one of its threads waited, for one call.
+    pub(crate) waits: f64,
+    /// The same call made directly, where there is one.
+    pub(crate) direct: Option<Numbers>,
+    /// Calls in a second by direct calls in a second: the median of neighbouring rounds.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// Everything about governed calls.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AllGoverned {
+    /// All calls.
+    pub(crate) calls: Vec<Governed>,
+    /// 4 KiB appended and synced by the disk alone.
+    pub(crate) disk: Numbers,
+    /// The memory of held calls, if any were held.
+    pub(crate) held: Option<Held>,
+}
+
+/// What held calls take.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Held {
+    /// How many were held.
+    pub(crate) calls: u64,
+    /// Resident memory of the process for each of them.
+    pub(crate) bytes_each: f64,
+}
+
+/// A process under measurement, and the same server without it.
+#[derive(Debug)]
+struct Bench<'a> {
+    plan: &'a Plan,
+    engine: &'a Engine,
+    direct: &'a Direct,
+}
+
+/// Measures everything.
+pub(crate) async fn measure(
+    plan: &Plan,
+    engine: &Engine,
+    direct: &Direct,
+    folder: &Path,
+) -> Result<AllGoverned> {
+    let bench = Bench { plan, engine, direct };
+    let mut calls = Vec::new();
+    for callers in READERS {
+        calls.push(bench.read(callers).await?);
+    }
+    for callers in READERS {
+        let caller = engine.caller(Call::file());
+        calls.push(bench.alone(READ_FILE, callers, move || caller.clone().succeed()).await?);
+    }
+    let mut synced = disk::syncs(folder, plan.disk).await?;
+    for callers in WRITERS {
+        calls.push(bench.write(callers).await?);
+    }
+    synced.join(disk::syncs(folder, plan.disk).await?);
+    for callers in READERS {
+        let caller = engine.caller(Call::repeated());
+        caller.clone().succeed().await?;
+        calls.push(bench.alone(REPLAY, callers, move || caller.clone().replay()).await?);
+    }
+    Ok(AllGoverned { calls, disk: synced.counts().context("the disk synced nothing")?, held: None })
+}
+
+/// Holds so many calls and weighs them.
+pub(crate) async fn hold(plan: &Plan, engine: &Engine, calls: u64) -> Result<Held> {
+    progress(&format!("{calls} held calls"));
+    let caller = engine.caller(Call::held());
+    hold_some(&caller, HELD_FIRST).await?;
+    tokio::time::sleep(plan.settle).await;
+    let before = engine.usage()?.resident;
+    hold_some(&caller, calls).await?;
+    tokio::time::sleep(plan.settle).await;
+    let grown = engine.usage()?.resident.saturating_sub(before);
+    Ok(Held { calls, bytes_each: number(grown) / number(calls) })
+}
+
+async fn hold_some(caller: &Caller, calls: u64) -> Result<()> {
+    use futures::{StreamExt as _, TryStreamExt as _, stream};
+    let holding = stream::iter(0..calls).map(|_number| caller.clone().hold());
+    holding.buffer_unordered(HOLDERS).try_collect::<Vec<()>>().await.map(drop)
+}
+
+/// What a round of one side brought, and what it cost.
+#[derive(Debug, Default)]
+struct Rounds {
+    sample: Sample,
+    cpu: Duration,
+    waits: u64,
+}
+
+impl Bench<'_> {
+    async fn read(&self, callers: usize) -> Result<Governed> {
+        let caller = self.engine.caller(Call::read());
+        let direct = self.direct.caller(LOOK);
+        self.against(READ, callers, direct, move || caller.clone().succeed()).await
+    }
+
+    async fn write(&self, callers: usize) -> Result<Governed> {
+        let caller = self.engine.caller(Call::write());
+        self.alone(WRITE, callers, move || caller.clone().succeed()).await
+    }
+
+    async fn alone<C, F>(&self, name: &'static str, callers: usize, call: C) -> Result<Governed>
+    where
+        C: Fn() -> F + Clone + Send + 'static,
+        F: Future<Output = Result<()>> + Send,
+    {
+        progress(&format!("{name}, {callers} callers"));
+        load::run(callers, self.plan.warm_up, call.clone()).await?;
+        let mut rounds = Rounds::default();
+        for _round in 0..self.plan.rounds {
+            self.round(callers, call.clone(), &mut rounds).await?;
+        }
+        rounds.governed(name, callers)
+    }
+
+    async fn against<C, F>(
+        &self,
+        name: &'static str,
+        callers: usize,
+        direct: DirectCaller,
+        call: C,
+    ) -> Result<Governed>
+    where
+        C: Fn() -> F + Clone + Send + 'static,
+        F: Future<Output = Result<()>> + Send,
+    {
+        progress(&format!("{name}, {callers} callers"));
+        let plain = move || direct.clone().call();
+        load::run(callers, self.plan.warm_up, plain.clone()).await?;
+        load::run(callers, self.plan.warm_up, call.clone()).await?;
+        let (mut directly, mut rounds, mut ratios) =
+            (Sample::default(), Rounds::default(), Vec::new());
+        for _round in 0..self.plan.rounds {
+            let a = load::run(callers, self.plan.round, plain.clone()).await?;
+            let b = self.round(callers, call.clone(), &mut rounds).await?;
+            if let (Some(a), Some(b)) = (a.counts(), b) {
+                ratios.push(b.per_second / a.per_second);
+            }
+            directly.join(a);
+        }
+        let governed = rounds.governed(name, callers)?;
+        Ok(Governed { direct: directly.counts(), ratio: median(&ratios), ..governed })
+    }
+
+    async fn round<C, F>(
+        &self,
+        callers: usize,
+        call: C,
+        rounds: &mut Rounds,
+    ) -> Result<Option<Numbers>>
+    where
+        C: Fn() -> F + Clone + Send + 'static,
+        F: Future<Output = Result<()>> + Send,
+    {
+        let before = self.engine.usage()?;
+        let sample = load::run(callers, self.plan.round, call).await?;
+        let after = self.engine.usage()?;
+        rounds.cpu = rounds.cpu.saturating_add(after.cpu.saturating_sub(before.cpu));
+        rounds.waits = rounds.waits.saturating_add(after.waits.saturating_sub(before.waits));
+        let numbers = sample.counts();
+        rounds.sample.join(sample);
+        Ok(numbers)
+    }
+}
+
+impl Rounds {
+    fn governed(self, call: &'static str, callers: usize) -> Result<Governed> {
+        let numbers = self.sample.counts().context("no call ended in time")?;
+        let calls = number(u64::try_from(numbers.calls).unwrap_or(u64::MAX));
+        Ok(Governed {
+            call,
+            callers,
+            cpu_us: self.cpu.as_secs_f64() * 1_000_000.0 / calls,
+            waits: number(self.waits) / calls,
+            numbers,
+            direct: None,
+            ratio: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Rounds;
+    use crate::stats::Sample;
+
+    #[test]
+    fn processor_time_is_shared_by_the_calls_of_the_rounds() {
+        let sample = Sample {
+            latencies: vec![Duration::from_millis(2); 4],
+            elapsed: Duration::from_secs(1),
+        };
+        let rounds = Rounds { sample, cpu: Duration::from_micros(800), waits: 6 };
+        let governed = rounds.governed("read", 2).unwrap();
+        assert!((governed.cpu_us - 200.0).abs() < 1e-9 && (governed.waits - 1.5).abs() < 1e-9);
+        assert!(Rounds::default().governed("read", 2).is_err(), "nothing was called");
+    }
+}
