@@ -51,7 +51,7 @@ pub enum AuditKind {
     Settled,
     /// A read-only call was dispatched.
     ReadDispatched,
-    /// A read-only call came back.
+    /// A read-only call came back: the end of the call that its `ReadDispatched` describes.
     ReadSettled,
     /// A target refused the credential of a dispatch before anything happened, and the attempt is about to be sent once more with the one
     /// that this event names.
@@ -144,6 +144,15 @@ pub struct AuditEvent {
 }
 
 impl AuditEvent {
+    /// The event of the end of the read that this one begins. It names the call and its operation; who called, and what was decided, is
+    /// said by this one.
+    #[must_use]
+    pub fn end_of_read(&self) -> Self {
+        let (tenant, call_id) = (self.tenant.clone(), self.call_id.clone());
+        let capability = self.capability.clone();
+        Self { tenant, call_id, capability, ..Self::new(AuditKind::ReadSettled) }
+    }
+
     /// An event of `kind` with nothing else said.
     #[must_use]
     pub const fn new(kind: AuditKind) -> Self {

@@ -222,6 +222,8 @@ pub(crate) enum Subject {
         event: Box<AuditEvent>,
         /// What its result brings into the run's context.
         brought: Option<Box<RunTaint>>,
+        /// What the answer to its caller waits for.
+        durability: Durability,
     },
 }
 

@@ -357,6 +357,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`]; nothing is changed then, except after [`StoreError::Uncertain`], when a restart finds out.
     async fn commit(&self, changes: Changes) -> Result<Committed, StoreError>;
+    /// Keeps events that nobody waits for: the operating system has them within 50 ms, the disk soon after. A killed process may lose them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can keep nothing any more.
+    async fn commit_later(&self, changes: Changes) -> Result<(), StoreError> {
+        self.commit(changes).await.map(drop)
+    }
     /// The durable record, or the claim, of an id.
     ///
     /// # Errors

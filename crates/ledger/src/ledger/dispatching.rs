@@ -61,15 +61,17 @@ impl Ledger {
         if permit.write_class() {
             return Err(LedgerError::PermitMismatch);
         }
-        let mut event = intent.audit.clone();
+        let brought = intent.reserve.brought().map(Box::new);
+        let mut event = intent.audit;
         event.kind = AuditKind::ReadDispatched;
         event.desk.extend(permit.grant().cloned());
+        let settled = Box::new(event.end_of_read());
         let mut changes = Changes::new(durability, Admission::New);
         changes.expect_policy = Some(permit.epoch());
         changes.expect_desk = Some(permit.desk());
         changes.spend = permit.grant().cloned();
-        changes.reserve = Some(intent.reserve.clone());
-        changes.audit.push(event.clone());
+        changes.reserve = Some(intent.reserve);
+        changes.audit.push(event);
         self.store.commit(changes).await?;
         let token = DigestBuilder::new("placet.read.v1")
             .field("call", intent.call_id.as_str().as_bytes())
@@ -86,8 +88,7 @@ impl Ledger {
             key: None,
             deadline_at: intent.deadline_at,
         };
-        let brought = intent.reserve.brought().map(Box::new);
-        let subject = Subject::Read { event: Box::new(event), brought };
+        let subject = Subject::Read { event: settled, brought, durability };
         Ok(DispatchGuard { dispatch, settlement: Settlement { subject, second: None }, basis })
     }
 

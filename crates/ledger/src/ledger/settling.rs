@@ -42,29 +42,32 @@ impl Ledger {
             Subject::Effect { record } => {
                 self.settle_effect(*record, outcome, None, result, second).await.map(Some)
             }
-            Subject::Read { event, brought } => {
+            Subject::Read { event, brought, durability } => {
                 let mut event = *event;
-                event.kind = AuditKind::ReadSettled;
-                event.credential = second.or(event.credential);
+                event.credential = second;
                 event.code = result.error.as_ref().map(|error| error.error_code);
                 let brought = brought.filter(|_| has_words(&outcome)).map(|brought| *brought);
-                self.settle_read(event, brought).await.map(|()| None)
+                self.settle_read(event, brought, durability).await.map(|()| None)
             }
         }
     }
 
-    /// Keeps the end of a read. What its result brings into the run is as durable as a record: told of once, it cannot be untold.
+    /// Keeps the end of a read. What its result brings into the run is as durable as a record: told of once, it cannot be untold. Otherwise
+    /// the answer waits for it only where reads are to be durable.
     async fn settle_read(
         &self,
         mut event: AuditEvent,
         brought: Option<RunTaint>,
+        durability: Durability,
     ) -> Result<(), LedgerError> {
-        event.taint.clear();
-        let durability = if brought.is_some() { Durability::Synced } else { Durability::Written };
+        let durability = if brought.is_some() { Durability::Synced } else { durability };
         let mut changes = Changes::new(durability, Admission::Completion);
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
-        self.store.commit(changes).await?;
+        match durability {
+            Durability::Synced => self.store.commit(changes).await.map(drop)?,
+            Durability::Written => self.store.commit_later(changes).await?,
+        }
         Ok(())
     }
 

@@ -70,6 +70,10 @@ impl Store for EmbeddedStore {
         Ok(committed)
     }
 
+    async fn commit_later(&self, changes: Changes) -> Result<(), StoreError> {
+        self.writer.submit_later(Request::new(changes)?).await
+    }
+
     async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
         let index = self.state.index()?;
         // Claims first: a record leaves them only once the index has it.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -71,7 +72,7 @@ pub trait Apply: Send + 'static {
     /// What they are answered.
     type Reply: Send + 'static;
     /// Why they are refused.
-    type Error: Send + From<JournalError> + 'static;
+    type Error: Send + fmt::Display + From<JournalError> + 'static;
 
     /// Whether a request is new work, asked before it is prepared.
     fn admission(request: &Self::Request) -> Admission;
@@ -237,12 +238,24 @@ struct Counters {
 
 enum Message<A: Apply> {
     Request(A::Request, oneshot::Sender<Result<A::Reply, A::Error>>),
+    /// Some were left to be taken later, and nothing else would wake the writer soon.
+    TakeLater,
     Close(oneshot::Sender<Result<(), JournalError>>),
+}
+
+/// Requests that nobody waits for.
+struct Later<A: Apply> {
+    requests: Vec<A::Request>,
+    /// Whether the writer looks here soon without being woken: it is about to sync what it has written.
+    is_looked_at: bool,
+    /// Whether the writer has ended, and looks here no more.
+    is_closed: bool,
 }
 
 /// How callers reach the writer; cheap to clone.
 pub struct WriterHandle<A: Apply> {
     queue: mpsc::Sender<Message<A>>,
+    later: Arc<Mutex<Later<A>>>,
     counters: Arc<Counters>,
     reader: JournalReader,
 }
@@ -261,6 +274,27 @@ impl<A: Apply> WriterHandle<A> {
             return Err(JournalError::Closed.into());
         }
         answer.await.unwrap_or_else(|_gone| Err(JournalError::Unanswered.into()))
+    }
+
+    /// Leaves a request that nobody waits for: it is written with the next batch, and synced with what is written already, without
+    /// waking the writer for it. Waits only where too many are left.
+    ///
+    /// # Errors
+    /// [`JournalError`] by way of `From`, when the writer has ended.
+    pub async fn submit_later(&self, request: A::Request) -> Result<(), A::Error> {
+        let is_woken = {
+            let mut later = self.later.lock();
+            if later.is_closed {
+                return Err(JournalError::Closed.into());
+            }
+            later.requests.push(request);
+            let is_full = later.requests.len() >= self.queue.max_capacity();
+            !later.is_looked_at || is_full
+        };
+        if is_woken && self.queue.send(Message::TakeLater).await.is_err() {
+            return Err(JournalError::Closed.into());
+        }
+        Ok(())
     }
 
     /// Takes what is queued to its end, makes it durable, records the witness and ends the writer.
@@ -293,6 +327,7 @@ impl<A: Apply> Clone for WriterHandle<A> {
     fn clone(&self) -> Self {
         Self {
             queue: self.queue.clone(),
+            later: Arc::clone(&self.later),
             counters: Arc::clone(&self.counters),
             reader: self.reader.clone(),
         }
@@ -347,9 +382,16 @@ pub fn spawn<A: Apply>(
     let (queue, requests) = mpsc::channel(config.queue_requests_max.max(1));
     let (ended, watch) = watch::channel(None);
     let counters = Arc::new(Counters::default());
-    let handle = WriterHandle { queue, counters: Arc::clone(&counters), reader: journal.reader() };
-    let worker =
-        batch::Worker::new(batch::Parts { journal, content, apply, config, counters }, requests);
+    let later =
+        Arc::new(Mutex::new(Later { requests: Vec::new(), is_looked_at: false, is_closed: false }));
+    let handle = WriterHandle {
+        queue,
+        later: Arc::clone(&later),
+        counters: Arc::clone(&counters),
+        reader: journal.reader(),
+    };
+    let parts = batch::Parts { journal, content, apply, config, counters };
+    let worker = batch::Worker::new(parts, requests, later);
     let thread = std::thread::Builder::new().name("placet-journal".to_owned());
     thread
         .spawn(move || {

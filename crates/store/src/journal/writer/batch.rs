@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use placet_ledger::sabotage::{Guard, removed};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -15,8 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Admission, AppliedFrame, Apply, Blob, Counters, Durability, Message, Staged, WriterConfig,
-    WriterEnd,
+    Admission, AppliedFrame, Apply, Blob, Counters, Durability, Later, Message, Staged,
+    WriterConfig, WriterEnd,
 };
 use crate::content::ContentStore;
 use crate::journal::medium::to_u64;
@@ -35,6 +36,9 @@ pub(super) struct Parts<A> {
 pub(super) struct Worker<A: Apply> {
     parts: Parts<A>,
     requests: mpsc::Receiver<Message<A>>,
+    later: Arc<Mutex<Later<A>>>,
+    /// Until when there is enough free space without asking.
+    space_until: Option<Instant>,
     /// Entries that are written but not yet durable, hence not yet in the index.
     unapplied: Vec<AppliedFrame>,
     sync_due: Option<Instant>,
@@ -45,6 +49,11 @@ pub(super) struct Worker<A: Apply> {
 
 /// How often it is looked whether deletions that were put off may be done.
 const ERASE_AGAIN: Duration = Duration::from_millis(200);
+
+/// For how long free space that was ample is not asked for again.
+const SPACE_KNOWN_FOR: Duration = Duration::from_millis(100);
+
+type Reply<A> = oneshot::Sender<Result<<A as Apply>::Reply, <A as Apply>::Error>>;
 
 struct Waiter<A: Apply> {
     reply: oneshot::Sender<Result<A::Reply, A::Error>>,
@@ -59,7 +68,6 @@ struct Batch<A: Apply> {
     bytes: usize,
     durability: Durability,
     now: Timestamp,
-    space_is_low: Option<bool>,
 }
 
 enum Wake<A: Apply> {
@@ -69,10 +77,16 @@ enum Wake<A: Apply> {
 }
 
 impl<A: Apply> Worker<A> {
-    pub(super) fn new(parts: Parts<A>, requests: mpsc::Receiver<Message<A>>) -> Self {
+    pub(super) fn new(
+        parts: Parts<A>,
+        requests: mpsc::Receiver<Message<A>>,
+        later: Arc<Mutex<Later<A>>>,
+    ) -> Self {
         Self {
             parts,
             requests,
+            later,
+            space_until: None,
             unapplied: Vec::new(),
             sync_due: None,
             witness_due: None,
@@ -94,12 +108,16 @@ impl<A: Apply> Worker<A> {
         loop {
             match self.wake().await {
                 Wake::Message(Message::Request(request, reply)) => {
-                    if let Some(closing) = self.serve_batch(request, reply)? {
+                    if let Some(closing) = self.serve_batch(Some((request, reply)))? {
                         return Ok(Some(closing));
                     }
                 }
                 Wake::Message(Message::Close(reply)) => return Ok(Some(reply)),
-                Wake::Timer => {}
+                Wake::Message(Message::TakeLater) | Wake::Timer => {
+                    if let Some(closing) = self.serve_batch(None)? {
+                        return Ok(Some(closing));
+                    }
+                }
                 Wake::NoMoreHandles => return Ok(None),
             }
             self.tend_timers()?;
@@ -107,6 +125,14 @@ impl<A: Apply> Worker<A> {
     }
 
     async fn wake(&mut self) -> Wake<A> {
+        {
+            // What is left from here on is taken with the sync that is due; without one, somebody has to wake us.
+            let mut later = self.later.lock();
+            later.is_looked_at = self.sync_due.is_some();
+            if !later.requests.is_empty() && !later.is_looked_at {
+                return Wake::Timer;
+            }
+        }
         let due = [self.sync_due, self.witness_due, self.erase_due].into_iter().flatten().min();
         let received = match due {
             Some(due) => timeout_at(due, self.requests.recv()).await,
@@ -119,11 +145,10 @@ impl<A: Apply> Worker<A> {
         }
     }
 
-    /// Takes the request and those queued behind it, up to the limits, and answers them together.
+    /// Takes what was left for later, the request and those queued behind it, up to the limits, and answers them together.
     fn serve_batch(
         &mut self,
-        request: A::Request,
-        reply: oneshot::Sender<Result<A::Reply, A::Error>>,
+        request: Option<(A::Request, Reply<A>)>,
     ) -> Result<Option<oneshot::Sender<Result<(), JournalError>>>, JournalError> {
         let now = self.parts.config.clock.now().as_ms();
         let now =
@@ -136,10 +161,10 @@ impl<A: Apply> Worker<A> {
             bytes: 0,
             durability: Durability::Written,
             now,
-            space_is_low: None,
         };
+        self.take_later(&mut batch);
         let mut closing = None;
-        let mut next = Some((request, reply));
+        let mut next = request;
         while let Some((request, reply)) = next.take() {
             let answer = self.prepare(request, &mut batch);
             batch.waiters.push(Waiter { reply, answer });
@@ -152,8 +177,11 @@ impl<A: Apply> Worker<A> {
             match self.requests.try_recv() {
                 Ok(Message::Request(request, reply)) => next = Some((request, reply)),
                 Ok(Message::Close(reply)) => closing = Some(reply),
-                Err(_none) => {}
+                Ok(Message::TakeLater) | Err(_) => {}
             }
+        }
+        if batch.waiters.is_empty() && batch.frames.is_empty() {
+            return Ok(closing);
         }
         let waiters = std::mem::take(&mut batch.waiters);
         let counters = &self.parts.counters;
@@ -176,8 +204,19 @@ impl<A: Apply> Worker<A> {
         }
     }
 
+    /// Takes what nobody waits for. What is refused of it can only be logged.
+    fn take_later(&mut self, batch: &mut Batch<A>) {
+        let requests = std::mem::take(&mut self.later.lock().requests);
+        self.parts.counters.requests.fetch_add(to_u64(requests.len()), Ordering::Relaxed);
+        for request in requests {
+            if let Err(error) = self.prepare(request, batch) {
+                tracing::error!(%error, "an entry that nobody waited for was refused");
+            }
+        }
+    }
+
     fn prepare(&mut self, request: A::Request, batch: &mut Batch<A>) -> Result<A::Reply, A::Error> {
-        if A::admission(&request) == Admission::New && self.space_is_low(batch)? {
+        if A::admission(&request) == Admission::New && self.space_is_low()? {
             let watermark_bytes = self.parts.journal.config.free_space_watermark_bytes;
             return Err(JournalError::NoSpace { watermark_bytes }.into());
         }
@@ -206,11 +245,15 @@ impl<A: Apply> Worker<A> {
         Ok(reply)
     }
 
-    fn space_is_low(&self, batch: &mut Batch<A>) -> Result<bool, JournalError> {
-        match batch.space_is_low {
-            Some(is_low) => Ok(is_low),
-            None => Ok(*batch.space_is_low.insert(self.parts.journal.space_is_low()?)),
+    /// Whether there is too little space; asked again at once as long as there is.
+    fn space_is_low(&mut self) -> Result<bool, JournalError> {
+        let now = Instant::now();
+        if self.space_until.is_some_and(|until| now < until) {
+            return Ok(false);
         }
+        let is_low = self.parts.journal.space_is_low()?;
+        self.space_until = if is_low { None } else { now.checked_add(SPACE_KNOWN_FOR) };
+        Ok(is_low)
     }
 
     /// Content first, then the frames that name it, then (where asked for) the sync and the index.
@@ -323,11 +366,15 @@ impl<A: Apply> Worker<A> {
             let Some(message) = self.requests.recv().await else { break };
             match message {
                 Message::Request(request, reply) => {
-                    drained = self.serve_batch(request, reply).map(|closer| closers.extend(closer));
+                    let served = self.serve_batch(Some((request, reply)));
+                    drained = served.map(|closer| closers.extend(closer));
                 }
                 Message::Close(reply) => closers.push(reply),
+                Message::TakeLater => {}
             }
         }
+        self.later.lock().is_closed = true;
+        let drained = drained.and_then(|()| self.serve_batch(None).map(drop));
         if let Err(error) = drained.and_then(|()| self.sync()).and_then(|()| self.finish()) {
             refuse(closers, &error);
             return self.stop(error).await;
@@ -352,10 +399,12 @@ impl<A: Apply> Worker<A> {
     async fn stop(mut self, error: JournalError) -> WriterEnd {
         tracing::error!(%error, "the journal writer stops; the process has to end and recover");
         self.requests.close();
+        self.later.lock().is_closed = true;
         while let Some(message) = self.requests.recv().await {
             match message {
                 Message::Request(_, reply) => send(reply, Err(JournalError::Poisoned.into())),
                 Message::Close(reply) => send(reply, Err(error.clone())),
+                Message::TakeLater => {}
             }
         }
         WriterEnd::Failed(error)

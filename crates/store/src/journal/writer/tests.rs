@@ -162,6 +162,17 @@ impl Bench {
         };
         tokio::time::timeout(Duration::from_secs(10), all_there).await.unwrap();
     }
+
+    /// Waits until this entry is durable.
+    async fn durable(&self, seq: u64) {
+        let reader = self.writer.reader();
+        let is_durable = async {
+            while reader.durable_seq() < seq {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), is_durable).await.unwrap();
+    }
 }
 
 fn bench() -> Bench {
@@ -390,10 +401,35 @@ async fn a_panic_in_the_state_machine_is_told_and_strands_nobody() {
 }
 
 #[tokio::test]
+async fn a_request_left_for_later_is_durable_without_an_answer() {
+    let bench = bench();
+    bench.writer.submit_later(written(b"alone")).await.unwrap();
+    bench.durable(1).await;
+    assert_eq!(bench.writer.submit(written(b"awaited")).await.unwrap(), 2);
+    bench.writer.submit_later(written(b"with its sync")).await.unwrap();
+    bench.durable(3).await;
+    assert_eq!(bench.writer.stats().requests, 3);
+}
+
+#[tokio::test]
+async fn closing_takes_what_was_left_for_later() {
+    let bench = bench();
+    assert_eq!(bench.writer.submit(written(b"awaited")).await.unwrap(), 1);
+    bench.writer.submit_later(written(b"left")).await.unwrap();
+    bench.writer.close().await.unwrap();
+    let payloads: Vec<_> =
+        bench.applied.lock().unwrap().iter().map(|frame| frame.payload.clone()).collect();
+    assert_eq!(payloads, [b"awaited".to_vec(), b"left".to_vec()]);
+    assert!(bench.writer.submit_later(written(b"too late")).await.is_err());
+}
+
+#[tokio::test]
 async fn low_space_refuses_new_work_and_takes_completions() {
     let bench = bench();
     assert_eq!(bench.writer.submit(Request::Begin).await.unwrap(), 1);
     bench.disk.set_free_bytes(1 << 20);
+    // Space that was ample is not asked for at every request.
+    tokio::time::sleep(Duration::from_millis(150)).await;
     let refused = bench.writer.submit(Request::Begin).await.unwrap_err();
     assert!(matches!(refused, Refused::Journal(JournalError::NoSpace { .. })));
     assert_eq!(bench.writer.submit(synced(b"completion")).await.unwrap(), 2);
