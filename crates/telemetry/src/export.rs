@@ -29,7 +29,7 @@ use crate::exporter::{BoundedProcessor, QUEUE_SPANS_MAX, redact_attributes};
 use crate::http_client::EgressHttpClient;
 use crate::log::LogLayer;
 use crate::metrics::Metrics;
-use crate::names::TARGET;
+use crate::names::{DETAIL_TARGET, TARGET};
 use crate::redact;
 
 pub use crate::log::LogFormat;
@@ -237,6 +237,8 @@ where
     let mut provider = SdkTracerProvider::builder()
         .with_sampler(sampler(config.sample_ratio)?)
         .with_resource(resource(config)?);
+    let is_exported = exporter.is_some();
+    let is_span = move |metadata: &Metadata<'_>| is_call_span(metadata, is_exported);
     if let Some(exporter) = exporter {
         let processor = BoundedProcessor::new(exporter, QUEUE_SPANS_MAX, &metrics);
         provider = provider.with_span_processor(processor);
@@ -247,9 +249,9 @@ where
         .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .with_filter(filter_fn(is_call_span));
+        .with_filter(filter_fn(is_span));
     let logs = LogLayer::new(config.log_format, log_writer, metrics.clone())
-        .with_filter(log_filter.and(filter_fn(may_be_logged)).or(filter_fn(is_call_span)));
+        .with_filter(log_filter.and(filter_fn(may_be_logged)).or(filter_fn(is_span)));
     let dispatch = Dispatch::new(tracing_subscriber::registry().with(spans).with(logs));
     let export_ms = config.otlp.as_ref().map_or(0, |otlp| otlp.timeout_ms);
     let shutdown_timeout = Duration::from_millis(export_ms.saturating_add(SHUTDOWN_GRACE_MS));
@@ -257,8 +259,9 @@ where
 }
 
 /// Only our own spans are exported and stand beside log lines: what other crates put into theirs is not ours to vouch for.
-fn is_call_span(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span() && metadata.target() == TARGET
+fn is_call_span(metadata: &Metadata<'_>, with_details: bool) -> bool {
+    let target = metadata.target();
+    metadata.is_span() && (target == TARGET || (with_details && target == DETAIL_TARGET))
 }
 
 /// Other crates may write whole messages, with arguments and headers, at the levels below `info`.

@@ -49,9 +49,29 @@ impl<W> LogLayer<W> {
     }
 }
 
-/// The fields of a span, kept with it in masked form.
+/// The fields of a span as they were given, kept with it: most spans end without a line that would show them.
 #[derive(Debug, Default)]
-struct SpanFields(Fields);
+struct SpanFields(Vec<(&'static str, Unmasked)>);
+
+/// A value of a span; a text is masked when it comes into a line.
+#[derive(Debug)]
+enum Unmasked {
+    Text(BoundedText),
+    Other(Value),
+}
+
+impl SpanFields {
+    fn set(&mut self, field: &Field, value: Unmasked) {
+        match self.0.iter_mut().find(|(existing, _)| *existing == field.name()) {
+            Some((_, existing)) => *existing = value,
+            None => self.0.push((field.name(), value)),
+        }
+    }
+
+    fn set_text(&mut self, field: &Field, text: &dyn fmt::Display) {
+        self.set(field, Unmasked::Text(BoundedText::of(text)));
+    }
+}
 
 impl<S, W> Layer<S> for LogLayer<W>
 where
@@ -61,7 +81,7 @@ where
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
             let mut fields = SpanFields::default();
-            attributes.record(&mut fields.0);
+            attributes.record(&mut fields);
             span.extensions_mut().insert(fields);
         }
     }
@@ -70,7 +90,7 @@ where
         if let Some(span) = context.span(id)
             && let Some(fields) = span.extensions_mut().get_mut::<SpanFields>()
         {
-            values.record(&mut fields.0);
+            values.record(fields);
         }
     }
 
@@ -79,7 +99,7 @@ where
         if let Some(scope) = context.event_scope(event) {
             for span in scope.from_root() {
                 line.span = Some(span.name());
-                if let Some(SpanFields(fields)) = span.extensions().get::<SpanFields>() {
+                if let Some(fields) = span.extensions().get::<SpanFields>() {
                     line.context.merge(fields);
                 }
             }
@@ -108,11 +128,16 @@ impl Fields {
         }
     }
 
-    fn merge(&mut self, other: &Self) {
-        for (name, value) in &other.0 {
-            if !name.starts_with("otel.") {
-                self.set(name, value.clone());
+    fn merge(&mut self, span: &SpanFields) {
+        for (name, value) in &span.0 {
+            if name.starts_with("otel.") {
+                continue;
             }
+            let value = match value {
+                Unmasked::Text(text) => Value::String(text.masked(name)),
+                Unmasked::Other(value) => value.clone(),
+            };
+            self.set(name, value);
         }
     }
 
@@ -126,14 +151,38 @@ impl Fields {
     }
 
     fn set_text(&mut self, field: &Field, text: &dyn fmt::Display) {
-        let mut bounded = BoundedText::default();
-        // It fails when the text is cut off, and then what fits is what is logged.
-        let cut = write!(bounded, "{text}").is_err();
-        let mut masked = redact::field(field.name(), &bounded.0).into_owned();
-        if cut {
-            masked.push('…');
-        }
+        let masked = BoundedText::of(text).masked(field.name());
         self.set(field.name(), Value::String(masked));
+    }
+}
+
+impl Visit for SpanFields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set_text(field, &format_args!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.set_text(field, &value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.set_text(field, &value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.set(field, Unmasked::Other(Value::Bool(value)));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field, Unmasked::Other(Value::from(value)));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field, Unmasked::Other(Value::from(value)));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.set(field, Unmasked::Other(Value::from(value)));
     }
 }
 
@@ -169,13 +218,40 @@ impl Visit for Fields {
 
 /// A text that stops growing at its limit.
 #[derive(Default)]
-struct BoundedText(String);
+struct BoundedText {
+    text: String,
+    is_cut: bool,
+}
+
+impl BoundedText {
+    fn of(text: &dyn fmt::Display) -> Self {
+        let mut bounded = Self::default();
+        // It fails when the text is cut off, and then what fits is what is logged.
+        bounded.is_cut = write!(bounded, "{text}").is_err();
+        bounded
+    }
+
+    /// As the value of a field of this name.
+    fn masked(&self, name: &str) -> String {
+        let mut masked = redact::field(name, &self.text).into_owned();
+        if self.is_cut {
+            masked.push('…');
+        }
+        masked
+    }
+}
+
+impl fmt::Debug for BoundedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundedText").field("bytes", &self.text.len()).finish_non_exhaustive()
+    }
+}
 
 impl fmt::Write for BoundedText {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        let room = TEXT_BYTES_MAX.saturating_sub(self.0.len());
+        let room = TEXT_BYTES_MAX.saturating_sub(self.text.len());
         let fits = piece.get(..piece.floor_char_boundary(room)).unwrap_or_default();
-        self.0.push_str(fits);
+        self.text.push_str(fits);
         if fits.len() == piece.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }

@@ -6,6 +6,9 @@
 /// The `tracing` target of every span that may be exported. Spans with another target are not.
 pub const TARGET: &str = "placet::call";
 
+/// The `tracing` target of the spans within a call, which are made only where spans are exported.
+pub const DETAIL_TARGET: &str = "placet::call::detail";
+
 /// The names of spans.
 pub mod span {
     /// A whole call; the root of our part of the trace.

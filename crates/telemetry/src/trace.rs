@@ -4,7 +4,8 @@
 //! Invariants: arguments, results and credentials have no parameter here, so they cannot reach a span; a trace id exists
 //! for every call, also when nothing is exported; a malformed `traceparent` starts a new trace and never fails a call.
 //!
-//! A span is enabled only under a subscriber of [`crate::export`]; without one, all functions do nothing.
+//! A span is enabled only under a subscriber of [`crate::export`]; without one, all functions do nothing. Where nothing is exported
+//! the span of the call alone is made: it stands for its stages and attempts, in log lines and in what is passed on.
 
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, trace::SpanContext};
@@ -15,7 +16,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::names::{TARGET, attribute, span as name};
+use crate::names::{DETAIL_TARGET, TARGET, attribute, span as name};
 use crate::traceparent::TraceParent;
 
 /// A stage of a call: a span below `placet.call`, and a label of the metrics.
@@ -117,9 +118,9 @@ pub fn call_span(
 }
 
 macro_rules! stage_span {
-    ($parent:expr, $name:expr) => {
+    ($target:expr, $parent:expr, $name:expr) => {
         tracing::info_span!(
-            target: TARGET,
+            target: $target,
             parent: $parent,
             $name,
             { attribute::TENANT } = Empty,
@@ -139,10 +140,28 @@ macro_rules! stage_span {
     };
 }
 
+macro_rules! span_of_stage {
+    ($target:expr, $parent:expr, $stage:expr) => {
+        match $stage {
+            Stage::Build => stage_span!($target, $parent, name::BUILD),
+            Stage::Broker => stage_span!($target, $parent, name::BROKER),
+            Stage::Gate => stage_span!($target, $parent, name::GATE),
+            Stage::Invoke => stage_span!($target, $parent, name::INVOKE),
+            Stage::Return => stage_span!($target, $parent, name::RETURN),
+            Stage::Approval => stage_span!($target, $parent, name::APPROVAL),
+        }
+    };
+}
+
 /// The span of a stage, below another span.
 #[must_use]
 pub fn stage_span(parent: &Span, stage: Stage) -> Span {
-    stage_below(parent.id(), stage)
+    or_parent(span_of_stage!(DETAIL_TARGET, parent.id(), stage), parent)
+}
+
+/// Where details have no spans, the one above.
+fn or_parent(span: Span, parent: &Span) -> Span {
+    if span.is_disabled() { parent.clone() } else { span }
 }
 
 /// The span of a stage of a call that was held and goes on later, perhaps in another process. It is a child of the span
@@ -154,7 +173,7 @@ pub fn continue_span(
     stage: Stage,
     fields: &CallFields<'_>,
 ) -> Span {
-    let span = stage_below(None, stage);
+    let span = span_of_stage!(TARGET, None, stage);
     record_call(&span, fields);
     if let Some(parent) = TraceParent::parse(traceparent) {
         join(&span, &parent, tracestate);
@@ -162,22 +181,11 @@ pub fn continue_span(
     span
 }
 
-fn stage_below(parent: Option<tracing::span::Id>, stage: Stage) -> Span {
-    match stage {
-        Stage::Build => stage_span!(parent, name::BUILD),
-        Stage::Broker => stage_span!(parent, name::BROKER),
-        Stage::Gate => stage_span!(parent, name::GATE),
-        Stage::Invoke => stage_span!(parent, name::INVOKE),
-        Stage::Return => stage_span!(parent, name::RETURN),
-        Stage::Approval => stage_span!(parent, name::APPROVAL),
-    }
-}
-
 /// The span of one attempt at an adapter. Its [`traceparent_of`] is what the adapter passes on.
 #[must_use]
 pub fn adapter_span(parent: &Span, fields: &AdapterFields<'_>) -> Span {
-    tracing::info_span!(
-        target: TARGET,
+    let span = tracing::info_span!(
+        target: DETAIL_TARGET,
         parent: parent,
         name::ADAPTER,
         { attribute::OTEL_KIND } = "client",
@@ -190,7 +198,8 @@ pub fn adapter_span(parent: &Span, fields: &AdapterFields<'_>) -> Span {
         { attribute::STATUS } = Empty,
         { attribute::ERROR_CODE } = Empty,
         { attribute::OTEL_STATUS } = Empty,
-    )
+    );
+    or_parent(span, parent)
 }
 
 /// Records what has become known of the call.
