@@ -6,6 +6,8 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::{self, Waker},
     time::Duration,
 };
 
@@ -266,6 +268,20 @@ impl Registry {
     /// Runs a task that nothing but the end of the process cancels.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.tasks.spawn(task));
+    }
+
+    /// Runs a task at once, as far as it gets without waiting; what is left of it goes on as with [`Registry::spawn`]. What waits for
+    /// nothing needs no task of its own, and a panic in it ends nothing else.
+    pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task = Box::pin(task);
+        // Nothing is lost with this waker: what is not ready is polled again as soon as it is a task.
+        let mut context = task::Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context)));
+        match polled {
+            Ok(task::Poll::Pending) => self.spawn(task),
+            Ok(task::Poll::Ready(())) => {}
+            Err(_panic) => tracing::error!("a stage of a call panicked"),
+        }
     }
 
     /// Waits until every task has ended, `limit` at most; says whether they have.

@@ -58,3 +58,27 @@ fn however_many_calls_are_watched_each_has_its_turn() {
     drop(waiters);
     assert!(round().is_empty());
 }
+
+#[tokio::test]
+async fn a_task_that_need_not_wait_runs_at_once_and_one_that_waits_goes_on() {
+    let registry = Registry::new(1_000, 100);
+    let (done, mut seen) = tokio::sync::mpsc::channel(2);
+    let (open, gate) = tokio::sync::oneshot::channel::<()>();
+    let first = done.clone();
+    registry.run(async move { first.try_send("at once").unwrap() });
+    assert_eq!(seen.try_recv().unwrap(), "at once");
+    registry.run(async move {
+        gate.await.unwrap();
+        done.try_send("later").unwrap();
+    });
+    assert!(seen.try_recv().is_err());
+    open.send(()).unwrap();
+    assert_eq!(seen.recv().await.unwrap(), "later");
+}
+
+#[tokio::test]
+async fn a_panic_before_the_first_wait_ends_the_task_alone() {
+    let registry = Registry::new(1_000, 100);
+    registry.run(async { std::panic::panic_any("a stage has a bug") });
+    assert!(registry.drain(std::time::Duration::from_secs(1)).await);
+}

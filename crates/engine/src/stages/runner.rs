@@ -1,6 +1,6 @@
 //! What a worker does with a call: its stage, under its span, then on to the next.
 //!
-//! Owns where each stage's outcome goes. What waits for I/O goes on in a task of the registry, so that a mailbox never stands still.
+//! Owns where each stage's outcome goes. What has to wait goes on in a task of the registry, so that a mailbox never stands still.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
         gate_stage::gate(&owner, call).await;
         owner.metrics.stage(Stage::Gate, began.elapsed());
     };
-    context.registry.spawn(stage.instrument(span));
+    context.registry.run(stage.instrument(span));
 }
 
 /// Takes a call through the invoke stage.
@@ -120,7 +120,7 @@ pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
         invoke_stage::invoke(&owner, call).await;
         owner.metrics.stage(Stage::Invoke, began.elapsed());
     };
-    context.registry.spawn(stage.instrument(span));
+    context.registry.run(stage.instrument(span));
 }
 
 /// Takes a call through the return stage.
