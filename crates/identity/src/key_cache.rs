@@ -71,8 +71,9 @@ enum Source {
     Agent { api: Arc<WorkloadApi>, trust_domain: String },
 }
 
+/// A set of keys, and since when.
 #[derive(Debug)]
-struct Loaded {
+pub(crate) struct Loaded {
     set: KeySet,
     at: Instant,
 }
@@ -190,6 +191,12 @@ impl KeyCache {
     /// Whether keys are used on that could not be loaded again.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed) && self.is_usable()
+    }
+
+    /// The keys at hand, unless newer ones have to be looked for before they are used.
+    pub(crate) fn fresh(&self) -> Option<Arc<Loaded>> {
+        let fixed = matches!(self.source, Source::Inline);
+        self.current.load_full().filter(|loaded| fixed || loaded.at.elapsed() <= self.refresh_age)
     }
 
     fn look_up(

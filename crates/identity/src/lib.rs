@@ -21,6 +21,7 @@ mod jitter;
 mod jws;
 mod key_cache;
 mod key_set;
+mod remembered;
 mod sealed;
 mod sealing;
 mod secrets;

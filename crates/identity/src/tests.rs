@@ -9,6 +9,7 @@ mod dev_key;
 mod key_sets;
 mod privacy;
 mod proofs;
+mod remembered;
 mod secrets;
 mod sign_in;
 pub(crate) mod support;

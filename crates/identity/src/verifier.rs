@@ -24,8 +24,9 @@ use crate::{
     config::{IdentityConfig, IssuerConfig, KeySource, TrustDomainConfig},
     error::{IdentityError, KeyError, SetupError, echo},
     jws::Jws,
-    key_cache::KeyCache,
+    key_cache::{KeyCache, Loaded},
     key_set::KeyUse,
+    remembered::{Name, Remembered, RememberedTokens, name_of},
     sign_in_proof::SignInProof,
     spiffe::{SPIFFE_SCHEME, SpiffeId},
     token::{TokenRole, VerifiedToken},
@@ -49,6 +50,7 @@ struct Inner {
     reads_authorities: AtomicBool,
     leeway_s: u64,
     clock: Arc<dyn Clock>,
+    remembered: RememberedTokens<Basis>,
 }
 
 /// By their names.
@@ -164,7 +166,8 @@ impl Verifier {
         let leeway_s = config.leeway_s;
         let reads_authorities = AtomicBool::new(false);
         let issuers = ArcSwap::from_pointee(issuers);
-        let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock };
+        let remembered = RememberedTokens::new();
+        let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock, remembered };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -212,7 +215,37 @@ impl Verifier {
         role: TokenRole,
     ) -> Result<VerifiedToken, IdentityError> {
         let now = self.inner.clock.now();
-        Ok(self.verify_jws(&Jws::parse(token)?, role, now).await?.sealing(token))
+        let name = name_of(token, Some(role));
+        if let Some(known) = name.and_then(|name| self.remembered(&name, now)) {
+            return Ok(known.token.clone().sealing(token));
+        }
+        let jws = Jws::parse(token)?;
+        let basis = self.basis(&jws);
+        let verified = self.verify_jws(&jws, role, now).await?;
+        let remembered = basis.map(|basis| basis.remembering(verified.clone(), None, now));
+        if let (Some(name), Some(remembered)) = (name, remembered) {
+            self.inner.remembered.insert(name, remembered);
+        }
+        Ok(verified.sealing(token))
+    }
+
+    /// What a token was found to say before, if that still counts.
+    fn remembered(&self, name: &Name, now: Timestamp) -> Option<Arc<Remembered<Basis>>> {
+        let known = self.inner.remembered.find(name, now)?;
+        let Basis { issuer, keys } = &known.basis;
+        let issuers = self.inner.issuers.load();
+        let present = issuers.get(&issuer.config.issuer)?;
+        let present_keys = present.keys.fresh()?;
+        let is_same = Arc::ptr_eq(present, issuer) && Arc::ptr_eq(&present_keys, keys);
+        is_same.then_some(known)
+    }
+
+    /// What a token is about to be verified by; nothing where keys have to be looked for first. An undated token is dated by each
+    /// verification.
+    fn basis(&self, jws: &Jws<'_>) -> Option<Basis> {
+        let issuer = self.issuer_of(jws).ok().filter(|_| jws.claims().contains_key("iat"))?;
+        let keys = issuer.keys.fresh()?;
+        Some(Basis { issuer, keys })
     }
 
     /// Verifies what a person was signed in with in development, as it was at that moment.
@@ -228,18 +261,37 @@ impl Verifier {
         &self,
         token: &str,
     ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
-        let jws = Jws::parse(token)?;
         let now = self.inner.clock.now();
+        let name = name_of(token, None);
+        if let Some(known) = name.and_then(|name| self.remembered(&name, now)) {
+            let (actor, user) = (known.token.clone(), known.user.clone());
+            return Ok(sealing_either(token, actor, user));
+        }
+        let jws = Jws::parse(token)?;
+        let basis = self.basis(&jws);
+        let (actor, user) = self.verify_parties(&jws, now).await?;
+        let remembered = basis.map(|basis| basis.remembering(actor.clone(), user.clone(), now));
+        if let (Some(name), Some(remembered)) = (name, remembered) {
+            self.inner.remembered.insert(name, remembered);
+        }
+        Ok(sealing_either(token, actor, user))
+    }
+
+    async fn verify_parties(
+        &self,
+        jws: &Jws<'_>,
+        now: Timestamp,
+    ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
         // Not believed yet: whichever way is taken verifies the token, and refuses it where the other was meant.
-        let issuer = self.issuer_of(&jws)?;
+        let issuer = self.issuer_of(jws)?;
         let rule = issuer.config.act.as_ref();
         match rule.filter(|_| jws.claims().contains_key("act")) {
-            None => Ok((self.verify_jws(&jws, TokenRole::Actor, now).await?.sealing(token), None)),
+            None => Ok((self.verify_jws(jws, TokenRole::Actor, now).await?, None)),
             Some(rule) => {
-                let user = self.verify_jws(&jws, TokenRole::Delegation, now).await?;
+                let user = self.verify_jws(jws, TokenRole::Delegation, now).await?;
                 let actor = user.acting(rule)?;
                 issuer.config.check_agents_client(actor.kind(), actor.subject(), actor.client())?;
-                Ok((actor, Some(user.sealing(token))))
+                Ok((actor, Some(user)))
             }
         }
     }
@@ -402,6 +454,44 @@ impl Verifier {
         let without = issuers.iter().filter(|(_, issuer)| !issuer.keys.is_usable());
         let authorities = self.inner.authorities.iter().flat_map(|all| all.without_files(false));
         without.map(|(name, _)| name.clone()).chain(authorities).collect()
+    }
+}
+
+/// What tokens are verified by.
+struct Basis {
+    issuer: Arc<Issuer>,
+    keys: Arc<Loaded>,
+}
+
+impl Basis {
+    /// What was found by it at `from`, until time alone may refuse the token.
+    fn remembering(
+        self,
+        token: VerifiedToken,
+        user: Option<VerifiedToken>,
+        from: Timestamp,
+    ) -> Remembered<Self> {
+        let dated = user.as_ref().unwrap_or(&token);
+        let age_ms = self
+            .issuer
+            .config
+            .auth_age_s_max
+            .map(|age_s| i64::try_from(age_s.saturating_mul(1_000)).unwrap_or(i64::MAX));
+        let signed_in = dated.authenticated_at.zip(age_ms).map(|(at, age_ms)| at.plus_ms(age_ms));
+        let until = signed_in.map_or(dated.expires_at, |end| end.min(dated.expires_at));
+        Remembered { basis: self, from, until, token, user }
+    }
+}
+
+/// The token is kept, sealed, with whom a token service may be asked for it.
+fn sealing_either(
+    token: &str,
+    actor: VerifiedToken,
+    user: Option<VerifiedToken>,
+) -> (VerifiedToken, Option<VerifiedToken>) {
+    match user {
+        None => (actor.sealing(token), None),
+        Some(user) => (actor, Some(user.sealing(token))),
     }
 }
 
