@@ -4,9 +4,9 @@
 //! evaluation, the counterfactual's included, denies (trap T1); a call is held only if people could make it allowed; the
 //! floor denies whatever the bundle says.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use cedar_policy::{Entities, Entity, EntityUid, PolicySet, RestrictedExpression};
+use cedar_policy::{Entities, EntityUid, PolicySet, RestrictedExpression};
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote},
     clock::Timestamp,
@@ -171,7 +171,7 @@ struct Call<'a> {
     request_digest: Digest,
     input: Option<RestrictedExpression>,
     links: Vec<(Link, EntityUid)>,
-    known: Vec<Entity>,
+    known: Arc<Entities>,
     /// Groups of other tenants as policies write them, and which they are for this call.
     written: Vec<(String, ApproverGroup)>,
 }
@@ -199,10 +199,14 @@ impl<'a> Call<'a> {
             .ok_or("the snapshot does not know the tool")?;
         let input = plan.input.as_ref().map(|of| input::value_of(of, facts.args)).transpose();
         let input = input.map_err(|error| error.to_string())?;
-        let mut known = entities::people(&snapshot.names, &snapshot.directory, facts)
-            .map_err(|_unmade| "the principals cannot be put to policy")?;
-        let tool = plan.entities.clone();
-        known.extend([tool.tool, tool.adapter, tool.call, tool.lower]);
+        let known = snapshot.known.of(facts, || {
+            let mut known = entities::people(&snapshot.names, &snapshot.directory, facts)
+                .map_err(|_unmade| "the principals cannot be put to policy")?;
+            let tool = plan.entities.clone();
+            known.extend([tool.tool, tool.adapter, tool.call, tool.lower]);
+            Entities::from_entities(known, None)
+                .map_err(|_unmade| "the facts cannot be put to policy")
+        })?;
         let user = facts
             .chain
             .on_behalf_of
@@ -474,8 +478,12 @@ impl<'a> Call<'a> {
         let names = &self.snapshot.names;
         let approval =
             terms.record.map(|record| entities::approval(names, record, &self.written)).transpose();
-        let known = approval.ok().and_then(|approval| {
-            Entities::from_entities(self.known.iter().cloned().chain(approval), None).ok()
+        let known = approval.ok().and_then(|approval| match approval {
+            None => Some(Arc::clone(&self.known)),
+            Some(approval) => {
+                let known = Entities::clone(&self.known).add_entities([approval], None);
+                known.ok().map(Arc::new)
+            }
         });
         let context = context::of(names, self.facts, &circumstance, self.input.as_ref()).ok();
         let (Some(known), Some(context)) = (known, context) else {

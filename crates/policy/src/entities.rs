@@ -3,9 +3,13 @@
 //! Owns which entities a request needs: with validation at level 2, those that one query can reach. Invariant: a principal
 //! that is unknown or inactive is put to policy as inactive, and the engine denies it whatever the bundle says.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
-use cedar_policy::{Entity, EntityAttrEvaluationError, EntityUid, RestrictedExpression};
+use cedar_policy::{Entities, Entity, EntityAttrEvaluationError, EntityUid, RestrictedExpression};
+use parking_lot::Mutex;
 use placet_types::{
     approval::ApproverGroup,
     contract::{
@@ -13,9 +17,9 @@ use placet_types::{
         file::{DataClass, TenantsFile},
     },
     directory::Directory,
-    ids::{GroupId, PrincipalId, TenantId},
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalChain, PrincipalKind},
-    proof::Proof,
+    proof::{Proof, ShownClaims},
 };
 
 use crate::{
@@ -112,6 +116,58 @@ fn data_class(class: DataClass) -> &'static str {
         DataClass::Internal => "internal",
         DataClass::Confidential => "confidential",
         DataClass::Regulated => "regulated",
+    }
+}
+
+/// What the entities of a call are made from, with a bundle, its contracts and its directory.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Facets {
+    capability: CapabilityId,
+    chain: PrincipalChain,
+    user_groups: BTreeSet<GroupId>,
+    break_glass: Option<PrincipalId>,
+    actor: ShownClaims,
+    user: Option<ShownClaims>,
+}
+
+impl Facets {
+    fn of(facts: &Facts<'_>) -> Self {
+        Self {
+            capability: facts.capability.id.clone(),
+            chain: facts.chain.clone(),
+            user_groups: facts.user_groups.clone(),
+            break_glass: context::in_force(facts).map(|record| record.actor.clone()),
+            actor: facts.proof.actor.claims.clone(),
+            user: facts.proof.user.as_ref().map(|proof| proof.claims.clone()),
+        }
+    }
+}
+
+/// Entities that were made before, by everything that they depend on; of one bundle, with its contracts and its directory.
+#[derive(Clone, Default)]
+pub(crate) struct KnownEntities(Arc<Mutex<HashMap<Facets, Arc<Entities>>>>);
+
+/// How many are known; when there are more, all are forgotten.
+const KNOWN_MAX: usize = 2_048;
+
+impl KnownEntities {
+    /// Those of a call, made by `make` where they are not known.
+    pub(crate) fn of<E>(
+        &self,
+        facts: &Facts<'_>,
+        make: impl FnOnce() -> Result<Entities, E>,
+    ) -> Result<Arc<Entities>, E> {
+        let facets = Facets::of(facts);
+        if let Some(known) = self.0.lock().get(&facets) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(make()?);
+        let mut known = self.0.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(facets, Arc::clone(&made));
+        Ok(made)
     }
 }
 

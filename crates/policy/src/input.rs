@@ -16,6 +16,8 @@ use cedar_policy::RestrictedExpression;
 use placet_types::argument_schema::NUMBER_KEYWORD;
 use serde_json::{Map, Value};
 
+use crate::vocabulary;
+
 const DEPTH_MAX: usize = 16;
 const PROPERTIES_MAX: usize = 256;
 
@@ -383,7 +385,7 @@ fn value_at(
         InputType::Decimal => {
             let text =
                 value.is_number().then(|| value.to_string()).and_then(|text| decimal_text(&text));
-            text.map(RestrictedExpression::new_decimal).ok_or_else(misfit)
+            text.map(vocabulary::decimal).ok_or_else(misfit)
         }
         InputType::Set(item) => {
             let items = value.as_array().ok_or_else(misfit)?;

@@ -18,7 +18,7 @@ use crate::{
     annotations::PolicyMeta,
     bundle::{BundleProblem, BundleSource, PolicyFile},
     decision::PolicyEffect,
-    entities::ToolEntities,
+    entities::{KnownEntities, ToolEntities},
     input::{InputType, TypedInput},
     route::WrittenGroup,
     schema,
@@ -44,6 +44,7 @@ pub struct Snapshot {
     pub(crate) review_slice: Arc<PolicySet>,
     pub(crate) manage_slice: Arc<PolicySet>,
     pub(crate) untyped: Vec<UntypedTool>,
+    pub(crate) known: KnownEntities,
 }
 
 /// What is known about a tool before anybody calls it.

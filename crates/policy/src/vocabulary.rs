@@ -2,7 +2,10 @@
 //!
 //! Owns the form of Cedar ids (`tenant/name`) and of times. Does not know what the names mean.
 
+use std::sync::LazyLock;
+
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, ParseErrors, RestrictedExpression};
+use cedar_policy_core::ast::{Name, RestrictedExpr};
 use placet_types::{
     clock::Timestamp,
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
@@ -168,14 +171,38 @@ pub(crate) fn count(value: u64) -> RestrictedExpression {
     long(i64::try_from(value).unwrap_or(COUNT_MAX).min(COUNT_MAX))
 }
 
+/// The constructors of extension values. Cedar's own interface parses their names at every value.
+static DATETIME: LazyLock<Option<Name>> = LazyLock::new(|| constructor("datetime"));
+static DURATION: LazyLock<Option<Name>> = LazyLock::new(|| constructor("duration"));
+static DECIMAL: LazyLock<Option<Name>> = LazyLock::new(|| constructor("decimal"));
+
+fn constructor(name: &str) -> Option<Name> {
+    Some(Name::unqualified_name(name.parse().ok()?))
+}
+
+/// A value that its constructor makes from a text. Without the constructor it stays a text, which fits no policy.
+fn call(constructor: &LazyLock<Option<Name>>, value: String) -> RestrictedExpression {
+    let value = RestrictedExpr::val(value);
+    let made = match LazyLock::force(constructor) {
+        Some(name) => RestrictedExpr::call_extension_fn(name.clone(), [value]),
+        None => value,
+    };
+    made.into()
+}
+
+/// A fixed-point number in Cedar's notation.
+pub(crate) fn decimal(value: String) -> RestrictedExpression {
+    call(&DECIMAL, value)
+}
+
 pub(crate) fn datetime(at: Timestamp) -> RestrictedExpression {
     let within = Timestamp::from_ms(at.as_ms().clamp(DATETIME_MS_MIN, DATETIME_MS_MAX));
-    RestrictedExpression::new_datetime(within.to_string())
+    call(&DATETIME, within.to_string())
 }
 
 /// A length of time, at most as long as Cedar's `duration` goes.
 pub(crate) fn duration(ms: u64) -> RestrictedExpression {
-    RestrictedExpression::new_duration(format!("{}ms", i64::try_from(ms).unwrap_or(i64::MAX)))
+    call(&DURATION, format!("{}ms", i64::try_from(ms).unwrap_or(i64::MAX)))
 }
 
 pub(crate) fn uids(values: impl IntoIterator<Item = EntityUid>) -> RestrictedExpression {

@@ -24,7 +24,7 @@ use crate::{
         BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity,
     },
     condition,
-    entities::ToolEntities,
+    entities::{KnownEntities, ToolEntities},
     input::InputType,
     nesting,
     route::{WrittenGroup, WrittenTenant},
@@ -87,6 +87,7 @@ pub(super) fn compile(
         policies: policies.into_iter().map(|policy| (policy.id.clone(), policy)).collect(),
         tools,
         untyped,
+        known: KnownEntities::default(),
     })
 }
 
