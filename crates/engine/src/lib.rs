@@ -25,6 +25,7 @@ mod drift;
 mod fleet;
 mod held_calls;
 mod in_flight;
+mod lifecycle;
 mod metrics;
 mod operator;
 mod policies;

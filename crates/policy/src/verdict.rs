@@ -63,10 +63,4 @@ impl Denial {
             .filter(|policy| policy.tells_agent && policy.effect == PolicyEffect::Forbid);
         told.filter_map(|policy| policy.reason.as_deref())
     }
-
-    /// Whether an approval of the call stays as it is, because the obstacle may go away. Else it is void.
-    #[must_use]
-    pub const fn leaves_approval(&self) -> bool {
-        matches!(self.kind, DenialKind::Lockdown | DenialKind::Budget)
-    }
 }

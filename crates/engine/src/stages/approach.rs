@@ -13,6 +13,7 @@ use crate::{
     adapters::ports::Lease,
     call::Gated,
     context::{Context, ending_refusal},
+    lifecycle::codes::Cause,
     stages::{
         credential::{self, Proof, Unready, fault_of, is_ours},
         invoke::unavailable,
@@ -77,6 +78,10 @@ fn unready(error: &AdapterError, gated: &Gated) -> Unready {
     let refusal = unavailable(error, kind);
     // What is minted for a user may be refused for the user's sake, and that passes with another token.
     let fault = fault_of(error).filter(|_| is_ours(kind));
-    let remedy = if fault.is_some() { Remedy::Operator } else { Remedy::Time };
-    Unready { refusal, remedy, fault }
+    let cause = match (fault, refusal.code.lacks_credential()) {
+        (Some(_), _) => Cause::Credential(Remedy::Operator),
+        (None, true) => Cause::Credential(Remedy::Time),
+        (None, false) => Cause::Code,
+    };
+    Unready { refusal, cause, fault }
 }

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use crate::{
     call::{Brokered, Gated, Identity},
     context::Context,
+    lifecycle::codes::Cause,
     stages::invoke::FORBIDDEN,
 };
 
@@ -131,7 +132,8 @@ pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialP
 #[derive(Debug)]
 pub(crate) struct Unready {
     pub(crate) refusal: Refusal,
-    pub(crate) remedy: Remedy,
+    /// With the code, what becomes of the call.
+    pub(crate) cause: Cause,
     /// What an operator has to fix, in our words.
     pub(crate) fault: Option<&'static str>,
 }
@@ -168,15 +170,16 @@ impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Self {
         // What a target does not accept was configured here, and may be repaired here.
         let refused = refusal.code.lacks_credential();
-        let remedy = if refused { Remedy::Operator } else { Remedy::Time };
+        let cause = if refused { Cause::Credential(Remedy::Operator) } else { Cause::Code };
         let fault = if refusal.message == FORBIDDEN { NOT_ALLOWED } else { NOT_TAKEN };
-        Self { remedy, fault: refused.then_some(fault), refusal }
+        Self { cause, fault: refused.then_some(fault), refusal }
     }
 }
 
 impl From<BrokerError> for Unready {
     fn from(error: BrokerError) -> Self {
-        Self { refusal: error.refusal(), remedy: error.remedy(), fault: error.for_operators() }
+        let cause = Cause::Credential(error.remedy());
+        Self { refusal: error.refusal(), cause, fault: error.for_operators() }
     }
 }
 
@@ -371,7 +374,7 @@ async fn own_secret(
         );
         Unready {
             refusal: refusal.with_detail(detail),
-            remedy: Remedy::Operator,
+            cause: Cause::Credential(Remedy::Operator),
             fault: Some(fault),
         }
     };

@@ -25,7 +25,7 @@ use placet_ledger::{
 use placet_policy::permit::Permit;
 use placet_types::{
     envelope::result::ResultStatus,
-    error::{ErrorCode, Refusal},
+    error::ErrorCode,
     ids::{ApprovalId, ToolCallId},
     taint::Taint,
 };
@@ -77,7 +77,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     }
     if context.is_ending() {
         drop(permit);
-        return refuse_passing(context, responder, brokered, ending_refusal()).await;
+        let refused = Refused::of(ending_refusal(), None);
+        return refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
     }
     let call_id = record.as_ref().map_or_else(|| responder.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&responder, &brokered, &permit, &call_id);
@@ -224,7 +225,8 @@ async fn not_dispatched(
         let call = Call { responder, stage: brokered };
         return duplicate::overtaken(context, call, record.clone()).await;
     }
-    refuse_passing(context, responder, brokered, refusal).await;
+    let refused = Refused::of(refusal, None);
+    refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
 }
 
 /// The approval ran out on the way to the dispatch, and the policies permit the call without it. A call that waited for it ends with it;
@@ -244,19 +246,6 @@ async fn without_approval(
     }
     let _was_edited = retry::as_sent(&mut brokered);
     decide_again(context, responder, brokered, record);
-}
-
-/// Refuses a call that was not sent, for a reason that may pass.
-async fn refuse_passing(
-    context: &Arc<Context>,
-    responder: Responder,
-    brokered: Brokered,
-    refusal: Refusal,
-) {
-    let transient = refuse::is_transient(refusal.code);
-    let passing = refusal.code != ErrorCode::Internal;
-    let refused = Refused { passing, transient, ..Refused::of(refusal, None) };
-    refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
 }
 
 /// The adapter is called: from here on the outcome is recorded whatever happens.

@@ -35,6 +35,7 @@ use crate::{
     active,
     call::{Brokered, Call, Gated, Resumed},
     context::Context,
+    lifecycle::codes::Cause,
     retention,
     stages::{
         duplicate, facts, hold, recorded, references,
@@ -448,14 +449,11 @@ async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
         context.metrics.denied();
     }
     let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);
-    let passing = denial.leaves_approval();
-    let refused = Refused { passing, ..Refused::of(refusal, Some(&denial.decision)) };
+    let cause = if denial.kind == DenialKind::Lockdown { Cause::Lockdown } else { Cause::Code };
+    let refused = Refused { refusal, decision: Some(&denial.decision), cause };
     refuse::brokered(context, call, refused).await;
 }
 
 async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) {
-    let transient = refuse::is_transient(refusal.code);
-    let passing = transient || refusal.code == ErrorCode::CredentialExpired;
-    let refused = Refused { passing, transient, ..Refused::of(refusal, None) };
-    refuse::brokered(context, call, refused).await;
+    refuse::brokered(context, call, Refused::of(refusal, None)).await;
 }

@@ -50,7 +50,6 @@ pub(crate) async fn park(
     let place = context.approvals.pending.place_for(chain.tenant(), &chain.actor.id, held_max);
     let Some(_place) = place else {
         let refused = Refused::of(crowded(held_max), Some(&hold.decision));
-        let refused = Refused { passing: true, transient: true, ..refused };
         return refuse::brokered(context, call, refused).await;
     };
     // What is parked is the recorded call, no matter who sent it again.

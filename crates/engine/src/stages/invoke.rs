@@ -9,7 +9,6 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use placet_adapter::{adapter::TraceHeaders, outcome::AdapterError};
-use placet_credentials::Remedy;
 use placet_types::{
     contract::{Contract, credential::CredentialKind},
     error::{ErrorCode, Refusal},
@@ -17,7 +16,7 @@ use placet_types::{
 };
 
 use crate::{
-    call::{Brokered, Call, Gated},
+    call::{Call, Gated},
     context::{Context, ending_refusal},
     credential_faults, drift,
     stages::{
@@ -145,44 +144,20 @@ fn shown(reason: &str) -> String {
 }
 
 async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unready) {
-    let Unready { refusal, remedy, fault } = unready;
+    let Unready { refusal, cause, fault } = unready;
     if let Some(problem) = fault {
         credential_faults::note(context, &call.stage.brokered, refusal.code, problem).await;
     }
     let decision = call.stage.permit.decision().clone();
-    // What is no longer what was approved voids the approval, and so does what no waiting fixes; what is merely not there yet is waited for.
-    let drifted = refusal.code == ErrorCode::ToolChanged;
-    if drifted {
+    if refusal.code == ErrorCode::ToolChanged {
         drift::drifted(context, &call.stage.brokered.binding.capability);
     }
-    let is_final = remedy == Remedy::None;
-    let refused = Refused {
-        passing: !drifted && !is_final,
-        transient: !drifted && remedy == Remedy::Time,
-        security: drifted || is_alarming(context, &call.stage.brokered, &refusal, remedy),
-        needs_caller: remedy == Remedy::Caller,
-        ..Refused::of(refusal, Some(&decision))
-    };
+    let refused = Refused { refusal, decision: Some(&decision), cause };
     let call = call.advance(|gated| {
         drop(gated.permit);
         gated.brokered
     });
     refuse::brokered(context, call, refused).await;
-}
-
-/// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
-/// is tried again.
-fn is_alarming(context: &Context, brokered: &Brokered, refusal: &Refusal, remedy: Remedy) -> bool {
-    let Some(resumed) = &brokered.built.resumed else { return false };
-    let (Remedy::Operator | Remedy::None) = remedy else { return false };
-    let until = resumed.approval.as_ref().map_or(resumed.record.updated_at, |one| one.expires_at);
-    if remedy == Remedy::Operator && !context.tokens.is_news(resumed.record.record_id, until) {
-        return false;
-    }
-    let detail = refusal.detail.as_deref().unwrap_or_default();
-    let capability = &brokered.binding.capability;
-    tracing::error!(%capability, code = %refusal.code, detail, "people agreed to a call that gets no credential");
-    true
 }
 
 /// The trace headers of a span, as the contract lets the adapter have them.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use placet_credentials::Remedy;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind, TRIED},
@@ -23,6 +24,7 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call, Caller, Responder},
     context::Context,
+    lifecycle::codes::{self, Cause, Prospect},
     rearm,
     stages::{deferral, recorded},
     tokens::Tried,
@@ -35,7 +37,11 @@ pub(crate) async fn early(
     mut event: AuditEvent,
     refusal: Refusal,
 ) {
-    event.kind = if is_security(refusal.code) { AuditKind::Security } else { AuditKind::Refused };
+    event.kind = if codes::is_security_event(refusal.code) {
+        AuditKind::Security
+    } else {
+        AuditKind::Refused
+    };
     event.call_id = Some(responder.call_id.clone());
     event.trace_id = Some(responder.trace_id.clone());
     event.code = Some(refusal.code);
@@ -67,32 +73,19 @@ pub(crate) fn decision_json(decision: &Decision) -> Option<serde_json::Value> {
     serde_json::to_value(decision).ok()
 }
 
-/// Why a brokered call is refused, and what that means for an approval it may have.
+/// Why a brokered call is refused.
 #[derive(Debug)]
 pub(crate) struct Refused<'a> {
     pub(crate) refusal: Refusal,
     pub(crate) decision: Option<&'a Decision>,
-    /// Whether the obstacle may go away: an approved call then stays approved and is tried again.
-    pub(crate) passing: bool,
-    /// Whether time alone may take the obstacle away: a call that was sent before is then tried again.
-    pub(crate) transient: bool,
-    /// Whether a security team wants to hear of it, whatever its code.
-    pub(crate) security: bool,
-    /// Whether its caller has to come back with another token.
-    pub(crate) needs_caller: bool,
+    /// With the code, what becomes of the call.
+    pub(crate) cause: Cause,
 }
 
 impl<'a> Refused<'a> {
-    /// A refusal for good.
+    /// A refusal whose code says what becomes of the call.
     pub(crate) const fn of(refusal: Refusal, decision: Option<&'a Decision>) -> Self {
-        Self {
-            refusal,
-            decision,
-            passing: false,
-            transient: false,
-            security: false,
-            needs_caller: false,
-        }
+        Self { refusal, decision, cause: Cause::Code }
     }
 }
 
@@ -107,9 +100,10 @@ pub(crate) fn brokered<'a>(
 
 async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
     let Call { mut responder, stage } = call;
-    let Refused { refusal, decision, passing, transient, security, needs_caller } = refused;
-    let needs_caller = needs_caller || refusal.code == ErrorCode::CredentialExpired;
-    let security = security || is_security(refusal.code);
+    let Refused { refusal, decision, cause } = refused;
+    let prospect = codes::prospect(refusal.code, cause);
+    let security =
+        codes::is_security_event(refusal.code) || is_alarming(context, &stage, &refusal, cause);
     let kind = if security { AuditKind::Security } else { AuditKind::Refused };
     let mut event = event_of(kind, &responder, &stage);
     event.code = Some(refusal.code);
@@ -121,21 +115,10 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
             resumed.record.state,
             EffectState::Approved { .. } | EffectState::PendingApproval { .. }
         ) {
-            let what_next = match (passing, needs_caller) {
-                (false, _) => Next::End,
-                (true, true) => Next::Caller,
-                (true, false) => Next::Again,
-            };
-            return approved(context, Call { responder, stage }, event, refusal, what_next).await;
+            return approved(context, Call { responder, stage }, event, refusal, prospect).await;
         }
-        let told = (refusal, decision_id);
-        return recorded_before(
-            context,
-            Call { responder, stage },
-            event,
-            (told, passing, transient),
-        )
-        .await;
+        let before = Before { event, refusal, decision_id, prospect };
+        return recorded_before(context, Call { responder, stage }, before).await;
     }
     // Only what this call has claimed is its to return: the key may be another's, who is about to use it.
     if responder.has_record() {
@@ -149,27 +132,47 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     tell(context, responder, refusal, decision_id);
 }
 
-/// Refuses a call that is recorded already and waits for nobody: one that was sent, is to be sent under another arm, or is tried again.
-async fn recorded_before(
-    context: &Arc<Context>,
-    call: Call<Brokered>,
+/// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
+/// is tried again.
+fn is_alarming(context: &Context, stage: &Brokered, refusal: &Refusal, cause: Cause) -> bool {
+    let Some(resumed) = &stage.built.resumed else { return false };
+    let Cause::Credential(remedy @ (Remedy::Operator | Remedy::None)) = cause else { return false };
+    let until = resumed.approval.as_ref().map_or(resumed.record.updated_at, |one| one.expires_at);
+    if remedy == Remedy::Operator && !context.tokens.is_news(resumed.record.record_id, until) {
+        return false;
+    }
+    let detail = refusal.detail.as_deref().unwrap_or_default();
+    let capability = &stage.binding.capability;
+    tracing::error!(%capability, code = %refusal.code, detail, "people agreed to a call that gets no credential");
+    true
+}
+
+/// The refusal of a call that is recorded already.
+struct Before {
     event: AuditEvent,
-    ((refusal, decision_id), passing, transient): ((Refusal, Option<DecisionId>), bool, bool),
-) {
+    refusal: Refusal,
+    decision_id: Option<DecisionId>,
+    prospect: Prospect,
+}
+
+/// Refuses a call that is recorded already and waits for nobody: one that was sent, is to be sent under another arm, or is tried again.
+async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: Before) {
     let Call { mut responder, stage } = call;
+    let Before { event, refusal, decision_id, prospect } = before;
     let Some(record) = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone()) else {
         return tell(context, responder, refusal, decision_id);
     };
-    if !transient || stage.built.deferrals == 0 {
+    let is_tried_again = prospect == Prospect::Retry;
+    if !is_tried_again || stage.built.deferrals == 0 {
         // Of one obstacle the chain says once that it was in the way.
         context.note(event).await;
     }
     if let EffectState::Dispatched(attempt) = &record.state {
         // It was sent before: that it may not be sent again says nothing about the first time.
-        if transient && context.is_ending() {
+        if is_tried_again && context.is_ending() {
             return deferral::leave(context, responder);
         }
-        if transient && matches!(attempt.class, Class::Keyed { .. }) {
+        if is_tried_again && matches!(attempt.class, Class::Keyed { .. }) {
             tracing::info!(call_id = %responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
             let call = Call { responder, stage };
             return deferral::deferrals(context, call, record, refusal.code.as_str()).await;
@@ -182,7 +185,7 @@ async fn recorded_before(
     responder.detach_record();
     if matches!(record.state, EffectState::Rearmed { .. }) {
         let is_own = matches!(stage.built.caller, Caller::Recorded(_));
-        return rearmed(context, responder, &record, refusal, passing, is_own).await;
+        return rearmed(context, responder, &record, refusal, prospect, is_own).await;
     }
     tell(context, responder, refusal, decision_id);
 }
@@ -200,10 +203,11 @@ async fn rearmed(
     mut responder: Responder,
     record: &EffectRecord,
     refusal: Refusal,
-    passing: bool,
+    prospect: Prospect,
     is_own: bool,
 ) {
-    if !passing && is_own {
+    let ends = prospect == Prospect::End;
+    if ends && is_own {
         let reason = format!("policy or contract refused it: {}", refusal.code);
         let answer = rearm::give_up(context, record, &reason).await;
         return responder.finish(answer);
@@ -216,7 +220,7 @@ async fn rearmed(
         return responder.release();
     }
     responder.detach_record();
-    let message = if passing {
+    let message = if !ends {
         "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known".to_owned()
     } else {
         format!(
@@ -244,24 +248,13 @@ pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
     }
 }
 
-/// What becomes of an approved call that cannot run now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
-    /// It is tried again.
-    Again,
-    /// It waits for its caller.
-    Caller,
-    /// Its approval is over.
-    End,
-}
-
 /// An approved call that cannot run now: it waits on, or its approval is void.
 async fn approved(
     context: &Context,
     call: Call<Brokered>,
     mut event: AuditEvent,
     refusal: Refusal,
-    what_next: Next,
+    prospect: Prospect,
 ) {
     let Call { mut responder, stage } = call;
     let (tried, with) = (Tried::of(&stage.identity), stage.identity.auth_ref.digest());
@@ -271,7 +264,7 @@ async fn approved(
     else {
         return tell(context, responder, internal("an approved record without its approval"), None);
     };
-    if what_next == Next::Caller {
+    if prospect == Prospect::AwaitCaller {
         context.note(event.clone()).await;
         if context.tokens.lacks(record.record_id, tried, approval.expires_at) {
             // Its caller may not ask: anyone who tells callers reads of it there.
@@ -287,7 +280,7 @@ async fn approved(
         }
         return wait_on(context, responder, &record, &approval).await;
     }
-    if what_next == Next::Again {
+    if prospect == Prospect::Retry {
         context.note(event).await;
         return wait_on(context, responder, &record, &approval).await;
     }
@@ -380,14 +373,4 @@ pub(crate) fn tell(
     let mut subject = responder.subject();
     subject.decision_id = decision_id;
     responder.finish(subject.refused(refusal, context.ledger.store().now()));
-}
-
-/// Codes of what passes by itself.
-pub(crate) const fn is_transient(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::LedgerUnavailable | ErrorCode::InProgress | ErrorCode::Overloaded)
-}
-
-/// Codes that a security team wants to hear of (TM-15).
-const fn is_security(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::ModeUpgraded | ErrorCode::PolicyError)
 }

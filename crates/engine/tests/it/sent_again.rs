@@ -15,6 +15,8 @@ use placet_ledger::{
     testing::Fault,
 };
 
+use placet_types::mode::EngineMode;
+
 use crate::fake::{Behaviour, Probing, Witness};
 use crate::world::{Make, World, finished, plan};
 
@@ -81,6 +83,21 @@ async fn a_target_that_does_not_answer_the_first_tries_is_asked_again() {
         witness.behave_well();
         was_sent_again(&next, &before).await;
     }
+}
+
+#[tokio::test]
+async fn a_lockdown_does_not_make_a_keyed_call_unknown() {
+    let (world, before) = interrupted().await;
+    let witness = Arc::new(Witness::default());
+    witness.refuses_connections.store(true, Ordering::SeqCst);
+    let next = next(&world, &witness).await;
+    next.engine.set_engine_mode(EngineMode::Lockdown);
+    witness.refuses_connections.store(false, Ordering::SeqCst);
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(next.record().await.state.name(), "dispatched");
+    assert!(witness.effects("send").is_empty());
+    next.engine.set_engine_mode(EngineMode::Enforce);
+    was_sent_again(&next, &before).await;
 }
 
 #[tokio::test]

@@ -79,7 +79,6 @@ when { context.input.cents * 2 > 1000 };"#;
     let Verdict::Deny(denial) = verdict else { panic!("trap T1") };
     assert_eq!((denial.kind, denial.code), (DenialKind::Error, ErrorCode::PolicyError));
     assert_eq!(denial.decision.errors, ["policy `large` could not be evaluated: integer overflow"]);
-    assert!(!denial.leaves_approval());
 }
 
 #[test]
@@ -306,21 +305,20 @@ fn facts_that_contradict_each_other_deny_as_an_error() {
 }
 
 #[test]
-fn only_lockdown_and_budget_leave_an_approval_as_it_is() {
+fn each_obstacle_of_an_approved_call_has_its_own_kind() {
     let snapshot = compile(&shipped(), &world()).unwrap();
     let approved = Draft { votes: Some(vec![vote("ben", &[])]), ..refund() };
-    let leaves = |draft: Draft| match draft.decide(&snapshot) {
-        Verdict::Deny(denial) => denial.leaves_approval(),
+    let kind = |draft: Draft| match draft.decide(&snapshot) {
+        Verdict::Deny(denial) => denial.kind.as_str(),
         Verdict::Permit(_) | Verdict::Hold(_) => panic!("not denied"),
     };
-    assert!(leaves(Draft { engine_mode: EngineMode::Lockdown, ..approved.clone() }));
-    assert!(leaves(Draft {
-        budget: BudgetView { calls_left: 0, ..approved.budget },
-        ..approved.clone()
-    }));
-    assert!(!leaves(Draft { safety_mode: ApprovalMode::Network, ..approved.clone() }));
-    assert!(!leaves(Draft { approval_ends: NOW, ..approved.clone() }));
-    assert!(!leaves(Draft { chain: agent_for("retired", "ada"), ..approved }));
+    assert_eq!(kind(Draft { engine_mode: EngineMode::Lockdown, ..approved.clone() }), "lockdown");
+    let budget = BudgetView { calls_left: 0, ..approved.budget };
+    assert_eq!(kind(Draft { budget, ..approved.clone() }), "budget");
+    let safety_mode = ApprovalMode::Network;
+    assert_eq!(kind(Draft { safety_mode, ..approved.clone() }), "ceiling");
+    assert_eq!(kind(Draft { approval_ends: NOW, ..approved.clone() }), "approval_expired");
+    assert_eq!(kind(Draft { chain: agent_for("retired", "ada"), ..approved }), "policy");
 }
 
 #[test]

@@ -75,8 +75,8 @@ fn an_operator_is_told_whether_a_target_does_not_know_a_credential_or_does_not_a
         let fault = fault_of(&error);
         let before_it_was_sent = Unready::from(unreached(error));
         assert_eq!(before_it_was_sent.fault, fault, "{before_it_was_sent:?}");
-        let remedy = if fault.is_some() { Remedy::Operator } else { Remedy::Time };
-        assert_eq!(before_it_was_sent.remedy, remedy, "{before_it_was_sent:?}");
+        let cause = if fault.is_some() { Cause::Credential(Remedy::Operator) } else { Cause::Code };
+        assert_eq!(before_it_was_sent.cause, cause, "{before_it_was_sent:?}");
         fault
     };
     assert_eq!(because(AdapterError::CredentialRefused("401".to_owned())), Some(NOT_TAKEN));

@@ -5,7 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use placet_engine::{answer::Held, ticket::Ticket};
-use placet_ledger::store::Store;
+use placet_ledger::{
+    audit::AuditKind,
+    store::{Store, StoreError},
+    testing::Fault,
+};
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
     approval::VoteChoice,
@@ -286,4 +290,19 @@ async fn what_a_tool_says_afterwards_is_kept_with_the_arguments_that_ran_once_th
     let (state, result) = taken_over_unread("book", Probing::Committed).await;
     assert_eq!((state.as_str(), &result["output"]), ("succeeded", &json!({ "found": true })));
     assert_eq!(result["edited_args"], json!({ "what": "a", "most": 2 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_the_ledger_refuses_takes_no_rearm_back() {
+    for fault in [StoreError::NoSpace, StoreError::Unreachable("away".to_owned())] {
+        let world = world(bundle()).await;
+        world.witness.behave("note", Behaviour::Unknown);
+        refused(world.call(much()).await);
+        world.witness.behave_well();
+        world.engine.activate(large()).await.unwrap();
+        world.store.fail_once_on(AuditKind::Held, Fault::Refuse(fault));
+        world.rearm("ben").await.unwrap();
+        assert_eq!(world.reaches("pending_approval").await.arm, 1);
+        assert_eq!(world.witness.effects("note").len(), 1);
+    }
 }

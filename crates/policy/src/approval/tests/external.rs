@@ -158,7 +158,6 @@ fn who_cannot_be_asked_refuses_the_call_before_anybody_is() {
         assert_eq!(denial.kind.as_str(), "nobody_to_ask", "{recipient}");
         assert_eq!(denial.code, ErrorCode::PolicyDenied);
         assert!(denial.decision.notes.iter().any(|note| note.contains("asks nobody")));
-        assert!(!denial.leaves_approval());
     }
     // Only where it matters: a call that no gate holds asks nobody.
     let open = gate(CREDIT, "", &BY_INPUT)
