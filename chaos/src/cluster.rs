@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use anyhow::{Result, bail};
 use placet_chaos::history::{file::Recorder, node::NodeChange};
+use placet_testkit::{machine::Machine, port::free_port, postgres::Postgres};
 use rustix::process::Signal;
 use tokio::{
     task::JoinHandle,
@@ -28,11 +29,8 @@ use url::Url;
 
 use crate::{
     http::Api,
-    machine::Machine,
     node::{Node, Started},
     people::People,
-    port::free_port,
-    postgres::Postgres,
     scene::Scene,
     setup::{ADAPTER, Setup},
     world::World,

@@ -3,20 +3,19 @@
 //! Owns the forms of its events, which are lines of JSON. It holds what was observed from outside, never what was meant.
 //! Not here: judging it (`checker`), causing it.
 
+use placet_testkit::moment::Moment;
 use serde::{Deserialize, Serialize};
 
 pub mod canonical;
 pub mod fault;
 pub mod file;
 pub mod journal;
-pub mod moment;
 pub mod node;
 pub mod people;
 pub mod probe;
 pub mod request;
 
 use fault::{FaultEvent, FaultKind};
-use moment::Moment;
 use node::NodeEvent;
 use people::{ApprovalSeen, GrantAsked, OperatorAct, VoteReply, VoteSent};
 use probe::Probe;

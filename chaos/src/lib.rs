@@ -2,13 +2,10 @@
 //!
 //! Owns the harness in two halves that share only the form of a [`history`]. One half makes trouble; the other half judges:
 //! the [`witness`] is the world that effects happen in, the [`checker`] reads what was said and what happened, the [`report`]
-//! tells it. What both need to run, and the end-to-end tests too, is the [`machine`] and a private [`postgres`]. Invariant: nothing in
+//! tells it. What both need to run is `placet-testkit`'s. Invariant: nothing in
 //! the judging half uses the half that makes trouble.
 
 pub mod checker;
 pub mod history;
-pub mod machine;
-pub mod port;
-pub mod postgres;
 pub mod report;
 pub mod witness;

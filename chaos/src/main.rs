@@ -22,7 +22,6 @@ mod schedule;
 mod seeded;
 mod seeds;
 mod setup;
-mod strace;
 mod target;
 mod verdict;
 mod world;
@@ -31,7 +30,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use placet_chaos::{history::fault::FaultKind, machine, port, postgres, witness};
+use placet_chaos::{history::fault::FaultKind, witness};
 
 use schedule::Store;
 

@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::machine::Machine;
+use placet_testkit::machine::Machine;
 
 /// How long a start may take on a busy machine.
 pub(crate) const START: Duration = Duration::from_secs(60);

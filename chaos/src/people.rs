@@ -10,7 +10,9 @@ use placet_identity::{DevKey, MintRequest};
 use placet_types::principal::PrincipalKind;
 use serde_json::{Value, json};
 
-use crate::{http::Bearer, machine::Wall};
+use placet_testkit::clock::SystemClock;
+
+use crate::http::Bearer;
 
 /// The tenant that most is done in, and the one that must see nothing of it.
 pub(crate) const TENANTS: [&str; 2] = ["acme", "rival"];
@@ -72,7 +74,7 @@ impl People {
     /// Mints everybody's tokens with the key in `folder`, made if there is none.
     pub(crate) fn mint(folder: &Path) -> Result<Self> {
         let key = DevKey::load_or_create(folder).context("no development key can be made")?;
-        let clock = Wall { moved_ms: -HALF_LIFE_MS };
+        let clock = SystemClock { moved_ms: -HALF_LIFE_MS };
         let (mut bearers, mut delegated) = (BTreeMap::new(), BTreeMap::new());
         for tenant in TENANTS {
             let token = |kind, name: &str, act: Option<&str>| -> Result<String> {

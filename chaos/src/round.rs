@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use placet_chaos::history::{Phase, RunInfo, What, fault::FaultKind, file::Recorder};
+use placet_testkit::{machine::Machine, postgres::Postgres};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout},
@@ -21,9 +22,7 @@ use crate::{
     collect,
     fault::Injector,
     load::{Load, finale},
-    machine::Machine,
     people::TENANTS,
-    postgres::Postgres,
     schedule::{Act, Schedule, Store},
     seeded::Chance,
     setup::{Abilities, KEYED_WINDOW_MS, SETTLE_DELAY_MS, Setup, put},

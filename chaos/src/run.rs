@@ -14,15 +14,15 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use placet_chaos::{
     checker::Part,
-    history::{fault::FaultKind, moment::Moment},
+    history::fault::FaultKind,
     report::{NeverJudged, Report},
 };
+use placet_testkit::{machine::Machine, moment::Moment};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
     Cli, Stores,
     choose::Wanted,
-    machine::Machine,
     progress::{Progress, Totals},
     round::{self, Round, Workshop},
     say,
@@ -389,7 +389,8 @@ async fn version(placet: &Path) -> String {
 mod tests {
     use std::path::PathBuf;
 
-    use placet_chaos::{history::fault::FaultKind, machine::Machine};
+    use placet_chaos::history::fault::FaultKind;
+    use placet_testkit::machine::Machine;
 
     use super::{Store, Stores, Workshop, missing};
     use crate::setup::Abilities;

@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
 use placet_chaos::history::fault::FaultKind;
+use placet_testkit::{
+    postgres::proxy::Cut,
+    strace::{At, Errno, Tamper},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     load::{self, Doing},
-    postgres::proxy::Cut,
     seeded::Chance,
-    strace::{At, Errno, Tamper},
 };
 
 /// Where the ledger is.

@@ -6,9 +6,8 @@
 use std::{collections::BTreeSet, fs, io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
-use placet_chaos::history::{
-    Phase, RunInfo, What, fault::FaultKind, file::Recorder, moment::Moment, probe::Probe,
-};
+use placet_chaos::history::{Phase, RunInfo, What, fault::FaultKind, file::Recorder, probe::Probe};
+use placet_testkit::moment::Moment;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{

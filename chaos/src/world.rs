@@ -23,7 +23,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{port::free_port, setup};
+use placet_testkit::port::free_port;
+
+use crate::setup;
 
 const START: Duration = Duration::from_secs(20);
 

@@ -6,10 +6,8 @@ use std::fs;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_identity::{DevKey, MintRequest};
-use placet_types::{
-    clock::{Clock, Timestamp},
-    principal::PrincipalKind,
-};
+use placet_testkit::clock::SystemClock;
+use placet_types::{clock::Clock, principal::PrincipalKind};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -226,16 +224,6 @@ async fn tools_that_do_not_exist_answer_like_tools_that_are_hidden() {
     assert_eq!(hidden, unknown);
 }
 
-/// A clock that stands.
-#[derive(Debug)]
-struct Standing(i64);
-
-impl Clock for Standing {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(self.0)
-    }
-}
-
 fn minted(key: &DevKey, audience: &str, clock: &dyn Clock) -> String {
     let agent = "dev-agent".parse().unwrap();
     key.mint(
@@ -243,15 +231,6 @@ fn minted(key: &DevKey, audience: &str, clock: &dyn Clock) -> String {
         clock,
     )
     .unwrap()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a token must be valid at the time of the program under test"
-)]
-fn now() -> Standing {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Standing(i64::try_from(since.as_millis()).unwrap())
 }
 
 /// A token with one part replaced.
@@ -271,7 +250,8 @@ async fn tokens_that_prove_nothing_are_refused() {
     let placet = setup.start().await;
     let good = setup.token("agent", "dev-agent").await;
     let key = DevKey::load_or_create(&setup.data()).unwrap();
-    let (now, old) = (now(), Standing(now().0 - 8 * 60 * 60 * 1_000));
+    let now = SystemClock::default();
+    let old = SystemClock { moved_ms: -8 * 60 * 60 * 1_000 };
     let claims = good.split('.').nth(1).unwrap();
     let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
     let mut promoted = claims.clone();

@@ -6,7 +6,7 @@
 
 use std::{env, fs, process::Stdio, time::Duration};
 
-use placet_chaos::port::free_port;
+use placet_testkit::port::free_port;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},

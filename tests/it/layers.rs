@@ -12,6 +12,7 @@ use super::workspace::{none, read, root};
 /// Each crate and what of ours it may use, tests aside.
 const LAYERS: &[(&str, &[&str])] = &[
     ("placet-types", &[]),
+    ("placet-testkit", &["placet-types"]),
     ("placet-policy", &["placet-types"]),
     ("placet-ledger", &["placet-types", "placet-policy"]),
     ("placet-adapter", &["placet-types", "placet-policy", "placet-ledger"]),
@@ -93,13 +94,23 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-adapter-files",
         ],
     ),
-    ("placet-chaos", &["placet-types", "placet-identity", "placet-egress"]),
-    ("placet-e2e", &["placet-types", "placet-identity", "placet-egress", "placet-chaos"]),
+    ("placet-chaos", &["placet-types", "placet-testkit", "placet-identity", "placet-egress"]),
+    ("placet-e2e", &["placet-types", "placet-testkit", "placet-identity", "placet-egress"]),
     (
         "placet-fuzz",
-        &["placet-types", "placet-policy", "placet-ledger", "placet-store", "placet-identity"],
+        &[
+            "placet-types",
+            "placet-testkit",
+            "placet-policy",
+            "placet-ledger",
+            "placet-store",
+            "placet-identity",
+        ],
     ),
 ];
+
+/// What the tests of every crate above `types` may use.
+const TESTKIT: &str = "placet-testkit";
 
 /// Tests that look upwards on purpose: two counts of the same votes, made apart from each other, are compared.
 const TESTS_COMPARE: [(&str, &str); 1] = [("placet-policy", "placet-ledger")];
@@ -161,7 +172,7 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("tonic", &["placet-telemetry"], &["placet-egress", "placet-telemetry", "placet-e2e"]),
     ("tracing-opentelemetry", &["placet-telemetry"], &[]),
     ("utoipa", &["placet-api"], &[]),
-    ("anyhow", &["placet-bench", "placet-chaos"], &[]),
+    ("anyhow", &["placet-bench", "placet-chaos", "placet-testkit"], &[]),
 ];
 
 /// Crates that have no place in the tree at all, no matter who asks for them.
@@ -217,11 +228,12 @@ fn no_crate_uses_one_that_its_layer_may_not() {
             ));
             continue;
         };
-        // Tests may use what is below them, and themselves with `test-support`; of the end-to-end crate all are tests.
+        // Tests may use what is below them, the test kit, and themselves with `test-support`; of the end-to-end crate all are tests.
         for of_tests in [false, true] {
             for name in direct(package, of_tests).into_iter().filter(|name| is_ours(name)) {
                 let compared = TESTS_COMPARE.contains(&(package.name.as_str(), name));
-                let itself = of_tests && (name == package.name.as_str() || compared);
+                let itself =
+                    of_tests && (name == package.name.as_str() || name == TESTKIT || compared);
                 if !itself && !allowed.contains(&name) {
                     findings.push(format!("{} → {name}", package.name));
                 }

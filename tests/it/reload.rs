@@ -412,7 +412,7 @@ async fn nodes_with_one_ledger_decide_by_the_same_set_or_not_at_all() {
 
 #[tokio::test]
 async fn the_doctor_compares_a_running_server_with_the_files() {
-    let port = placet_chaos::port::free_port().unwrap();
+    let port = placet_testkit::port::free_port().unwrap();
     let setup = setup().with("admin_listen", json!(format!("127.0.0.1:{port}")));
     let setup = setup.arg("--admin-listen").arg(&format!("127.0.0.1:{port}"));
     let placet = setup.start().await;

@@ -189,7 +189,7 @@ async fn a_wrong_password_and_an_unreachable_server_are_told_without_the_passwor
     server.ask("SELECT pg_reload_conf()").await.unwrap();
     let asked = database.url.replace("placet@", "ada@");
     assert_ne!(asked, database.url);
-    let free = placet_chaos::port::free_port().unwrap();
+    let free = placet_testkit::port::free_port().unwrap();
     let away = format!("postgres://ada@127.0.0.1:{free}/placet");
     for (address, words) in
         [(asked, ["password authentication failed", "ada"]), (away, ["takes writes", "127.0.0.1"])]

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use super::world::World;
 use crate::history::{
     fault::{FaultEvent, FaultKind},
-    moment::Moment,
     node::NodeChange,
 };
+use placet_testkit::moment::Moment;
 
 /// A fault is noted when it is over; where nobody noted its beginning it may have been at work for so long before, in microseconds.
 const BEFORE_US: u64 = 40_000_000;

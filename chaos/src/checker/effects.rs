@@ -7,7 +7,8 @@ use super::{
     story::{Effect, KeyId, Story},
     world::World,
 };
-use crate::history::{Class, moment::Moment};
+use crate::history::Class;
+use placet_testkit::moment::Moment;
 
 /// How much later than an effect's beginning the entry of its intent may be dated: clocks are read in milliseconds.
 const CLOCK_MS: i64 = 20;

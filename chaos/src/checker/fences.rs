@@ -4,7 +4,8 @@
 //! the node itself says it when it finds out. Not here: what may be a cause (`causes`).
 
 use super::{Findings, Invariant, Part, causes::Causes, world::World};
-use crate::history::{moment::Moment, node::NodeChange, probe::Probe};
+use crate::history::{node::NodeChange, probe::Probe};
+use placet_testkit::moment::Moment;
 
 /// What a node says that finds itself shut out.
 const SAYS: &str = "this node was silent for too long, and another one took its work over";

@@ -8,10 +8,10 @@ use super::{
     world::World,
 };
 use crate::history::{
-    moment::Moment,
     probe::Probe,
     request::{Answer, Reply, Why},
 };
+use placet_testkit::moment::Moment;
 
 /// How much later than an answer the entry it depends on may be dated: clocks are read in milliseconds.
 const CLOCK_MS: i64 = 20;

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::{Findings, Invariant, Part, story::Written, world::World};
-use crate::history::{moment::Moment, node::NodeChange};
+use crate::history::node::NodeChange;
+use placet_testkit::moment::Moment;
 
 /// What was on its way to the ledger when the signal came, in milliseconds.
 const ON_ITS_WAY_MS: i64 = 1_500;

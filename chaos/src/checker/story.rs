@@ -8,11 +8,11 @@ use std::{collections::BTreeMap, fmt};
 use crate::{
     history::{
         journal::{AttemptImage, JournalEntry, RecordChange, RecordImage},
-        moment::Moment,
         request::{Answer, Loss, Reply, ResultSeen, Sent, Why},
     },
     witness::log::Arrival,
 };
+use placet_testkit::moment::Moment;
 
 /// What identifies a key from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

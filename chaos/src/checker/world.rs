@@ -13,7 +13,6 @@ use crate::{
         Event, Phase, RunInfo, What,
         fault::FaultEvent,
         journal::{JournalEntry, RecordChange},
-        moment::Moment,
         node::NodeChange,
         people::{GrantAsked, OperatorAct, VoteReply, VoteSent},
         probe::Probe,
@@ -21,6 +20,7 @@ use crate::{
     },
     witness::log::{Line, Seen},
 };
+use placet_testkit::moment::Moment;
 
 /// A vote and its answer.
 #[derive(Debug, Clone, Copy)]

@@ -11,13 +11,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use placet_chaos::history::fault::FaultKind;
+use placet_testkit::port::free_port;
 use url::Url;
 
 use super::Injector;
 use crate::{
     http::Api,
     node::{Launch, Node, Started},
-    port::free_port,
     setup::Setup,
 };
 

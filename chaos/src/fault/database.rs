@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use placet_chaos::history::{What, fault::FaultKind};
+use placet_testkit::postgres::{Postgres, ROLE, proxy::Cut};
 use tokio::time::{Instant, sleep};
 
 use super::Injector;
-use crate::{
-    node::Node,
-    postgres::{Postgres, ROLE, proxy::Cut},
-};
+use crate::node::Node;
 
 /// For how long the ends of nodes are explained by their database.
 const AFTERMATH: Duration = Duration::from_secs(30);

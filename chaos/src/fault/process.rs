@@ -10,6 +10,7 @@ use placet_chaos::{
     history::{fault::FaultKind, node::NodeChange, request::Why},
     witness::control::Manner,
 };
+use placet_testkit::strace::{self, At, Tamper, Tracer};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -19,7 +20,6 @@ use crate::{
     node::{GONE, Launch, Node, Started},
     seeded::Chance,
     setup::{KEYED_WINDOW_MS, LEASE_MS},
-    strace::{self, At, Tamper, Tracer},
 };
 
 /// How long an injection at a system call is waited for.
@@ -337,7 +337,7 @@ impl Injector {
         );
         let answer = answered.await.ok()?.ok()?;
         let shown = second_of_day(&answer.date?)?;
-        let now = placet_chaos::history::moment::Moment::now().wall_ms.div_euclid(1_000);
+        let now = placet_testkit::moment::Moment::now().wall_ms.div_euclid(1_000);
         let off = shown.saturating_sub(now.rem_euclid(86_400));
         Some(off.saturating_add(43_200).rem_euclid(86_400).saturating_sub(43_200))
     }

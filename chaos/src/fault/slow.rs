@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use placet_chaos::history::fault::FaultKind;
+use placet_testkit::strace::{At, Tamper, Tracer};
 use tokio::time::sleep;
 
 use super::{Injector, process::AFTERMATH};
-use crate::{
-    node::Node,
-    seeded::Chance,
-    strace::{At, Tamper, Tracer},
-};
+use crate::{node::Node, seeded::Chance};
 
 /// How long a thread may take until it makes a system call.
 const CALLS: Duration = Duration::from_millis(1_500);

@@ -13,7 +13,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Event, What, moment::Moment};
+use super::{Event, What};
+use placet_testkit::moment::Moment;
 
 /// Records events; cheap to clone, to be shared by everything that observes.
 #[derive(Clone)]

@@ -8,12 +8,12 @@ use crate::{
     history::{
         Event, RunInfo, What,
         fault::FaultKind,
-        moment::Moment,
         node::NodeChange,
         request::{Answer, Reply, Sent, Why},
     },
     witness::log::{Line, Seen},
 };
+use placet_testkit::moment::Moment;
 
 /// What was counted.
 #[derive(Debug, Default)]

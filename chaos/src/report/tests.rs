@@ -9,12 +9,12 @@ use crate::{
     history::{
         Class, Event, Phase, RunInfo, What,
         fault::{FaultEvent, FaultKind},
-        moment::Moment,
         node::{NodeChange, NodeEvent},
         request::{Answer, Loss, Lost, Reply, ResultSeen, Sent, Why},
     },
     witness::log::{Arrival, Line, Seen},
 };
+use placet_testkit::moment::Moment;
 
 fn event(ms: u64, what: What) -> Event {
     Event { at: Moment { us: ms.saturating_mul(1_000), wall_ms: 0 }, what }

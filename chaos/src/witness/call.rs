@@ -5,6 +5,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use placet_testkit::moment::Moment;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -16,7 +17,7 @@ use super::{
     state::{Applied, Shared},
     tools::{self, ASK, COUNT, DECLINED, Tool},
 };
-use crate::history::{Class, canonical::fingerprint, moment::Moment};
+use crate::history::{Class, canonical::fingerprint};
 
 const TOKEN_META: &str = "dev.placet/idempotency-key";
 const KEY_META: &str = "dev.placet/caller-key";

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::log::{Line, Seen};
-use crate::history::moment::Moment;
+use placet_testkit::moment::Moment;
 
 /// The tools of these effects, one for each.
 #[must_use]
@@ -32,9 +32,10 @@ pub fn after_not_found(lines: &[Line]) -> Vec<String> {
 mod tests {
     use super::after_not_found;
     use crate::{
-        history::{Class, moment::Moment},
+        history::Class,
         witness::log::{Arrival, Line, Seen},
     };
+    use placet_testkit::moment::Moment;
 
     fn at(us: u64) -> Moment {
         Moment { us, wall_ms: 0 }

@@ -12,10 +12,11 @@ use std::{
     thread,
 };
 
+use placet_testkit::moment::Moment;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::history::{Class, moment::Moment};
+use crate::history::Class;
 
 /// Lines that may wait for the thread.
 const QUEUE_MAX: usize = 4_096;

@@ -16,13 +16,14 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
+use placet_testkit::moment::Moment;
 use tokio::sync::Notify;
 
 use super::{
     control::{Arm, Manner, Said},
     log::{self, Arrival, Log, Seen},
 };
-use crate::history::{Class, moment::Moment};
+use crate::history::Class;
 
 /// Everything that its connections share.
 #[derive(Debug)]

@@ -52,22 +52,14 @@ impl<C: Clock> IdSource for UlidSource<C> {
 
 #[cfg(test)]
 mod tests {
-    use placet_types::clock::{Clock, IdSource as _, Timestamp};
+    use placet_testkit::clock::TestClock;
+    use placet_types::clock::{Clock as _, IdSource as _, Timestamp};
 
     use super::{SystemClock, UlidSource};
 
-    #[derive(Debug)]
-    struct Stopped;
-
-    impl Clock for Stopped {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_ms(1_767_225_600_000)
-        }
-    }
-
     #[test]
     fn identifiers_increase_even_within_a_millisecond() {
-        let ids = UlidSource::new(Stopped);
+        let ids = UlidSource::new(TestClock::new(1_767_225_600_000));
         let made: Vec<String> = (0..1_000).map(|_| ids.fresh()).collect();
         assert!(made.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(made.iter().all(|id| id.len() == 26));

@@ -88,20 +88,12 @@ mod ledger {
         seal::{SealKey, Sealer, entry_hash, export_header, export_line},
         tree::LogHead,
     };
-    use placet_types::clock::{Clock, Timestamp};
+    use placet_testkit::clock::TestClock;
+    use placet_types::clock::Timestamp;
 
     use super::{placet, text};
 
     const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
-
-    #[derive(Debug)]
-    struct Still;
-
-    impl Clock for Still {
-        fn now(&self) -> Timestamp {
-            AT
-        }
-    }
 
     /// A ledger with an entry, as a process that was never served leaves it: nothing of it is signed.
     async fn made(data: &Path) -> Arc<EmbeddedStore> {
@@ -111,7 +103,7 @@ mod ledger {
             free_space_watermark_bytes: 0,
             ..EmbeddedConfig::new(data.join("ledger"))
         };
-        let (store, _) = EmbeddedStore::open(config, Arc::new(Still)).unwrap();
+        let (store, _) = EmbeddedStore::open(config, TestClock::at(AT.as_ms())).unwrap();
         let mut changes = Changes::new(Durability::Synced, Admission::New);
         changes.audit.push(AuditEvent::new(AuditKind::Started));
         store.commit(changes).await.unwrap();

@@ -97,65 +97,52 @@ impl Clock for Present {
 
 #[cfg(test)]
 mod tests {
+    use placet_testkit::clock::TestClock;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicI64, Ordering};
     use std::time::Duration;
 
-    use placet_types::clock::{Clock, Timestamp};
+    use placet_types::clock::Timestamp;
 
     use super::Present;
 
     const NOON: i64 = 1_800_000_000_000;
     const HOUR: i64 = 3_600_000;
 
-    #[derive(Debug)]
-    struct Wall(AtomicI64);
-
-    impl Clock for Wall {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_ms(self.0.load(Ordering::SeqCst))
-        }
-    }
-
-    fn wall(ms: i64) -> Arc<Wall> {
-        Arc::new(Wall(AtomicI64::new(ms)))
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_is_set_back_does_not_stop_time() {
-        let clock = wall(NOON);
-        let present = Present::after(None, Arc::<Wall>::clone(&clock));
-        clock.0.store(NOON + HOUR, Ordering::SeqCst);
+        let clock = TestClock::at(NOON);
+        let present = Present::after(None, Arc::<TestClock>::clone(&clock));
+        clock.set(NOON + HOUR);
         let sent = present.now();
-        clock.0.store(NOON, Ordering::SeqCst);
+        clock.set(NOON);
         tokio::time::advance(Duration::from_secs(120)).await;
         assert_eq!(present.age_ms(sent), Some(120_000));
         // Also where it does not fall behind the last entry.
-        clock.0.store(NOON + 3 * HOUR, Ordering::SeqCst);
+        clock.set(NOON + 3 * HOUR);
         let sent = present.now();
         tokio::time::advance(Duration::from_secs(7_200)).await;
-        clock.0.store(NOON + 3 * HOUR + 60_000, Ordering::SeqCst);
+        clock.set(NOON + 3 * HOUR + 60_000);
         assert_eq!(present.age_ms(sent), Some(7_200_000));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_present_is_never_before_the_last_entry_and_follows_a_clock_that_goes_on() {
-        let clock = wall(NOON);
-        let present = Present::after(Some(NOON - 5), Arc::<Wall>::clone(&clock));
+        let clock = TestClock::at(NOON);
+        let present = Present::after(Some(NOON - 5), Arc::<TestClock>::clone(&clock));
         assert_eq!(present.now().as_ms(), NOON);
         present.note(Timestamp::from_ms(NOON + 7));
         assert_eq!(present.now().as_ms(), NOON + 7);
-        clock.0.store(NOON + 50, Ordering::SeqCst);
+        clock.set(NOON + 50);
         assert_eq!(present.now().as_ms(), NOON + 50);
         // A clock that is read a little late, or slewed, is believed.
         tokio::time::advance(Duration::from_millis(300)).await;
-        clock.0.store(NOON + 200, Ordering::SeqCst);
+        clock.set(NOON + 200);
         assert_eq!(present.now().as_ms(), NOON + 200);
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_age_is_claimed_across_a_restart_with_a_clock_before_the_last_entry() {
-        let present = Present::after(Some(NOON), wall(NOON - HOUR));
+        let present = Present::after(Some(NOON), TestClock::at(NOON - HOUR));
         let earlier = Timestamp::from_ms(NOON - 10);
         assert_eq!(present.age_ms(earlier), None);
         assert_eq!(present.age_ms(Timestamp::from_ms(NOON)), None);
@@ -163,7 +150,7 @@ mod tests {
         let later = present.now();
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(present.age_ms(later), Some(5_000));
-        let sound = Present::after(Some(NOON), wall(NOON + 1));
+        let sound = Present::after(Some(NOON), TestClock::at(NOON + 1));
         assert_eq!(sound.age_ms(earlier), Some(11));
     }
 }

@@ -215,24 +215,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::Arc;
+    use placet_testkit::clock::TestClock;
 
-    use placet_types::clock::{Clock, Timestamp};
+    use placet_types::clock::Timestamp;
     use placet_types::digest::Digest;
     use placet_types::sessions::{KeptSession, SessionLimits, SessionStore};
 
     use super::LocalSessions;
 
     const NOW: i64 = 1_790_000_000_000;
-
-    #[derive(Debug)]
-    struct Stopped;
-
-    impl Clock for Stopped {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_ms(NOW)
-        }
-    }
 
     fn session(secret: &str, person: &str, began_ms: i64) -> KeptSession {
         KeptSession {
@@ -287,14 +278,14 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn sessions_are_few_for_a_person_bounded_together_and_ended() {
         let folder = tempfile::tempdir().unwrap();
-        keeps_sessions(&LocalSessions::open(folder.path(), Arc::new(Stopped)).unwrap()).await;
+        keeps_sessions(&LocalSessions::open(folder.path(), TestClock::at(NOW)).unwrap()).await;
     }
 
     #[tokio::test]
     async fn a_restart_finds_what_there_was_and_nothing_that_was_ended_or_altered() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sessions");
-        let open = || LocalSessions::open(&path, Arc::new(Stopped)).unwrap();
+        let open = || LocalSessions::open(&path, TestClock::at(NOW)).unwrap();
         let first = open();
         for secret in ["kept", "ended", "altered", "moved"] {
             assert!(first.begin(session(secret, secret, 0), limits(-10)).await.unwrap());

@@ -23,12 +23,12 @@ use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _};
 use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, fsck};
 use placet_store::journal::JournalError;
-use placet_types::clock::Clock as _;
+use placet_testkit::clock::TestClock;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 use tempfile::tempdir;
 
-use records::{Still, attempt, claim};
+use records::{NOW, attempt, claim};
 
 const FOLDER: &str = "PLACET_STORE_KILL_TEST_FOLDER";
 const ROUND: &str = "PLACET_STORE_KILL_TEST_ROUND";
@@ -46,7 +46,7 @@ fn config(folder: &Path) -> EmbeddedConfig {
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
     let config = config(folder);
     for _ in 0..500 {
-        match EmbeddedStore::open(config.clone(), Arc::new(Still)) {
+        match EmbeddedStore::open(config.clone(), TestClock::at(NOW.as_ms())) {
             Err(OpenError::Journal(JournalError::Locked { .. })) => {
                 std::thread::park_timeout(Duration::from_millis(10));
             }
@@ -66,7 +66,7 @@ async fn acknowledged(
     record: &EffectRecord,
     state: EffectState,
 ) -> EffectRecord {
-    let next = record.moved(state, Still.now()).unwrap();
+    let next = record.moved(state, NOW).unwrap();
     let mut changes = Changes::new(Durability::Synced, Admission::New);
     changes.effects.push(EffectChange::Put(Box::new(next.clone())));
     // What a record names comes with its first form and goes with its last.
@@ -103,7 +103,7 @@ fn the_process_that_is_killed() {
             for turn in 0..100_000_u32 {
                 keeping.checkpoint().await.unwrap();
                 if turn % 3 == 0 {
-                    keeping.archive(Still.now().plus_ms(1)).await.unwrap();
+                    keeping.archive(NOW.plus_ms(1)).await.unwrap();
                 }
                 keeping.compact_content().await.unwrap();
                 tokio::time::sleep(Duration::from_millis(3)).await;

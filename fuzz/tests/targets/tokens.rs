@@ -5,20 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use placet_identity::{DevKey, IdentityConfig, MintRequest, TokenRole, Verifier};
-use placet_types::clock::{Clock, Timestamp};
+use placet_testkit::clock::TestClock;
 use placet_types::ids::{PrincipalId, TenantId};
 use placet_types::principal::PrincipalKind;
 
 use crate::fuzz;
-
-#[derive(Debug)]
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(1_800_000_000_000)
-    }
-}
 
 #[test]
 fn no_token_but_the_one_that_was_signed_is_accepted() {
@@ -27,10 +18,12 @@ fn no_token_but_the_one_that_was_signed_is_accepted() {
     let issuer =
         key.issuer_config(IpAddr::V4(Ipv4Addr::LOCALHOST), tenant.clone(), audiences).unwrap();
     let config = IdentityConfig { issuers: vec![issuer], ..IdentityConfig::default() };
-    let verifier = Verifier::new(config, Arc::new(Still), None).unwrap();
+    let clock = TestClock::at(1_800_000_000_000);
+    let verifier = Verifier::new(config, Arc::<TestClock>::clone(&clock), None).unwrap();
     let agent = PrincipalId::new("scribe").unwrap();
-    let token =
-        key.mint(&MintRequest::new(tenant, PrincipalKind::Agent, agent, "placet"), &Still).unwrap();
+    let token = key
+        .mint(&MintRequest::new(tenant, PrincipalKind::Agent, agent, "placet"), &*clock)
+        .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let verify = |token: &str| runtime.block_on(verifier.verify(token, TokenRole::Actor)).is_ok();
     assert!(verify(&token));

@@ -5,7 +5,7 @@
 
 use std::{fs, os::unix::process::ExitStatusExt as _};
 
-use placet_chaos::port::free_port;
+use placet_testkit::port::free_port;
 use rcgen::SanType;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
 //! A private PostgreSQL server, and nodes that share a database of it.
 //!
 //! Owns what nodes have in common: the database, the key of development tokens, the files they work on. The server itself is
-//! `placet-chaos`'s.
+//! `placet-testkit`'s.
 
 use std::{fs, path::Path};
 
-use placet_chaos::{machine::Machine, postgres::Postgres};
+use placet_testkit::{machine::Machine, postgres::Postgres};
 use serde_json::{Value, json};
 
 use super::{setup::Setup, watcher, within};

@@ -10,7 +10,6 @@ use crate::{
             ApprovalImage, AttemptImage, AuditImage, JournalEntry, RecordChange, RecordImage,
             Resolved,
         },
-        moment::Moment,
         node::{NodeChange, NodeEvent},
         people::{Act, OperatorAct, VoteReply, VoteSent},
         probe::{ApprovalRow, Probe, RecordRow},
@@ -21,6 +20,7 @@ use crate::{
         tools,
     },
 };
+use placet_testkit::moment::Moment;
 
 /// The wall clock when the machine started, in these histories.
 pub(super) const EPOCH_MS: i64 = 1_800_000_000_000;

@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_egress::{EgressClient, EgressPolicy};
 use placet_identity::{ActorClaim, SecretSource, Secrets, SubjectToken, TokenFacts};
+use placet_testkit::clock::TestClock;
 use placet_types::{
     clock::{Clock, Timestamp},
     contract::credential::{ActorSource, CachePolicy, CredentialKind},
@@ -37,22 +38,6 @@ pub(crate) const ORIGIN: &str = "https://mail.example:443";
 pub(crate) const SECRET: &str = "the s3cret of the gateway";
 pub(crate) const USER_TOKEN: &str = "inbound-user-token-c4nary";
 pub(crate) const AGENT_TOKEN: &str = "inbound-agent-token-c4nary";
-
-/// A clock that stands where a test puts it.
-#[derive(Debug)]
-pub(crate) struct StandingClock(AtomicI64);
-
-impl StandingClock {
-    pub(crate) fn advance(&self, ms: i64) {
-        self.0.fetch_add(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for StandingClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(self.0.load(Ordering::SeqCst))
-    }
-}
 
 /// A request as the service got it.
 #[derive(Debug, Clone)]
@@ -130,11 +115,11 @@ impl Service {
     }
 
     /// A broker that may reach this service.
-    pub(crate) fn broker(&self) -> (Broker, Arc<StandingClock>) {
+    pub(crate) fn broker(&self) -> (Broker, Arc<TestClock>) {
         self.broker_with(self.config())
     }
 
-    pub(crate) fn broker_with(&self, config: StsConfig) -> (Broker, Arc<StandingClock>) {
+    pub(crate) fn broker_with(&self, config: StsConfig) -> (Broker, Arc<TestClock>) {
         self.broker_of(config, secrets(&[("sts", SECRET)]))
     }
 
@@ -142,11 +127,11 @@ impl Service {
         &self,
         config: StsConfig,
         secrets: Secrets,
-    ) -> (Broker, Arc<StandingClock>) {
-        let clock = Arc::new(StandingClock(AtomicI64::new(NOW.as_ms())));
+    ) -> (Broker, Arc<TestClock>) {
+        let clock = TestClock::at(NOW.as_ms());
         let policy = EgressPolicy::new(vec![config.destination().unwrap()]);
         let egress = EgressClient::new(policy, egress_limits()).unwrap();
-        let own: Arc<dyn Clock> = Arc::<StandingClock>::clone(&clock);
+        let own: Arc<dyn Clock> = Arc::<TestClock>::clone(&clock);
         (Broker::new(vec![config], secrets, Some(egress), own).unwrap(), clock)
     }
 }

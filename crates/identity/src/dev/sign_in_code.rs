@@ -81,22 +81,11 @@ impl SignInCode {
 mod tests {
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     use p256::ecdsa::Signature;
-    use placet_types::{
-        clock::{Clock, Timestamp},
-        principal::PrincipalKind,
-    };
+    use placet_testkit::clock::TestClock;
+    use placet_types::{clock::Timestamp, principal::PrincipalKind};
 
     use super::{SIGN_IN_CODE_MS, TEXT_BYTES};
     use crate::{DevKey, MintRequest};
-
-    #[derive(Debug)]
-    struct At(i64);
-
-    impl Clock for At {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_ms(self.0)
-        }
-    }
 
     const NOW_MS: i64 = 1_790_000_000_000;
 
@@ -107,7 +96,7 @@ mod tests {
     #[test]
     fn a_code_is_valid_for_ten_minutes_under_its_key() {
         let (key, other) = (DevKey::generate().unwrap(), DevKey::generate().unwrap());
-        let code = key.sign_in_code(&At(NOW_MS)).unwrap();
+        let code = key.sign_in_code(&TestClock::new(NOW_MS)).unwrap();
         assert_eq!(code.len(), 118);
         assert!(code.len() <= TEXT_BYTES);
         let read = key.read_sign_in_code(&code, at(0)).unwrap();
@@ -116,21 +105,21 @@ mod tests {
         assert!(key.read_sign_in_code(&code, at(SIGN_IN_CODE_MS)).is_none(), "it has expired");
         assert!(key.read_sign_in_code(&code, at(-1)).is_none(), "it would live for too long");
         assert!(other.read_sign_in_code(&code, at(0)).is_none(), "another key");
-        let second = key.sign_in_code(&At(NOW_MS)).unwrap();
+        let second = key.sign_in_code(&TestClock::new(NOW_MS)).unwrap();
         assert_ne!(key.read_sign_in_code(&second, at(0)).unwrap().id, read.id);
     }
 
     #[test]
     fn nothing_else_is_a_code() {
         let key = DevKey::generate().unwrap();
-        let code = key.sign_in_code(&At(NOW_MS)).unwrap();
+        let code = key.sign_in_code(&TestClock::new(NOW_MS)).unwrap();
         let request = MintRequest::new(
             "a".parse().unwrap(),
             PrincipalKind::Agent,
             "bot".parse().unwrap(),
             "placet",
         );
-        let token = key.mint(&request, &At(NOW_MS)).unwrap();
+        let token = key.mint(&request, &TestClock::new(NOW_MS)).unwrap();
         let signature = token.rsplit('.').next().unwrap();
         let mut flipped = URL_SAFE_NO_PAD.decode(&code).unwrap();
         for part in ["", "AAAA", &token, signature, code.get(1..).unwrap(), &format!("{code}AAAA")]
@@ -148,7 +137,7 @@ mod tests {
     #[test]
     fn another_text_of_the_same_code_has_the_same_number() {
         let key = DevKey::generate().unwrap();
-        let code = key.sign_in_code(&At(NOW_MS)).unwrap();
+        let code = key.sign_in_code(&TestClock::new(NOW_MS)).unwrap();
         let bytes = URL_SAFE_NO_PAD.decode(&code).unwrap();
         let (body, signature) = bytes.split_at(24);
         let signature = Signature::from_slice(signature).unwrap();

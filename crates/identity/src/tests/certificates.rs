@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
+use placet_testkit::clock::TestClock;
 use placet_types::{principal::PrincipalKind, proof::AuthType};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -11,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{NOW_S, Signer, StoppedClock, claims_with, issuer, key_set};
+use super::support::{NOW_S, Signer, claims_with, clock_at, issuer, key_set};
 use crate::{
     ClientAuthority, ClientCertificate, IdentityConfig, IdentityError, InboundVerifier as _,
     KeySource, Presented, VerifiedCaller, Verifier,
@@ -79,7 +80,7 @@ impl Known {
             all.push(serde_json::from_value(config).unwrap());
         }
         let config = IdentityConfig { client_authorities: all, ..IdentityConfig::default() };
-        let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+        let verifier = Verifier::new(config, clock_at(NOW_S), None).unwrap();
         Self { folder, verifier }
     }
 
@@ -317,7 +318,7 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
     let (own, other) = (ca.with_name("bot.example"), ca.with_name("bot.example"));
     let issuers = vec![issuer(KeySource::Inline(key_set(&[&signer])))];
     let config = IdentityConfig { issuers, ..IdentityConfig::default() };
-    let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+    let verifier = Verifier::new(config, clock_at(NOW_S), None).unwrap();
     let bound_to = |client: &str| {
         let mut bound = claims_with("cnf", json!({ "x5t#S256": own.thumbprint() }));
         bound["client_id"] = json!(client);
@@ -381,7 +382,7 @@ async fn beside_a_certificate(
         client_authorities: vec![serde_json::from_value(corp).unwrap()],
         ..IdentityConfig::default()
     };
-    let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+    let verifier = Verifier::new(config, clock_at(NOW_S), None).unwrap();
     let (token, delegation) = (signer.sign(token), delegation.map(|claims| signer.sign(claims)));
     let shown = |certificate| Presented {
         token: Some(&token),
@@ -426,7 +427,7 @@ async fn anyone_who_shows_an_agents_certificate_calls_as_that_agent_or_not_at_al
 #[tokio::test]
 async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_otherwise() {
     let ca = Authority::new("prod");
-    let clock = StoppedClock::at(NOW_S);
+    let clock = clock_at(NOW_S);
     let mut known = Known::new(&[("mesh", &ca, spiffe("prod.example"))]);
     known.verifier = {
         let config = IdentityConfig {
@@ -439,7 +440,7 @@ async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_ot
             ],
             ..IdentityConfig::default()
         };
-        Verifier::new(config, Arc::<StoppedClock>::clone(&clock), None).unwrap()
+        Verifier::new(config, Arc::<TestClock>::clone(&clock), None).unwrap()
     };
     let authorities = known.verifier.client_authorities().unwrap().clone();
     let shown = ca.with_uris(&["spiffe://prod.example/agent/bot"]);
@@ -452,12 +453,12 @@ async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_ot
     assert!(known.name_of(&another).await.is_some());
     assert_eq!(authorities.checks(), 2, "another connection is another chain");
     // A clock that was put back, and one that has gone past the end.
-    clock.set(NOW_S - 60);
+    clock.set((NOW_S - 60) * 1_000);
     assert!(known.name_of(&shown).await.is_some());
     assert_eq!(authorities.checks(), 3);
-    clock.set(1_798_761_600 + 1);
+    clock.set((1_798_761_600 + 1) * 1_000);
     assert!(known.name_of(&shown).await.is_none(), "it has ended");
-    clock.set(NOW_S);
+    clock.set(NOW_S * 1_000);
     assert!(known.name_of(&shown).await.is_some());
     // Another authority in its place: the very next request of the same connection is refused.
     fs::write(Known::path(&known.folder, "mesh"), &Authority::new("new").pem).unwrap();

@@ -1,10 +1,13 @@
 //! What is made of the claims of a token that is signed properly, and which of them the configuration decides.
 
+use std::sync::Arc;
+
+use placet_testkit::clock::TestClock;
 use placet_types::{error::ErrorCode, principal::PrincipalKind};
 use serde_json::{Value, json};
 
 use super::support::{
-    ISSUER, NOW_S, Signer, StoppedClock, claims, claims_with, config, issuer, key_set, verifier,
+    ISSUER, NOW_S, Signer, claims, claims_with, clock_at, config, issuer, key_set, verifier,
     verifier_of, verify,
 };
 use crate::{IdentityError, KeySource, KindRule, TokenRole, Verifier};
@@ -99,16 +102,14 @@ async fn the_configuration_decides_the_principals_name_kind_and_age() {
 #[tokio::test]
 async fn a_token_expires_while_the_verifier_runs() {
     let signer = Signer::es256("k1");
-    let clock = StoppedClock::at(NOW_S);
+    let clock = clock_at(NOW_S);
     let issuers = vec![issuer(KeySource::Inline(key_set(&[&signer])))];
-    let verifier =
-        Verifier::new(config(issuers), std::sync::Arc::<StoppedClock>::clone(&clock), None)
-            .unwrap();
+    let verifier = Verifier::new(config(issuers), Arc::<TestClock>::clone(&clock), None).unwrap();
     let token = signer.sign(&claims());
     assert!(verify(&verifier, &token).await.is_ok());
-    clock.set(NOW_S + 305);
+    clock.set((NOW_S + 305) * 1_000);
     assert_eq!(verify(&verifier, &token).await.unwrap_err().code(), ErrorCode::CredentialExpired);
-    clock.set(NOW_S - 600);
+    clock.set((NOW_S - 600) * 1_000);
     assert_eq!(verify(&verifier, &token).await.unwrap_err().code(), ErrorCode::Unauthenticated);
 }
 

@@ -7,7 +7,7 @@ use placet_types::{
     principal::PrincipalKind,
 };
 
-use super::support::{NOW_S, StoppedClock, US, config, tenant};
+use super::support::{NOW_S, US, clock_at, config, tenant};
 use crate::{
     DEV_LIFETIME_S_MAX, DevKey, IdentityError, MintRequest, SetupError, TokenRole, VerifiedCaller,
     Verifier,
@@ -18,7 +18,7 @@ const LOOPBACK: &str = "127.0.0.1";
 fn verifier(key: &DevKey) -> Verifier {
     let audiences = BTreeSet::from([US.to_owned()]);
     let issuer = key.issuer_config(LOOPBACK.parse().unwrap(), tenant(), audiences).unwrap();
-    Verifier::new(config(vec![issuer]), StoppedClock::at(NOW_S), None).unwrap()
+    Verifier::new(config(vec![issuer]), clock_at(NOW_S), None).unwrap()
 }
 
 fn request(kind: PrincipalKind, id: &str) -> MintRequest {
@@ -26,7 +26,7 @@ fn request(kind: PrincipalKind, id: &str) -> MintRequest {
 }
 
 fn mint(key: &DevKey, request: &MintRequest) -> Result<String, SetupError> {
-    key.mint(request, StoppedClock::at(NOW_S).as_ref())
+    key.mint(request, clock_at(NOW_S).as_ref())
 }
 
 #[test]

@@ -20,12 +20,12 @@ use tokio::{
 };
 
 use super::support::{
-    ISSUER, NOW_S, Signer, StoppedClock, claims, config, issuer, key_set, verifier_of, verify,
+    ISSUER, NOW_S, Signer, claims, clock_at, config, issuer, key_set, verifier_of, verify,
 };
 use crate::{IdentityConfig, IdentityError, KeyError, KeySource, SetupError, Verifier};
 
 fn set_up(keys: Value) -> Result<Verifier, SetupError> {
-    Verifier::new(config(vec![issuer(KeySource::Inline(keys))]), StoppedClock::at(NOW_S), None)
+    Verifier::new(config(vec![issuer(KeySource::Inline(keys))]), clock_at(NOW_S), None)
 }
 
 /// Why a set is refused whole.
@@ -98,7 +98,7 @@ fn a_file_of_keys_that_is_missing_or_not_sound_stops_the_start() {
     let path = dir.path().join("keys.json");
     let start = || {
         let issuers = vec![issuer(KeySource::File(path.clone()))];
-        Verifier::new(config(issuers), StoppedClock::at(NOW_S), None).map(drop)
+        Verifier::new(config(issuers), clock_at(NOW_S), None).map(drop)
     };
     assert!(start().is_err());
     for text in ["", "{", r#"{"keys":[],"keys":[]}"#, &" ".repeat(300 * 1024)] {
@@ -116,8 +116,7 @@ fn a_file_of_keys_that_is_missing_or_not_sound_stops_the_start() {
 fn a_configuration_that_is_not_sound_is_refused() {
     let signer = Signer::es256("k1");
     let sound = || issuer(KeySource::Inline(key_set(&[&signer])));
-    let refused =
-        |issuer| Verifier::new(config(vec![issuer]), StoppedClock::at(NOW_S), None).is_err();
+    let refused = |issuer| Verifier::new(config(vec![issuer]), clock_at(NOW_S), None).is_err();
     assert!(!refused(sound()));
     assert!(refused(crate::IssuerConfig { issuer: String::new(), ..sound() }));
     assert!(refused(crate::IssuerConfig { audiences: BTreeSet::new(), ..sound() }));
@@ -299,7 +298,7 @@ impl KeyServer {
         change(&mut config);
         let policy = EgressPolicy::new(config.key_destinations().unwrap());
         let client = EgressClient::new(policy, Limits::default()).unwrap();
-        Verifier::new(config, StoppedClock::at(NOW_S), Some(client)).unwrap()
+        Verifier::new(config, clock_at(NOW_S), Some(client)).unwrap()
     }
 }
 

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::support::{
-    NOW_S, Signer, StoppedClock, US, claims, claims_with, issuer, key_set, tenant, verifier, verify,
+    NOW_S, Signer, US, claims, claims_with, clock_at, issuer, key_set, tenant, verifier, verify,
 };
 use crate::{
     DevKey, IdentityError, KeySource, MintRequest, SecretSource, Secrets, TokenRole, VerifiedCaller,
@@ -145,7 +145,7 @@ fn secrets_and_keys_are_not_printed() {
     assert!(!key.key_set().to_string().contains(private));
     let id = "bot".parse().unwrap();
     let request = MintRequest::new(tenant(), PrincipalKind::Agent, id, US);
-    let token = key.mint(&request, StoppedClock::at(NOW_S).as_ref()).unwrap();
+    let token = key.mint(&request, clock_at(NOW_S).as_ref()).unwrap();
     assert_hidden(&format!("{} {}", printed(&request), printed(&key)), &token);
 }
 
@@ -157,6 +157,6 @@ fn a_private_key_in_the_configuration_is_not_printed() {
     let issuer = issuer(KeySource::Inline(keys.clone()));
     assert!(!printed(&issuer).contains(CANARY));
     let config = super::support::config(vec![issuer]);
-    let refused = crate::Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap_err();
+    let refused = crate::Verifier::new(config, clock_at(NOW_S), None).unwrap_err();
     assert!(!format!("{refused} {}", printed(&refused)).contains(CANARY));
 }

@@ -97,7 +97,7 @@ async fn a_claim_for_policies_is_shown_whole_or_its_token_is_refused() {
 async fn the_development_key_attests_and_says_what_it_is() {
     let key = DevKey::generate().unwrap();
     let (tenant, clock) =
-        (super::support::tenant(), super::support::StoppedClock::at(super::support::NOW_S));
+        (super::support::tenant(), super::support::clock_at(super::support::NOW_S));
     let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
     let audiences = ["placet".to_owned()].into();
     let verifier =

@@ -19,7 +19,7 @@ use tokio::{
 };
 use url::{Url, form_urlencoded};
 
-use super::support::{NOW_S, Signer, StoppedClock, key_set, tenant};
+use super::support::{NOW_S, Signer, clock_at, key_set, tenant};
 use crate::{
     Beginning, Callback, IdentityConfig, IssuerConfig, KeySource, KindRule, Provider, SecretSource,
     Secrets, SignInConfig, SignInError, SignedIn, VerifiedToken, Verifier,
@@ -74,7 +74,7 @@ impl World {
         change(&mut config, &mut trusted);
         let identity = IdentityConfig { issuers: vec![trusted], ..IdentityConfig::default() };
         config.check(&identity.issuers).unwrap();
-        let clock: Arc<dyn Clock> = StoppedClock::at(NOW_S);
+        let clock: Arc<dyn Clock> = clock_at(NOW_S);
         let egress =
             EgressClient::new(EgressPolicy::new(config.destinations().unwrap()), Limits::default())
                 .unwrap();
@@ -90,7 +90,7 @@ impl World {
     /// Another process of the same service, at another time.
     fn process_at(&self, now_s: i64) -> Provider {
         let (config, identity) = self.parts.clone();
-        let clock: Arc<dyn Clock> = StoppedClock::at(now_s);
+        let clock: Arc<dyn Clock> = clock_at(now_s);
         let policy = EgressPolicy::new(config.destinations().unwrap());
         let egress = EgressClient::new(policy, Limits::default()).unwrap();
         let verifier = Verifier::new(identity, Arc::clone(&clock), None).unwrap();

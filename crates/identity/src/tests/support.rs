@@ -1,21 +1,12 @@
 //! Signers, clocks and issuers for the tests.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{EncodingKey, crypto, jwk::Jwk};
 use p256::{elliptic_curve::rand_core::OsRng, pkcs8::EncodePrivateKey as _};
-use placet_types::{
-    clock::{Clock, Timestamp},
-    ids::TenantId,
-    principal::PrincipalKind,
-};
+use placet_testkit::clock::TestClock;
+use placet_types::{ids::TenantId, principal::PrincipalKind};
 use serde_json::{Value, json};
 
 use crate::{
@@ -27,24 +18,9 @@ pub(crate) const NOW_S: i64 = 1_790_000_000;
 pub(crate) const ISSUER: &str = "https://idp.example/";
 pub(crate) const US: &str = "https://placet.example/";
 
-/// A clock that stands still until it is moved.
-#[derive(Debug)]
-pub(crate) struct StoppedClock(AtomicI64);
-
-impl StoppedClock {
-    pub(crate) fn at(seconds: i64) -> Arc<Self> {
-        Arc::new(Self(AtomicI64::new(seconds)))
-    }
-
-    pub(crate) fn set(&self, seconds: i64) {
-        self.0.store(seconds, Ordering::SeqCst);
-    }
-}
-
-impl Clock for StoppedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(0).plus_ms(self.0.load(Ordering::SeqCst).saturating_mul(1_000))
-    }
+/// A clock that stands at so many seconds until it is moved.
+pub(crate) fn clock_at(seconds: i64) -> Arc<TestClock> {
+    TestClock::at(seconds.saturating_mul(1_000))
 }
 
 /// Somebody who can sign.
@@ -151,7 +127,7 @@ pub(crate) fn config(issuers: Vec<IssuerConfig>) -> IdentityConfig {
 }
 
 pub(crate) fn verifier_of(issuers: Vec<IssuerConfig>) -> Verifier {
-    Verifier::new(config(issuers), StoppedClock::at(NOW_S), None).unwrap()
+    Verifier::new(config(issuers), clock_at(NOW_S), None).unwrap()
 }
 
 pub(crate) fn verifier(signers: &[&Signer]) -> Verifier {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use placet_types::{error::ErrorCode, ids::PrincipalId, principal::PrincipalKind};
 use serde_json::{Value, json};
 
-use super::support::{ISSUER, NOW_S, Signer, StoppedClock, US, issuer, key_set, tenant, verify};
+use super::support::{ISSUER, NOW_S, Signer, US, clock_at, issuer, key_set, tenant, verify};
 use crate::{
     Algorithm, IdentityConfig, IdentityError, KeySource, TokenRole, TrustDomainConfig,
     VerifiedToken, Verifier, WorkloadNames,
@@ -32,7 +32,7 @@ fn domain(bundle: Value) -> TrustDomainConfig {
 
 fn verifier_of(domains: Vec<TrustDomainConfig>) -> Verifier {
     let config = IdentityConfig { trust_domains: domains, ..IdentityConfig::default() };
-    Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap()
+    Verifier::new(config, clock_at(NOW_S), None).unwrap()
 }
 
 fn claims() -> Value {
@@ -196,7 +196,7 @@ async fn an_issuer_and_a_trust_domain_do_not_speak_for_each_other() {
         trust_domains: vec![domain(bundle(&workloads, &Signer::es256("x")))],
         ..IdentityConfig::default()
     };
-    let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+    let verifier = Verifier::new(config, clock_at(NOW_S), None).unwrap();
     let svid = |signer: &Signer, claims: &Value| {
         signer.sign_text(&header(signer).to_string(), &claims.to_string())
     };

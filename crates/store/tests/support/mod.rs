@@ -21,11 +21,12 @@ use placet_ledger::store::{
 };
 use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport};
 use placet_store::journal::JournalError;
+use placet_testkit::clock::TestClock;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 use tempfile::TempDir;
 
-use records::{Still, attempt, claim};
+use records::{NOW, attempt, claim};
 
 /// Small, so that a handful of calls runs over into further segments.
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -51,7 +52,7 @@ pub(crate) fn open(folder: &Path) -> Result<(Arc<EmbeddedStore>, RecoveryReport)
     };
     let mut tries = 0_u32;
     loop {
-        match EmbeddedStore::open(config.clone(), Arc::new(Still)) {
+        match EmbeddedStore::open(config.clone(), TestClock::at(NOW.as_ms())) {
             Err(OpenError::Journal(JournalError::Locked { .. })) if tries < 1_000 => {
                 tries = tries.saturating_add(1);
                 std::thread::park_timeout(Duration::from_millis(5));

@@ -6,20 +6,14 @@ use placet_ledger::record::{
     Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
 };
 use placet_types::{
-    clock::{Clock, Timestamp},
+    clock::Timestamp,
     digest::Digest,
     ids::{DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId, ToolCallId},
     principal::PrincipalKind,
 };
 
-#[derive(Debug)]
-pub(crate) struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(1_800_000_000_000)
-    }
-}
+/// When everything happens.
+pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 
 /// The claim of a key by a call that is named after it.
 pub(crate) fn claim(key: &str, parked: &[u8], epoch: u64) -> EffectRecord {
@@ -40,8 +34,8 @@ pub(crate) fn claim(key: &str, parked: &[u8], epoch: u64) -> EffectRecord {
         key,
         run_id: RunId::new("run_1").unwrap(),
         requested_digest: Digest::of(b"requested"),
-        created_at: Still.now(),
-        updated_at: Still.now(),
+        created_at: NOW,
+        updated_at: NOW,
         rev: 0,
         arm: 1,
         attempts: 0,
@@ -56,8 +50,8 @@ pub(crate) fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
         number: 1,
         token: dispatch_token(&record.record_id, record.arm),
         class: Class::Opaque,
-        deadline_at: Still.now(),
-        first_dispatched_at: Still.now(),
+        deadline_at: NOW,
+        first_dispatched_at: NOW,
         after_unknown: false,
         epoch,
         adopted_by: None,

@@ -15,7 +15,7 @@ async fn a_client_whose_newest_secret_is_not_known_yet_shows_the_one_before_once
     let (config, _) = world.parts.clone();
     let policy = EgressPolicy::new(config.destinations().unwrap());
     let egress = EgressClient::new(policy, Limits::default()).unwrap();
-    let clock: Arc<dyn Clock> = StoppedClock::at(NOW_S);
+    let clock: Arc<dyn Clock> = clock_at(NOW_S);
     let provider = Provider::new(config, world.verifier.clone(), secrets, egress, clock);
     let url = world.begin(false).await.unwrap();
     world.give(&world.id_token(&world.claims(&url)));

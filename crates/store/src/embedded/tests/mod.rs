@@ -24,6 +24,7 @@ use std::time::Duration;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::record::{Class, EffectRecord, EffectState};
 use placet_ledger::store::{Admission, Changes, EffectChange, Store, StoreError};
+use placet_testkit::clock::TestClock;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::ids::{ApprovalId, IdempotencyKey, ToolCallId};
 
@@ -31,26 +32,6 @@ use super::{EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport};
 use crate::journal::JournalError;
 use crate::journal::tests::FaultyDisk;
 use crate::testing::*;
-
-/// A clock that the test sets.
-#[derive(Debug, Default)]
-pub(crate) struct TestClock(AtomicI64);
-
-impl TestClock {
-    pub(crate) fn at(ms: i64) -> Arc<Self> {
-        Arc::new(Self(AtomicI64::new(ms)))
-    }
-
-    pub(super) fn set(&self, ms: i64) {
-        self.0.store(ms, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(self.0.load(Ordering::SeqCst))
-    }
-}
 
 /// A store with small segments, on a medium that does not wait for the disk.
 pub(super) fn config(directory: &Path) -> EmbeddedConfig {

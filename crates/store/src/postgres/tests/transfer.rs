@@ -6,7 +6,8 @@ use placet_ledger::audit::AuditEvent;
 use placet_ledger::log::AuditLog as _;
 use placet_ledger::record::{EffectState, Unknown};
 use placet_ledger::store::{ApprovalQuery, DeskQuery, EffectChange, EffectQuery};
-use placet_types::clock::{Clock, Timestamp};
+use placet_testkit::clock::TestClock;
+use placet_types::clock::Clock;
 use placet_types::digest::Digest;
 use placet_types::taint::Taint;
 
@@ -15,16 +16,6 @@ use super::*;
 use crate::embedded::{self, EmbeddedConfig, EmbeddedStore};
 use crate::postgres::{export, import};
 use crate::transfer::TransferError;
-
-/// A clock that does not move.
-#[derive(Debug)]
-struct Standing;
-
-impl Clock for Standing {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(NOW_MS)
-    }
-}
 
 async fn furnish(store: &dyn Store, name: &str) -> EffectRecord {
     for number in 0..20 {
@@ -131,7 +122,7 @@ async fn what_is_moved_to_another_database_is_the_same_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(Standing);
+    let clock: Arc<dyn Clock> = TestClock::at(NOW_MS);
     let config = EmbeddedConfig::new(folder.path().join("first"));
     for _ in 0..3 {
         drop(EmbeddedStore::open(config.clone(), Arc::clone(&clock)).unwrap().0.close().await);

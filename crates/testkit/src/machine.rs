@@ -1,14 +1,11 @@
-//! What this machine has that faults need: strace, setpriv, libfaketime, a compiler, PostgreSQL; and the time.
+//! What this machine has that faults need: strace, setpriv, libfaketime, a compiler, PostgreSQL.
 //!
-//! Owns the search, done once at the start, and the only look at the clock. Does not use any of it.
+//! Owns the search, done once at the start. Does not use any of it.
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
-
-use placet_types::clock::{Clock, Timestamp};
 
 /// The programs and libraries that were found.
 #[derive(Debug, Clone, Default)]
@@ -100,20 +97,4 @@ fn unprivileged() -> Option<(u32, u32)> {
         let mut fields = line.split(':').skip(2);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     })
-}
-
-/// The time of the operating system, moved by so many milliseconds.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wall {
-    /// By how much.
-    pub moved_ms: i64,
-}
-
-impl Clock for Wall {
-    #[expect(clippy::disallowed_methods, reason = "this is the one clock of the program")]
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-            .plus_ms(self.moved_ms)
-    }
 }

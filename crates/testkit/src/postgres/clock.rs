@@ -16,11 +16,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use tokio::{process::Command, time::timeout};
 
-use crate::history::moment::Moment;
+use crate::moment::Moment;
 
 const SOURCE: &str = include_str!("clock.c");
 /// The variable by which the library is told of the file with the offset.
-const OFFSET_FILE: &str = "PLACET_CHAOS_CLOCK";
+const OFFSET_FILE: &str = "PLACET_TEST_CLOCK";
 /// How long the compiler may take on a busy machine.
 const COMPILED: Duration = Duration::from_secs(60);
 /// By how much a jump may look different from what it is: clocks are read in milliseconds, and slewed.
@@ -109,7 +109,7 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::{Reading, ServerClock};
-    use crate::{history::moment::Moment, machine::Machine, postgres::Postgres};
+    use crate::{machine::Machine, moment::Moment, postgres::Postgres};
 
     fn reading(ms: i64, asked_ms: u64, answered_ms: u64) -> Reading {
         let at = |ms: u64| Moment { us: ms.saturating_mul(1_000), wall_ms: 0 };

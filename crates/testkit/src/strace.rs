@@ -22,7 +22,7 @@ use tokio::{
 /// What happens at the system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Tamper {
+pub enum Tamper {
     /// The process is killed as it enters the call.
     Kill,
     /// The call is not made and answers this error.
@@ -35,7 +35,7 @@ pub(crate) enum Tamper {
 
 /// An error of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Errno {
+pub enum Errno {
     /// The device failed.
     #[serde(rename = "EIO")]
     Io,
@@ -46,16 +46,16 @@ pub(crate) enum Errno {
 
 /// One injection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct At {
+pub struct At {
     /// The system call.
-    pub(crate) call: String,
+    pub call: String,
     /// The how-manieth one, from 1.
-    pub(crate) when: u64,
+    pub when: u64,
     /// Whether every later one too.
     #[serde(default)]
-    pub(crate) onwards: bool,
+    pub onwards: bool,
     /// What happens.
-    pub(crate) tamper: Tamper,
+    pub tamper: Tamper,
 }
 
 impl At {
@@ -74,7 +74,7 @@ impl At {
 }
 
 /// What is put before the program so that it starts under strace. The program keeps the process number of the child.
-pub(crate) fn wrapper(strace: &Path, at: &At, report: &Path) -> Vec<OsString> {
+pub fn wrapper(strace: &Path, at: &At, report: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         vec![strace.into(), "-D".into(), "-f".into(), "-qq".into(), "-o".into(), report.into()];
     words.extend(at.arguments());
@@ -82,7 +82,7 @@ pub(crate) fn wrapper(strace: &Path, at: &At, report: &Path) -> Vec<OsString> {
 }
 
 /// Whether a report shows that something was injected.
-pub(crate) fn injections(report: &Path) -> u64 {
+pub fn injections(report: &Path) -> u64 {
     let text = fs::read_to_string(report).unwrap_or_default();
     let shown = |line: &&str| line.contains("(INJECTED)") || line.contains("(DELAYED)");
     u64::try_from(text.lines().filter(shown).count()).unwrap_or(u64::MAX)
@@ -90,30 +90,32 @@ pub(crate) fn injections(report: &Path) -> u64 {
 
 /// An attached strace.
 #[derive(Debug)]
-pub(crate) struct Tracer {
+pub struct Tracer {
     child: Child,
     report: PathBuf,
 }
 
 impl Tracer {
     /// Attaches to a process.
-    pub(crate) async fn attach(strace: &Path, pid: u32, at: &At, report: &Path) -> Result<Self> {
-        Self::attach_as(&["-f", "-qq", "-o"], (strace, pid), at, report).await
+    ///
+    /// # Errors
+    /// strace does not start, or does not attach.
+    pub async fn attach(strace: &Path, pid: u32, at: &At, report: &Path) -> Result<Self> {
+        Self::attach_as(&["-f", "-qq", "-o"], strace, pid, at, report).await
     }
 
     /// Attaches to one thread and to no other.
-    pub(crate) async fn attach_thread(
-        strace: &Path,
-        thread: u32,
-        at: &At,
-        report: &Path,
-    ) -> Result<Self> {
-        Self::attach_as(&["-qq", "-o"], (strace, thread), at, report).await
+    ///
+    /// # Errors
+    /// strace does not start, or does not attach.
+    pub async fn attach_thread(strace: &Path, thread: u32, at: &At, report: &Path) -> Result<Self> {
+        Self::attach_as(&["-qq", "-o"], strace, thread, at, report).await
     }
 
     async fn attach_as(
         options: &[&str],
-        (strace, pid): (&Path, u32),
+        strace: &Path,
+        pid: u32,
         at: &At,
         report: &Path,
     ) -> Result<Self> {
@@ -140,12 +142,12 @@ impl Tracer {
     }
 
     /// How many injections it has reported so far.
-    pub(crate) fn injections(&self) -> u64 {
+    pub fn injections(&self) -> u64 {
         injections(&self.report)
     }
 
     /// Waits for an injection for so long.
-    pub(crate) async fn injected_within(&self, limit: Duration) -> bool {
+    pub async fn injected_within(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while Instant::now() < until {
             if self.injections() > 0 {
@@ -157,7 +159,7 @@ impl Tracer {
     }
 
     /// Lets go of the process.
-    pub(crate) async fn detach(mut self) {
+    pub async fn detach(mut self) {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // It may have ended with its process.

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OFFSET_FILE "PLACET_CHAOS_CLOCK"
+#define OFFSET_FILE "PLACET_TEST_CLOCK"
 #define SECOND_NS INT64_C(1000000000)
 
 _Static_assert(sizeof(time_t) == 8 && sizeof(long) == 8, "the system call's times are those of the C library");

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{history::moment::Moment, machine::Machine, port::free_port};
+use crate::{machine::Machine, moment::Moment, port::free_port};
 use clock::{Reading, ServerClock};
 use proxy::Proxy;
 
