@@ -101,8 +101,8 @@ impl Cluster {
         for number in 0..plan.nodes {
             let folder = plan.folder.join(format!("node-{number}"));
             plan.setup.write(number, &folder, &keys.join("dev-key.jwk"))?;
-            let addresses = (loopback(free_port()?), loopback(free_port()?));
-            let node = Node::new((number, folder), addresses, plan.placet, plan.machine);
+            let (listen, admin) = (loopback(free_port()?), loopback(free_port()?));
+            let node = Node::new(number, folder, listen, admin, plan.placet, plan.machine);
             node.launched_with(|launch| {
                 launch
                     .env

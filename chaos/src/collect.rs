@@ -100,11 +100,11 @@ async fn secrets_shared(cluster: &Cluster) -> Result<()> {
 async fn listed(cluster: &Cluster, node: usize) -> Result<()> {
     let number = u32::try_from(node).unwrap_or(u32::MAX);
     for tenant in TENANTS {
-        let records = finale::records(&cluster.scene, (tenant, node), None).await;
+        let records = finale::records(&cluster.scene, tenant, node, None).await;
         let records = records.with_context(|| format!("node {node} does not list records"))?;
         let probe = Probe::Records { tenant: tenant.to_owned(), node: number, records };
         cluster.scene.recorder.record(What::Probe(Box::new(probe)));
-        let approvals = approvals(cluster, (tenant, node)).await;
+        let approvals = approvals(cluster, tenant, node).await;
         let approvals =
             approvals.with_context(|| format!("node {node} does not list approvals"))?;
         let probe = Probe::Approvals { tenant: tenant.to_owned(), node: number, approvals };
@@ -113,7 +113,7 @@ async fn listed(cluster: &Cluster, node: usize) -> Result<()> {
     Ok(())
 }
 
-async fn approvals(cluster: &Cluster, (tenant, node): (&str, usize)) -> Option<Vec<ApprovalRow>> {
+async fn approvals(cluster: &Cluster, tenant: &str, node: usize) -> Option<Vec<ApprovalRow>> {
     let [approver, ..] = APPROVERS;
     let bearer = cluster.scene.people.bearer(tenant, approver).ok()?;
     let (mut rows, mut after) = (Vec::new(), String::new());
@@ -176,7 +176,7 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
             continue;
         };
         if name != log {
-            end_log(cluster, (&log, entries, &head));
+            end_log(cluster, &log, entries, &head);
             (log, entries, head) = (name, 0, String::new());
         }
         let entry = JournalEntry::read(&log, &document)
@@ -186,7 +186,7 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
         whole.found.insert(log.clone(), (entries, head.clone()));
         cluster.scene.recorder.record(What::Probe(Box::new(Probe::Entry(Box::new(entry)))));
     }
-    end_log(cluster, (&log, entries, &head));
+    end_log(cluster, &log, entries, &head);
     let problem = whole.problem();
     let probe = Probe::Verified {
         check: "ledger export".to_owned(),
@@ -260,7 +260,7 @@ fn charged(line: &str) -> Option<Probe> {
     })
 }
 
-fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {
+fn end_log(cluster: &Cluster, log: &str, entries: u64, head: &str) {
     if entries > 0 {
         let probe = Probe::LogEnd { log: log.to_owned(), entries, head: head.to_owned() };
         cluster.scene.recorder.record(What::Probe(Box::new(probe)));

@@ -96,7 +96,7 @@ impl Api {
         bearer: &Bearer,
         body: Bytes,
     ) -> Result<Answered, Loss> {
-        self.exchange(node, (Method::POST, path), Some(bearer), body).await
+        self.exchange(node, Method::POST, path, Some(bearer), body).await
     }
 
     /// Reads.
@@ -106,19 +106,20 @@ impl Api {
         path: &str,
         bearer: &Bearer,
     ) -> Result<Answered, Loss> {
-        self.exchange(node, (Method::GET, path), Some(bearer), Bytes::new()).await
+        self.exchange(node, Method::GET, path, Some(bearer), Bytes::new()).await
     }
 
     /// Whether somebody answers 200 there within so long.
     pub(crate) async fn is_well(&self, node: usize, path: &str, limit: Duration) -> bool {
-        let asked = self.exchange(node, (Method::GET, path), None, Bytes::new());
+        let asked = self.exchange(node, Method::GET, path, None, Bytes::new());
         matches!(timeout(limit, asked).await, Ok(Ok(answer)) if answer.status == 200)
     }
 
     async fn exchange(
         &self,
         node: usize,
-        (method, path): (Method, &str),
+        method: Method,
+        path: &str,
         bearer: Option<&Bearer>,
         body: Bytes,
     ) -> Result<Answered, Loss> {

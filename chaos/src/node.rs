@@ -74,8 +74,10 @@ pub(crate) struct Node {
 impl Node {
     /// A node that is not running yet.
     pub(crate) fn new(
-        (number, folder): (usize, PathBuf),
-        (listen, admin): (SocketAddr, SocketAddr),
+        number: usize,
+        folder: PathBuf,
+        listen: SocketAddr,
+        admin: SocketAddr,
         placet: &Path,
         machine: &Machine,
     ) -> Self {
@@ -98,10 +100,11 @@ impl Node {
     pub(crate) fn twin(
         &self,
         folder: PathBuf,
-        addresses: (SocketAddr, SocketAddr),
+        listen: SocketAddr,
+        admin: SocketAddr,
         machine: &Machine,
     ) -> Self {
-        let twin = Self::new((self.number, folder), addresses, &self.placet, machine);
+        let twin = Self::new(self.number, folder, listen, admin, &self.placet, machine);
         let launch = self.launch();
         twin.launched_with(|own| *own = launch);
         twin

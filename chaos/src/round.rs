@@ -206,7 +206,7 @@ async fn settle(cluster: &Cluster) {
 /// Whether a record is in this state, or that cannot be told.
 async fn is_any(cluster: &Cluster, state: &str) -> bool {
     for tenant in TENANTS {
-        let rows = finale::records(&cluster.scene, (tenant, 0), Some(state)).await;
+        let rows = finale::records(&cluster.scene, tenant, 0, Some(state)).await;
         if rows.is_none_or(|rows| !rows.is_empty()) {
             return true;
         }

@@ -130,7 +130,7 @@ async fn play(cli: &Cli, scene: &Arc<Scene>, seed: u64, frame: &Frame) -> Result
     scene.recorder.record(What::Phase(Phase::Probing));
     for node in 0..scene.api.len() {
         for tenant in TENANTS {
-            if let Some(records) = finale::records(scene, (tenant, node), None).await {
+            if let Some(records) = finale::records(scene, tenant, node, None).await {
                 let node = u32::try_from(node).unwrap_or(u32::MAX);
                 let probe = Probe::Records { tenant: tenant.to_owned(), node, records };
                 scene.recorder.record(What::Probe(Box::new(probe)));

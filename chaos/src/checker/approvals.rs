@@ -19,7 +19,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     let courses = courses(world);
     for (id, story) in &world.keys {
         if world.has_log() {
-            agreed(world, &courses, (id, story), findings);
+            agreed(world, &courses, id, story, findings);
         }
         asked_for(id, story, findings);
     }
@@ -49,7 +49,8 @@ fn needs_approval(story: &Story<'_>) -> bool {
 fn agreed(
     world: &World<'_>,
     courses: &BTreeMap<&str, Course<'_>>,
-    (id, story): (&KeyId, &Story<'_>),
+    id: &KeyId,
+    story: &Story<'_>,
     findings: &mut Findings,
 ) {
     if !needs_approval(story) {

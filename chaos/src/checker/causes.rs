@@ -65,7 +65,7 @@ impl Causes {
     }
 
     /// Whether nothing kept a node from going on between one moment and another. In another time it goes on.
-    pub(super) fn is_calm(&self, node: u32, (from, to): (Moment, Moment)) -> bool {
+    pub(super) fn is_calm(&self, node: u32, from: Moment, to: Moment) -> bool {
         self.is_known
             && !self.of_node(node, from.us, to.us).any(|trouble| trouble == Trouble::Halted)
     }
@@ -97,7 +97,7 @@ impl Causes {
                     since.entry(*node).or_insert(*at);
                 }
                 NodeChange::Ready { .. } | NodeChange::Resumed => {
-                    self.end(&mut since, (*node, *at), Trouble::Halted);
+                    self.end(&mut since, *node, *at, Trouble::Halted);
                 }
                 // What is refused rightly is a copy of the node that was damaged, or is of another version.
                 NodeChange::Refused { rightly: true, .. }
@@ -114,7 +114,7 @@ impl Causes {
         for (at, node, change) in &world.changes {
             let NodeChange::ClockShifted { by_ms } = change else { continue };
             if *by_ms == 0 {
-                self.end(&mut since, (*node, *at), Trouble::Moved);
+                self.end(&mut since, *node, *at, Trouble::Moved);
             } else {
                 since.entry(*node).or_insert(*at);
             }
@@ -122,12 +122,7 @@ impl Causes {
         self.end_all(since, Trouble::Moved);
     }
 
-    fn end(
-        &mut self,
-        since: &mut BTreeMap<u32, Moment>,
-        (node, at): (u32, Moment),
-        trouble: Trouble,
-    ) {
+    fn end(&mut self, since: &mut BTreeMap<u32, Moment>, node: u32, at: Moment, trouble: Trouble) {
         if let Some(from) = since.remove(&node) {
             let to_us = at.us.saturating_add(AFTER_US);
             self.spans.push(Span { trouble, node: Some(node), from_us: from.us, to_us });

@@ -155,7 +155,7 @@ fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
                     );
                 } else if !causes.are_known() {
                     unjudged = unjudged.saturating_add(1);
-                } else if causes.is_calm(op.sent.node, (op.at, until)) {
+                } else if causes.is_calm(op.sent.node, op.at, until) {
                     broken(
                         subject,
                         op,

@@ -130,7 +130,7 @@ fn evidence(world: &World<'_>, story: &Story<'_>, from: &RecordImage, to: &Writt
     let ended = matches!(next.state.as_str(), "succeeded" | "failed_final");
     let was_unknown = from.state == "indeterminate" || waits_again(from);
     match &next.resolved {
-        Some(resolved) if ended => resolution(world, story, from, next, (resolved, to.entry.at_ms)),
+        Some(resolved) if ended => resolution(world, story, from, next, resolved, to.entry.at_ms),
         // Records of the first version do not say by what; the event beside them says that a person did it.
         None if ended && was_unknown && to.says_resolved() => {
             let named = |act: &&&OperatorAct| act.record_id == next.record_id;
@@ -150,7 +150,8 @@ fn resolution(
     story: &Story<'_>,
     from: &RecordImage,
     next: &RecordImage,
-    (resolved, at_ms): (&Resolved, i64),
+    resolved: &Resolved,
+    at_ms: i64,
 ) -> Judged {
     let earlier = from.unknown.as_ref().filter(|_| waits_again(from));
     let Some(attempt) = earlier.or(from.attempt.as_ref()) else { return Ok(()) };

@@ -173,14 +173,14 @@ mod tests {
         JournalEntry { log: log.to_owned(), seq, at_ms, ..JournalEntry::default() }
     }
 
-    fn put(log: &str, seq: u64, at_ms: i64, (record, rev): (&str, u64)) -> JournalEntry {
+    fn put(log: &str, seq: u64, at_ms: i64, record: &str, rev: u64) -> JournalEntry {
         let record_id = record.to_owned();
         let image = RecordImage { record_id, rev, ..RecordImage::default() };
         let changes = vec![RecordChange::Put(Box::new(image))];
         JournalEntry { changes, ..entry(log, seq, at_ms) }
     }
 
-    fn gone(log: &str, seq: u64, at_ms: i64, (record, rev): (&str, u64)) -> JournalEntry {
+    fn gone(log: &str, seq: u64, at_ms: i64, record: &str, rev: u64) -> JournalEntry {
         let changes = vec![RecordChange::Removed { record_id: record.to_owned(), rev }];
         JournalEntry { changes, ..entry(log, seq, at_ms) }
     }
@@ -196,12 +196,12 @@ mod tests {
     fn revisions_are_believed_more_than_a_clock_that_was_put_back() {
         // Log `a` is an hour ahead of log `b`.
         let entries = [
-            put("a", 1, 1_000, ("x", 1)),
-            put("a", 2, 3_600_000, ("x", 3)),
-            put("a", 3, 3_600_100, ("y", 1)),
-            put("b", 1, 1_500, ("x", 2)),
-            put("b", 2, 1_600, ("y", 2)),
-            put("b", 3, 1_700, ("x", 4)),
+            put("a", 1, 1_000, "x", 1),
+            put("a", 2, 3_600_000, "x", 3),
+            put("a", 3, 3_600_100, "y", 1),
+            put("b", 1, 1_500, "x", 2),
+            put("b", 2, 1_600, "y", 2),
+            put("b", 3, 1_700, "x", 4),
         ];
         assert_eq!(sorted(&entries), ["a1", "b1", "a2", "a3", "b2", "b3"]);
     }
@@ -209,10 +209,10 @@ mod tests {
     #[test]
     fn where_no_revision_says_otherwise_time_does() {
         let entries = [
-            put("a", 1, 10, ("x", 1)),
-            put("a", 2, 30, ("x", 2)),
-            put("b", 1, 20, ("y", 1)),
-            put("b", 2, 40, ("z", 1)),
+            put("a", 1, 10, "x", 1),
+            put("a", 2, 30, "x", 2),
+            put("b", 1, 20, "y", 1),
+            put("b", 2, 40, "z", 1),
         ];
         assert_eq!(sorted(&entries), ["a1", "b1", "a2", "b2"]);
     }
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn what_was_removed_begins_again_after_its_end() {
         let entries = [
-            put("a", 1, 10, ("x", 1)),
-            gone("a", 2, 3_600_000, ("x", 1)),
-            put("b", 1, 20, ("x", 1)),
-            put("b", 2, 30, ("x", 2)),
+            put("a", 1, 10, "x", 1),
+            gone("a", 2, 3_600_000, "x", 1),
+            put("b", 1, 20, "x", 1),
+            put("b", 2, 30, "x", 2),
         ];
         assert_eq!(sorted(&entries), ["a1", "a2", "b1", "b2"]);
     }
@@ -241,7 +241,7 @@ mod tests {
         let spend = Some("grant".to_owned());
         let used = JournalEntry { spend, ..entry("b", 1, 20) };
         let ended = JournalEntry { desk: vec![image(4, "ended")], ..entry("c", 1, 5) };
-        let stray = put("d", 1, 30, ("x", 7));
+        let stray = put("d", 1, 30, "x", 7);
         let entries = [asked, given, used, ended, stray];
         assert_eq!(sorted(&entries), ["a1", "a2", "b1", "c1", "d1"]);
     }

@@ -83,7 +83,7 @@ impl Injector {
         let (listen, admin) = (address(free_port()?), address(free_port()?));
         let api =
             Api::new(vec![Url::parse(&format!("http://{listen}"))?], Duration::from_secs(10))?;
-        let node = node.twin(folder.to_owned(), (listen, admin), &self.cluster.machine);
+        let node = node.twin(folder.to_owned(), listen, admin, &self.cluster.machine);
         Ok(Copied { node, api })
     }
 }

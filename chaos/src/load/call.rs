@@ -83,14 +83,27 @@ impl Sending {
     }
 }
 
+/// Who calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// Of which tenant.
+    pub(crate) tenant: &'a str,
+    /// Which agent.
+    pub(crate) agent: &'a str,
+    /// Whether on behalf of the owner.
+    pub(crate) delegated: bool,
+}
+
 impl Call {
     /// A call that was not sent yet.
     pub(crate) fn new(
-        (tenant, agent, delegated): (&str, &str, bool),
+        caller: Caller<'_>,
         tool: &'static str,
         args: Args,
-        (run, client): (String, u32),
+        run: String,
+        client: u32,
     ) -> Self {
+        let Caller { tenant, agent, delegated } = caller;
         let key =
             (tools::class_of(tool) != Some(Class::Read)).then(|| format!("key-{}", args.item));
         Self {
@@ -114,8 +127,8 @@ impl Call {
 
     /// The same call with the same key by somebody else, which makes it another.
     pub(crate) fn of_somebody(&self, tenant: &str, agent: &str) -> Self {
-        let origin = (self.run.clone(), self.client);
-        Self::new((tenant, agent, false), self.tool, self.args.clone(), origin)
+        let caller = Caller { tenant, agent, delegated: false };
+        Self::new(caller, self.tool, self.args.clone(), self.run.clone(), self.client)
             .in_run_of(self.calls_max)
     }
 
@@ -145,10 +158,19 @@ impl Call {
         self.digest.lock().clone()
     }
 
+    fn bearer(&self, scene: &Scene) -> Result<Bearer> {
+        let people = &scene.people;
+        let found = if self.delegated {
+            people.on_behalf(&self.tenant, &self.agent)?
+        } else {
+            people.bearer(&self.tenant, &self.agent)?
+        };
+        Ok(found.clone())
+    }
+
     /// Sends it to somebody who is no part of the deployment, outside the history.
     pub(crate) async fn send_aside(&self, scene: &Scene, api: &Api) -> Result<Answered, Loss> {
-        let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
-        let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
+        let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         api.post(0, "/v1/calls", &bearer, self.body(scene, &self.args.text(Form::Plain))).await
     }
 
@@ -173,11 +195,10 @@ impl Call {
     /// Sends it once.
     pub(crate) async fn send(&self, scene: &Scene, sending: &Sending) -> Result<Reply, Loss> {
         let args = sending.args.as_ref().unwrap_or(&self.args);
-        let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
-        let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
+        let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         self.seen_starts.store(scene.starts(), Ordering::SeqCst);
         let request = scene.next_request();
-        let sent = self.sent(scene, (request, sending.node), args, sending.why);
+        let sent = self.sent(scene, request, sending.node, args, sending.why);
         scene.recorder.record(What::Sent(Box::new(sent)));
         let mut fate = Fate { scene, request, told: false };
         let body = self.body(scene, &args.text(sending.form));
@@ -201,17 +222,16 @@ impl Call {
         wait_ms: u64,
     ) -> Result<Reply, Loss> {
         let Some(call_id) = self.call_id() else { return Err(Loss::NotConnected) };
-        let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
-        let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
+        let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         let request = scene.next_request();
-        let sent = self.sent(scene, (request, node), &self.args, Why::Poll);
+        let sent = self.sent(scene, request, node, &self.args, Why::Poll);
         scene.recorder.record(What::Sent(Box::new(sent)));
         let mut fate = Fate { scene, request, told: false };
         let path = format!("/v1/calls/{call_id}?wait_ms={wait_ms}");
         fate.tell(scene.api.get(node, &path, &bearer).await)
     }
 
-    fn sent(&self, scene: &Scene, (request, node): (u64, usize), args: &Args, why: Why) -> Sent {
+    fn sent(&self, scene: &Scene, request: u64, node: usize, args: &Args, why: Why) -> Sent {
         Sent {
             request,
             client: self.client,
@@ -292,13 +312,6 @@ pub(crate) fn is_retryable(code: Option<&str>) -> bool {
                 | "APPROVAL_VOID"
         )
     )
-}
-
-fn bearer(scene: &Scene, (tenant, agent, delegated): (&str, &str, bool)) -> Result<Bearer> {
-    let people = &scene.people;
-    let found =
-        if delegated { people.on_behalf(tenant, agent)? } else { people.bearer(tenant, agent)? };
-    Ok(found.clone())
 }
 
 /// Notes the end of a request, also when the task ends before it.

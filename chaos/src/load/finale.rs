@@ -94,7 +94,7 @@ pub(crate) async fn agree(load: &Load, chance: &mut Chance) {
         load.until_definite(&call, Sending::new(Why::New, node), chance).await;
         let Some(approval) = call.approval() else { continue };
         let approver = chance.pick(&APPROVERS).copied().unwrap_or("ben");
-        votes::vote(&load.scene, (&call, &approval), (approver, true), node).await;
+        votes::vote(&load.scene, &call, &approval, approver, true, node).await;
         drop(call.poll(&load.scene, node, RUNS_MS).await);
     }
 }
@@ -115,7 +115,8 @@ pub(crate) fn not_found(scene: &Scene) -> Vec<String> {
 /// All records of a tenant that a node lists, in a state or in any.
 pub(crate) async fn records(
     scene: &Scene,
-    (tenant, node): (&str, usize),
+    tenant: &str,
+    node: usize,
     state: Option<&str>,
 ) -> Option<Vec<RecordRow>> {
     let [operator, _] = OPERATORS;
@@ -143,7 +144,7 @@ pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
     let (mut resolved, mut has_waited) = (0_usize, false);
     for tenant in TENANTS {
         let node = chance.index(scene.api.len());
-        let unknown = records(scene, (tenant, node), Some("indeterminate")).await;
+        let unknown = records(scene, tenant, node, Some("indeterminate")).await;
         // Read after the records, so that what is unknown now has happened by now or does not count.
         let mut happened = effects(scene);
         for record in unknown.unwrap_or_default() {
@@ -158,7 +159,7 @@ pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
                 has_waited = true;
             }
             let act = if happened.contains(token) { Act::Happened } else { Act::DidNotHappen };
-            resolve(scene, (tenant, node), &record.record_id, act).await;
+            resolve(scene, tenant, node, &record.record_id, act).await;
             resolved = resolved.saturating_add(1);
         }
     }
@@ -178,7 +179,7 @@ fn effects(scene: &Scene) -> BTreeSet<String> {
     lines.iter().filter_map(token).collect()
 }
 
-async fn resolve(scene: &Scene, (tenant, node): (&str, usize), record_id: &str, act: Act) {
+async fn resolve(scene: &Scene, tenant: &str, node: usize, record_id: &str, act: Act) {
     let [operator, _] = OPERATORS;
     let Ok(bearer) = scene.people.bearer(tenant, operator) else { return };
     let outcome = if act == Act::Happened { "happened" } else { "did_not_happen" };

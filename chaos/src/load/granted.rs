@@ -22,14 +22,15 @@ const LASTS_MS: u64 = 6_000;
 /// Makes a held call, has calls like it granted, and makes more of these than the grant has uses.
 pub(super) async fn more_calls_than_uses(
     load: &Load,
-    (client, node): (u32, usize),
+    client: u32,
+    node: usize,
     chance: &mut Chance,
 ) {
     let (scene, held) = (&load.scene, load.fresh(Some("erase"), client, chance));
     load.until_definite(&held, Sending::new(Why::New, node), chance).await;
     let uses_max = u32::try_from(chance.within(1..4)).unwrap_or(1);
     let approver = chance.pick(&APPROVERS).copied().unwrap_or("ben");
-    let Some(grant) = ask(scene, &held, (approver, uses_max), node).await else { return };
+    let Some(grant) = ask(scene, &held, approver, uses_max, node).await else { return };
     let calls = chance.within(2..7).saturating_add(u64::from(uses_max));
     let (mut sent, nodes) = (JoinSet::new(), scene.api.len());
     for number in 0..calls {
@@ -43,7 +44,7 @@ pub(super) async fn more_calls_than_uses(
     }
     if chance.permille(300) {
         tokio::time::sleep(Duration::from_millis(chance.within(0..60))).await;
-        end(scene, (&held, &grant), approver, chance.index(nodes)).await;
+        end(scene, &held, &grant, approver, chance.index(nodes)).await;
     }
     let mut answers = 0_u64;
     while let Some(answered) = sent.join_next().await {
@@ -59,7 +60,8 @@ pub(super) async fn more_calls_than_uses(
 async fn ask(
     scene: &Scene,
     held: &Call,
-    (approver, uses_max): (&str, u32),
+    approver: &str,
+    uses_max: u32,
     node: usize,
 ) -> Option<String> {
     let approval_id = held.approval()?;
@@ -101,7 +103,7 @@ async fn ask(
 }
 
 /// Ends it before its time. Whether that was in time for anything is the checker's to see.
-async fn end(scene: &Scene, (held, grant): (&Call, &str), approver: &str, node: usize) {
+async fn end(scene: &Scene, held: &Call, grant: &str, approver: &str, node: usize) {
     let Ok(bearer) = scene.people.bearer(&held.tenant, approver) else { return };
     let body = json!({ "act": "end", "reason": "enough" }).to_string();
     let path = format!("/v1/desk/{grant}/acts");

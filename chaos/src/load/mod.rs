@@ -32,7 +32,7 @@ use tokio::{
     time::{Duration, Instant, sleep},
 };
 
-use call::{Call, Sending, is_definite};
+use call::{Call, Caller, Sending, is_definite};
 use forms::{Args, Form};
 
 use crate::{
@@ -187,14 +187,14 @@ impl Load {
                 self.until_definite(&call, Sending::new(Why::New, node), chance).await;
                 votes::decide(&self.scene, &call, node, chance).await;
             }
-            Doing::Granted => granted::more_calls_than_uses(self, (client, node), chance).await,
-            Doing::Rearmed => rearmed::late_for_another_arm(self, (client, node), chance).await,
+            Doing::Granted => granted::more_calls_than_uses(self, client, node, chance).await,
+            Doing::Rearmed => rearmed::late_for_another_arm(self, client, node, chance).await,
             Doing::Upstream
             | Doing::UpstreamEnds
             | Doing::Delayed
             | Doing::Result
             | Doing::Declined => {
-                upstream::misbehave(self, doing, (client, node), chance).await;
+                upstream::misbehave(self, doing, client, node, chance).await;
             }
         }
     }
@@ -216,9 +216,10 @@ impl Load {
         let agent = chance.pick(&AGENTS).copied().unwrap_or("clerk");
         let delegated = chance.permille(250) && self.scene.people.can_delegate();
         let known = self.scene.people.has(tenant, agent);
-        let who = if known { (tenant, agent, delegated) } else { (home, "clerk", delegated) };
+        let (tenant, agent) = if known { (tenant, agent) } else { (home, "clerk") };
+        let caller = Caller { tenant, agent, delegated };
         let run = format!("run-{}-{}", self.name, client % 3);
-        let call = Arc::new(Call::new(who, tool, Args::new(item, chance), (run, client)));
+        let call = Arc::new(Call::new(caller, tool, Args::new(item, chance), run, client));
         self.calls.lock().push(Arc::clone(&call));
         call
     }
@@ -226,8 +227,8 @@ impl Load {
     /// A call like another one, by the same caller, about an item whose name begins with that of the other.
     fn alike(&self, call: &Call, number: u64) -> Arc<Call> {
         let args = Args { item: format!("{}-{number}", call.args.item), ..call.args.clone() };
-        let who = (call.tenant.as_str(), call.agent.as_str(), call.delegated);
-        self.add(Call::new(who, call.tool, args, (call.run.clone(), call.client)))
+        let caller = Caller { tenant: &call.tenant, agent: &call.agent, delegated: call.delegated };
+        self.add(Call::new(caller, call.tool, args, call.run.clone(), call.client))
     }
 
     /// Counts a call that was made up like another, and remembers it for the end.

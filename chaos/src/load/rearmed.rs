@@ -33,7 +33,8 @@ const TRIES: usize = 20;
 /// Makes a call whose first attempt answers while its second one is unknown.
 pub(super) async fn late_for_another_arm(
     load: &Load,
-    (client, node): (u32, usize),
+    client: u32,
+    node: usize,
     chance: &mut Chance,
 ) {
     let (scene, call) = (&load.scene, load.fresh(Some("push"), client, chance));
@@ -101,7 +102,7 @@ async fn rearm(scene: &Scene, call: &Call, node: usize) -> bool {
 async fn unknown(scene: &Scene, call: &Call, node: usize) -> Option<RecordRow> {
     let call_id = call.call_id()?;
     for _ in 0..TRIES {
-        let unknown = finale::records(scene, (&call.tenant, node), Some("indeterminate")).await;
+        let unknown = finale::records(scene, &call.tenant, node, Some("indeterminate")).await;
         let own = unknown.unwrap_or_default().into_iter().find(|row| row.call_id == call_id);
         if own.is_some() {
             return own;

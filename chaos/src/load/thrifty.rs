@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Load,
-    call::{Call, Sending},
+    call::{Call, Caller, Sending},
     forms::Args,
 };
 use crate::{
@@ -30,8 +30,8 @@ pub(super) async fn more_calls_than_the_run_may(load: &Load, client: u32, chance
     let calls = chance.within(1..5).saturating_add(u64::from(calls_max));
     for number in 0..calls {
         let args = Args::new(format!("{}-{client}-{first}-few-{number}", load.name), chance);
-        let origin = (run.clone(), client);
-        let call = Call::new((tenant, agent, false), tool.unwrap_or("put"), args, origin)
+        let caller = Caller { tenant, agent, delegated: false };
+        let call = Call::new(caller, tool.unwrap_or("put"), args, run.clone(), client)
             .in_run_of(calls_max);
         let call = load.add(call);
         for copy in 0..chance.within(1..3) {

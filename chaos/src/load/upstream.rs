@@ -15,7 +15,8 @@ use crate::seeded::Chance;
 pub(crate) async fn misbehave(
     load: &Load,
     doing: Doing,
-    (client, node): (u32, usize),
+    client: u32,
+    node: usize,
     chance: &mut Chance,
 ) {
     let (manner, tool) = manner_of(doing, chance);

@@ -71,19 +71,19 @@ pub(crate) async fn decide(scene: &Scene, call: &Call, node: usize, chance: &mut
         everybody.nth(first.saturating_add(offset)).copied().unwrap_or(OWNER)
     };
     let (one, other) = (name(0), name(1));
-    let vote = |person, approve| vote(scene, (call, &approval), (person, approve), node);
+    let vote = |person, approve| vote(scene, call, &approval, person, approve, node);
     let done = match manner {
         Manner::Nothing => return,
         Manner::Approve => drop_answered(vote(one, true).await, None),
         Manner::Deny => drop_answered(vote(one, false).await, None),
         Manner::Race => {
             let both = tokio::join!(vote(one, true), vote(other, false));
-            both_answered(both).then_some("approved and denied at the same time")
+            both_answered(both.0, both.1).then_some("approved and denied at the same time")
         }
         Manner::Twice => {
             let first = vote(one, true).await;
             let both = tokio::join!(vote(one, true), vote(other, true));
-            (first.is_some() && both_answered(both)).then_some("approved twice")
+            (first.is_some() && both_answered(both.0, both.1)).then_some("approved twice")
         }
         Manner::Requester => {
             let own = vote(OWNER, true).await;
@@ -123,15 +123,17 @@ fn drop_answered(status: Option<u16>, what: Option<&'static str>) -> Option<&'st
     status.and(what)
 }
 
-fn both_answered((one, other): (Option<u16>, Option<u16>)) -> bool {
+fn both_answered(one: Option<u16>, other: Option<u16>) -> bool {
     one.is_some() && other.is_some()
 }
 
 /// One vote; the status of the answer.
 pub(super) async fn vote(
     scene: &Scene,
-    (call, approval): (&Call, &str),
-    (person, approve): (&str, bool),
+    call: &Call,
+    approval: &str,
+    person: &str,
+    approve: bool,
     node: usize,
 ) -> Option<u16> {
     let bearer = scene.people.bearer(&call.tenant, person).ok()?;
