@@ -56,8 +56,8 @@ function result(message, said) {
       const { sub, act, scope, aud, jti } = said;
       if (message.params.arguments?.what === "your secret") {
         const all = [...brought];
-        const hex = all.map((one) => Buffer.from(one).toString("hex"));
-        return { content: [{ type: "text", text: JSON.stringify({ all, hex }) }, { type: "text", text: all.map((one) => one.slice(-60)).join(" ") }] };
+        const base64 = all.map((one) => Buffer.from(one).toString("base64"));
+        return { content: [{ type: "text", text: JSON.stringify({ all, base64 }) }, { type: "text", text: all.map((one) => one.slice(-60)).join(" ") }] };
       }
       return { content: [{ type: "text", text: JSON.stringify({ sub, act, scope, aud, jti }) }] };
     }

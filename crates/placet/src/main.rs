@@ -40,6 +40,9 @@ use crate::{cli::Cli, environment::Environment, failure::Failure};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The stack of a worker thread: several times what the deepest condition that `policy check` takes needs in an unoptimized build.
+const STACK_BYTES: usize = 8 << 20;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment = Environment::of_this_process();
@@ -48,7 +51,10 @@ fn main() -> ExitCode {
         output::failure(&failure);
         return failure.exit().into();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(STACK_BYTES)
+        .build();
     let outcome = memory::keep_to_itself()
         .and_then(|()| {
             runtime.map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))

@@ -5,7 +5,8 @@
 
 use std::{iter::Peekable, str::Chars};
 
-/// The deepest that expressions of a policy may nest: two thirds of what fits the 2 MiB of a thread in a build without optimisation.
+/// The deepest that expressions of a policy may nest: far less than what fits the 8 MiB that threads of `placet` have, even in a build
+/// without optimization.
 pub(crate) const DEPTH_MAX: usize = 80;
 
 /// Where a text of policies nests deeper than [`DEPTH_MAX`]: the line from 1, of the outermost place.

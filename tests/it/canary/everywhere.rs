@@ -110,7 +110,7 @@ async fn calls(
         reply.succeeded();
         places.add(format!("answer: of {tool}"), reply.body.to_vec());
     }
-    // Tools that say what they were given, in every form there is.
+    // Tools that print what they were given, in the common forms.
     for (step, tool) in [("s12", "child__note"), ("s13", note.as_str())] {
         let reply =
             own.call(&dev, &plants.plan(tool, step, json!({ "what": "your secret" }))).await;

@@ -376,10 +376,15 @@ async fn a_connector_that_panics_is_tried_again() {
     let witness = Arc::new(crate::fake::Witness::default());
     witness.connector_panics.store(true, Ordering::SeqCst);
     let world = World::with(Make { witness, ..Make::default() }).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let mut call = plan("look", "s1", "a");
-    call["run"]["run_budget"] = json!({"tool_latency_ms_max": 2_000});
-    finished(world.call(call).await);
+    for step in 0..100 {
+        let mut call = plan("look", &format!("s{step}"), "a");
+        call["run"]["run_budget"] = json!({"tool_latency_ms_max": 2_000, "calls_max": 1_000});
+        if matches!(world.call(call).await, Answer::Finished(_)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the connector is not tried again");
 }
 
 #[tokio::test]

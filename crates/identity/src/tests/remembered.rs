@@ -52,7 +52,7 @@ async fn a_remembered_token_is_refused_when_the_sign_in_is_too_old() {
 async fn a_remembered_token_is_verified_again_under_other_keys() {
     let (signer, clock) = (Signer::es256("k1"), clock_at(NOW_S));
     let verifier = at(&clock, issuer_of(&signer));
-    let token = signer.sign(&claims());
+    let token = signer.sign(&claims_with("placet_kind", json!("agent")));
     let shown = Presented { token: Some(&token), ..Presented::default() };
     for _ in 0..2 {
         verify(&verifier, &token).await.unwrap();
