@@ -2,39 +2,31 @@
 //!
 //! Owns their names, help texts and labels. Does not own the listener that serves them. Invariant: the number of series is
 //! bounded: labels are enums, names of our own, or adapters and capabilities of loaded contracts, and beyond
-//! [`SERIES_MAX`] of a metric everything new goes to the series `other`.
+//! [`SERIES_MAX`] of a metric everything new goes to the series whose labels are all `other`.
 //!
 //! TM-21 reads them as follows. Success rate by adapter and capability: `placet_calls_total` by `status`. Misclassified modes:
 //! `placet_mode_misclassified_total` over `placet_calls_total`. Permission violations: `placet_permission_violations_total` over the
 //! same. Mean and p99 latency by adapter: `placet_adapter_seconds`. Replay correctness: `placet_duplicates_total` by
 //! `what`, and `placet_replays_checked_total`, where `mismatch` must be zero. `placet report` computes the same from the audit chain.
 
-use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use placet_types::envelope::result::ResultStatus;
 use placet_types::error::ErrorCode;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::trace::{Stage, status_name};
+use labelled::Labelled;
 
-mod labels;
+mod labelled;
 mod registration;
 
-use labels::{
-    ActorLabels, AdapterLabels, CallLabels, CapabilityLabels, ChannelLabels, NoticeLabels, OTHER,
-    ResultLabels, StageLabels, WhatLabels,
-};
-
-/// The series that one metric may have. Contracts bound them long before; this is for the case that something is wrong.
-pub const SERIES_MAX: usize = 4_096;
+pub use labelled::SERIES_MAX;
 
 /// The adapter or capability of a call that never resolved to one.
 pub const UNRESOLVED: &str = "unresolved";
@@ -107,32 +99,32 @@ pub struct Metrics {
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
-    calls: Bounded<CallLabels, Counter>,
-    call_seconds: Bounded<AdapterLabels, Histogram>,
-    adapter_seconds: Bounded<CapabilityLabels, Histogram>,
-    stage_seconds: Family<StageLabels, Histogram>,
-    retries: Bounded<CapabilityLabels, Counter>,
-    inflight: Bounded<AdapterLabels, Gauge>,
-    breaker_state: Bounded<AdapterLabels, Gauge>,
+    calls: Labelled<4, Counter>,
+    call_seconds: Labelled<1, Histogram>,
+    adapter_seconds: Labelled<2, Histogram>,
+    stage_seconds: Labelled<1, Histogram>,
+    retries: Labelled<2, Counter>,
+    inflight: Labelled<1, Gauge>,
+    breaker_state: Labelled<1, Gauge>,
     approvals_pending: Gauge,
-    approvals: Family<ResultLabels, Counter>,
+    approvals: Labelled<1, Counter>,
     approval_wait_seconds: Histogram,
     grants_used: Counter,
     break_glass_reviews_due: Gauge,
-    credentials: Family<WhatLabels, Counter>,
+    credentials: Labelled<1, Counter>,
     subjects_revoked: Gauge,
     decision_seconds: Histogram,
     mode_misclassified: Counter,
     permission_violations: Counter,
     replays: Counter,
-    replays_checked: Family<WhatLabels, Counter>,
-    duplicates: Family<WhatLabels, Counter>,
+    replays_checked: Labelled<1, Counter>,
+    duplicates: Labelled<1, Counter>,
     indeterminate: Counter,
     journal_sync_seconds: Histogram,
     journal_batch_size: Histogram,
-    actor_restarts: Bounded<ActorLabels, Counter>,
-    notifications: Bounded<NoticeLabels, Counter>,
-    notifications_waiting: Bounded<ChannelLabels, Gauge>,
+    actor_restarts: Labelled<1, Counter>,
+    notifications: Labelled<2, Counter>,
+    notifications_waiting: Labelled<1, Gauge>,
     spans_exported: Counter,
     spans_dropped: Counter,
     spans_failed: Counter,
@@ -152,16 +144,16 @@ impl Metrics {
     pub fn new() -> Self {
         let inner = Inner::registered();
         for stage in Stage::ALL {
-            drop(inner.stage_seconds.get_or_create_owned(&StageLabels { stage: stage.as_str() }));
+            drop(inner.stage_seconds.of([stage.as_str()]));
         }
         for what in Duplicate::ALL {
-            drop(inner.duplicates.get_or_create_owned(&WhatLabels { what: what.as_str() }));
+            drop(inner.duplicates.of([what.as_str()]));
         }
         for what in ["minted", "reused", "refused", "untyped"] {
-            drop(inner.credentials.get_or_create_owned(&WhatLabels { what }));
+            drop(inner.credentials.of([what]));
         }
         for what in ["identical", "mismatch"] {
-            drop(inner.replays_checked.get_or_create_owned(&WhatLabels { what }));
+            drop(inner.replays_checked.of([what]));
         }
         Self { inner: Arc::new(inner) }
     }
@@ -180,55 +172,37 @@ impl Metrics {
     /// A call ended.
     pub fn record_call(&self, sample: &CallSample<'_>) {
         let CallSample { adapter, capability, status, code, took } = *sample;
-        let labels = CallLabels {
-            adapter: adapter.to_owned(),
-            capability: capability.to_owned(),
-            status: status_name(status),
-            code: code.map_or("none", ErrorCode::as_str),
-        };
-        let other =
-            CallLabels { adapter: OTHER.into(), capability: OTHER.into(), ..labels.clone() };
-        self.inner.calls.series(&labels, &other).inc();
-        self.inner
-            .call_seconds
-            .series(&AdapterLabels::of(adapter), &AdapterLabels::of(OTHER))
-            .observe(took.as_secs_f64());
+        let code = code.map_or("none", ErrorCode::as_str);
+        self.inner.calls.of([adapter, capability, status_name(status), code]).inc();
+        self.inner.call_seconds.of([adapter]).observe(took.as_secs_f64());
     }
 
     /// An adapter answered, or failed to. The time of one attempt.
     pub fn record_adapter(&self, adapter: &str, capability: &str, took: Duration) {
-        let labels = CapabilityLabels::of(adapter, capability);
-        self.inner
-            .adapter_seconds
-            .series(&labels, &CapabilityLabels::of(OTHER, OTHER))
-            .observe(took.as_secs_f64());
+        self.inner.adapter_seconds.of([adapter, capability]).observe(took.as_secs_f64());
     }
 
     /// An attempt was repeated.
     pub fn count_retry(&self, adapter: &str, capability: &str) {
-        let labels = CapabilityLabels::of(adapter, capability);
-        self.inner.retries.series(&labels, &CapabilityLabels::of(OTHER, OTHER)).inc();
+        self.inner.retries.of([adapter, capability]).inc();
     }
 
     /// A stage of a call ended.
     pub fn record_stage(&self, stage: Stage, took: Duration) {
-        let labels = StageLabels { stage: stage.as_str() };
-        self.inner.stage_seconds.get_or_create_owned(&labels).observe(took.as_secs_f64());
+        self.inner.stage_seconds.of([stage.as_str()]).observe(took.as_secs_f64());
     }
 
     /// A call is with an adapter until the guard is dropped.
     #[must_use]
     pub fn enter_adapter(&self, adapter: &str) -> Inflight {
-        let labels = AdapterLabels::of(adapter);
-        let gauge = self.inner.inflight.series(&labels, &AdapterLabels::of(OTHER));
+        let gauge = self.inner.inflight.of([adapter]);
         gauge.inc();
         Inflight { gauge }
     }
 
     /// The breaker of an adapter changed.
     pub fn set_breaker(&self, adapter: &str, state: BreakerState) {
-        let labels = AdapterLabels::of(adapter);
-        self.inner.breaker_state.series(&labels, &AdapterLabels::of(OTHER)).set(state.as_number());
+        self.inner.breaker_state.of([adapter]).set(state.as_number());
     }
 
     /// How many approvals wait now.
@@ -238,7 +212,7 @@ impl Metrics {
 
     /// An approval ended, after this time.
     pub fn record_approval(&self, result: &'static str, waited: Duration) {
-        self.inner.approvals.get_or_create_owned(&ResultLabels { result }).inc();
+        self.inner.approvals.of([result]).inc();
         self.inner.approval_wait_seconds.observe(waited.as_secs_f64());
     }
 
@@ -255,7 +229,7 @@ impl Metrics {
     /// A credential was `minted` or `reused` for a call, or `refused`; one that was minted was `untyped`, where its service is let off saying
     /// what it is.
     pub fn count_credential(&self, what: &'static str) {
-        self.inner.credentials.get_or_create_owned(&WhatLabels { what }).inc();
+        self.inner.credentials.of([what]).inc();
     }
 
     /// How many subjects have tokens that are revoked now.
@@ -280,8 +254,7 @@ impl Metrics {
 
     /// A repeated call met something (TM-12, TM-16).
     pub fn count_duplicate(&self, what: Duplicate) {
-        let labels = WhatLabels { what: what.as_str() };
-        self.inner.duplicates.get_or_create_owned(&labels).inc();
+        self.inner.duplicates.of([what.as_str()]).inc();
         if what == Duplicate::Replayed {
             self.inner.replays.inc();
         }
@@ -289,8 +262,7 @@ impl Metrics {
 
     /// A stored result that is given again was compared with its digest (TM-21).
     pub fn count_replay_checked(&self, identical: bool) {
-        let labels = WhatLabels { what: if identical { "identical" } else { "mismatch" } };
-        self.inner.replays_checked.get_or_create_owned(&labels).inc();
+        self.inner.replays_checked.of([if identical { "identical" } else { "mismatch" }]).inc();
     }
 
     /// A call ended with nobody knowing whether its effect happened.
@@ -306,21 +278,18 @@ impl Metrics {
 
     /// An actor was started again. The name is the role in the tree, or of a contract.
     pub fn count_actor_restart(&self, actor: &str) {
-        let (labels, other) = (ActorLabels::of(actor), ActorLabels::of(OTHER));
-        self.inner.actor_restarts.series(&labels, &other).inc();
+        self.inner.actor_restarts.of([actor]).inc();
     }
 
     /// A message to people was `sent`, has `failed` and is tried again, or was `given_up`.
     pub fn count_notification(&self, channel: &str, result: &'static str) {
-        let of = |channel: &str| NoticeLabels { channel: channel.to_owned(), result };
-        self.inner.notifications.series(&of(channel), &of(OTHER)).inc();
+        self.inner.notifications.of([channel, result]).inc();
     }
 
     /// How many messages wait for a channel now.
     pub fn set_notifications_waiting(&self, channel: &str, waiting: usize) {
-        let of = |channel: &str| ChannelLabels { channel: channel.to_owned() };
-        let gauge = self.inner.notifications_waiting.series(&of(channel), &of(OTHER));
-        gauge.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+        self.inner.notifications_waiting.of([channel]).set(waiting);
     }
 
     pub(crate) fn count_exported_spans(&self, spans: u64) {
@@ -350,32 +319,6 @@ pub struct Inflight {
 impl Drop for Inflight {
     fn drop(&mut self) {
         self.gauge.dec();
-    }
-}
-
-/// A family whose number of series has a limit.
-#[derive(Debug)]
-struct Bounded<L, M> {
-    family: Family<L, M>,
-    series: AtomicUsize,
-}
-
-impl<L, M> Bounded<L, M>
-where
-    L: Clone + Hash + Eq,
-    M: Clone,
-{
-    fn new(family: Family<L, M>) -> Self {
-        Self { family, series: AtomicUsize::new(0) }
-    }
-
-    /// The series of these labels, or the other one when there are too many.
-    fn series(&self, labels: &L, other: &L) -> M {
-        if let Some(metric) = self.family.get(labels) {
-            return metric.clone();
-        }
-        let has_room = self.series.fetch_add(1, Ordering::Relaxed) < SERIES_MAX;
-        self.family.get_or_create_owned(if has_room { labels } else { other })
     }
 }
 
