@@ -391,7 +391,8 @@ pub(crate) fn why_not(
     let agent = directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
     let agent = agent.filter(|_| own.tenant.is_none());
     if agent.is_some_and(|agent| agent.owner == *person) {
-        return "you answer for the agent that asks: somebody else has to decide".to_owned();
+        return "you own the agent that asks: somebody else has to decide; you may withdraw its call"
+            .to_owned();
     }
     let user = approval.chain.on_behalf_of.as_ref().filter(|_| own.tenant.is_none());
     if user.is_some_and(|user| user.id == *person) {

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use placet_identity::{NextIssuers, VerifiedCaller};
 use placet_ledger::policies::ReplacedPolicies;
-use placet_policy::bundle::{BundleProblem, BundleSource};
+use placet_policy::{bundle::BundleProblem, snapshot::Snapshot};
 use placet_types::{
     contract::Contract,
     digest::Digest,
@@ -42,8 +42,8 @@ pub trait Files: fmt::Debug + Send + Sync {
 /// What was read.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The policies.
-    pub bundle: BundleSource,
+    /// The policies, compiled for the contracts and the directory.
+    pub policies: Arc<Snapshot>,
     /// The contracts of the environment.
     pub contracts: Vec<Arc<Contract>>,
     /// Who exists.

@@ -20,7 +20,7 @@ use crate::{
     environment::Environment,
     failure::{Attempted as _, Failure},
     issuers,
-    world::{self, World},
+    world::{self, World, refused},
     yaml,
 };
 
@@ -120,13 +120,13 @@ impl Started {
         // First, so that a file that changes while it is read is noticed afterwards.
         let fingerprint = fingerprint(&config);
         let world = World::load(&config)?;
-        world.require_staff(&config)?;
+        let policies = world.compile(&world.bundle, &config).map_err(|found| refused(&found))?;
         let issuers =
             issuers::next_issuers(&self.verifier, &config, &world.directory, &self.own_listeners)?;
         let needs_restart = needs_restart(&self.config.written, &now.written);
         Ok(Loaded {
             contracts: world.checked(),
-            bundle: world.bundle,
+            policies: Arc::new(policies),
             directory: Arc::new(world.directory),
             issuers,
             issuers_digest: issuers::issuers_digest(&config),

@@ -12,6 +12,8 @@ pub(crate) struct Mentions {
     pub(crate) approval: bool,
     /// The groups whose people they count.
     pub(crate) groups: Vec<String>,
+    /// How many people the only `unless` asks for at least, of a group or in all, as far as its terms that are joined by `&&` say.
+    pub(crate) least: Vec<(Option<String>, u64)>,
 }
 
 impl Mentions {
@@ -19,9 +21,42 @@ impl Mentions {
     pub(crate) fn of(policy: &Policy) -> Self {
         let mut found = Self::default();
         if let Ok(json) = policy.to_json() {
-            found.look(json.get("conditions").unwrap_or(&Value::Null));
+            let conditions = json.get("conditions").unwrap_or(&Value::Null);
+            found.look(conditions);
+            let is_unless =
+                |one: &&Value| one.get("kind").and_then(Value::as_str) == Some("unless");
+            let mut unless = conditions.as_array().into_iter().flatten().filter(is_unless);
+            if let (Some(only), None) = (unless.next(), unless.next()) {
+                found.terms(only.get("body").unwrap_or(&Value::Null));
+            }
         }
         found
+    }
+
+    fn terms(&mut self, term: &Value) {
+        if let Some(both) = term.get("&&") {
+            [both.get("left"), both.get("right")]
+                .into_iter()
+                .flatten()
+                .for_each(|one| self.terms(one));
+        }
+        for (operator, more) in [(">=", 0), (">", 1)] {
+            let Some(compared) = term.get(operator) else { continue };
+            let number = compared.pointer("/right/Value").and_then(Value::as_u64);
+            let Some(number) = number.map(|number| number.saturating_add(more)) else { continue };
+            let counted = compared.get("left").unwrap_or(&Value::Null);
+            if counted.pointer("/./left").is_some_and(is_approval)
+                && counted.pointer("/./attr").and_then(Value::as_str) == Some("total")
+            {
+                self.least.push((None, number));
+            }
+            if let Some(tag) =
+                counted.get("getTag").filter(|tag| tag.get("left").is_some_and(is_approval))
+            {
+                let group = tag.pointer("/right/Value").and_then(Value::as_str);
+                self.least.extend(group.map(|group| (Some(group.to_owned()), number)));
+            }
+        }
     }
 
     fn look(&mut self, value: &Value) {
@@ -87,5 +122,14 @@ mod tests {
             "context.req.approval.hasTag(\"a\") && context.req.approval.getTag(\"b\") > 1 && principal.hasTag(\"c\")",
         );
         assert_eq!(found.groups, ["a", "b"]);
+        assert_eq!(found.least, [(Some("b".to_owned()), 2)]);
+    }
+
+    #[test]
+    fn the_least_that_is_asked_for_is_what_every_way_through_needs() {
+        let found = mentions(
+            "context.req has approval && context.req.approval.total >= 2 && (context.req.approval.getTag(\"b\") > 1 && principal.x) && (context.req.approval.total >= 9 || principal.y)",
+        );
+        assert_eq!(found.least, [(None, 2), (Some("b".to_owned()), 2)]);
     }
 }

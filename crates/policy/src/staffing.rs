@@ -1,8 +1,9 @@
-//! Whether a directory has the people that gates ask.
+//! Whether a directory has the people that policies need.
 //!
-//! Owns the check that each gate can be satisfied: the groups it names are declared and have enough active members, in every tenant whose
-//! calls it can hold. Where an issuer puts people in groups by claims of their tokens, who they are is not known, and only the
-//! declaration is checked.
+//! Owns two checks. Each gate can be satisfied: the groups it names are declared and have enough active members, in every tenant whose
+//! calls it can hold; the owner of an agent does not count for its calls. And who may set a freeze or a lockdown does so where somebody may
+//! lift it. Where an issuer puts people in groups by claims of their tokens, who they are is not known, and only the declaration is
+//! checked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,18 +12,26 @@ use std::{
 
 use cedar_policy::{ActionConstraint, Policy, PolicyId};
 use placet_types::{
+    clock::Timestamp,
     contract::{Capability, Contract},
     directory::Directory,
     ids::{GroupId, PrincipalId, TenantId},
+    principal::{Principal, PrincipalKind},
 };
 
 use crate::{
     annotations::{ApprovalRule, PolicyMeta, Route},
     bundle::{BundleProblem, BundleSource},
+    manage::{DeskActKind, EntryFacts, Management},
+    review::Reviewer,
     route::{WrittenGroup, WrittenTenant, has_group},
     schema,
-    snapshot::compile,
+    snapshot::{Snapshot, compile},
 };
+
+/// When it is tried whether somebody may lift a freeze, where policies depend on the time: every four hours of a week.
+const TIMES_MS: std::ops::Range<i64> = 0..42;
+const BETWEEN_TIMES_MS: i64 = 4 * 3_600_000;
 
 /// Who exists, and where tokens say more about it.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +64,34 @@ pub fn check(source: &BundleSource, staff: &Staff<'_>) -> Result<(), Vec<BundleP
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
+/// Freezes and lockdowns that somebody may set and nobody may lift; one problem for each kind and tenant.
+///
+/// # Errors
+/// All of them.
+pub fn check_freezes(policies: &Snapshot, staff: &Staff<'_>) -> Result<(), Vec<BundleProblem>> {
+    let mut problems = Vec::new();
+    for tenant in staff.directory.tenants.keys().filter(|tenant| !staff.claimed.contains(*tenant)) {
+        for (set, lift, what) in [
+            (DeskActKind::SetFreeze, DeskActKind::LiftFreeze, "freeze"),
+            (DeskActKind::SetLockdown, DeskActKind::LiftLockdown, "lockdown"),
+        ] {
+            let Some(setter) = staff.who_may(policies, tenant, set, None) else { continue };
+            if staff.who_may(policies, tenant, lift, Some(setter)).is_none() {
+                problems.push(
+                    BundleProblem::of_bundle(format!(
+                        "`{setter}` of tenant `{tenant}` may set a {what}, and nobody may lift it"
+                    ))
+                    .with_help(format!(
+                        "put an active person in a group whose people the policies let do `{}`, such as `freeze-approvers`",
+                        lift.as_str()
+                    )),
+                );
+            }
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
 fn problem(meta: &PolicyMeta, message: String, help: String) -> BundleProblem {
     BundleProblem {
         file: meta.file.clone(),
@@ -84,6 +121,42 @@ impl<'a> Staff<'a> {
                 && governing.iter().any(|contract| contract.admits(tenant))
         });
         callers.map(|(tenant, _)| tenant).collect()
+    }
+
+    /// Somebody of the tenant who may do this at some time: with a new entry of their own, or with the entry of somebody.
+    fn who_may(
+        &self,
+        policies: &Snapshot,
+        tenant: &TenantId,
+        act: DeskActKind,
+        by: Option<&PrincipalId>,
+    ) -> Option<&'a PrincipalId> {
+        let nothing = (BTreeSet::new(), BTreeSet::new());
+        let users = &self.directory.tenants.get(tenant)?.users;
+        let mut active = users.iter().filter(|(_, user)| user.active).map(|(id, _)| id);
+        active.find(|id| {
+            let person = Principal {
+                kind: PrincipalKind::User,
+                id: (*id).clone(),
+                tenant_id: tenant.clone(),
+                display: None,
+            };
+            TIMES_MS.map(|nth| Timestamp::from_ms(nth.saturating_mul(BETWEEN_TIMES_MS))).any(
+                |now| {
+                    let entry = by.map(|by| EntryFacts {
+                        tenant,
+                        by,
+                        decided_by: &nothing.0,
+                        asked: &nothing.1,
+                        colleague: None,
+                    });
+                    let reviewer = Reviewer { principal: &person, groups: &nothing.1 };
+                    let asked =
+                        Management { reviewer, authenticated_at: Some(now), act, entry, now };
+                    policies.may_manage(&asked).is_ok()
+                },
+            )
+        })
     }
 
     /// The active members of a group; nothing where tokens say who is in it.
@@ -173,16 +246,32 @@ impl<'a> Gate<'a> {
                 ),
             ));
         }
-        let members = self.staff.members(tenant, name)?.len();
-        (members < number(people)).then(|| {
-            let message = match members {
-                0 => format!("it asks the group `{name}` of tenant `{tenant}`, and nobody is in it"),
+        let members = self.staff.members(tenant, name)?;
+        let counted = self.counted(tenant, &members);
+        (counted < number(people)).then(|| {
+            let message = match counted {
+                0 if members.is_empty() => {
+                    format!("it asks the group `{name}` of tenant `{tenant}`, and nobody is in it")
+                }
+                0 => format!(
+                    "it asks the group `{name}` of tenant `{tenant}`, and only the owner of the agents is in it, who does not count"
+                ),
                 _ => format!(
-                    "it asks {people} people of the group `{name}` of tenant `{tenant}`, which has {members}"
+                    "it asks {people} people of the group `{name}` of tenant `{tenant}`, which has {counted} besides the owner of the agent"
                 ),
             };
             (message, "put more active people in the group, in the directory, or ask fewer".to_owned())
         })
+    }
+
+    /// How many of these people count for a call of the tenant: all but the owner of the agent that calls, of the agent for which that
+    /// leaves the most.
+    fn counted(&self, tenant: &TenantId, people: &BTreeSet<&PrincipalId>) -> usize {
+        let own = self.staff.directory.tenants.get(self.tenant).filter(|_| tenant == self.tenant);
+        let agents = own.into_iter().flat_map(|entry| entry.agents.values());
+        let owned = agents.filter(|agent| agent.active).map(|agent| people.contains(&agent.owner));
+        let without = owned.map(usize::from).min().unwrap_or_default();
+        people.len().saturating_sub(without)
     }
 
     /// A quorum larger than all the groups have people.
@@ -193,12 +282,13 @@ impl<'a> Gate<'a> {
             let tenant = self.tenant_of(group)?;
             people.entry(tenant).or_default().extend(self.staff.members(tenant, &group.group)?);
         }
-        let all = people.values().map(BTreeSet::len).fold(0, usize::saturating_add);
+        let counted = people.iter().map(|(tenant, people)| self.counted(tenant, people));
+        let all = counted.fold(0, usize::saturating_add);
         (all < number(self.route.quorum)).then(|| {
             let quorum = self.route.quorum;
             (
                 format!(
-                    "it asks {quorum} people in all for calls of tenant `{}`, and its groups have {all}",
+                    "it asks {quorum} people in all for calls of tenant `{}`, and its groups have {all} besides the owner of the agent",
                     self.tenant
                 ),
                 "put more active people in the groups, in the directory, or ask fewer with `@quorum`".to_owned(),

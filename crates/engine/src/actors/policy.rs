@@ -79,9 +79,9 @@ impl Actor for PolicyActor {
     }
 }
 
-/// What policies are compiled for.
+/// What becomes active together.
 struct Parts {
-    bundle: BundleSource,
+    policies: Arc<Snapshot>,
     contracts: Vec<Arc<Contract>>,
     directory: Arc<Directory>,
     issuers: Digest,
@@ -90,13 +90,20 @@ struct Parts {
 impl PolicyActor {
     async fn promote(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
         let before = self.context.active();
-        let parts = Parts {
-            bundle,
-            contracts: before.catalog.contracts().cloned().collect(),
-            directory: Arc::clone(&before.directory),
-            issuers: before.issuers,
-        };
-        let active = self.compiled(parts).await?;
+        let contracts: Vec<_> = before.catalog.contracts().cloned().collect();
+        let directory = Arc::clone(&before.directory);
+        let environment = self.context.settings.environment.clone();
+        let (of, to) = (contracts.clone(), Arc::clone(&directory));
+        let compiling = tokio::task::spawn_blocking(move || {
+            Snapshot::compile(&bundle, &of, &to, &environment, 0)
+        });
+        let compiled = compiling
+            .await
+            .map_err(|_panicked| ReloadError::Unavailable)?
+            .map_err(ReloadError::Bundle)?;
+        let policies = Arc::new(compiled);
+        let active =
+            self.with_ports(Parts { policies, contracts, directory, issuers: before.issuers });
         let digest = active.policy.digest();
         let by = Activation::Promotion;
         self.activate(Next { active, issuers: None, by, note: None }).await?;
@@ -106,9 +113,9 @@ impl PolicyActor {
     async fn reload(&self, order: Order) -> Result<ReloadView, ReloadError> {
         let files = self.context.files.as_ref().ok_or(ReloadError::NoFiles)?;
         let loaded = files.read().await.map_err(ReloadError::Files)?;
-        let Loaded { bundle, contracts, directory, issuers, issuers_digest, read } = loaded;
-        let parts = Parts { bundle, contracts, directory, issuers: issuers_digest };
-        let active = self.compiled(parts).await?;
+        let Loaded { policies, contracts, directory, issuers, issuers_digest, read } = loaded;
+        let parts = Parts { policies, contracts, directory, issuers: issuers_digest };
+        let active = self.with_ports(parts);
         let before = self.context.active();
         let changed = active.changes_since(&before);
         let decides = self.context.node.health().foreign_epoch().is_none();
@@ -123,19 +130,10 @@ impl PolicyActor {
         Ok(ReloadView { before: before.digest(), changed, status })
     }
 
-    /// Everything checked and compiled, with a way to every adapter; those whose contract is the same are kept.
-    async fn compiled(&self, parts: Parts) -> Result<Active, ReloadError> {
-        let Parts { bundle, contracts, directory, issuers } = parts;
+    /// The parts with a way to every adapter; those whose contract is the same are kept.
+    fn with_ports(&self, parts: Parts) -> Active {
+        let Parts { policies, contracts, directory, issuers } = parts;
         let context = &self.context;
-        let environment = context.settings.environment.clone();
-        let (of, to) = (contracts.clone(), Arc::clone(&directory));
-        let compiling = tokio::task::spawn_blocking(move || {
-            Snapshot::compile(&bundle, &of, &to, &environment, 0)
-        });
-        let snapshot = compiling
-            .await
-            .map_err(|_panicked| ReloadError::Unavailable)?
-            .map_err(ReloadError::Bundle)?;
         context.handed.include(&contracts);
         let before = context.active();
         let makers = Makers {
@@ -148,13 +146,13 @@ impl PolicyActor {
             (known.contract.digest == one.digest).then(|| Arc::clone(known))
         });
         let policies = Policies {
-            policy: Arc::new(snapshot),
+            policy: policies,
             catalog: Arc::new(Catalog::new(contracts)),
             directory,
             issuers,
             since: before.since,
         };
-        Ok(Active { policies: Arc::new(policies), ports: Arc::new(ports) })
+        Active { policies: Arc::new(policies), ports: Arc::new(ports) }
     }
 
     async fn activate(&self, next: Next) -> Result<(), ReloadError> {

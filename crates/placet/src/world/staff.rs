@@ -21,33 +21,16 @@ impl World {
         bundle: &BundleSource,
         config: &Config,
     ) -> Result<Snapshot, Vec<BundleProblem>> {
-        self.check_staff(bundle, config)?;
-        Snapshot::compile(bundle, &self.checked(), &self.directory, &config.environment, 1)
-    }
-
-    /// Refuses the policies where they ask people whom the directory does not have.
-    ///
-    /// # Errors
-    /// [`Failure`] with each of them.
-    pub(crate) fn require_staff(&self, config: &Config) -> Result<(), Failure> {
-        self.check_staff(&self.bundle, config).map_err(|problems| refused(&problems))
-    }
-
-    /// Whether every gate of `bundle` can be satisfied by people of the directory.
-    ///
-    /// # Errors
-    /// Each gate that asks a group that nobody is in, or more people than there are.
-    pub(crate) fn check_staff(
-        &self,
-        bundle: &BundleSource,
-        config: &Config,
-    ) -> Result<(), Vec<BundleProblem>> {
         let issuers = config.identity.issuers.iter();
         let claimed = issuers.filter(|issuer| issuer.groups_claim.is_some());
         let claimed = claimed.map(|issuer| issuer.tenant.clone()).collect();
         let contracts = self.checked();
         let staff = Staff { directory: &self.directory, claimed: &claimed, contracts: &contracts };
-        staffing::check(bundle, &staff)
+        staffing::check(bundle, &staff)?;
+        let policies =
+            Snapshot::compile(bundle, &contracts, &self.directory, &config.environment, 1)?;
+        staffing::check_freezes(&policies, &staff)?;
+        Ok(policies)
     }
 }
 

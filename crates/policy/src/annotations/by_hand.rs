@@ -1,6 +1,7 @@
 //! Conditions on the approval that are written by hand, beside the annotations.
 //!
-//! Owns when such a condition is refused, and when it is missing.
+//! Owns when such a condition is refused, and when it is missing. People are asked until what the annotations say is there, so a condition
+//! that counts more of them is never satisfied.
 
 use std::collections::BTreeSet;
 
@@ -28,6 +29,13 @@ impl Reader<'_> {
                 "write `@approval(\"required\")`: it generates the condition from the annotations",
             );
         }
+        if let Some((group, wanted, asked)) = route.and_then(|route| beyond(&mentions, route)) {
+            let of = group.map(|group| format!(" of `{group}`")).unwrap_or_default();
+            self.error(
+                format!("the condition needs {wanted} people{of}, and the annotations ask {asked}, so no approval lets the call pass"),
+                "ask as many with `@quorum` and `@approver_group`, such as `security:2`, as the condition counts",
+            );
+        }
         let asked: BTreeSet<String> = route
             .into_iter()
             .flat_map(|route| route.groups.keys().chain(route.steps.iter().map(|step| &step.group)))
@@ -43,4 +51,25 @@ impl Reader<'_> {
             );
         }
     }
+}
+
+/// Where the condition needs more people, of a group or in all, than the annotations ask: how many, and how many are asked.
+fn beyond<'a>(mentions: &'a Mentions, route: &Route) -> Option<(Option<&'a String>, u64, u64)> {
+    let of = |group: Option<&String>| -> u64 {
+        let groups = route.groups.iter().map(|(one, people)| (one.to_string(), *people));
+        let later = route.steps.iter().map(|step| (step.group.to_string(), step.people));
+        let counted = |people: u32| u64::from(people);
+        match group {
+            Some(group) => {
+                let its = groups.chain(later).filter(|(one, _)| one == group);
+                its.map(|(_, people)| counted(people)).max().unwrap_or_default()
+            }
+            None => {
+                groups.map(|(_, people)| counted(people)).sum::<u64>().max(counted(route.quorum))
+            }
+        }
+    };
+    let all = mentions.least.iter().map(|(group, wanted)| (group.as_ref(), *wanted));
+    let mut all = all.map(|(group, wanted)| (group, wanted, of(group)));
+    all.find(|(_, wanted, asked)| *asked > 0 && wanted > asked)
 }

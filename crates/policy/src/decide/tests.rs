@@ -138,7 +138,7 @@ fn nobody_is_asked_when_no_approval_would_help() {
 @id("all") permit (principal, action in Placet::Action::"tier_destructive", resource is Placet::Tool);
 @id("gate") @approval("custom") @approver_group("approvers")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool)
-unless { context.req has approval && context.req.approval.total >= 2 };"#;
+unless { context.req has approval && context.req.approval.total == 2 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let verdict = refund().decide(&snapshot);
     assert_eq!(word(&verdict), "policy");

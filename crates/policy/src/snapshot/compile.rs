@@ -55,9 +55,9 @@ pub(super) fn compile(
     let schema = Schema::from_cedarschema_str(&schema_text)
         .map(|(schema, _warnings)| schema)
         .map_err(internal)?;
+    literals::check(&names, source, &set, &policies, contracts, directory)?;
     Judged::of(&names, &set, &drafts)
         .validate(environment, |schema, set| validate(source, &policies, set, schema))?;
-    literals::check(&names, source, &set, &policies, contracts, directory)?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();

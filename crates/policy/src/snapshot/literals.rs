@@ -1,7 +1,7 @@
 //! Names in policies that nothing has: groups and classes that the directory does not declare, adapters and tools without a contract.
 //!
-//! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it: an entity may have any name. Tools named as
-//! actions are in the schema, so validation finds those.
+//! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it where it is no action: an entity may have any
+//! name. Tools named as actions are looked up here as well, since Cedar would name an action that has nothing to do with the tool.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +16,7 @@ use super::compile::line_at;
 use crate::{
     annotations::PolicyMeta,
     bundle::{BundleProblem, BundleSource},
-    vocabulary::Vocabulary,
+    vocabulary::{Vocabulary, lower_action},
 };
 
 /// The longest name that a similar one is looked for, in bytes.
@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// The names that may be written, by entity type.
-fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> [Known; 4] {
+fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> [Known; 5] {
     let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&GroupId>| -> BTreeSet<String> {
         let written = |(tenant, entry): (&TenantId, &TenantDirectory)| {
             declared(entry).into_iter().map(|name| format!("{tenant}/{name}")).collect::<Vec<_>>()
@@ -39,7 +39,16 @@ fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory)
         directory.tenants.iter().flat_map(written).collect()
     };
     let tools = contracts.iter().flat_map(|contract| contract.capabilities.values());
+    let lowered: BTreeSet<String> =
+        tools.clone().map(|capability| lower_action(&capability.id)).collect();
+    let tools: BTreeSet<String> = tools.map(|capability| capability.id.to_string()).collect();
     [
+        Known {
+            type_name: names.action.to_string(),
+            what: "tool",
+            place: "the contracts",
+            names: tools.union(&lowered).cloned().collect(),
+        },
         Known {
             type_name: names.group.to_string(),
             what: "group",
@@ -62,7 +71,7 @@ fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory)
             type_name: names.tool.to_string(),
             what: "tool",
             place: "the contracts",
-            names: tools.map(|capability| capability.id.to_string()).collect(),
+            names: tools,
         },
     ]
 }
@@ -84,7 +93,10 @@ pub(super) fn check(
         for literal in policy.entity_literals() {
             let type_name = literal.type_name().to_string();
             let of_type = known.iter().find(|known| known.type_name == type_name);
+            // An action that is not a tool has no slash in its name; Cedar knows those.
+            let is_tool = literal.id().unescaped().contains('/');
             if let Some(known) = of_type
+                && (is_tool || known.type_name != names.action.to_string())
                 && !known.names.contains(literal.id().unescaped())
             {
                 problems.push(unknown(known, &literal, meta, source));
@@ -170,6 +182,7 @@ mod tests {
                 "acme/finance-bots",
             ),
             (r#"resource == Placet::Tool::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
+            (r#"action == Placet::Action::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
             (r#"resource in Placet::Adapter::"op""#, "no adapter `op`", "ops"),
         ] {
             let text = format!(

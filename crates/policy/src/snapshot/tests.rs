@@ -78,6 +78,16 @@ fn a_condition_on_the_approval_is_generated_or_custom_and_not_both() {
     let other = by_hand.replace("\"a\"", "\"b\"");
     let unasked = the_problem(&gate("custom", &other));
     assert!(unasked.message.contains("counts people of `b`"), "{unasked}");
+    for (counted, asked) in [("total >= 2", "2 people"), ("getTag(\"a\") > 1", "2 people of `a`")] {
+        let more = by_hand.replace(" }", &format!(" && context.req.approval.{counted} }}"));
+        let never = the_problem(&gate("custom", &more));
+        assert!(
+            never.message.contains(&format!("needs {asked}, and the annotations ask 1")),
+            "{never}"
+        );
+        let quorum = gate("custom", &more).replace("(\"a\")\n", "(\"a:2\")\n");
+        assert!(compile(&bundle(&quorum), &world()).is_ok());
+    }
     // A condition on anything else stands beside the generated one.
     let other =
         "unless { context.req has break_glass && context.req.now < context.req.break_glass.until }";
