@@ -45,7 +45,7 @@ impl Explanation {
             requirement.as_ref().map(|needed| format!("needs: {}", requirement_line(needed))),
         );
         lines.extend(missing_permits(snapshot, &decision));
-        lines.push(format!("bundle: {}, epoch {}", decision.bundle_digest, decision.epoch));
+        lines.push(format!("bundle: {}", decision.bundle_digest));
         Self { lines, decision, requirement }
     }
 }
