@@ -441,12 +441,15 @@ async fn anyone_who_watches_sees_what_happens_a_line_each_until_ctrl_c() {
     desk.types("ben", &["approve", &id, "--reason", "agreed", "--digest", &digest]).await.ok();
     desk.agent.end_of(&text(&held, "call_id")).await.succeeded();
     let mut kinds = Vec::new();
-    while !kinds.iter().any(|kind| kind == "settled") {
+    let mut outcome = Value::Null;
+    while outcome.is_null() {
         let line = within("the next event", lines.next_line()).await.unwrap().expect("it goes on");
         let event: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(event["approval_id"], json!(id), "{event:#}");
         kinds.push(text(&event, "kind"));
+        outcome = event["outcome"].clone();
     }
+    assert_eq!((outcome, kinds.last().map(String::as_str)), (json!("succeeded"), Some("settled")));
     assert_eq!(kinds.first().map(String::as_str), Some("asked"), "{kinds:?}");
     assert!(kinds.iter().any(|kind| kind == "approved"), "{kinds:?}");
     let pid = Pid::from_raw(i32::try_from(watch.id().unwrap()).unwrap()).unwrap();

@@ -90,23 +90,24 @@ async fn outcome_of(
         // Anyone who looks at it is told what becomes of it, wherever it runs.
         service.sent_calls.begin(approval, !record.state.is_open());
     }
-    let mut output = None;
+    let (mut output, mut message) = (None, None);
     if let Some(digest) = record.state.result() {
         // What retention has deleted is not shown any more; nor is a result of which nobody can tell what in it is masked.
         let kept = service.ledger.result(record, digest).await.ok();
         let parked = service.ledger.parked(record).await.ok();
-        output = kept.zip(parked).map(|(result, parked)| {
+        if let Some((result, parked)) = kept.zip(parked) {
+            let hidden = masking::hidden_texts(preview, &Value::Object(parked.envelope.args));
             let mut shown = result.output;
-            let args = Value::Object(parked.envelope.args);
-            masking::mask(&mut shown, &masking::hidden_texts(preview, &args));
-            shown
-        });
-        output = output.filter(|output| !output.is_null());
+            masking::mask(&mut shown, &hidden);
+            output = Some(shown).filter(|output| !output.is_null());
+            message = result.error.map(|error| masking::masked(error.message, &hidden));
+        }
     }
     OutcomeView {
         record_id: record.record_id,
         state: record.state.name().to_owned(),
         code: record.state.code(),
+        message,
         output,
         updated_at: record.updated_at,
         may_resolve: may_resolve && matches!(record.state, EffectState::Indeterminate { .. }),

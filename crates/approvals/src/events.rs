@@ -51,6 +51,7 @@ impl Events {
             call_id: Some(approval.call_id.clone()),
             capability_id: Some(approval.capability.clone()),
             desk_id: None,
+            outcome: None,
             groups: approval.asked().into_iter().cloned().collect(),
             at,
         };
@@ -70,6 +71,7 @@ impl Events {
             call_id: None,
             capability_id: None,
             desk_id: Some(entry.desk_id.clone()),
+            outcome: None,
             groups: entry.requirement.groups.keys().cloned().collect(),
             at,
         };

@@ -13,6 +13,7 @@ use placet_types::ids::TenantId;
 use crate::{
     entry_access,
     events::{News, Of},
+    outcome,
     reviewer::{self, is_external},
     service::Approvals,
     views::{DeskEvent, DeskEventKind},
@@ -23,7 +24,7 @@ impl Approvals {
     #[must_use]
     pub fn listen(self: &Arc<Self>, caller: &VerifiedCaller) -> EventFeed {
         let (service, caller) = (Arc::clone(self), caller.clone());
-        EventFeed { news: service.events.subscribe(), service, caller }
+        EventFeed { news: service.events.subscribe(), next: None, service, caller }
     }
 }
 
@@ -33,18 +34,25 @@ pub struct EventFeed {
     service: Arc<Approvals>,
     caller: VerifiedCaller,
     news: broadcast::Receiver<Arc<News>>,
+    /// What was received and not returned yet: the future that would have returned it was dropped.
+    next: Option<Arc<News>>,
 }
 
 impl EventFeed {
     /// The next piece of news; nothing when some were missed, so that everything has to be looked at again.
     pub async fn next(&mut self) -> Option<DeskEvent> {
         loop {
+            if let Some(news) = &self.next {
+                let event = self.shown(news).await;
+                self.next = None;
+                return Some(event);
+            }
             let news = tokio::select! {
                 () = self.service.node.stopped() => return None,
                 news = self.news.recv() => news,
             };
             match news {
-                Ok(news) if self.may_see(&news) => return Some(self.narrowed(&news)),
+                Ok(news) if self.may_see(&news) => self.next = Some(news),
                 Ok(_) => {}
                 Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
             }
@@ -57,13 +65,14 @@ impl EventFeed {
         self.service.node.is_stopping()
     }
 
-    /// An external approver is told of the groups of their own tenant.
-    fn narrowed(&self, news: &News) -> DeskEvent {
+    /// The event as the caller sees it: an external approver is told of the groups of their own tenant, and others how a call has ended.
+    async fn shown(&self, news: &News) -> DeskEvent {
         let mut event = news.event.clone();
-        if let Of::Approval(approval) = &news.of
-            && is_external(&self.caller, approval)
-        {
+        let Of::Approval(approval) = &news.of else { return event };
+        if is_external(&self.caller, approval) {
             event.groups.retain(|group| group.external_tenant() == Some(self.caller.tenant()));
+        } else if event.kind == DeskEventKind::Settled {
+            event.outcome = Some(outcome::of_sent(&self.service, approval).await.to_owned());
         }
         event
     }

@@ -57,7 +57,7 @@ fn texts_of(value: &Value) -> Vec<String> {
 /// Masks these texts wherever they stand in a value: a tool that repeats a masked argument in its answer does not give it away by that.
 pub(crate) fn mask(value: &mut Value, secrets: &[String]) {
     match value {
-        Value::String(text) => masked(text, secrets),
+        Value::String(text) => *text = masked(std::mem::take(text), secrets),
         Value::Number(number) => {
             if secrets.contains(&number.to_string()) {
                 *value = Value::String(MASK.to_owned());
@@ -66,22 +66,23 @@ pub(crate) fn mask(value: &mut Value, secrets: &[String]) {
         Value::Array(items) => items.iter_mut().for_each(|item| mask(item, secrets)),
         Value::Object(fields) => {
             let before = std::mem::take(fields);
-            fields.extend(before.into_iter().map(|(mut name, mut field)| {
-                masked(&mut name, secrets);
+            fields.extend(before.into_iter().map(|(name, mut field)| {
                 mask(&mut field, secrets);
-                (name, field)
+                (masked(name, secrets), field)
             }));
         }
         Value::Null | Value::Bool(_) => {}
     }
 }
 
-fn masked(text: &mut String, secrets: &[String]) {
+/// The same in a text.
+pub(crate) fn masked(mut text: String, secrets: &[String]) -> String {
     for secret in secrets {
         if text.contains(secret.as_str()) {
-            *text = text.replace(secret.as_str(), MASK);
+            text = text.replace(secret.as_str(), MASK);
         }
     }
+    text
 }
 
 /// The pattern with every value masked that stands where the schema marks a value as sensitive.

@@ -63,19 +63,22 @@ pub(crate) async fn seen(
 
 /// The state, with the record as the ledger has it now.
 pub(crate) async fn read(service: &Approvals, approval: &ApprovalRecord) -> &'static str {
-    if !approval.is_consumed() {
-        return of(approval, None);
-    }
+    if approval.is_consumed() { of_sent(service, approval).await } else { of(approval, None) }
+}
+
+/// The outcome of a call that was sent under the approval, as the ledger has it now.
+pub(crate) async fn of_sent(service: &Approvals, approval: &ApprovalRecord) -> &'static str {
     let record = service.ledger.store().effect(approval.record_id).await;
     let record = record.inspect_err(|error| tracing::info!(%error, "an outcome cannot be read"));
-    of(approval, record.ok().flatten().as_ref())
+    of_record(approval, record.ok().flatten().as_ref())
 }
 
 /// The state, with the call's record where there is one.
 pub(crate) fn of(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'static str {
-    if !approval.is_consumed() {
-        return approval.state.name();
-    }
+    if approval.is_consumed() { of_record(approval, record) } else { approval.state.name() }
+}
+
+fn of_record(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'static str {
     // The key may have been taken by a later call since.
     let Some(record) = record.filter(|record| record.call_id == approval.call_id) else {
         return SENT;

@@ -52,6 +52,9 @@ pub struct DeskEvent {
     /// To which entry of the approval service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desk_id: Option<DeskId>,
+    /// Of `settled`, how the call ended: `succeeded`, `failed` or `unknown`; `sent` where its record is no longer kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
     /// The groups it concerns.
     pub groups: BTreeSet<ApproverGroup>,
     /// When.

@@ -193,6 +193,9 @@ pub struct OutcomeView {
     /// The error code it ended with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
+    /// What the tool or Placet said about it, where it failed or its outcome is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// Its result; absent while there is none, or no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
