@@ -56,10 +56,10 @@ pub(crate) struct Args {
     /// The key under which the effect happens at most once [default: derived from run, request and step].
     #[arg(long)]
     key: Option<IdempotencyKey>,
-    /// The mode you believe the call has: read_only, local_write, network, delegated, destructive.
+    /// The mode you believe the call has: read_only, local_write, network, delegated, destructive. Of a new run it is the ceiling too.
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// The run's ceiling; fixed by its first call [default: --mode, else as before, and first what the agent's class allows].
+    /// The run's ceiling; fixed by its first call [default: as before; of a new run --mode, else what the agent's class allows, else read_only].
     #[arg(long)]
     safety_mode: Option<ApprovalMode>,
     /// What the run has in its context by now: untrusted_content, secret, pii, external_egress. It sticks to the run.
@@ -87,9 +87,14 @@ pub(crate) struct Args {
 
 /// Makes the call and tells how it stands.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    let submission = submission(args)?;
+    let mut submission = submission(args)?;
     let client = Client::of(&args.client, environment)?;
-    let reply = client.post(&["v1", "calls"], &submission).await?;
+    let mut reply = client.post(&["v1", "calls"], &submission).await?;
+    if args.safety_mode.is_none() && has_another_ceiling(&reply) {
+        // `--mode` is the ceiling of a new run only, and this one was opened before.
+        submission.run.safety_mode = None;
+        reply = client.post(&["v1", "calls"], &submission).await?;
+    }
     if args.client.json {
         // Of a refused call its envelope; where there was no call, why (TM-03).
         match reply.problem().and_then(|problem| problem.result) {
@@ -177,6 +182,14 @@ pub(crate) fn arguments(
 fn json_of(text: &str) -> Result<Value, Failure> {
     parse_strict(text.as_bytes(), &JsonLimits::default())
         .map_err(|error| Failure::usage("the JSON cannot be read").because(error))
+}
+
+/// Whether the run was opened with another ceiling than the call names.
+fn has_another_ceiling(reply: &Reply) -> bool {
+    reply.problem().is_some_and(|problem| {
+        problem.error_code == ErrorCode::ValidationError
+            && problem.problems.iter().any(|problem| problem.pointer == "/run/safety_mode")
+    })
 }
 
 fn exit_of(reply: &Reply) -> Exit {
@@ -370,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_asks_for_no_more_than_its_mode_unless_told() {
+    fn the_mode_is_the_ceiling_of_a_new_run_unless_told() {
         let of = |line: &str| {
             let Command::Call(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
                 panic!("{line}")
