@@ -46,7 +46,7 @@ use proof::ProofArgs;
     placet policy check policies\n  \
     placet policy test policies\n  \
     placet policy expand policies\n  \
-    placet policy explain --case 10-calls.yaml:\"a delete waits\"\n  \
+    placet policy explain --case 10-calls.yaml:\"a delete waits for one approver\"\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --frozen --approved-by ben --granted")]
 pub(crate) struct Args {
@@ -114,7 +114,7 @@ struct Explain {
     /// The mode asked for [default: the contract's].
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// The run's ceiling.
+    /// The run's ceiling. The ceiling of the agent's class applies where it is lower.
     #[arg(long, default_value = "destructive")]
     safety_mode: ApprovalMode,
     /// What the run has in its context: untrusted_content, secret, pii, external_egress.
@@ -215,12 +215,14 @@ fn unseen_told(tools: &[UntypedTool]) {
     }
     let more = lossy.len().saturating_sub(UNSEEN_TOLD_MAX);
     if more > 0 {
-        output::line(format!("note: and of {more} more tools (--json lists them)"));
+        let more = output::counted(more, "more tool", "more tools");
+        output::line(format!("note: and of {more} (--json lists them)"));
     }
     let open = tools.iter().filter(|tool| !tool.open.is_empty()).count();
     if open > 0 {
         output::line(format!(
-            "note: {open} tools take arguments beside the declared ones, which policies do not see (--json lists them)"
+            "note: {} arguments beside the declared ones, which policies do not see (--json lists them)",
+            output::counted(open, "tool takes", "tools take")
         ));
     }
 }
@@ -238,7 +240,8 @@ fn problems_told(problems: &[BundleProblem], folder: Option<&Path>, json: bool) 
         }
         output::line(placed.to_string());
     }
-    output::line(format!("{} problems; a bundle with any is not used", problems.len()));
+    let count = output::counted(problems.len(), "problem", "problems");
+    output::line(format!("{count}; a bundle with any is not used"));
     Exit::Findings
 }
 
@@ -420,7 +423,7 @@ fn approval(args: &Explain) -> Option<CaseApproval> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use crate::{
         cli::{Cli, Command},
@@ -442,6 +445,15 @@ mod tests {
     fn the_shipped_policies_are_sound_and_their_cases_pass() {
         assert_eq!(policy(&["check"]), Ok(Exit::Ok));
         assert_eq!(policy(&["test"]), Ok(Exit::Ok));
+    }
+
+    #[test]
+    fn the_case_of_the_help_is_a_shipped_one() {
+        let mut help = Cli::command();
+        let help = help.find_subcommand_mut("policy").unwrap().render_long_help().to_string();
+        let (_, example) = help.split_once("explain --case ").unwrap();
+        let case = example.lines().next().unwrap().replace('"', "");
+        assert_eq!(policy(&["explain", "--case", &case]), Ok(Exit::Ok), "{case}");
     }
 
     #[test]
