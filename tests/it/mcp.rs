@@ -25,7 +25,7 @@ async fn imported(setup: Setup, name: &str, command: &[&str]) -> Setup {
     let setup = setup.with("contracts", json!("contracts"));
     let words = [&["adapters", "import", "--name", name, "--stdio", "--"], command].concat();
     let ran = setup.configured(&words).await;
-    assert!(ran.ok().contains("destructive each"), "{ran:?}");
+    assert!(ran.ok().contains("mode destructive"), "{ran:?}");
     setup
 }
 

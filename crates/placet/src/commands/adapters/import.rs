@@ -204,9 +204,9 @@ async fn one(
         Some(path) => {
             write(path, &text)?;
             output::line(format!(
-                "wrote {} ({} tools, {} each)",
+                "wrote {} ({}, mode {})",
                 path.display(),
-                imported.file.capabilities.len(),
+                output::counted(imported.file.capabilities.len(), "tool", "tools"),
                 options.mode
             ));
             print_report(&imported.file, &live);
@@ -259,6 +259,12 @@ pub(crate) fn contract_of(
     live: &Live,
     options: &ImportOptions,
 ) -> Result<Imported, Failure> {
+    let is_there = |name: &String| live.tools.iter().any(|tool| tool.name == *name);
+    if let Some(name) = options.names.keys().find(|name| !is_there(name)) {
+        let what = format!("`--name {name}=…`: `{}` has no such tool", source.name);
+        return Err(Failure::new(what)
+            .try_this("without it, `--print` shows the contract, and with it the tools"));
+    }
     let mut notes = Vec::new();
     let mut capabilities = BTreeMap::new();
     let is_remote = matches!(source.transport, TransportFile::McpHttp { .. });
@@ -285,10 +291,6 @@ pub(crate) fn contract_of(
             )),
         }
     }
-    let is_there = |name: &String| live.tools.iter().any(|tool| tool.name == *name);
-    for name in options.names.keys().filter(|name| !is_there(name)) {
-        notes.push(format!("`--name {name}=…`: `{}` has no such tool", source.name));
-    }
     let (transport, limits) = over_network(source, options, &mut notes);
     let file = ContractFile {
         contract_version: ContractVersion::V1,
@@ -310,7 +312,8 @@ pub(crate) fn contract_of(
     let more = unseen.len().saturating_sub(UNSEEN_TOLD_MAX);
     notes.extend(unseen.into_iter().take(UNSEEN_TOLD_MAX));
     if more > 0 {
-        notes.push(format!("and of {more} more tools (`placet policy check --json` lists them)"));
+        let more = output::counted(more, "more tool", "more tools");
+        notes.push(format!("and of {more} (`placet policy check --json` lists them)"));
     }
     Ok(Imported { file, notes })
 }
@@ -335,17 +338,28 @@ fn over_network(
     (transport, limits)
 }
 
+/// The name of a tool's capability: the one that the operator gives it, else its own.
+///
+/// # Errors
+/// Why its own cannot be used.
+pub(super) fn name_of(
+    adapter: &AdapterName,
+    tool: &str,
+    given: Option<&CapabilityName>,
+) -> Result<CapabilityName, String> {
+    let own = || CapabilityName::new(tool).map_err(|error| error.to_string());
+    let name = given.cloned().map_or_else(own, Ok)?;
+    CapabilityId::new(adapter.clone(), name.clone()).map_err(|error| error.to_string())?;
+    Ok(name)
+}
+
 /// One tool as a capability, with remarks for the operator.
 pub(crate) fn capability(
     adapter: &AdapterName,
     tool: &LiveTool,
     options: &ImportOptions,
 ) -> Result<(CapabilityName, CapabilityFile, Vec<String>), String> {
-    let name = match options.names.get(&tool.name) {
-        Some(name) => name.clone(),
-        None => CapabilityName::new(tool.name.as_str()).map_err(|error| error.to_string())?,
-    };
-    CapabilityId::new(adapter.clone(), name.clone()).map_err(|error| error.to_string())?;
+    let name = name_of(adapter, &tool.name, options.names.get(&tool.name))?;
     let mut remarks = Vec::new();
     let mut enabled = true;
     let description = clean(&tool.description);
@@ -443,6 +457,12 @@ fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failur
     };
     if sources.is_empty() {
         return Err(Failure::usage("the file names no server of that name"));
+    }
+    if sources.len() > 1 && !args.names.tools()?.is_empty() {
+        return Err(Failure::usage(
+            "`--name TOOL=NAME` is for one server, and the file has several",
+        )
+        .try_this("`--name ADAPTER` picks one of them"));
     }
     for source in &mut sources {
         pass_on(&mut source.transport, environment);

@@ -66,12 +66,15 @@ pub(crate) struct PinArgs {
 pub(crate) struct Difference {
     /// The tool.
     pub(crate) capability: String,
-    /// `same`, `changed`, `not pinned`, `new` or `gone`.
+    /// `same`, `changed`, `not pinned`, `new`, `gone`, or `left out`: no difference, for the contract cannot have it under its own name.
     pub(crate) state: &'static str,
     /// What of the live definition differs from the one in the contract.
     pub(crate) changes: Vec<Change>,
     /// Whether the contract has an `input_schema` of its own, which a pin keeps.
     pub(crate) narrowed: bool,
+    /// Why it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_out: Option<String>,
     /// The reviewed digest.
     pub(crate) pinned: Option<Digest>,
     /// The live digest.
@@ -97,7 +100,7 @@ impl Comparison {
     /// Whether nothing differs.
     pub(crate) fn is_clean(&self) -> bool {
         self.protocol_pinned == self.protocol_live
-            && self.tools.iter().all(|tool| tool.state == "same")
+            && self.tools.iter().all(|tool| matches!(tool.state, "same" | "left out"))
     }
 }
 
@@ -123,17 +126,26 @@ pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
             state,
             changes,
             narrowed: is_narrowed(&file.adapter, name, capability),
+            left_out: None,
             pinned: capability.pin,
             live: digest,
         }
     });
-    let new = live.tools.iter().filter(|tool| known(file, tool).is_none()).map(|tool| Difference {
-        capability: tool.name.clone(),
-        state: "new",
-        changes: changes::between(None, tool),
-        narrowed: false,
-        pinned: None,
-        live: Some(tool.digest(&file.adapter)),
+    let new = live.tools.iter().filter(|tool| known(file, tool).is_none()).map(|tool| {
+        let left_out = new_name(file, tool).err();
+        let (state, changes) = match left_out {
+            Some(_) => ("left out", Vec::new()),
+            None => ("new", changes::between(None, tool)),
+        };
+        Difference {
+            capability: tool.name.clone(),
+            state,
+            changes,
+            narrowed: false,
+            left_out,
+            pinned: None,
+            live: Some(tool.digest(&file.adapter)),
+        }
     });
     Comparison {
         adapter: file.adapter.clone(),
@@ -150,6 +162,25 @@ fn known<'a>(
     tool: &LiveTool,
 ) -> Option<(&'a CapabilityName, &'a CapabilityFile)> {
     file.capabilities.iter().find(|(name, capability)| capability.tool_of(name) == tool.name)
+}
+
+/// The name under which the contract takes a tool that it does not have.
+///
+/// # Errors
+/// Why it cannot take it under the tool's own.
+fn new_name(file: &ContractFile, tool: &LiveTool) -> Result<CapabilityName, String> {
+    let name = import::name_of(&file.adapter, &tool.name, None)?;
+    if file.capabilities.contains_key(&name) {
+        return Err(format!("the capability `{name}` is another tool"));
+    }
+    Ok(name)
+}
+
+/// Why a tool is left out, and how it can be taken.
+fn left_out(tool: &str, why: &str) -> String {
+    format!(
+        "`{tool}` is left out: {why}; `placet adapters import … --name {tool}=NAME` gives it another name"
+    )
 }
 
 /// Whether a reviewer has changed what the server declared: the definition in the contract is not the one that its pin is of.
@@ -214,6 +245,10 @@ fn print_report(comparison: &Comparison) {
     });
     output::table(["tool", "state", "what changed", "live digest"], rows);
     comparison.tools.iter().for_each(show);
+    for tool in &comparison.tools {
+        let why = tool.left_out.iter();
+        why.for_each(|why| output::note(format!("note: {}", left_out(&tool.capability, why))));
+    }
 }
 
 /// The fields of a definition in which something differs.
@@ -234,8 +269,7 @@ fn show(tool: &Difference) {
     if tool.changes.is_empty() {
         return;
     }
-    let narrowed =
-        if tool.narrowed { ", whose own `input_schema` stays when it is pinned" } else { "" };
+    let narrowed = if tool.narrowed { "; your `input_schema` stays" } else { "" };
     output::line(format!("\n`{}` ({}{narrowed}):", text::visible(&tool.capability), tool.state));
     tool.changes.iter().for_each(Change::show);
 }
@@ -328,15 +362,18 @@ pub(crate) fn pinned(
             if only.is_some() {
                 return Err(Failure::new(format!("`{}` cannot be pinned", tool.name)).because(why));
             }
-            pinned.notes.push(format!("`{}` is left out: {why}", tool.name));
+            pinned.notes.push(left_out(&tool.name, &why));
         }
     }
     if only.is_none() {
-        let file = &mut pinned.file;
+        let Pinned { file, notes } = &mut pinned;
         file.protocol_version.clone_from(&live.protocol_version);
         for (name, capability) in &mut file.capabilities {
-            if !live.tools.iter().any(|tool| tool.name == capability.tool_of(name)) {
-                capability.pin = None;
+            let is_gone = !live.tools.iter().any(|tool| tool.name == capability.tool_of(name));
+            if is_gone && capability.pin.take().is_some() {
+                notes.push(format!(
+                    "`{name}`: the server has it no longer, so its pin is removed and it is not callable"
+                ));
             }
         }
     }
@@ -361,10 +398,10 @@ fn take_over(pinned: &mut Pinned, tool: &LiveTool) -> Result<(), String> {
     let (name, fresh, remarks) = import::capability(&file.adapter, tool, &options)?;
     pinned.notes.extend(remarks.iter().map(|remark| format!("`{name}`: {remark}")));
     let merged = match old {
-        None if file.capabilities.contains_key(&name) => {
-            return Err(format!("the capability `{name}` is another tool"));
+        None => {
+            new_name(file, tool)?;
+            fresh
         }
-        None => fresh,
         Some((_, known)) => {
             let (input_schema, live_input_schema) = schemas(&file.adapter, &name, &known, &fresh);
             if live_input_schema.is_some() {

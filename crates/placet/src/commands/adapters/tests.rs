@@ -169,6 +169,11 @@ fn a_pin_moves_only_under_the_digest_that_was_reviewed_and_keeps_what_the_operat
     let all = pinned(&file, &after, None, list_digest(&file.adapter, &after.tools)).unwrap();
     assert_eq!(all.file.capabilities[&name("fresh")].mode, ApprovalMode::Destructive);
     assert_eq!(all.file.capabilities[&name("gone")].pin, None);
+    let taken: Vec<_> =
+        all.notes.iter().filter(|note| note.contains("its pin is removed")).collect();
+    assert!(taken.len() == 1 && taken[0].starts_with("`gone`"), "{:?}", all.notes);
+    let again = pinned(&all.file, &after, None, list_digest(&file.adapter, &after.tools)).unwrap();
+    assert!(again.notes.is_empty(), "it has no pin any more: {:?}", again.notes);
 }
 
 #[test]
@@ -210,11 +215,29 @@ fn a_tool_may_have_another_name_than_its_capability() {
     let notes = imported.notes.join("\n");
     assert!(notes.contains("it may not begin with `-`"), "{notes}");
     assert!(notes.contains("`--name -x=NAME`"), "{notes}");
-    let states: Vec<_> =
-        compare(&imported.file, &tools).tools.iter().map(|tool| tool.state).collect();
-    assert_eq!(states, ["same", "new"]);
+    let compared = compare(&imported.file, &tools);
+    let states: Vec<_> = compared.tools.iter().map(|tool| tool.state).collect();
+    assert_eq!(states, ["same", "left out"]);
+    assert!(compared.is_clean(), "nothing that could be pinned differs");
+    assert!(compared.tools[1].left_out.as_deref().unwrap().contains("may not begin with"));
+    let all = list_digest(&imported.file.adapter, &tools.tools);
+    let notes = pinned(&imported.file, &tools, None, all).unwrap().notes.join("\n");
+    assert!(notes.contains("`placet adapters import … --name -x=NAME`"), "{notes}");
+    // A tool whose name another one has got cannot be told from it.
+    let both = live(vec![tool("mail/send", "sends"), tool("send", "x")]);
+    let compared = compare(&imported.file, &both);
+    assert!(compared.is_clean(), "{compared:?}");
     let digest = tools.tools[0].digest(&imported.file.adapter);
     pinned(&imported.file, &tools, Some(&name("send")), digest).unwrap();
+}
+
+#[test]
+fn a_name_for_a_tool_that_is_not_there_is_refused() {
+    let mut options = options(ApprovalMode::Network);
+    options.names.insert("Nope".to_owned(), name("x"));
+    let refused = contract_of(&source(), &live(vec![tool("send", "x")]), &options).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("`--name Nope=…`: `sample` has no such tool"), "{text}");
 }
 
 #[test]
