@@ -148,6 +148,11 @@ async fn a_broken_policy_changes_nothing_and_is_named_with_its_place() {
     fs::write(setup.path("policies/99-broken.cedar"), nobody).unwrap();
     let ran = setup.asks(&placet, &ben, &["reload"]).await;
     assert!(ran.code == Some(1) && ran.err.contains("nobodies"), "{ran:?}");
+    assert!(ran.err.contains("the policies cannot be used: "), "{ran:?}");
+    // The server runs, whatever the files say.
+    for place in [&ran.err, &placet.log()] {
+        assert!(!place.contains("does not start"), "{place}");
+    }
     for (file, content, words) in [
         ("directory.yaml", "tenants: { local: { agents: { a: { owner: nobody } } } }", "nobody"),
         ("placet.yaml", "{ nothing: 1 }", "nothing"),
@@ -161,6 +166,30 @@ async fn a_broken_policy_changes_nothing_and_is_named_with_its_place() {
         assert!(found.contains(file) && found.contains(words), "{problem:#}");
         fs::write(setup.path(file), kept).unwrap();
     }
+}
+
+#[tokio::test]
+async fn sighup_with_broken_files_changes_nothing_and_is_logged() {
+    let setup = setup();
+    setup.put("a.txt", "x");
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    let before = agent.get("/v1/status").await.ok();
+    fs::write(setup.path("policies/99-broken.cedar"), no_reading("principal.actve")).unwrap();
+    hang_up(&placet);
+    until("the log names the place", || async { placet.log().contains("99-broken.cedar:5") }).await;
+    agent.call(&read("s1")).await.succeeded();
+    let after = agent.get("/v1/status").await.ok();
+    assert_eq!((&after["active"], &after["epoch"]), (&before["active"], &before["epoch"]));
+    // Repaired, the same signal applies them.
+    fs::remove_file(setup.path("policies/99-broken.cedar")).unwrap();
+    forbid_reading(&setup);
+    hang_up(&placet);
+    until("the new policies are active", || async {
+        agent.get("/v1/status").await.ok()["active"] != before["active"]
+    })
+    .await;
+    placet.stop().await;
 }
 
 #[tokio::test]
@@ -418,12 +447,21 @@ async fn the_doctor_compares_a_running_server_with_the_files() {
     let placet = setup.start().await;
     let running = || async {
         let ran = setup.configured(&["doctor", "--json"]).await;
+        assert!(!ran.out.contains("is taken"), "the server of this configuration has the port");
         let checks: Value = serde_json::from_str(&ran.out).unwrap();
         checks.as_array().unwrap().iter().find(|check| check["about"] == "running").cloned()
     };
     let check = running().await.unwrap();
     assert!(check["level"] == "ok" && text(&check, "found").contains("epoch 1"), "{check:#}");
+    // Other policies are seen at once, other files when the server has looked again.
     forbid_reading(&setup);
+    let check = running().await.unwrap();
+    assert!(
+        check["level"] == "warn" && text(&check, "todo").contains("placet reload"),
+        "{check:#}"
+    );
+    fs::remove_file(setup.path("policies/99-stop.cedar")).unwrap();
+    directory(&setup, "beta");
     until("the doctor sees the difference", || async {
         running().await.is_some_and(|check| {
             check["level"] == "warn" && text(&check, "todo").contains("placet reload")

@@ -16,7 +16,7 @@ use clap::Args as ClapArgs;
 use placet_adapter_mcp::connector::not_confined;
 use placet_identity::{DevKey, SvidKeeper, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
-use placet_types::clock::Clock;
+use placet_types::{clock::Clock, digest::Digest};
 use serde::Serialize;
 
 use crate::{
@@ -100,12 +100,16 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             if let Ok(entries) = world::contracts(&config) {
                 checks.extend(servers::checks(&entries, &config).await);
             }
-            checks.extend(policies_and_issuers(&config).await);
+            let (policies, found) = policies_and_issuers(&config).await;
+            checks.extend(found);
             let (found, _svids) = secrets(&config).await;
             checks.push(found);
             checks.extend(channels(&config).await);
-            checks.extend(running::check(&config).await);
-            checks.extend(ports(&config));
+            let running = running::check(&config, policies).await;
+            // That a port is taken is no finding where the server of this configuration runs.
+            let ports = ports(&config).into_iter();
+            checks.extend(ports.filter(|port| running.is_none() || port.level != Level::Warn));
+            checks.extend(running);
         }
     }
     let failed = checks.iter().any(|check| check.level == Level::Fail);
@@ -238,12 +242,15 @@ fn contracts(config: &Config) -> Vec<Check> {
     checks
 }
 
-async fn policies_and_issuers(config: &Config) -> Vec<Check> {
+/// Whether policies and issuers can be used, and the digest of the policies.
+async fn policies_and_issuers(config: &Config) -> (Option<Digest>, Vec<Check>) {
     let world = match World::load(config) {
         Ok(world) => world,
-        Err(failure) => return vec![Check::of("policies", &failure)],
+        Err(failure) => return (None, vec![Check::of("policies", &failure)]),
     };
-    let mut checks = vec![match world.compile(&world.bundle, config) {
+    let compiled = world.compile(&world.bundle, config);
+    let digest = compiled.as_ref().ok().map(|snapshot| snapshot.digest());
+    let mut checks = vec![match compiled {
         Ok(snapshot) => Check::ok(
             "policies",
             format!("{} policies, {}", snapshot.policies().count(), snapshot.digest().short()),
@@ -252,13 +259,16 @@ async fn policies_and_issuers(config: &Config) -> Vec<Check> {
             let first = problems.first().map(ToString::to_string).unwrap_or_default();
             Check::fail(
                 "policies",
-                format!("{} problems, the first: {first}", problems.len()),
+                format!(
+                    "{}, the first: {first}",
+                    output::counted(problems.len(), "problem", "problems")
+                ),
                 "`placet policy check` lists them",
             )
         }
     }];
     checks.extend(issuers(config, &world).await);
-    checks
+    (digest, checks)
 }
 
 async fn issuers(config: &Config, world: &World) -> Vec<Check> {

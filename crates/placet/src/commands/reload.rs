@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 
 fn print_report(status: &StatusView) {
     output::line(format!(
-        "active: {}, epoch {}, since {}; files on disk, looked at every 5 s: {}",
+        "active: {}, epoch {}, since {}; files on disk, as the server saw them up to 5 s ago: {}",
         status.active.short(),
         status.epoch,
         status.since,

@@ -34,9 +34,9 @@ impl World {
     }
 }
 
-/// Why the engine does not start with a bundle.
+/// Why a bundle is not used.
 pub(crate) fn refused(problems: &[BundleProblem]) -> Failure {
-    let failure = Failure::new("the engine does not start");
+    let failure = Failure::new("the policies cannot be used");
     let failure = problems.iter().fold(failure, |failure, problem| failure.because(problem));
-    failure.try_this("`placet policy check` says the same, without starting anything")
+    failure.try_this("`placet policy check` says the same without a server")
 }

@@ -3,6 +3,7 @@
 //! Owns the one check that asks a server; where none answers there is nothing to compare.
 
 use placet_engine::views::{Readiness, status::DiskState};
+use placet_types::digest::Digest;
 use url::Url;
 
 use super::Check;
@@ -10,19 +11,26 @@ use crate::{client::Client, config::load::Config};
 
 const ABOUT: &str = "running";
 
-/// What the server at the configured admin listener has active.
-pub(super) async fn check(config: &Config) -> Option<Check> {
+/// What the server at the configured admin listener has active, against the policies as they were just read and against the files as the
+/// server saw them last.
+pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<Check> {
     let url = Url::parse(&format!("http://{}", config.server.admin_listen)).ok()?;
     let client = Client::without_token(url).ok()?;
     let reply = client.fetch(&["readyz"], &[]).await.ok()?;
     let readiness: Readiness = reply.read().ok()?;
     let active = readiness.active;
+    let has_other_policies = policies.is_some_and(|policies| policies != active.bundle);
+    let files = if has_other_policies {
+        format!("policies on disk: {}", DiskState::Differs.in_words())
+    } else {
+        let seen = "files on disk, as the server saw them up to 5 s ago";
+        format!("{seen}: {}", active.disk.in_words())
+    };
     let found = format!(
-        "active {}, epoch {}, since {}; files on disk, looked at every 5 s: {}",
+        "active {}, epoch {}, since {}; {files}",
         active.active.short(),
         active.epoch,
-        active.since,
-        active.disk.in_words()
+        active.since
     );
     let needs_restart = active.needs_restart.join("`, `");
     Some(if let Some(epoch) = active.epoch_elsewhere {
@@ -30,7 +38,7 @@ pub(super) async fn check(config: &Config) -> Option<Check> {
             "another server has activated epoch {epoch}: put the same files here, then `placet reload`"
         );
         Check::warn(ABOUT, found, todo)
-    } else if active.disk != DiskState::Same {
+    } else if has_other_policies || active.disk != DiskState::Same {
         Check::warn(ABOUT, found, "`placet reload` applies them, if they pass the checks")
     } else if !needs_restart.is_empty() {
         let todo = format!("restart it to apply `{needs_restart}` of the configuration");
