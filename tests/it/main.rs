@@ -83,6 +83,8 @@ mod offline;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]
+mod outcomes;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod reload;

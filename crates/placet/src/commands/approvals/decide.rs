@@ -87,7 +87,7 @@ pub(super) async fn approve(client: &Client, args: &Approve, json: bool) -> Outc
     if json {
         output::json(&detail);
     } else {
-        output::line(show::outcome(&detail));
+        output::line(show::awaited(&detail));
     }
     Ok(exit)
 }

@@ -82,10 +82,7 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
         output::line(format!("no approvals ({}) that you may see", args.state));
         return Ok(Exit::Ok);
     }
-    output::table(
-        ["", "approval", "state", "tool", "asked by", "needs", "waits", "ends", "would run"],
-        items.iter().map(row),
-    );
+    output::line(table(&args.state, &items));
     if total > items.len() {
         output::note(format!(
             "note: {} of {total} are shown; filters narrow the list",
@@ -174,7 +171,23 @@ async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView
     }
 }
 
-fn row(item: &InboxItem) -> [String; 9] {
+/// The approvals as a table: of what waits what it waits for, of everything else when it was asked.
+fn table(state: &str, items: &[InboxItem]) -> String {
+    if words::is_open(state) {
+        let header =
+            ["", "approval", "state", "tool", "asked by", "needs", "waits", "ends", "would run"];
+        return output::table_text(header, items.iter().map(waiting));
+    }
+    let header = ["", "approval", "state", "tool", "asked by", "agreed", "asked at", "call"];
+    output::table_text(header, items.iter().map(any))
+}
+
+fn any(item: &InboxItem) -> [String; 8] {
+    let [mine, approval, state, tool, caller, progress, _, _, call] = waiting(item);
+    [mine, approval, state, tool, caller, progress, item.approval.created_at.to_string(), call]
+}
+
+fn waiting(item: &InboxItem) -> [String; 9] {
     let approval = &item.approval;
     let waits = now_ms().saturating_sub(approval.created_at.as_ms()).div_euclid(60_000);
     let edited = if approval.edits > 0 { ", edited" } else { "" };
@@ -194,8 +207,10 @@ fn row(item: &InboxItem) -> [String; 9] {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use placet_approvals::views::InboxItem;
+    use serde_json::json;
 
-    use super::{ALL, Args, may_go_on, states};
+    use super::{ALL, Args, may_go_on, states, table};
     use crate::failure::{Exit, Failure};
 
     #[derive(Parser)]
@@ -223,6 +238,45 @@ mod tests {
         }
         // Without a state it is about what waits.
         assert_eq!(checked(&["--after", "apr_1"]).unwrap_err().exit(), Exit::Usage);
+    }
+
+    #[test]
+    fn a_finished_call_neither_waits_nor_would_run() {
+        let item = |state: &str| -> InboxItem {
+            serde_json::from_value(json!({
+                "approval": {
+                    "approval_id": "apr_1", "state": state, "call_id": "call_1",
+                    "capability_id": "files/delete",
+                    "principal_chain": {
+                        "actor": { "kind": "agent", "id": "dev-agent", "tenant_id": "local" },
+                    },
+                    "requirement": {
+                        "groups": { "approvers": 1 }, "quorum": 1, "expires_in_ms": 1_000,
+                        "reasons": [],
+                    },
+                    "votes": [], "created_at": 0, "expires_at": 0, "mode": "destructive",
+                    "digest": format!("sha256:{}", "0".repeat(64)),
+                },
+                "mine": false, "summary": "a.txt",
+                "progress": [{ "group": "approvers", "agreed": 1, "wanted": 1, "escalated": false }],
+            }))
+            .unwrap()
+        };
+        for (state, said) in
+            [("failed", "failed"), ("unknown", "outcome unknown"), ("withdrawn", "withdrawn")]
+        {
+            let listed = table(state, &[item(state)]);
+            let (header, row) = listed.split_once('\n').unwrap();
+            assert!(header.contains("AGREED") && header.contains("ASKED AT"), "{listed}");
+            for wrong in ["WAITS", "ENDS", "WOULD RUN", "NEEDS"] {
+                assert!(!header.contains(wrong), "{listed}");
+            }
+            assert!(row.contains(said) && row.contains("1970-01-01T00:00:00"), "{listed}");
+            assert!(!row.contains("  over") && row.ends_with("a.txt"), "{listed}");
+        }
+        let listed = table("pending", &[item("pending")]);
+        assert!(listed.contains("WAITS") && listed.contains("WOULD RUN"), "{listed}");
+        assert!(!table("all", &[item("pending")]).contains("WOULD RUN"));
     }
 
     #[test]

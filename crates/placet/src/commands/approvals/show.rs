@@ -74,8 +74,25 @@ fn withdrawn(detail: &ApprovalDetail) -> Vec<String> {
     detail.standing.may_withdraw.then(|| line.to_owned()).into_iter().collect()
 }
 
+/// What became of the call, or what holds it up, for the one who waited for it.
+pub(super) fn awaited(detail: &ApprovalDetail) -> String {
+    let approval = &detail.approval;
+    let mut lines = vec![outcome(detail)];
+    let void = approval.void_reason.iter();
+    lines.extend(void.map(|why| format!("  because   {}", visible(why))));
+    lines.extend(held_up(approval));
+    lines.extend(withdrawn(detail));
+    lines.join("\n")
+}
+
+/// Why an approved call has not been sent.
+fn held_up(approval: &ApprovalView) -> Option<String> {
+    let line = "  held up   the tool cannot be reached; the call is tried again until it ends";
+    approval.unreachable.then(|| line.to_owned())
+}
+
 /// What became of the call, and who has to do something about it. Without a record it is how its approval stands.
-pub(super) fn outcome(detail: &ApprovalDetail) -> String {
+fn outcome(detail: &ApprovalDetail) -> String {
     let state = detail.approval.state.as_str();
     let Some(outcome) = &detail.outcome else {
         return format!("  approval  {}, the call has not run", words::state(state));
@@ -83,6 +100,9 @@ pub(super) fn outcome(detail: &ApprovalDetail) -> String {
     let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
     let mut lines =
         vec![format!("  outcome   {}{code}, at {}", words::state(state), outcome.updated_at)];
+    lines.extend(
+        outcome.message.iter().flat_map(|message| quotation::lines("the error says", message)),
+    );
     if state == "unknown" {
         lines.push(format!(
             "  to do     an operator finds out whether it took effect: `placet ledger resolve {}`",
@@ -97,13 +117,14 @@ pub(super) fn outcome(detail: &ApprovalDetail) -> String {
 fn call(detail: &ApprovalDetail) -> Vec<String> {
     let approval = &detail.approval;
     let mut lines = vec![format!(
-        "{} wants to call {}",
+        "{} {} {}",
         words::chain(&approval.principal_chain),
+        words::request(&approval.state),
         approval.capability_id.tool_name()
     )];
     if !detail.description().is_empty() {
         let description = detail.description().replace('\n', " ");
-        lines.push(format!("  does      {}", visible(&description)));
+        lines.push(format!("  tool      {}", visible(&description)));
     }
     if let Some(part) = &detail.part {
         lines.push(format!("  asked by  tenant {}, of people of {}", part.asked_by, part.asked_of));
@@ -172,17 +193,19 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
 /// Why it waits, and who said what.
 fn why(detail: &ApprovalDetail) -> Vec<String> {
     let ApprovalDetail { approval, standing, part, .. } = detail;
+    let is_open = words::is_open(&approval.state);
+    let needs = if is_open { "needs " } else { "needed" };
     let mut lines = vec![match part {
         // How many have to agree in all is not an external approver's to know.
         Some(part) => {
             let groups = approval.requirement.groups.iter();
             let groups: Vec<String> =
                 groups.map(|(group, people)| format!("{people} of `{group}`")).collect();
-            format!("  needs     of {}: {}", part.asked_of, groups.join(", "))
+            format!("  {needs}    of {}: {}", part.asked_of, groups.join(", "))
         }
         None => {
-            let needs = placet_policy::explain::requirement_line(&approval.requirement);
-            format!("  needs     {needs}")
+            let people = placet_policy::explain::requirement_line(&approval.requirement);
+            format!("  {needs}    {people}")
         }
     }];
     let reasons = approval.requirement.reasons.iter();
@@ -201,7 +224,8 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         let name = freeze.name.as_deref().map(|name| format!(" ({})", visible(name)));
         format!("  freeze    in force until {}{}", freeze.until, name.unwrap_or_default())
     }));
-    lines.push(format!("  so far    {}", words::progress(&standing.progress)));
+    let so_far = if is_open { "so far" } else { "agreed" };
+    lines.push(format!("  {so_far}    {}", words::progress(&standing.progress)));
     if let Some(next) = &standing.next_escalation {
         lines.push(format!(
             "  then      `{}` is asked {} ({})",
@@ -213,18 +237,13 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
     let void =
         approval.void_reason.as_ref().map(|why| format!(" ({})", visible(why))).unwrap_or_default();
     let state = words::state(&approval.state);
-    lines.push(if matches!(approval.state.as_str(), "pending" | "approved") {
+    lines.push(if is_open {
         let (at, left) = (approval.expires_at, words::from_now(approval.expires_at));
         format!("  state     {state}, ends {at} ({left})")
     } else {
         format!("  state     {state}{void}")
     });
-    if approval.unreachable {
-        lines.push(
-            "  held up   the tool cannot be reached; the call is tried again until it ends"
-                .to_owned(),
-        );
-    }
+    lines.extend(held_up(approval));
     lines
 }
 
@@ -377,3 +396,6 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
     }
     said.into_iter().map(|line| format!("  you       {line}")).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 
 use placet_api::documents::Timeline;
 use placet_approvals::views::TimelineStep;
-use placet_types::{ids::ToolCallId, principal};
+use placet_types::{error::ErrorCode, ids::ToolCallId, principal};
 
 use crate::{
     client::Client,
@@ -34,14 +34,65 @@ pub(super) async fn run(client: &Client, call: &ToolCallId, json: bool) -> Outco
 }
 
 fn row(step: &TimelineStep) -> [String; 5] {
+    let (what, note) = what(step);
     let code = step.code.map(|code| format!("{code}")).into_iter();
     let audiences = Some(principal::listed(&step.audiences)).filter(|text| !text.is_empty());
-    let notes: Vec<String> = code.chain(step.note.clone()).chain(audiences).collect();
+    let notes: Vec<String> = code.chain(note).chain(audiences).collect();
     [
         step.at.to_string(),
-        step.kind.clone(),
+        what,
         step.by.clone().unwrap_or_default(),
         notes.join(": "),
         format!("{} {}", step.log, step.seq),
     ]
+}
+
+/// What happened, and the note on it: of the end of a call its outcome. Only people are shown the note that names it.
+fn what(step: &TimelineStep) -> (String, Option<String>) {
+    let outcome = match (step.kind.as_str(), step.note.as_deref(), step.code) {
+        ("settled", Some("succeeded"), _) | ("settled" | "read_settled", None, None) => "succeeded",
+        ("settled", Some("indeterminate"), _)
+        | ("settled", None, Some(ErrorCode::OutcomeUnknown)) => "outcome unknown",
+        ("settled", Some("failed_final" | "failed_retriable"), _)
+        | ("settled" | "read_settled", None, Some(_)) => "failed",
+        (kind, note, _) => return (kind.replace('_', " "), note.map(str::to_owned)),
+    };
+    (outcome.to_owned(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::row;
+
+    fn shown(kind: &str, note: Option<&str>, code: Option<&str>) -> (String, String) {
+        let step = json!({
+            "log": "node-1", "seq": 7, "at": 0, "kind": kind, "note": note, "code": code,
+            "digests": {}, "hash": "00",
+        });
+        let [_, what, _, note, _] = row(&serde_json::from_value(step).unwrap());
+        (what, note)
+    }
+
+    #[test]
+    fn the_end_of_a_call_is_its_outcome() {
+        let failed = Some("ADAPTER_FAILED");
+        let unknown = Some("OUTCOME_UNKNOWN");
+        for (kind, note, code, wanted) in [
+            ("settled", Some("succeeded"), None, ("succeeded", "")),
+            ("settled", None, None, ("succeeded", "")),
+            ("settled", Some("failed_final"), failed, ("failed", "ADAPTER_FAILED")),
+            ("settled", Some("failed_retriable"), failed, ("failed", "ADAPTER_FAILED")),
+            ("settled", None, failed, ("failed", "ADAPTER_FAILED")),
+            ("settled", Some("indeterminate"), unknown, ("outcome unknown", "OUTCOME_UNKNOWN")),
+            ("settled", None, unknown, ("outcome unknown", "OUTCOME_UNKNOWN")),
+            ("read_settled", None, None, ("succeeded", "")),
+            ("read_settled", None, failed, ("failed", "ADAPTER_FAILED")),
+            ("approval_ended", Some("in time"), None, ("approval ended", "in time")),
+        ] {
+            let (what, said) = shown(kind, note, code);
+            assert_eq!((what.as_str(), said.as_str()), wanted, "{kind} {note:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use placet_approvals::views::DeskEvent;
 use serde_json::{Value, json};
 
+use super::words;
 use crate::{
     client::{Client, Events},
     failure::{Attempted as _, Exit, Failure, Outcome},
@@ -84,11 +85,12 @@ async fn again(client: &Client) -> Result<Events, Failure> {
     }
 }
 
-/// An event as a person reads it.
+/// An event as a person reads it; the end of a call is told as its outcome.
 fn line(event: &DeskEvent) -> String {
     let kind = serde_json::to_value(event.kind).ok();
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
-    let mut parts = vec![event.at.to_string(), format!("{kind:<10}")];
+    let what = event.outcome.as_deref().map_or(kind, words::state);
+    let mut parts = vec![event.at.to_string(), format!("{what:<15}")];
     parts.extend(event.approval_id.as_ref().map(ToString::to_string));
     parts.extend(event.desk_id.as_ref().map(ToString::to_string));
     parts.extend(event.capability_id.as_ref().map(|capability| capability.tool_name()));
@@ -113,12 +115,25 @@ mod tests {
         });
         assert_eq!(
             line(&serde_json::from_value(event).unwrap()),
-            "1970-01-01T00:00:00.000Z  asked       apr_1  files__delete  (approvers, security)"
+            "1970-01-01T00:00:00.000Z  asked            apr_1  files__delete  (approvers, security)"
         );
+        for (outcome, said) in [
+            ("succeeded", "succeeded      "),
+            ("failed", "failed         "),
+            ("unknown", "outcome unknown"),
+        ] {
+            let ended = json!({
+                "kind": "settled", "approval_id": "apr_1", "outcome": outcome, "groups": [], "at": 0,
+            });
+            assert_eq!(
+                line(&serde_json::from_value(ended).unwrap()),
+                format!("1970-01-01T00:00:00.000Z  {said}  apr_1")
+            );
+        }
         let entry = json!({ "kind": "entry", "desk_id": "desk_1", "groups": [], "at": 0 });
         assert_eq!(
             line(&serde_json::from_value(entry).unwrap()),
-            "1970-01-01T00:00:00.000Z  entry       desk_1"
+            "1970-01-01T00:00:00.000Z  entry            desk_1"
         );
     }
 }

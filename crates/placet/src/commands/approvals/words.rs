@@ -48,6 +48,20 @@ pub(super) fn state(name: &str) -> &str {
     }
 }
 
+/// Whether a call in this state may still be approved or sent.
+pub(super) fn is_open(state: &str) -> bool {
+    matches!(state, "pending" | "approved")
+}
+
+/// What its caller does about the tool, of a call in this state.
+pub(super) fn request(state: &str) -> &'static str {
+    match state {
+        "pending" | "approved" => "wants to call",
+        "running" | "succeeded" | "failed" | "unknown" | "sent" => "called",
+        _ => "wanted to call",
+    }
+}
+
 /// A choice as a person says it.
 pub(super) const fn choice(choice: VoteChoice) -> &'static str {
     match choice {
@@ -167,7 +181,7 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_words, lasting, moment};
+    use super::{in_words, lasting, moment, request, state};
 
     #[test]
     fn a_time_is_told_in_words() {
@@ -175,6 +189,22 @@ mod tests {
         assert_eq!(in_words(90_000), "in 1 min");
         assert_eq!(in_words(7_200_000), "in 2 h");
         assert_eq!(in_words(3 * 86_400_000), "in 3 d");
+    }
+
+    #[test]
+    fn a_state_says_what_became_of_the_call() {
+        for (name, said, asked) in [
+            ("pending", "pending", "wants to call"),
+            ("approved", "approved, not sent yet", "wants to call"),
+            ("succeeded", "succeeded", "called"),
+            ("failed", "failed", "called"),
+            ("unknown", "outcome unknown", "called"),
+            ("sent", "was sent", "called"),
+            ("withdrawn", "withdrawn", "wanted to call"),
+            ("void", "void", "wanted to call"),
+        ] {
+            assert_eq!((state(name), request(name)), (said, asked), "{name}");
+        }
     }
 
     #[test]
