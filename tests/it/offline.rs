@@ -2,7 +2,7 @@
 //!
 //! Owns one set-up whose secret is a variable that is set for `serve` only.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::setup::Setup;
 
@@ -28,12 +28,28 @@ async fn commands_that_need_no_secret_run_without_its_variable() {
         &["audit", "verify"],
         &["policy", "check"],
         &["policy", "test"],
+        &["policy", "expand"],
         &["policy", "explain", "--agent", "dev-agent", "--tool", "files__list"],
         &["adapters", "list"],
+        &["adapters", "diff"],
     ] {
         let ran = setup.configured(command).await;
         assert_eq!(ran.code, Some(0), "{command:?}: {ran:?}");
     }
+}
+
+#[tokio::test]
+async fn a_tool_is_reviewed_and_pinned_without_the_variable() {
+    let setup = with_secret().files_contract();
+    let mut contract = setup.read_contract("files");
+    contract["capabilities"]["read"].as_object_mut().unwrap().remove("pin");
+    std::fs::write(setup.contract_file("files"), contract.to_string()).unwrap();
+    let differs = setup.configured(&["adapters", "diff", "files", "--json"]).await;
+    assert_eq!(differs.code, Some(1), "{differs:?}");
+    let found: Value = serde_json::from_str(&differs.out).unwrap();
+    let list = found[0]["live_list"].as_str().unwrap();
+    setup.configured(&["adapters", "pin", "files", "--expect", list]).await.ok();
+    setup.configured(&["adapters", "diff", "files"]).await.ok();
 }
 
 #[tokio::test]
