@@ -17,7 +17,6 @@ use serde_json::json;
 use crate::{
     answer,
     api::ApiState,
-    backend::Backend,
     backups::{self, Backups},
     guard::Guard,
     router::surround,
@@ -26,15 +25,11 @@ use crate::{
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The four routes.
-pub(crate) fn router<B: Backend>(
-    api: &ApiState<B>,
-    guard: Guard,
-    backups: Option<Arc<dyn Backups>>,
-) -> Router {
+pub(crate) fn router(api: &ApiState, guard: Guard, backups: Option<Arc<dyn Backups>>) -> Router {
     let router = Router::new()
         .route("/healthz", get(health))
-        .route("/readyz", get(readiness::<B>))
-        .route("/metrics", get(metrics::<B>))
+        .route("/readyz", get(readiness))
+        .route("/metrics", get(metrics))
         .route("/backups", post(move || backups::make(backups.clone())))
         .with_state(api.clone());
     surround(router, guard.with_addresses_allowed())
@@ -46,8 +41,8 @@ async fn health() -> Response {
 }
 
 /// The engine can take calls, and the listeners are open.
-async fn readiness<B: Backend>(State(api): State<ApiState<B>>) -> Response {
-    let mut readiness = api.backend.readiness();
+async fn readiness(State(api): State<ApiState>) -> Response {
+    let mut readiness = api.engine.readiness();
     if api.connections().are_full() {
         readiness.ready = false;
         readiness.notes.push("every connection of `limits.connections_max` is in use".to_owned());
@@ -60,7 +55,7 @@ async fn readiness<B: Backend>(State(api): State<ApiState<B>>) -> Response {
     answer::json_with_status(status, &readiness)
 }
 
-async fn metrics<B: Backend>(State(api): State<ApiState<B>>) -> Response {
-    let text = api.backend.metrics_text();
+async fn metrics(State(api): State<ApiState>) -> Response {
+    let text = api.engine.metrics().encode();
     ([(header::CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS))], text).into_response()
 }

@@ -9,10 +9,11 @@ use http::request::Parts;
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument as _;
 
+use placet_engine::engine::Engine;
+use placet_identity::VerifiedCaller;
 use placet_types::error::{ErrorCode, Execution, Refusal};
 
 use crate::{
-    backend::Backend,
     config::ServerConfig,
     connections::Connections,
     problem::Failure,
@@ -39,19 +40,31 @@ pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
 
 /// What the handlers share.
 #[derive(Debug, Clone)]
-pub(crate) struct ApiState<B> {
-    pub(crate) backend: B,
+pub(crate) struct ApiState {
+    pub(crate) engine: Engine,
     config: Arc<ServerConfig>,
     streams: Arc<Streams>,
     connections: Arc<Connections>,
     phase: watch::Receiver<Phase>,
 }
 
-impl<B: Backend> ApiState<B> {
+impl ApiState {
+    pub(crate) fn new(
+        engine: Engine,
+        config: Arc<ServerConfig>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
+        let streams = Arc::new(Streams::new(config.streams_max, requests_max));
+        let connections =
+            Connections::new(config.connections_max, config.connections_per_address_max);
+        Self { engine, config, streams, connections, phase }
+    }
+
     /// A place for one more event stream or request of this caller's.
-    pub(crate) fn place(&self, about: About, caller: &B::Caller) -> Result<Place, Failure> {
+    pub(crate) fn place(&self, about: About, caller: &VerifiedCaller) -> Result<Place, Failure> {
         const RETRY_AFTER_MS: u64 = 5_000;
-        self.streams.place(about, &self.backend.principal(caller)).map_err(|full| {
+        self.streams.place(about, caller.actor.principal()).map_err(|full| {
             let refusal = Refusal::new(ErrorCode::Overloaded, full.said(about));
             Failure::new(refusal.with_retry_after_ms(RETRY_AFTER_MS))
         })
@@ -60,9 +73,9 @@ impl<B: Backend> ApiState<B> {
     /// Resolves when what a caller proved who they are with counts no more: with what they are told then.
     pub(crate) fn over(
         &self,
-        caller: &B::Caller,
-    ) -> impl Future<Output = Refusal> + Send + 'static + use<B> {
-        let (revoked, lasts) = (self.backend.revoked(caller), self.backend.expires_in(caller));
+        caller: &VerifiedCaller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        let (revoked, lasts) = (self.engine.revoked(caller), self.engine.expires_in(caller));
         async move {
             tokio::select! {
                 biased;
@@ -70,20 +83,6 @@ impl<B: Backend> ApiState<B> {
                 () = tokio::time::sleep(lasts) => expired(),
             }
         }
-    }
-}
-
-impl<B> ApiState<B> {
-    pub(crate) fn new(
-        backend: B,
-        config: Arc<ServerConfig>,
-        phase: watch::Receiver<Phase>,
-    ) -> Self {
-        let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
-        let streams = Arc::new(Streams::new(config.streams_max, requests_max));
-        let connections =
-            Connections::new(config.connections_max, config.connections_per_address_max);
-        Self { backend, config, streams, connections, phase }
     }
 
     pub(crate) fn config(&self) -> &ServerConfig {
@@ -148,12 +147,12 @@ impl<B> ApiState<B> {
 
 /// The caller that the router's middleware verified.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller<C>(pub(crate) C);
+pub(crate) struct Caller(pub(crate) VerifiedCaller);
 
-impl<B: Backend> FromRequestParts<ApiState<B>> for Caller<B::Caller> {
+impl FromRequestParts<ApiState> for Caller {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &ApiState<B>) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, Failure> {
         let caller = parts.extensions.get::<Self>().cloned();
         caller
             .ok_or_else(|| Failure::internal("a route without a verified caller was asked for one"))

@@ -24,7 +24,6 @@ use placet_types::{
 use crate::{
     answer::JSON,
     api::{ApiState, Caller},
-    backend::Backend,
     problem::Failure,
 };
 
@@ -35,12 +34,12 @@ const DISCARD_FACTOR: usize = 32;
 #[derive(Debug, Clone)]
 pub(crate) struct StrictJson<T>(pub(crate) T);
 
-impl<B: Backend, T: DeserializeOwned> FromRequest<ApiState<B>> for StrictJson<T> {
+impl<T: DeserializeOwned> FromRequest<ApiState> for StrictJson<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, api: &ApiState<B>) -> Result<Self, Failure> {
+    async fn from_request(request: Request, api: &ApiState) -> Result<Self, Failure> {
         check_media_type(request.headers())?;
-        let caller = request.extensions().get::<Caller<B::Caller>>().cloned();
+        let caller = request.extensions().get::<Caller>().cloned();
         let config = api.config();
         let within = Duration::from_millis(config.request_timeout_ms);
         let bytes =
@@ -49,7 +48,7 @@ impl<B: Backend, T: DeserializeOwned> FromRequest<ApiState<B>> for StrictJson<T>
         let limits = JsonLimits { bytes_max: config.body_bytes_max, ..JsonLimits::default() };
         let document = parse_strict(&bytes, &limits);
         if let (Some(Caller(caller)), Some(attempt)) = (&caller, attempt_of(&document)) {
-            api.backend.attempted(caller, attempt);
+            api.engine.attempted(caller, attempt);
         }
         let read = document.and_then(object).and_then(from_value_strict);
         read.map(Self).map_err(|error| invalid(&error))

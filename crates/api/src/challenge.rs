@@ -12,10 +12,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::{
-    answer, api::ApiState, backend::Backend, config::ServerConfig,
-    documents::ProtectedResourceDocument,
-};
+use crate::{answer, api::ApiState, config::ServerConfig, documents::ProtectedResourceDocument};
 
 /// Where the document is.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
@@ -31,10 +28,7 @@ fn origin(config: &ServerConfig, headers: &HeaderMap) -> Option<String> {
 }
 
 /// `GET /.well-known/oauth-protected-resource`.
-pub(crate) async fn metadata<B: Backend>(
-    State(api): State<ApiState<B>>,
-    headers: HeaderMap,
-) -> Response {
+pub(crate) async fn metadata(State(api): State<ApiState>, headers: HeaderMap) -> Response {
     let config = api.config();
     let ours = origin(config, &headers).unwrap_or_default();
     answer::json(&ProtectedResourceDocument {

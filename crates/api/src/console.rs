@@ -1,7 +1,7 @@
 //! The web console: the approval service for people with a browser, served at `/`.
 //!
-//! Owns pages, sessions and sign-in. Decides nothing: every page shows what the backend answers to the person's own caller, and every
-//! form asks the backend for something that it may refuse.
+//! Owns pages, sessions and sign-in. Decides nothing: every page shows what the engine answers to the person's own caller, and every
+//! form asks the engine for something that it may refuse.
 //!
 //! Invariants, written as absences:
 //! - no page is shown to who is not signed in, except the ones for signing in;
@@ -22,7 +22,7 @@ use placet_types::{
 };
 use url::Url;
 
-use crate::{api::ApiState, backend::Backend};
+use crate::api::ApiState;
 use links::Links;
 use session::Sessions;
 
@@ -147,20 +147,18 @@ impl ConsoleSettings {
 
 /// What the pages share.
 #[derive(Debug)]
-pub(crate) struct Console<C> {
+pub(crate) struct Console {
     settings: ConsoleSettings,
-    sessions: Sessions<C>,
+    sessions: Sessions,
     links: Links,
 }
 
-impl<C: Clone> Console<C> {
+impl Console {
     pub(crate) fn new(settings: ConsoleSettings) -> Self {
         let sessions = Sessions::new(&settings);
         Self { settings, sessions, links: Links::default() }
     }
-}
 
-impl<C> Console<C> {
     fn now(&self) -> Timestamp {
         self.settings.clock.now()
     }
@@ -173,51 +171,45 @@ impl<C> Console<C> {
 }
 
 /// The API and the console: what a page's handler is given.
-#[derive(Debug)]
-pub(crate) struct Desk<B: Backend> {
-    pub(crate) api: ApiState<B>,
-    pub(crate) console: Arc<Console<B::Caller>>,
-}
-
-impl<B: Backend> Clone for Desk<B> {
-    fn clone(&self) -> Self {
-        Self { api: self.api.clone(), console: Arc::clone(&self.console) }
-    }
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    pub(crate) api: ApiState,
+    pub(crate) console: Arc<Console>,
 }
 
 /// Every route of the console.
-pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
+pub(crate) fn router(desk: Desk) -> Router {
     let pages = Router::new()
-        .route("/", get(home::home::<B>))
-        .route("/approvals/{id}", get(call::show::<B>))
-        .route("/approvals/{id}/decision", get(decide::back).post(decide::decide::<B>))
-        .route("/approvals/{id}/withdrawal", get(decide::back).post(call::withdraw::withdraw::<B>))
-        .route("/approvals/{id}/outcome", get(decide::back).post(call::outcome::resolve::<B>))
-        .route("/approvals/{id}/edit", get(edit::show::<B>).post(edit::edit::<B>))
-        .route("/approvals/{id}/grant", get(grant::show::<B>).post(grant::propose::<B>))
-        .route("/together", get(bulk::back).post(bulk::look::<B>))
-        .route("/together/decision", get(bulk::back).post(bulk::decide::<B>))
-        .route("/load", get(load::show::<B>))
-        .route("/report", get(report::show::<B>))
-        .route("/decisions", get(decisions::list::<B>))
-        .route("/decisions/{id}", get(decisions::show::<B>))
-        .route("/calls/{id}/timeline", get(timeline::show::<B>))
-        .route("/grants", get(entries::grants::<B>))
-        .route("/break-glass", get(entries::break_glass::<B>).post(arrange::break_glass::<B>))
-        .route("/delegations", get(entries::delegations::<B>).post(arrange::delegation::<B>))
-        .route("/calendar", get(calendar::show::<B>).post(arrange::freeze::<B>))
-        .route("/entries/{id}", get(entry::show::<B>).post(entry::act_on::<B>))
-        .route("/help", get(help::show::<B>))
-        .route("/live", get(live::follow::<B>))
-        .route("/sign-in", get(sign_in::show::<B>))
-        .route("/sign-in/start", get(sign_in::start::<B>))
-        .route("/sign-in/callback", get(sign_in::callback::<B>))
-        .route("/sign-in/development", post(sign_in::development::<B>))
-        .route("/sign-out", post(sign_in::sign_out::<B>))
-        .route("/signed-out", get(sign_in::signed_out::<B>))
+        .route("/", get(home::home))
+        .route("/approvals/{id}", get(call::show))
+        .route("/approvals/{id}/decision", get(decide::back).post(decide::decide))
+        .route("/approvals/{id}/withdrawal", get(decide::back).post(call::withdraw::withdraw))
+        .route("/approvals/{id}/outcome", get(decide::back).post(call::outcome::resolve))
+        .route("/approvals/{id}/edit", get(edit::show).post(edit::edit))
+        .route("/approvals/{id}/grant", get(grant::show).post(grant::propose))
+        .route("/together", get(bulk::back).post(bulk::look))
+        .route("/together/decision", get(bulk::back).post(bulk::decide))
+        .route("/load", get(load::show))
+        .route("/report", get(report::show))
+        .route("/decisions", get(decisions::list))
+        .route("/decisions/{id}", get(decisions::show))
+        .route("/calls/{id}/timeline", get(timeline::show))
+        .route("/grants", get(entries::grants))
+        .route("/break-glass", get(entries::break_glass).post(arrange::break_glass))
+        .route("/delegations", get(entries::delegations).post(arrange::delegation))
+        .route("/calendar", get(calendar::show).post(arrange::freeze))
+        .route("/entries/{id}", get(entry::show).post(entry::act_on))
+        .route("/help", get(help::show))
+        .route("/live", get(live::follow))
+        .route("/sign-in", get(sign_in::show))
+        .route("/sign-in/start", get(sign_in::start))
+        .route("/sign-in/callback", get(sign_in::callback))
+        .route("/sign-in/development", post(sign_in::development))
+        .route("/sign-out", post(sign_in::sign_out))
+        .route("/signed-out", get(sign_in::signed_out))
         .route(assets::STYLE_ROUTE, get(assets::style))
         .route(assets::SCRIPT_ROUTE, get(assets::script))
         .route("/{*path}", any(kept::unknown));
-    let pages = pages.layer(middleware::from_fn_with_state(desk.clone(), kept::keep::<B>));
+    let pages = pages.layer(middleware::from_fn_with_state(desk.clone(), kept::keep));
     pages.layer(middleware::map_response(headers::protect)).with_state(desk)
 }

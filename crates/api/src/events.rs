@@ -15,13 +15,13 @@ use axum::response::{
 use futures::{Stream, stream};
 use tokio::time::Instant;
 
-use placet_engine::answer::Answer;
+use placet_engine::{answer::Answer, ticket::Ticket};
+use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
 
 use crate::{
     answer,
     api::ApiState,
-    backend::{Backend, Follow},
     problem::{Failure, json_bytes},
     streams::{About, Place},
 };
@@ -36,6 +36,9 @@ pub(crate) const ENDED: &str = "ended";
 /// What resolves when a reader's token counts no more.
 pub(crate) type Over = Pin<Box<dyn Future<Output = Refusal> + Send>>;
 
+/// What resolves when the listeners are asked to close.
+pub(crate) type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The last event of such a stream.
 pub(crate) fn ended(failure: &Failure) -> Result<Event, axum::Error> {
     event(ENDED, json_bytes(failure.document()))
@@ -48,26 +51,26 @@ fn event(name: &'static str, data: Vec<u8>) -> Result<Event, axum::Error> {
 }
 
 /// How long one stream lives, and what ends it.
-struct Follower<T, C> {
-    ticket: T,
-    sent: Option<Answer>,
+struct Follower {
+    ticket: Ticket,
+    sent: Sent,
     over: Over,
     is_over: bool,
     ends_at: Instant,
-    closing: C,
+    closing: Closing,
     /// Free again when the stream is dropped.
     _place: Place,
 }
 
 /// The events of a call.
-pub(crate) fn respond<B: Backend>(
-    api: &ApiState<B>,
-    caller: &B::Caller,
-    ticket: B::Ticket,
+pub(crate) fn respond(
+    api: &ApiState,
+    caller: &VerifiedCaller,
+    ticket: Ticket,
 ) -> Result<Response, Failure> {
     let follower = Follower {
         ticket,
-        sent: None,
+        sent: Sent::default(),
         over: Box::pin(api.over(caller)),
         is_over: false,
         ends_at: api.stream_ends_at(),
@@ -79,16 +82,11 @@ pub(crate) fn respond<B: Backend>(
     Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
 }
 
-fn events<T, C>(follower: Follower<T, C>) -> impl Stream<Item = Result<Event, axum::Error>>
-where
-    T: Follow,
-    C: Future<Output = ()> + Unpin,
-{
+fn events(follower: Follower) -> impl Stream<Item = Result<Event, axum::Error>> {
     stream::unfold(follower, |mut follower| async move {
         let next = match follower.next().await? {
             News::Of(answer) => {
                 let (name, data) = answer::event(&answer);
-                follower.sent = Some(answer);
                 event(name, data)
             }
             News::Over(refusal) => {
@@ -105,35 +103,72 @@ enum News {
     Over(Refusal),
 }
 
-impl<T: Follow, C: Future<Output = ()> + Unpin> Follower<T, C> {
+impl Follower {
     /// What to send next; none when the stream is at its end.
     async fn next(&mut self) -> Option<News> {
         if self.is_over {
             return None;
         }
-        match &self.sent {
-            None => Some(News::Of(self.ticket.current())),
-            Some(sent) if sent.is_final() => None,
-            Some(_) => {
-                tokio::select! {
-                    biased;
-                    refusal = &mut self.over => Some(News::Over(refusal)),
-                    answer = next_other(&mut self.ticket, self.sent.as_ref()) => answer.map(News::Of),
-                    () = tokio::time::sleep_until(self.ends_at) => None,
-                    () = &mut self.closing => None,
-                }
+        match &self.sent.answer {
+            None => {
+                let answer = self.ticket.current();
+                self.sent.takes(&answer)?;
+                return Some(News::Of(answer));
+            }
+            Some(sent) if sent.is_final() => return None,
+            Some(_) => {}
+        }
+        loop {
+            tokio::select! {
+                biased;
+                refusal = &mut self.over => return Some(News::Over(refusal)),
+                answer = self.ticket.changed() => if self.sent.takes(&answer)? {
+                    return Some(News::Of(answer));
+                },
+                () = tokio::time::sleep_until(self.ends_at) => return None,
+                () = &mut self.closing => return None,
             }
         }
     }
 }
 
-/// The next answer that says something else. None when the call only repeats itself: then nobody moves it any more.
-async fn next_other(ticket: &mut impl Follow, sent: Option<&Answer>) -> Option<Answer> {
-    for _ in 0..REPEATS_MAX {
-        let answer = ticket.changed().await;
-        if sent != Some(&answer) {
-            return Some(answer);
+/// What was sent last, and how often in a row the call has said it again.
+#[derive(Debug, Default)]
+struct Sent {
+    answer: Option<Answer>,
+    repeats: usize,
+}
+
+impl Sent {
+    /// Whether an answer is to be sent. None when the call only repeats itself: then nobody moves it any more.
+    fn takes(&mut self, answer: &Answer) -> Option<bool> {
+        if self.answer.as_ref() != Some(answer) {
+            *self = Self { answer: Some(answer.clone()), repeats: 0 };
+            return Some(true);
         }
+        self.repeats = self.repeats.saturating_add(1);
+        (self.repeats < REPEATS_MAX).then_some(false)
     }
-    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REPEATS_MAX, Sent};
+    use crate::testing::{finished, held};
+
+    #[test]
+    fn an_answer_that_is_given_twice_is_sent_once() {
+        let mut sent = Sent::default();
+        assert_eq!(sent.takes(&held()), Some(true));
+        assert_eq!(sent.takes(&held()), Some(false));
+        assert_eq!(sent.takes(&finished()), Some(true));
+    }
+
+    #[test]
+    fn a_call_that_only_repeats_itself_is_followed_no_further() {
+        let mut sent = Sent::default();
+        sent.takes(&held());
+        let repeated: Vec<Option<bool>> = (0..REPEATS_MAX).map(|_| sent.takes(&held())).collect();
+        assert_eq!(repeated, [Some(false), Some(false), None]);
+    }
 }

@@ -21,7 +21,6 @@ pub mod tls;
 mod admin;
 mod answer;
 mod api;
-mod backend;
 mod body;
 mod challenge;
 mod connections;

@@ -28,7 +28,6 @@ use placet_engine::engine::Engine;
 use crate::{
     admin,
     api::{ApiState, Phase, reached},
-    backend::Backend,
     backups::Backups,
     config::{ConfigError, ServerConfig},
     connections::Connections,
@@ -182,17 +181,9 @@ impl Bound {
         engine: Engine,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        self.serve_backend(engine, shutdown).await
-    }
-
-    pub(crate) async fn serve_backend<B: Backend>(
-        self,
-        backend: B,
-        shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServerError> {
         let Self { config, main, admin, backups, console, tls } = self;
         let (phase, watching) = watch::channel(Phase::Serving);
-        let api = ApiState::new(backend, Arc::new(config.clone()), watching.clone());
+        let api = ApiState::new(engine, Arc::new(config.clone()), watching.clone());
         let slots =
             Arc::new(Semaphore::new(usize::try_from(config.connections_max).unwrap_or(usize::MAX)));
         let admin_slots =

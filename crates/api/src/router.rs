@@ -15,13 +15,13 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use placet_identity::ClientCertificate;
+use placet_engine::engine::Engine;
+use placet_identity::{ClientCertificate, VerifiedCaller};
 use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     challenge::{self, challenge},
     console::{self, Console, ConsoleSettings, Desk},
     guard::Guard,
@@ -37,11 +37,7 @@ use crate::{
 };
 
 /// Every operation, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
-pub(crate) fn router<B: Backend>(
-    api: &ApiState<B>,
-    guard: Guard,
-    console: Option<ConsoleSettings>,
-) -> Router {
+pub(crate) fn router(api: &ApiState, guard: Guard, console: Option<ConsoleSettings>) -> Router {
     let mut router = Router::new();
     let operations = Operation::ALL.into_iter();
     for operation in
@@ -49,8 +45,7 @@ pub(crate) fn router<B: Backend>(
     {
         let mut route = handler(operation);
         if !operation.is_open() {
-            route =
-                route.route_layer(middleware::from_fn_with_state(api.clone(), authenticate::<B>));
+            route = route.route_layer(middleware::from_fn_with_state(api.clone(), authenticate));
         }
         router = router.route(operation.path(), route);
     }
@@ -64,42 +59,42 @@ pub(crate) fn router<B: Backend>(
     surround(router, guard)
 }
 
-fn handler<B: Backend>(operation: Operation) -> MethodRouter<ApiState<B>> {
+fn handler(operation: Operation) -> MethodRouter<ApiState> {
     match operation {
-        Operation::SubmitCall => post(calls::submit::<B>),
-        Operation::GetCall => get(calls::get::<B>),
-        Operation::FollowCall => get(calls::follow::<B>),
-        Operation::GetTimeline => get(calls::timeline::<B>),
-        Operation::ListTools => get(tools::list::<B>),
-        Operation::ReadInbox => get(inbox::read::<B>),
-        Operation::ListApprovals => get(approvals::list::<B>),
-        Operation::GetApproval => get(approvals::get::<B>),
-        Operation::DecideApproval => post(approvals::decide::<B>),
-        Operation::EditApproval => post(approvals::edit::<B>),
-        Operation::WithdrawApproval => post(approvals::withdraw::<B>),
-        Operation::DecideBulk => post(approvals::decide_together::<B>),
-        Operation::ListDesk => get(desk::list::<B>),
-        Operation::ArrangeAtDesk => post(desk::arrange::<B>),
-        Operation::GetDeskEntry => get(desk::get::<B>),
-        Operation::ActOnDeskEntry => post(desk::act::<B>),
-        Operation::FollowDesk => get(desk::follow::<B>),
-        Operation::ListRecords => get(ledger::list::<B>),
-        Operation::GetRecord => get(ledger::get::<B>),
-        Operation::ResolveRecord => post(ledger::resolve::<B>),
-        Operation::RearmRecord => post(ledger::rearm::<B>),
-        Operation::ShowStatus => get(status::show::<B>),
-        Operation::Reload => post(status::reload::<B>),
-        Operation::ShowCredentials => get(credentials::show::<B>),
-        Operation::ListDecisions => get(decisions::list::<B>),
-        Operation::GetDecision => get(decisions::get::<B>),
+        Operation::SubmitCall => post(calls::submit),
+        Operation::GetCall => get(calls::get),
+        Operation::FollowCall => get(calls::follow),
+        Operation::GetTimeline => get(calls::timeline),
+        Operation::ListTools => get(tools::list),
+        Operation::ReadInbox => get(inbox::read),
+        Operation::ListApprovals => get(approvals::list),
+        Operation::GetApproval => get(approvals::get),
+        Operation::DecideApproval => post(approvals::decide),
+        Operation::EditApproval => post(approvals::edit),
+        Operation::WithdrawApproval => post(approvals::withdraw),
+        Operation::DecideBulk => post(approvals::decide_together),
+        Operation::ListDesk => get(desk::list),
+        Operation::ArrangeAtDesk => post(desk::arrange),
+        Operation::GetDeskEntry => get(desk::get),
+        Operation::ActOnDeskEntry => post(desk::act),
+        Operation::FollowDesk => get(desk::follow),
+        Operation::ListRecords => get(ledger::list),
+        Operation::GetRecord => get(ledger::get),
+        Operation::ResolveRecord => post(ledger::resolve),
+        Operation::RearmRecord => post(ledger::rearm),
+        Operation::ShowStatus => get(status::show),
+        Operation::Reload => post(status::reload),
+        Operation::ShowCredentials => get(credentials::show),
+        Operation::ListDecisions => get(decisions::list),
+        Operation::GetDecision => get(decisions::get),
         Operation::ShowError => get(console::errors::show),
-        Operation::ShowReport => get(report::show::<B>),
-        Operation::GetReceipt => get(audit::receipt::<B>),
-        Operation::ListCheckpoints => get(audit::checkpoints::<B>),
-        Operation::GetAuditKey => get(audit::key::<B>),
-        Operation::ProveInclusion => get(audit::inclusion::<B>),
-        Operation::ProveConsistency => get(audit::consistency::<B>),
-        Operation::Metadata => get(challenge::metadata::<B>),
+        Operation::ShowReport => get(report::show),
+        Operation::GetReceipt => get(audit::receipt),
+        Operation::ListCheckpoints => get(audit::checkpoints),
+        Operation::GetAuditKey => get(audit::key),
+        Operation::ProveInclusion => get(audit::inclusion),
+        Operation::ProveConsistency => get(audit::consistency),
+        Operation::Metadata => get(challenge::metadata),
         Operation::Describe => get(openapi::describe),
         Operation::About => get(about::about),
     }
@@ -116,19 +111,30 @@ pub(crate) fn surround(router: Router, guard: Guard) -> Router {
 }
 
 /// Verifies the caller before anything else of the request is looked at.
-async fn authenticate<B: Backend>(
-    State(api): State<ApiState<B>>,
+async fn authenticate(
+    State(api): State<ApiState>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
     let certificate = request.extensions().get::<ClientCertificate>();
     let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
     let credentials = Credentials { certificate, peer, ..Credentials::of(request.headers())? };
-    let caller = api.read(api.backend.authenticate(credentials)).await?;
+    let caller = api.read(verified(&api.engine, credentials)).await?;
     // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
     let _place = api.place(About::Request, &caller)?;
     request.extensions_mut().insert(Caller(caller));
     Ok(next.run(request).await)
+}
+
+/// Who calls. A token that is refused is counted by the address that it came from.
+async fn verified(engine: &Engine, shown: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
+    let Credentials { authorization, delegation, certificate, peer } = shown;
+    let caller = engine.authenticate(authorization, delegation, certificate).await;
+    let has_token = authorization.is_some() || delegation.is_some();
+    if let (Err(refusal), Some(peer), true) = (&caller, peer, has_token) {
+        engine.token_refused(peer, refusal.code);
+    }
+    caller
 }
 
 async fn check_names(
@@ -146,7 +152,7 @@ async fn check_names(
 }
 
 /// Nothing this service says is for a cache, or to be read as anything but what it says it is.
-async fn seal(mut response: Response) -> Response {
+pub(crate) async fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
     // But for the console's assets, whose paths change with them.
     if headers.get(header::CACHE_CONTROL).is_none_or(|kept| kept != answer::IMMUTABLE) {

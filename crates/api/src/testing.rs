@@ -1,470 +1,291 @@
-//! An engine that says what a test wants, for the tests of the listeners.
+//! The listeners of a test over a real engine, without a socket, and what a test asks them.
 //!
-//! Owns two tenants: `tenant-a` has everything there is, `tenant-b` has nothing. A token is `Bearer` and the tenant's name; a
-//! certificate of a handshake is one of `tenant-a`.
+//! Owns the requests of two tenants: everything is `acme`'s, and `globex` has nothing. Unless a test says who asks, it is the agent `bot`.
 
-mod api;
-mod desk;
+mod adapter;
+pub(crate) mod people;
 mod samples;
 pub(crate) mod sessions;
+mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::{Arc, atomic::Ordering};
 
-use parking_lot::Mutex;
-
-use serde_json::json;
+use axum::{Router, body::Body, response::Response};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
 use tokio::sync::watch;
+use tower::ServiceExt as _;
 
-use placet_approvals::views::{
-    ApprovalDetail, ApprovalView, BulkDecisionRequest, BulkDecisionView, DecisionRequest, DeskAct,
-    DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery, InboxQuery, InboxView,
-    TimelineView, WithdrawalRequest,
-};
-use placet_engine::{
-    answer::Answer,
-    attempts::Attempt,
-    engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
-    report::{ReportRange, ReportView},
-    submission::{Inbound, Submission},
-    views::{
-        CredentialsView, Readiness, RearmRequest, RecordView, ResolutionRequest, ToolView,
-        decisions::{DecisionView, DecisionsPage, DecisionsQuery},
-        status::{ReloadRequest, ReloadView, StatusView},
-    },
-};
-use placet_types::{
-    desk::DeskKind,
-    digest::Digest,
-    error::{ErrorCode, Refusal},
-    ids::{ApprovalId, DecisionId, DeskId, RecordId, ToolCallId},
-    principal::Principal,
-};
+use placet_engine::submission::Inbound;
 
 use crate::{
-    backend::{Backend, Feed, Follow, Page},
-    request::Credentials,
+    api::{ApiState, Phase},
+    config::ServerConfig,
+    console::ConsoleSettings,
+    guard::Guard,
+    router,
 };
 
-pub(crate) use api::{Reply, TestApi, get, post, submission};
-pub(crate) use desk::{FakeDesk, Happening};
-pub(crate) use samples::detail as sample_detail;
-use samples::{approval, detail, record, report};
-pub(crate) use samples::{finished, held, in_progress, refused};
+pub(crate) use people::People;
+pub(crate) use samples::{
+    APPROVAL, CALL, break_glass, detail as sample_detail, finished, grant, held, in_progress,
+    inbox, record_id, refused, timeline,
+};
+pub(crate) use world::World;
 
-pub(crate) const CALL: &str = "call-1";
-pub(crate) const APPROVAL: &str = "approval-1";
-
-pub(crate) fn record_id() -> RecordId {
-    Digest::of(b"record").to_string().parse().unwrap()
-}
-
-/// The engine of a test.
-#[derive(Debug, Clone)]
-pub(crate) struct Fake {
-    /// How `call-1` stands; every submission becomes it.
-    pub(crate) call: watch::Sender<Answer>,
-    /// What was submitted.
-    pub(crate) submitted: Arc<Mutex<Vec<(Submission, Inbound)>>>,
-    /// What callers tried.
-    pub(crate) attempts: Arc<Mutex<Vec<(String, Attempt)>>>,
-    /// Decisions that were carried through.
-    pub(crate) decided: Arc<Mutex<Vec<DecisionRequest>>>,
-    /// How long a decision takes.
-    pub(crate) decision_takes: Duration,
-    /// Whether the tokens of all callers are revoked.
-    pub(crate) revoked: watch::Sender<bool>,
-    /// How long the tokens of all callers still count.
-    pub(crate) expires_in: Duration,
-    pub(crate) ready: bool,
-    /// Whether a ticket is on a call that was forgotten.
-    pub(crate) forgetful: bool,
-    /// What the approval service shows and was asked.
-    pub(crate) desk: Arc<Mutex<FakeDesk>>,
-    /// What happens in the approval service.
-    pub(crate) happening: Happening,
-}
-
-impl Fake {
-    pub(crate) fn new() -> Self {
-        Self {
-            call: watch::Sender::new(finished()),
-            submitted: Arc::default(),
-            attempts: Arc::default(),
-            decided: Arc::default(),
-            decision_takes: Duration::ZERO,
-            revoked: watch::Sender::new(false),
-            expires_in: Duration::from_secs(86_400),
-            ready: true,
-            forgetful: false,
-            desk: Arc::default(),
-            happening: Happening::default(),
-        }
-    }
-
-    fn ticket(&self) -> FakeTicket {
-        if self.forgetful {
-            return FakeTicket(watch::Sender::new(self.call.borrow().clone()).subscribe());
-        }
-        let mut call = self.call.subscribe();
-        call.mark_unchanged();
-        FakeTicket(call)
-    }
-}
-
+/// The API of a test.
 #[derive(Debug)]
-pub(crate) struct FakeTicket(watch::Receiver<Answer>);
+pub(crate) struct TestApi {
+    pub(crate) world: World,
+    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) api: ApiState,
+    router: Router,
+    admin: Router,
+}
 
-impl Follow for FakeTicket {
-    fn current(&self) -> Answer {
-        self.0.borrow().clone()
+/// A call that waits for people.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) call: String,
+    pub(crate) approval: String,
+    /// Of what people are shown of it.
+    pub(crate) digest: String,
+}
+
+/// What a test got.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) async fn of(response: Response) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes().to_vec();
+        Self { status: parts.status, headers: parts.headers, body }
     }
 
-    async fn changed(&mut self) -> Answer {
-        if self.0.changed().await.is_err() {
-            tokio::task::yield_now().await;
-        }
-        self.0.borrow_and_update().clone()
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
     }
 
-    async fn settled(&mut self, wait_ms: u64) -> Answer {
-        loop {
-            let current = self.current();
-            match &current {
-                Answer::Finished(_) | Answer::Refused(_) => return current,
-                Answer::InProgress(_) => drop(self.changed().await),
-                Answer::Held(_) => {
-                    let waited =
-                        tokio::time::timeout(Duration::from_millis(wait_ms), self.changed()).await;
-                    if waited.is_err() {
-                        return current;
-                    }
-                }
-            }
-        }
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The code of a problem document, whose form is checked on the way.
+    pub(crate) fn code(&self) -> String {
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json"),
+            "{}",
+            self.text()
+        );
+        let document = self.json();
+        assert_eq!(document["status"], self.status.as_u16());
+        document["error_code"].as_str().unwrap().to_owned()
+    }
+
+    /// The status of a refusal and its code, such as `404 NOT_FOUND`.
+    pub(crate) fn refusal(&self) -> String {
+        format!("{} {}", self.status.as_u16(), self.code())
     }
 }
 
-fn of_a<T>(caller: &str, thing: T) -> Result<T, Refusal> {
-    if caller == "tenant-a" {
-        return Ok(thing);
+impl TestApi {
+    pub(crate) async fn new() -> Self {
+        Self::with(ServerConfig::default()).await
     }
-    Err(Refusal::new(ErrorCode::NotFound, "the engine's own words")
-        .with_detail("it belongs to tenant-a"))
+
+    pub(crate) async fn with(config: ServerConfig) -> Self {
+        Self::over(World::new(People::new()).await, config, None)
+    }
+
+    pub(crate) fn over(
+        world: World,
+        config: ServerConfig,
+        console: Option<ConsoleSettings>,
+    ) -> Self {
+        let (phase, watching) = watch::channel(Phase::Serving);
+        let mut main =
+            Guard::new(config.listen, &config.allowed_hosts, &config.allowed_origins).unwrap();
+        if let Some(console) = &console {
+            main = main.with_console(config.listen, console.public_url.as_ref()).unwrap();
+        }
+        let admin = Guard::new(config.admin_listen, &config.allowed_hosts, &config.allowed_origins)
+            .unwrap();
+        let api = ApiState::new(world.engine.clone(), Arc::new(config), watching);
+        let (router, admin) =
+            (router::router(&api, main, console), crate::admin::router(&api, admin, None));
+        Self { world, phase, api, router, admin }
+    }
+
+    /// A request of somebody's.
+    pub(crate) fn request(
+        &self,
+        who: &str,
+        method: Method,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Request<Body> {
+        let mut request = Request::builder()
+            .method(&method)
+            .uri(path)
+            .header("host", "localhost:7411")
+            .header("authorization", format!("Bearer {}", self.world.people.token(who)));
+        if method == Method::POST {
+            request = request.header("content-type", "application/json");
+        }
+        request.body(body.into()).unwrap()
+    }
+
+    /// A GET of the agent's.
+    pub(crate) fn reading(&self, path: &str) -> Request<Body> {
+        self.request("bot", Method::GET, path, Body::empty())
+    }
+
+    /// A POST of the agent's.
+    pub(crate) fn posting(&self, path: &str, body: impl Into<Body>) -> Request<Body> {
+        self.request("bot", Method::POST, path, body)
+    }
+
+    /// The same request of the agent's, with a token that lasts so many seconds.
+    pub(crate) fn lasting(&self, mut request: Request<Body>, seconds: u64) -> Request<Body> {
+        let token = format!("Bearer {}", self.world.people.token_for("bot", seconds));
+        request.headers_mut().insert(header::AUTHORIZATION, token.parse().unwrap());
+        request
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+        Reply::of(self.open(request).await).await
+    }
+
+    /// The response with its body still to be read.
+    pub(crate) async fn open(&self, request: Request<Body>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(crate) async fn ask_admin(&self, path: &str, host: &str) -> Reply {
+        let request = Request::get(path).header("host", host).body(Body::empty()).unwrap();
+        Reply::of(self.admin.clone().oneshot(request).await.unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.send(self.reading(path)).await
+    }
+
+    pub(crate) async fn get_as(&self, who: &str, path: &str) -> Reply {
+        self.send(self.request(who, Method::GET, path, Body::empty())).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Reply {
+        self.send(self.posting(path, body)).await
+    }
+
+    pub(crate) async fn post_as(&self, who: &str, path: &str, body: Value) -> Reply {
+        self.send(self.request(who, Method::POST, path, body.to_string())).await
+    }
+
+    /// A call that people are asked about.
+    pub(crate) async fn held(&self, step: &str) -> Waiting {
+        self.held_with(step, json!({ "path": "a.txt" })).await
+    }
+
+    /// The same with these arguments.
+    pub(crate) async fn held_with(&self, step: &str, args: Value) -> Waiting {
+        let mut call = call("delete", step);
+        call["args"] = args;
+        let reply = self.post("/v1/calls", call.to_string()).await;
+        assert_eq!(reply.status, 202, "{}", reply.text());
+        let told = reply.json();
+        let approval = told["approval_id"].as_str().unwrap().to_owned();
+        let shown = self.get_as("eve", &format!("/v1/approvals/{approval}")).await.json();
+        Waiting {
+            call: told["tool_call_id"].as_str().unwrap().to_owned(),
+            digest: shown["approval"]["digest"].as_str().unwrap().to_owned(),
+            approval,
+        }
+    }
+
+    /// A call that the adapter is at work on, until it is let go.
+    pub(crate) async fn running(&self, step: &str) -> String {
+        self.world.witness.hold();
+        let caller = self.world.people.caller("bot").await;
+        let submission = serde_json::from_value(call("write", step)).unwrap();
+        let ticket = self.world.engine.submit(caller, submission, Inbound::default()).unwrap();
+        self.world.witness.begun.notified().await;
+        ticket.call_id().to_string()
+    }
+
+    /// The record of a call whose outcome nobody knows.
+    pub(crate) async fn unknown(&self, step: &str) -> String {
+        self.world.witness.breaks_off.store(true, Ordering::SeqCst);
+        let reply = self.post("/v1/calls", call("write", step).to_string()).await;
+        self.world.witness.breaks_off.store(false, Ordering::SeqCst);
+        assert_eq!(reply.refusal(), "409 OUTCOME_UNKNOWN");
+        let records = self.get_as("ben", "/v1/ledger?limit=200").await.json();
+        let records = records["records"].as_array().unwrap();
+        let own = records.iter().find(|record| record["call_id"] == reply.json()["call_id"]);
+        own.unwrap()["record_id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn approve(&self, waiting: &Waiting) -> Reply {
+        let path = format!("/v1/approvals/{}/decisions", waiting.approval);
+        let decision = json!({ "decision": "approve", "reason": "seen", "digest": waiting.digest });
+        self.post_as("ben", &path, decision).await
+    }
+
+    /// Makes an entry of the approval service.
+    pub(crate) async fn arrange(&self, who: &str, arrange: Value) -> Value {
+        let reply = self.post_as(who, "/v1/desk", arrangement(&arrange)).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()
+    }
+
+    /// All that is kept of the tenant, as those see it who may see everything.
+    pub(crate) async fn state(&self) -> Vec<Value> {
+        let mut state = Vec::new();
+        for path in
+            ["/v1/inbox?state=finished", "/v1/inbox", "/v1/approvals", "/v1/desk", "/v1/ledger"]
+        {
+            state.push(self.get_as("eve", path).await.json());
+        }
+        state
+    }
+
+    /// Somebody's tokens count no more.
+    pub(crate) async fn revoke(&self, who: &str) {
+        let subject = self.world.people.caller(who).await.actor.subject().to_owned();
+        self.arrange("ben", json!({ "kind": "revocation", "subject": subject })).await;
+    }
 }
 
-fn a_bug_if(wanted: bool) {
-    assert!(!wanted, "a bug in the engine");
+/// What makes an entry of the approval service. A freeze begins tomorrow.
+pub(crate) fn arrangement(arrange: &Value) -> Value {
+    let lasts_ms = if arrange["kind"] == "revocation" { 86_400_000 } else { 3_600_000 };
+    let mut request = json!({ "arrange": arrange, "reason": "because <u>", "lasts_ms": lasts_ms });
+    if arrange["kind"] == "freeze" {
+        request["starts_at"] = json!(people::NOW_MS + 86_400_000);
+    }
+    request
 }
 
-impl Backend for Fake {
-    type Caller = String;
-    type Ticket = FakeTicket;
-    type Feed = desk::FakeFeed;
+/// A call of the agent's tool as a caller writes it.
+pub(crate) fn call(tool: &str, step: &str) -> Value {
+    json!({
+        "tool": format!("files__{tool}"), "args": { "path": "a.txt" }, "step_id": step, "request_id": "request-1",
+        "run": { "run_id": "run-1", "safety_mode": "destructive" },
+    })
+}
 
-    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<String, Refusal> {
-        if credentials.authorization.is_none() && credentials.certificate.is_some() {
-            return Ok("tenant-a".to_owned());
-        }
-        match credentials.authorization.and_then(|value| value.strip_prefix("Bearer ")) {
-            Some(tenant @ ("tenant-a" | "tenant-b")) => Ok(tenant.to_owned()),
-            // One that a development key minted.
-            Some(minted) if minted.matches('.').count() == 2 => Ok("tenant-a".to_owned()),
-            _ => Err(Refusal::new(
-                ErrorCode::Unauthenticated,
-                "the token is not valid for this service",
-            )
-            .with_detail("no such tenant")),
-        }
-    }
-
-    fn attempted(&self, caller: &String, attempt: Attempt) {
-        self.attempts.lock().push((caller.clone(), attempt));
-    }
-
-    fn signed_in(&self, token: placet_identity::VerifiedToken) -> Result<String, Refusal> {
-        let tenant = token.tenant().to_string();
-        self.desk.lock().signed_in.push(token);
-        Ok(format!("tenant-{tenant}"))
-    }
-
-    fn principal(&self, caller: &String) -> Principal {
-        let principal =
-            json!({ "kind": "user", "tenant_id": caller, "id": "ben", "display": "Ben <b>" });
-        serde_json::from_value(principal).unwrap()
-    }
-
-    fn submit(
-        &self,
-        caller: String,
-        submission: Submission,
-        inbound: Inbound,
-    ) -> Result<FakeTicket, Refusal> {
-        a_bug_if(submission.tool == "files__panic");
-        if caller != "tenant-a" {
-            return Err(Refusal::new(ErrorCode::ToolNotFound, "there is no such tool"));
-        }
-        self.submitted.lock().push((submission, inbound));
-        Ok(self.ticket())
-    }
-
-    async fn call(&self, caller: &String, id: &ToolCallId) -> Result<Answer, Refusal> {
-        if id.as_str() == CALL {
-            of_a(caller, self.call.borrow().clone())
-        } else {
-            of_a("nobody", finished())
-        }
-    }
-
-    async fn follow(&self, caller: &String, id: &ToolCallId) -> Result<FakeTicket, Refusal> {
-        if id.as_str() == CALL {
-            of_a(caller, self.ticket())
-        } else {
-            of_a("nobody", self.ticket())
-        }
-    }
-
-    fn freezes(&self, _: &String) -> Vec<placet_approvals::views::FreezeView> {
-        Vec::new()
-    }
-
-    fn tools(&self, caller: &String) -> Vec<ToolView> {
-        let tool = json!({
-            "tool": "files__read", "capability_id": "files/read", "description": "Reads a file.",
-            "input_schema": { "type": "object" }, "mode_highest": "read_only", "writes": false,
-        });
-        if caller == "tenant-a" { vec![serde_json::from_value(tool).unwrap()] } else { Vec::new() }
-    }
-
-    async fn approvals(
-        &self,
-        caller: &String,
-        page: &Page<ApprovalId>,
-    ) -> Result<Vec<ApprovalView>, Refusal> {
-        let all = if caller == "tenant-a" { vec![approval(); 3] } else { Vec::new() };
-        Ok(all.into_iter().take(page.limit).collect())
-    }
-
-    async fn approval(&self, caller: &String, id: &ApprovalId) -> Result<ApprovalDetail, Refusal> {
-        let shown = self.desk.lock().detail.clone().unwrap_or_else(detail);
-        of_a(if *id == shown.approval.approval_id { caller } else { "nobody" }, shown)
-    }
-
-    async fn decide(
-        &self,
-        caller: &String,
-        _: &ApprovalId,
-        request: DecisionRequest,
-    ) -> Result<ApprovalView, Refusal> {
-        of_a(caller, ())?;
-        tokio::time::sleep(self.decision_takes).await;
-        a_bug_if(request.reason == "panic");
-        self.desk.lock().refuse_if_told()?;
-        self.decided.lock().push(request);
-        Ok(approval())
-    }
-
-    async fn inbox(&self, caller: &String, query: InboxQuery) -> Result<InboxView, Refusal> {
-        Ok(self.desk.lock().inbox(caller, query))
-    }
-
-    async fn edit(
-        &self,
-        caller: &String,
-        _: &ApprovalId,
-        request: EditRequest,
-    ) -> Result<ApprovalView, Refusal> {
-        of_a(caller, ())?;
-        let mut desk = self.desk.lock();
-        desk.refuse_if_told()?;
-        desk.edits.push(request);
-        Ok(approval())
-    }
-
-    async fn withdraw(
-        &self,
-        caller: &String,
-        _: &ApprovalId,
-        _: WithdrawalRequest,
-    ) -> Result<ApprovalView, Refusal> {
-        of_a(caller, ())?;
-        self.desk.lock().refuse_if_told()?;
-        Ok(approval())
-    }
-
-    async fn decide_together(
-        &self,
-        caller: &String,
-        request: BulkDecisionRequest,
-    ) -> Result<BulkDecisionView, Refusal> {
-        of_a(caller, ())?;
-        Ok(self.desk.lock().together(request))
-    }
-
-    async fn desk_entries(
-        &self,
-        caller: &String,
-        query: &EntriesQuery,
-    ) -> Result<EntriesPage, Refusal> {
-        Ok(self.desk.lock().page(caller, query))
-    }
-
-    async fn desk_entry(&self, caller: &String, id: &DeskId) -> Result<DeskEntryView, Refusal> {
-        of_a(caller, self.desk.lock().entry(id)?)
-    }
-
-    async fn arrange(
-        &self,
-        caller: &String,
-        request: DeskRequest,
-    ) -> Result<DeskEntryView, Refusal> {
-        of_a(caller, ())?;
-        let mut desk = self.desk.lock();
-        desk.refuse_if_told()?;
-        desk.arranged.push(request);
-        Ok(desk::entry(DeskKind::Freeze))
-    }
-
-    async fn act(
-        &self,
-        caller: &String,
-        id: &DeskId,
-        act: DeskAct,
-    ) -> Result<DeskEntryView, Refusal> {
-        of_a(caller, ())?;
-        let mut desk = self.desk.lock();
-        desk.refuse_if_told()?;
-        desk.acts.push(act);
-        desk.entry(id)
-    }
-
-    async fn timeline(&self, caller: &String, id: &ToolCallId) -> Result<TimelineView, Refusal> {
-        of_a(if id.as_str() == CALL { caller } else { "nobody" }, desk::timeline())
-    }
-
-    fn expires_in(&self, _: &String) -> Duration {
-        self.expires_in
-    }
-
-    fn desk_events(&self, _: &String) -> desk::FakeFeed {
-        self.happening.feed()
-    }
-
-    async fn record(&self, caller: &String, id: RecordId) -> Result<RecordView, Refusal> {
-        of_a(if id == record_id() { caller } else { "nobody" }, record())
-    }
-
-    fn credentials(&self, caller: &String) -> Result<CredentialsView, Refusal> {
-        let view = json!({
-            "services": ["corp"], "minted": 3, "reused": 9, "refused": 1, "kept": 2, "revoked": 0,
-        });
-        of_a(caller, serde_json::from_value(view).unwrap())
-    }
-
-    async fn decisions(
-        &self,
-        caller: &String,
-        _: DecisionsQuery,
-    ) -> Result<DecisionsPage, Refusal> {
-        let page = DecisionsPage { decisions: Vec::new(), next_to: None, incomplete: false };
-        of_a(caller, page)
-    }
-
-    async fn decision(&self, caller: &String, _: &DecisionId) -> Result<DecisionView, Refusal> {
-        of_a(caller, samples::decision())
-    }
-
-    async fn report(&self, caller: &String, range: ReportRange) -> Result<ReportView, Refusal> {
-        of_a(caller, report(range))
-    }
-
-    fn is_revoked(&self, _: &String) -> bool {
-        *self.revoked.borrow()
-    }
-
-    fn revoked(&self, _: &String) -> impl Future<Output = Refusal> + Send + 'static + use<> {
-        let mut revoked = self.revoked.subscribe();
-        async move {
-            drop(revoked.wait_for(|revoked| *revoked).await.unwrap());
-            Refusal::new(ErrorCode::CredentialExpired, "the token is no longer accepted")
-                .with_detail("an operator has revoked it")
-        }
-    }
-
-    async fn records(
-        &self,
-        caller: &String,
-        _: &Page<RecordId>,
-    ) -> Result<Vec<RecordView>, Refusal> {
-        if caller == "tenant-a" {
-            return Ok(vec![record()]);
-        }
-        Err(Refusal::new(ErrorCode::PolicyDenied, "only operators may list the ledger"))
-    }
-
-    async fn resolve(
-        &self,
-        caller: &String,
-        _: RecordId,
-        _: ResolutionRequest,
-    ) -> Result<RecordView, Refusal> {
-        of_a(caller, record())
-    }
-
-    async fn rearm(
-        &self,
-        caller: &String,
-        _: RecordId,
-        _: RearmRequest,
-    ) -> Result<RecordView, Refusal> {
-        of_a(caller, record())
-    }
-
-    async fn receipt(&self, caller: &String, id: &ToolCallId) -> Result<ReceiptView, Refusal> {
-        of_a(if id.as_str() == CALL { caller } else { "nobody" }, samples::receipt())
-    }
-
-    async fn checkpoints(&self, _: &String) -> Result<Vec<CheckpointView>, Refusal> {
-        Ok(vec![samples::checkpoint()])
-    }
-
-    fn audit_key(&self, _: &String) -> Result<AuditKeyView, Refusal> {
-        Ok(samples::audit_key())
-    }
-
-    async fn inclusion(
-        &self,
-        _: &String,
-        log: &str,
-        seq: u64,
-        size: Option<u64>,
-    ) -> Result<InclusionView, Refusal> {
-        Ok(samples::inclusion(log, seq, size))
-    }
-
-    async fn consistency(
-        &self,
-        _: &String,
-        log: &str,
-        from: u64,
-        to: u64,
-    ) -> Result<ConsistencyView, Refusal> {
-        Ok(samples::consistency(log, from, to))
-    }
-
-    fn status(&self) -> StatusView {
-        samples::status()
-    }
-
-    async fn reload(&self, caller: &String, _: ReloadRequest) -> Result<ReloadView, Refusal> {
-        let status = samples::status();
-        of_a(caller, ReloadView { before: status.active, changed: Vec::new(), status })
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness { ready: self.ready, notes: Vec::new(), active: samples::status() }
-    }
-
-    fn metrics_text(&self) -> String {
-        "# EOF\n".to_owned()
-    }
+/// One that reads.
+pub(crate) fn submission() -> Value {
+    call("read", "step-1")
 }

@@ -20,13 +20,9 @@ use super::{
     form::{Fields, Form},
     visitor::{Trouble, trouble},
 };
-use crate::backend::Backend;
 
 /// `POST /break-glass`.
-pub(super) async fn break_glass<B: Backend>(
-    State(desk): State<Desk<B>>,
-    form: Form<B::Caller>,
-) -> Result<Response, Trouble> {
+pub(super) async fn break_glass(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let arrange = Arrangement::BreakGlass(BreakGlass {
         ticket: fields.needed("ticket", "the ticket")?,
@@ -37,10 +33,7 @@ pub(super) async fn break_glass<B: Backend>(
 }
 
 /// `POST /delegations`.
-pub(super) async fn delegation<B: Backend>(
-    State(desk): State<Desk<B>>,
-    form: Form<B::Caller>,
-) -> Result<Response, Trouble> {
+pub(super) async fn delegation(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let to = fields.needed("to", "the colleague")?;
     let groups = names(fields.get("groups"), "a group")?;
@@ -48,10 +41,7 @@ pub(super) async fn delegation<B: Backend>(
 }
 
 /// `POST /calendar`.
-pub(super) async fn freeze<B: Backend>(
-    State(desk): State<Desk<B>>,
-    form: Form<B::Caller>,
-) -> Result<Response, Trouble> {
+pub(super) async fn freeze(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let name = fields.needed("name", "the name")?;
     let adapters = names(fields.get("adapters"), "an adapter")?;
@@ -59,11 +49,7 @@ pub(super) async fn freeze<B: Backend>(
     made(&desk, form, Arrangement::Freeze(Freeze { name, adapters, lockdown })).await
 }
 
-async fn made<B: Backend>(
-    desk: &Desk<B>,
-    form: Form<B::Caller>,
-    arrange: Arrangement,
-) -> Result<Response, Trouble> {
+async fn made(desk: &Desk, form: Form, arrange: Arrangement) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let request = DeskRequest {
         arrange,
@@ -71,8 +57,9 @@ async fn made<B: Backend>(
         starts_at: starts_at(&fields)?,
         lasts_ms: fields.duration_ms()?,
     };
-    let (backend, caller) = (desk.api.backend.clone(), visitor.caller);
-    let entry = desk.api.write(async move { backend.arrange(&caller, request).await }).await?;
+    let (engine, caller) = (desk.api.engine.clone(), visitor.caller);
+    let entry =
+        desk.api.write(async move { engine.approvals().arrange(&caller, request).await }).await?;
     Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response())
 }
 

@@ -22,7 +22,6 @@ use super::{
     visitor::{Trouble, Visitor, trouble},
     words::{self, Tone},
 };
-use crate::backend::Backend;
 
 /// `GET` of either page: there is nothing without what was chosen.
 pub(super) async fn back() -> Redirect {
@@ -30,10 +29,7 @@ pub(super) async fn back() -> Redirect {
 }
 
 /// `POST /together`: shows the chosen ones; changes nothing.
-pub(super) async fn look<B: Backend>(
-    State(desk): State<Desk<B>>,
-    form: Form<B::Caller>,
-) -> Result<Response, Trouble> {
+pub(super) async fn look(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let chosen: Vec<ApprovalId> = fields.all("pick").filter_map(|id| id.parse().ok()).collect();
     if chosen.is_empty() || chosen.len() > BULK_MAX {
@@ -42,13 +38,23 @@ pub(super) async fn look<B: Backend>(
     }
     let mut details = Vec::new();
     for id in &chosen {
-        match desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await {
+        match desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await {
             Ok(detail) => details.push(detail),
             Err(failure) if failure.document().error_code == ErrorCode::NotFound => {}
             Err(failure) => return Err(Trouble(failure)),
         }
     }
-    let (title, now) = ("Decide together", desk.console.now());
+    Ok(view(&details, chosen.len(), &visitor, desk.console.now()))
+}
+
+/// The page of what was read, of so many that were chosen.
+pub(super) fn view(
+    details: &[ApprovalDetail],
+    chosen: usize,
+    visitor: &Visitor,
+    now: Timestamp,
+) -> Response {
+    let title = "Decide together";
     let open: Vec<&ApprovalDetail> = details
         .iter()
         .filter(|detail| detail.standing.may_approve || detail.standing.may_deny)
@@ -59,12 +65,12 @@ pub(super) async fn look<B: Backend>(
         p.lede {
             "You decide on " (words::count(open.len(), "call", "calls")) " with one reason. Each is recorded apart, and each only as it is shown here."
         }
-        @if open.len() < chosen.len() {
-            p.notice.warn { (words::count(chosen.len().saturating_sub(open.len()), "chosen call is", "chosen calls are")) " not yours to decide any more and left out." }
+        @if open.len() < chosen {
+            p.notice.warn { (words::count(chosen.saturating_sub(open.len()), "chosen call is", "chosen calls are")) " not yours to decide any more and left out." }
         }
-        @if !open.is_empty() { (warnings(&open)) (decision(&open, &visitor, now)) }
+        @if !open.is_empty() { (warnings(&open)) (decision(&open, visitor, now)) }
     };
-    Ok(Frame { title, place: Place::Inbox, now }.page(&visitor, &content))
+    Frame { title, place: Place::Inbox, now }.page(visitor, &content)
 }
 
 /// What has to be known before anything is read.
@@ -84,7 +90,7 @@ fn warnings(details: &[&ApprovalDetail]) -> Markup {
     }
 }
 
-fn decision<C>(details: &[&ApprovalDetail], visitor: &Visitor<C>, now: Timestamp) -> Markup {
+fn decision(details: &[&ApprovalDetail], visitor: &Visitor, now: Timestamp) -> Markup {
     let may_approve = details.iter().any(|detail| detail.standing.may_approve);
     let may_deny = details.iter().any(|detail| detail.standing.may_deny);
     html! {
@@ -139,10 +145,7 @@ fn item(at: usize, detail: &ApprovalDetail, now: Timestamp) -> Markup {
 }
 
 /// `POST /together/decision`.
-pub(super) async fn decide<B: Backend>(
-    State(desk): State<Desk<B>>,
-    form: Form<B::Caller>,
-) -> Result<Response, Trouble> {
+pub(super) async fn decide(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let item = |text: &str| {
         let (id, digest) = text.split_once(' ')?;
@@ -158,8 +161,9 @@ pub(super) async fn decide<B: Backend>(
         reason: fields.reason()?,
         approvals,
     };
-    let (backend, caller) = (desk.api.backend.clone(), visitor.caller.clone());
-    let done = desk.api.write(async move { backend.decide_together(&caller, request).await });
+    let (engine, caller) = (desk.api.engine.clone(), visitor.caller.clone());
+    let done =
+        desk.api.write(async move { engine.approvals().decide_bulk(&caller, request).await });
     let done = done.await?;
     let (title, now) = ("Decided together", desk.console.now());
     let status = if done.refused.is_empty() { StatusCode::OK } else { StatusCode::CONFLICT };

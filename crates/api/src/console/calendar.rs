@@ -16,7 +16,6 @@ use super::{
     visitor::{PageQuery, Trouble, Visitor},
     words,
 };
-use crate::backend::Backend;
 
 const DAY_MS: i64 = 86_400_000;
 /// How many freezes are asked for at a time.
@@ -131,9 +130,9 @@ pub(super) fn parse_minute(text: &str) -> Option<Timestamp> {
 }
 
 /// `GET /calendar`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let now = desk.console.now();
@@ -173,9 +172,9 @@ pub(super) async fn show<B: Backend>(
 }
 
 /// The freezes of a month: all that are on or to come, and of those that are over as many as are looked through; and whether these are all.
-async fn freezes<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+async fn freezes(
+    desk: &Desk,
+    visitor: &Visitor,
     month: Month,
 ) -> Result<(Vec<DeskEntryView>, bool), Trouble> {
     let (start, weeks) = shown_days(month);

@@ -22,7 +22,6 @@ use super::{
     visitor::{PageId, PageQuery, Trouble, Visitor},
     words::{self, Tense, Tone},
 };
-use crate::backend::Backend;
 
 pub(super) use evidence::taint;
 pub(super) use people::{decisions, line as vote_line, needs};
@@ -43,9 +42,9 @@ pub(super) struct Notice {
 }
 
 /// `GET /approvals/{id}`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     PageId(id): PageId<ApprovalId>,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
@@ -69,18 +68,28 @@ pub(super) async fn show<B: Backend>(
 }
 
 /// The page, with a notice above it and words that somebody wrote already.
-pub(super) async fn page<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+pub(super) async fn page(
+    desk: &Desk,
+    visitor: &Visitor,
     id: &ApprovalId,
     notice: Option<Notice>,
     reason: &str,
 ) -> Result<Response, Trouble> {
-    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
-    let now = desk.console.now();
+    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await?;
+    Ok(view(&detail, visitor, desk.console.now(), notice, reason))
+}
+
+/// The page of what was read.
+pub(super) fn view(
+    detail: &ApprovalDetail,
+    visitor: &Visitor,
+    now: Timestamp,
+    notice: Option<Notice>,
+    reason: &str,
+) -> Response {
     let approval = &detail.approval;
     let title = format!("{} · {}", approval.capability_id, approval.state);
-    let form = decision_form(&detail, visitor, reason);
+    let form = decision_form(detail, visitor, reason);
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " (approval.approval_id) }
         @if let Some(notice) = &notice {
@@ -90,23 +99,23 @@ pub(super) async fn page<B: Backend>(
             }
         }
         // Where the page is looked at again: after a refused decision it stands under the form's address.
-        div #head data-live data-address={ "/approvals/" (id) } { (head(&detail, now)) }
+        div #head data-live data-address={ "/approvals/" (approval.approval_id) } { (head(detail, now)) }
         div.split {
             div {
-                div #what data-live data-name="What will run" { (what(&detail)) }
-                div #why data-live data-name="Why it was held" { (why(&detail)) }
+                div #what data-live data-name="What will run" { (what(detail)) }
+                div #why data-live data-name="Why it was held" { (why(detail)) }
             }
             div.side {
                 div #decide data-live { (form) }
-                div #people data-live data-name="Agreement" { (people::progress(&detail, now)) (people::votes(&detail, now)) }
-                div #outcome data-live data-name="Outcome" { (outcome::card(&detail, visitor, now)) }
-                div #withdrawal data-live { (withdraw::form(&detail, visitor)) }
+                div #people data-live data-name="Agreement" { (people::progress(detail, now)) (people::votes(detail, now)) }
+                div #outcome data-live data-name="Outcome" { (outcome::card(detail, visitor, now)) }
+                div #withdrawal data-live { (withdraw::form(detail, visitor)) }
             }
-            div.below #further data-live { (evidence::further(&detail, now)) }
+            div.below #further data-live { (evidence::further(detail, now)) }
         }
     };
     let status = notice.map_or(StatusCode::OK, |notice| notice.status);
-    Ok(Frame { title: &title, place: Place::Elsewhere, now }.page_with(status, visitor, &content))
+    Frame { title: &title, place: Place::Elsewhere, now }.page_with(status, visitor, &content)
 }
 
 fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
@@ -286,7 +295,7 @@ pub(super) fn on_decision(detail: &ApprovalDetail) -> Markup {
 }
 
 /// The form to decide with, or why there is none.
-fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str) -> Markup {
+fn decision_form(detail: &ApprovalDetail, visitor: &Visitor, reason: &str) -> Markup {
     let (approval, standing) = (&detail.approval, &detail.standing);
     let path = format!("/approvals/{}", approval.approval_id);
     let may_decide = standing.may_approve || standing.may_deny;

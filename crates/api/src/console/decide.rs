@@ -17,7 +17,7 @@ use super::{
     visitor::{PageId, Trouble, Visitor, trouble},
     words,
 };
-use crate::{backend::Backend, problem::Failure};
+use crate::problem::Failure;
 
 /// `GET /approvals/{id}/decision`: the address that a browser is left at by a decision that was refused, loaded again.
 pub(super) async fn back(PageId(id): PageId<ApprovalId>) -> Redirect {
@@ -25,10 +25,10 @@ pub(super) async fn back(PageId(id): PageId<ApprovalId>) -> Redirect {
 }
 
 /// `POST /approvals/{id}/decision`.
-pub(super) async fn decide<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn decide(
+    State(desk): State<Desk>,
     PageId(id): PageId<ApprovalId>,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let choice = choice(&fields)?;
@@ -47,8 +47,9 @@ pub(super) async fn decide<B: Backend>(
         }
     };
     let request = DecisionRequest { decision: choice, reason, digest };
-    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
-    let decided = desk.api.write(async move { backend.decide(&caller, &target, request).await });
+    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let decided =
+        desk.api.write(async move { engine.approvals().decide(&caller, &target, request).await });
     match decided.await {
         Ok(_) => {
             let done = match choice {
@@ -62,9 +63,9 @@ pub(super) async fn decide<B: Backend>(
 }
 
 /// The page as it stands now, with why nothing was decided. A stale page is told apart from every other cause.
-pub(super) async fn undecided<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+pub(super) async fn undecided(
+    desk: &Desk,
+    visitor: &Visitor,
     id: &ApprovalId,
     shown: Digest,
     written: &str,
@@ -74,7 +75,7 @@ pub(super) async fn undecided<B: Backend>(
     if document.error_code == ErrorCode::NotFound || document.status >= 500 {
         return Err(Trouble(failure));
     }
-    let now = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
+    let now = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await?;
     let is_stale = now.approval.digest != shown || now.approval.state != "pending";
     let notice = if is_stale {
         Notice {

@@ -15,7 +15,6 @@ use super::{
     visitor::{PageId, PageQuery, Trouble, Visitor, encoded},
     words::{self, Tone},
 };
-use crate::backend::Backend;
 
 /// The ranges that can be chosen: their name in the query, in words, and in milliseconds.
 const RANGES: [(&str, &str, i64); 4] = [
@@ -28,9 +27,9 @@ const RANGES: [(&str, &str, i64); 4] = [
 const FILTER_BYTES_MAX: usize = 200;
 
 /// `GET /decisions`.
-pub(super) async fn list<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn list(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let now = desk.console.now();
@@ -49,7 +48,7 @@ pub(super) async fn list<B: Backend>(
         to,
         limit: 0,
     };
-    let found = desk.api.read(desk.api.backend.decisions(&visitor.caller, wanted.clone())).await?;
+    let found = desk.api.read(desk.api.engine.decisions(&visitor.caller, wanted.clone())).await?;
     let title = "Decisions";
     let content = html! {
         h1 { (title) }
@@ -169,12 +168,12 @@ fn line(one: &DecisionView, now: Timestamp) -> Markup {
 }
 
 /// `GET /decisions/{id}`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     PageId(id): PageId<DecisionId>,
 ) -> Result<Response, Trouble> {
-    let one = desk.api.read(desk.api.backend.decision(&visitor.caller, &id)).await?;
+    let one = desk.api.read(desk.api.engine.decision(&visitor.caller, &id)).await?;
     let now = desk.console.now();
     let title = format!("{} · {}", one.capability_id, word(one.verdict));
     let content = html! {

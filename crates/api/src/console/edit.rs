@@ -11,6 +11,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use placet_approvals::views::{ApprovalDetail, EditRequest};
 use placet_types::{
+    clock::Timestamp,
     digest::Digest,
     error::ErrorCode,
     ids::ApprovalId,
@@ -27,30 +28,30 @@ use super::{
     visitor::{PageId, Trouble, Visitor},
     words,
 };
-use crate::{backend::Backend, problem::Failure};
+use crate::problem::Failure;
 
 /// What somebody wrote, and what was wrong with it.
 #[derive(Debug, Default)]
-struct Draft {
+pub(super) struct Draft {
     args: Option<String>,
     reason: String,
     problems: Vec<String>,
 }
 
 /// `GET /approvals/{id}/edit`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     PageId(id): PageId<ApprovalId>,
 ) -> Result<Response, Trouble> {
     page(&desk, &visitor, &id, StatusCode::OK, Draft::default()).await
 }
 
 /// `POST /approvals/{id}/edit`.
-pub(super) async fn edit<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn edit(
+    State(desk): State<Desk>,
     PageId(id): PageId<ApprovalId>,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let digest: Digest = fields.needed("digest", "the digest of what was shown")?;
@@ -68,8 +69,9 @@ pub(super) async fn edit<B: Backend>(
         return page(&desk, &visitor, &id, StatusCode::BAD_REQUEST, draft).await;
     };
     let request = EditRequest { args, reason, digest };
-    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
-    let edited = desk.api.write(async move { backend.edit(&caller, &target, request).await });
+    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let edited =
+        desk.api.write(async move { engine.approvals().edit(&caller, &target, request).await });
     match edited.await {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=edit")).into_response()),
         Err(failure) if failure.document().error_code == ErrorCode::ValidationError => {
@@ -100,19 +102,30 @@ fn problems(failure: &Failure) -> Vec<String> {
     if places.is_empty() { vec![words::sentence(&document.detail)] } else { places }
 }
 
-async fn page<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+async fn page(
+    desk: &Desk,
+    visitor: &Visitor,
     id: &ApprovalId,
     status: StatusCode,
     draft: Draft,
 ) -> Result<Response, Trouble> {
-    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, id)).await?;
-    let (title, now) = ("Change the arguments", desk.console.now());
+    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await?;
+    Ok(view(&detail, visitor, desk.console.now(), status, &draft))
+}
+
+/// The page of what was read.
+pub(super) fn view(
+    detail: &ApprovalDetail,
+    visitor: &Visitor,
+    now: Timestamp,
+    status: StatusCode,
+    draft: &Draft,
+) -> Response {
+    let title = "Change the arguments";
     let masked = detail.preview_masked();
     let now_shown = tree::Preview { value: detail.preview(), masked: &masked };
     let content = html! {
-        p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (id) } { (detail.approval.capability_id) } }
+        p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (detail.approval.approval_id) } { (detail.approval.capability_id) } }
         h1 { (title) }
         p.lede {
             "What you write here runs instead, if enough people agree to it. It is checked like the agent’s own arguments, shown to the "
@@ -123,14 +136,14 @@ async fn page<B: Backend>(
             strong { "Anything else, and every change of a masked value, makes you its author:" }
             " you do not decide on it any more, and somebody else has to agree."
         }
-        @if detail.standing.may_edit { (form(&detail, visitor, &draft)) }
+        @if detail.standing.may_edit { (form(detail, visitor, draft)) }
         @else { p.notice.bad { "You may not change the arguments of this call, or it does not wait any more." } }
         section.card aria-labelledby="now-title" { h2 #now-title { "As it would run now" } (tree::arguments(now_shown)) }
     };
-    Ok(Frame { title, place: Place::Elsewhere, now }.page_with(status, visitor, &content))
+    Frame { title, place: Place::Elsewhere, now }.page_with(status, visitor, &content)
 }
 
-fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, draft: &Draft) -> Markup {
+fn form(detail: &ApprovalDetail, visitor: &Visitor, draft: &Draft) -> Markup {
     let shown = serde_json::to_string_pretty(detail.preview()).unwrap_or_default();
     let shown = text::visible_json(&shown);
     let wrong = !draft.problems.is_empty();

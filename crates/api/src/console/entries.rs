@@ -17,18 +17,17 @@ use super::{
     visitor::{PageQuery, Trouble, Visitor, encoded},
     words::{self, Tone},
 };
-use crate::backend::Backend;
 
 /// How many entries a page has.
 const PAGE: usize = 100;
 
 /// A page of entries.
-pub(super) async fn read<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+pub(super) async fn read(
+    desk: &Desk,
+    visitor: &Visitor,
     query: &EntriesQuery,
 ) -> Result<EntriesPage, Trouble> {
-    let page = desk.api.backend.desk_entries(&visitor.caller, query);
+    let page = desk.api.engine.approvals().entries(&visitor.caller, query);
     Ok(desk.api.read(page).await?)
 }
 
@@ -43,9 +42,9 @@ struct Words<'a> {
     none: &'a str,
 }
 
-async fn page<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+async fn page(
+    desk: &Desk,
+    visitor: &Visitor,
     query: &PageQuery,
     kind: DeskKind,
     frame: (&str, Place),
@@ -95,9 +94,9 @@ fn pages(path: &str, state: &str, wanted: &EntriesQuery, found: &EntriesPage) ->
 }
 
 /// `GET /grants`.
-pub(super) async fn grants<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn grants(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
@@ -110,9 +109,9 @@ pub(super) async fn grants<B: Backend>(
 }
 
 /// `GET /break-glass`.
-pub(super) async fn break_glass<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn break_glass(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
@@ -127,9 +126,9 @@ pub(super) async fn break_glass<B: Backend>(
 }
 
 /// `GET /delegations`.
-pub(super) async fn delegations<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn delegations(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
@@ -143,7 +142,7 @@ pub(super) async fn delegations<B: Backend>(
     page(&desk, &visitor, &query, DeskKind::Delegation, frame, words, Some(form)).await
 }
 
-fn declare_form<C>(visitor: &Visitor<C>) -> Markup {
+fn declare_form(visitor: &Visitor) -> Markup {
     html! {
         section.card aria-labelledby="new-title" {
             h2 #new-title { "Declare an emergency" }
@@ -162,7 +161,7 @@ fn declare_form<C>(visitor: &Visitor<C>) -> Markup {
     }
 }
 
-fn delegation_form<C>(visitor: &Visitor<C>) -> Markup {
+fn delegation_form(visitor: &Visitor) -> Markup {
     html! {
         section.card aria-labelledby="new-title" {
             h2 #new-title { "Hand over" }

@@ -10,6 +10,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use placet_approvals::views::{DeskAct, DeskEntryView};
 use placet_types::{
+    clock::Timestamp,
     desk::{
         DeskBody,
         pattern::{ArgumentPattern, ArgumentRule},
@@ -29,12 +30,12 @@ use super::{
     visitor::{PageId, PageQuery, Trouble, Visitor, trouble},
     words::{self, Tone},
 };
-use crate::{backend::Backend, console::call};
+use crate::console::call;
 
 /// `GET /entries/{id}`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     PageId(id): PageId<DeskId>,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
@@ -47,13 +48,23 @@ pub(super) async fn show<B: Backend>(
     page(&desk, &visitor, &id, notice).await
 }
 
-async fn page<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+async fn page(
+    desk: &Desk,
+    visitor: &Visitor,
     id: &DeskId,
     notice: Option<Notice>,
 ) -> Result<Response, Trouble> {
-    let entry = desk.api.read(desk.api.backend.desk_entry(&visitor.caller, id)).await?;
+    let entry = desk.api.read(desk.api.engine.approvals().entry(&visitor.caller, id)).await?;
+    Ok(view(&entry, visitor, desk.console.now(), notice))
+}
+
+/// The page of what was read.
+pub(super) fn view(
+    entry: &DeskEntryView,
+    visitor: &Visitor,
+    now: Timestamp,
+    notice: Option<Notice>,
+) -> Response {
     let (place, path, list) = match entry.body {
         DeskBody::Grant(_) => (Place::Grants, "/grants", "Standing grants"),
         DeskBody::BreakGlass(_) => (Place::BreakGlass, "/break-glass", "Break-glass"),
@@ -61,7 +72,7 @@ async fn page<B: Backend>(
         DeskBody::Delegation(_) => (Place::Delegations, "/delegations", "Delegations"),
         DeskBody::Revocation(_) => (Place::Inbox, "/", "Inbox"),
     };
-    let (title, now) = (entries::name(&entry.body), desk.console.now());
+    let title = entries::name(&entry.body);
     let content = html! {
         p.crumb { a href=(path) { (list) } " › " (entry.desk_id) }
         @if let Some(notice) = &notice {
@@ -75,7 +86,7 @@ async fn page<B: Backend>(
                     dt { "Made by" } dd { (entry.by) ", " (words::relative(entry.created_at, now)) }
                     dt { "Why" } dd { (words::quotation(&entry.reason)) }
                     dt { "Counts" } dd { "from " (words::exact(entry.starts_at)) " until " (words::exact(entry.expires_at)) }
-                    (facts(&entry))
+                    (facts(entry))
                     dt { "Digest" } dd { code { (entry.digest) } }
                 }
             }
@@ -90,10 +101,10 @@ async fn page<B: Backend>(
                 section.card aria-labelledby="note-title" { h2 #note-title { "What was said at its end" } p { strong { (note.by) } ", " (words::relative(note.at, now)) } (words::quotation(&note.text)) }
             }
         }
-        div #acts data-live { (acts(&entry, visitor)) }
+        div #acts data-live { (acts(entry, visitor)) }
     };
     let status = notice.map_or(StatusCode::OK, |notice| notice.status);
-    Ok(Frame { title: &title, place, now }.page_with(status, visitor, &content))
+    Frame { title: &title, place, now }.page_with(status, visitor, &content)
 }
 
 fn facts(entry: &DeskEntryView) -> Markup {
@@ -156,10 +167,10 @@ fn covers(pattern: &ArgumentPattern) -> Markup {
 }
 
 /// What the reader can do with an entry.
-fn acts<C>(entry: &DeskEntryView, visitor: &Visitor<C>) -> Markup {
+fn acts(entry: &DeskEntryView, visitor: &Visitor) -> Markup {
     let may = entry.standing;
     let is_open = matches!(entry.state.as_str(), "active" | "scheduled" | "proposed");
-    let own = entry.by == visitor.principal.id;
+    let own = entry.by == visitor.principal().id;
     html! {
         @if may.may_agree || may.may_refuse {
             (act(entry, visitor, "decide", "Agree or not", html! {
@@ -176,9 +187,9 @@ fn acts<C>(entry: &DeskEntryView, visitor: &Visitor<C>) -> Markup {
     }
 }
 
-fn act<C>(
+fn act(
     entry: &DeskEntryView,
-    visitor: &Visitor<C>,
+    visitor: &Visitor,
     name: &str,
     title: &str,
     buttons: Markup,
@@ -202,15 +213,16 @@ fn act<C>(
 }
 
 /// `POST /entries/{id}`.
-pub(super) async fn act_on<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn act_on(
+    State(desk): State<Desk>,
     PageId(id): PageId<DeskId>,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let wanted = wanted(&fields)?;
-    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
-    let done = desk.api.write(async move { backend.act(&caller, &target, wanted).await }).await;
+    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let done =
+        desk.api.write(async move { engine.approvals().act(&caller, &target, wanted).await }).await;
     match done {
         Ok(_) => Ok(Redirect::to(&format!("/entries/{id}?done=1")).into_response()),
         Err(failure)

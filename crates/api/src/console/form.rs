@@ -19,7 +19,7 @@ use super::{
     kept::Typed,
     visitor::{Trouble, Visitor, is_from_us, trouble},
 };
-use crate::{backend::Backend, body, problem::Failure};
+use crate::{body, problem::Failure};
 
 /// The largest form: the arguments of a call and a reason.
 pub(super) const FORM_BYTES_MAX: usize = 512 * 1024;
@@ -31,8 +31,8 @@ pub(super) const CSRF_FIELD: &str = "form_token";
 pub(super) const REASON_BYTES_MAX: usize = 2_000;
 
 /// The fields of a form, and who sent it.
-pub(super) struct Form<C> {
-    pub(super) visitor: Visitor<C>,
+pub(super) struct Form {
+    pub(super) visitor: Visitor,
     pub(super) fields: Fields,
 }
 
@@ -40,10 +40,10 @@ pub(super) struct Form<C> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
-impl<B: Backend> FromRequest<Desk<B>> for Form<B::Caller> {
+impl FromRequest<Desk> for Form {
     type Rejection = Response;
 
-    async fn from_request(request: Request, desk: &Desk<B>) -> Result<Self, Response> {
+    async fn from_request(request: Request, desk: &Desk) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let visitor = Visitor::from_request_parts(&mut parts, desk).await?;
         let typed = parts.extensions.get::<Typed>().cloned();
@@ -62,7 +62,7 @@ impl<B: Backend> FromRequest<Desk<B>> for Form<B::Caller> {
 }
 
 /// Reads a form of a page of ours, no matter who sent it.
-pub(super) async fn read<B: Backend>(desk: &Desk<B>, request: Request) -> Result<Fields, Trouble> {
+pub(super) async fn read(desk: &Desk, request: Request) -> Result<Fields, Trouble> {
     let headers = request.headers();
     if !is_from_us(&desk.console, headers) {
         return Err(forged("the form was not sent by a page of this console"));

@@ -1,6 +1,6 @@
 //! Proposing a standing grant from a call that waits.
 //!
-//! Owns the form: for which arguments, how long, how often. Whether it may be is the backend's.
+//! Owns the form: for which arguments, how long, how often. Whether it may be is the engine's.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use axum::{
 use maud::{Markup, html};
 use placet_approvals::views::{ApprovalDetail, Arrangement, DeskRequest};
 use placet_types::{
+    clock::Timestamp,
     desk::{
         GRANT_USES_MAX,
         pattern::{Anything, ArgumentPattern, ArgumentRule},
@@ -29,7 +30,6 @@ use super::{
     tree,
     visitor::{PageId, Trouble, Visitor, trouble},
 };
-use crate::backend::Backend;
 
 /// The kinds of rules, with their words and whether they need a value.
 const RULES: [(&str, &str); 4] = [
@@ -40,27 +40,32 @@ const RULES: [(&str, &str); 4] = [
 ];
 
 /// `GET /approvals/{id}/grant`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     PageId(id): PageId<ApprovalId>,
 ) -> Result<Response, Trouble> {
-    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, &id)).await?;
-    let (title, now) = ("Propose a standing grant", desk.console.now());
+    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, &id)).await?;
+    Ok(view(&detail, &visitor, desk.console.now()))
+}
+
+/// The page of what was read.
+pub(super) fn view(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -> Response {
+    let title = "Propose a standing grant";
     let content = html! {
-        p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (id) } { (detail.approval.capability_id) } }
+        p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (detail.approval.approval_id) } { (detail.approval.capability_id) } }
         h1 { (title) }
         p.lede {
             "Calls like this one, by the same agent for the same person, then run without being asked about: for a time and a number of "
             "uses. The same people have to agree to the grant as to the call. By proposing it for exactly these arguments you agree to it; if it covers more, others have to. It can be ended at any time."
         }
-        @if detail.standing.grantable { (form(&detail, &visitor)) }
+        @if detail.standing.grantable { (form(detail, visitor)) }
         @else { p.notice.bad { "No standing grant can be proposed from this call: people decide on each single one, or you are not among those who may." } }
     };
-    Ok(Frame { title, place: Place::Grants, now }.page(&visitor, &content))
+    Frame { title, place: Place::Grants, now }.page(visitor, &content)
 }
 
-fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
+fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
     let (preview, masked) = (detail.preview(), detail.preview_masked());
     let is_masked =
         |name: &str| masked.contains(&format!("/{}", name.replace('~', "~0").replace('/', "~1")));
@@ -136,14 +141,14 @@ pub(super) fn reason_field() -> Markup {
 }
 
 /// `POST /approvals/{id}/grant`.
-pub(super) async fn propose<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn propose(
+    State(desk): State<Desk>,
     PageId(id): PageId<ApprovalId>,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let digest: Digest = fields.needed("digest", "the digest of what was shown")?;
-    let detail = desk.api.read(desk.api.backend.approval(&visitor.caller, &id)).await?;
+    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, &id)).await?;
     let request = DeskRequest {
         arrange: Arrangement::Grant {
             approval_id: id.clone(),
@@ -156,8 +161,9 @@ pub(super) async fn propose<B: Backend>(
         lasts_ms: fields.duration_ms()?,
     };
     let written = request.reason.clone();
-    let (backend, caller) = (desk.api.backend.clone(), visitor.caller.clone());
-    let made = desk.api.write(async move { backend.arrange(&caller, request).await }).await;
+    let (engine, caller) = (desk.api.engine.clone(), visitor.caller.clone());
+    let made =
+        desk.api.write(async move { engine.approvals().arrange(&caller, request).await }).await;
     match made {
         Ok(entry) => Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response()),
         Err(failure) => decide::undecided(&desk, &visitor, &id, digest, &written, failure).await,

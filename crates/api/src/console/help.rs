@@ -10,7 +10,6 @@ use super::{
     page::{Frame, Place},
     visitor::Visitor,
 };
-use crate::backend::Backend;
 
 const KEYS: [(&str, &str); 9] = [
     ("j", "Next call of the list"),
@@ -25,10 +24,7 @@ const KEYS: [(&str, &str); 9] = [
 ];
 
 /// `GET /help`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
-) -> Response {
+pub(super) async fn show(State(desk): State<Desk>, visitor: Visitor) -> Response {
     let (title, now) = ("Help", desk.console.now());
     let content = html! {
         h1 { (title) }

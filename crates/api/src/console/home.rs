@@ -12,10 +12,10 @@ use super::{
     Desk, inbox,
     visitor::{PageQuery, Visitor},
 };
-use crate::{backend::Backend, routes::about};
+use crate::routes::about;
 
 /// `GET /`.
-pub(super) async fn home<B: Backend>(State(desk): State<Desk<B>>, request: Request) -> Response {
+pub(super) async fn home(State(desk): State<Desk>, request: Request) -> Response {
     if !wants_page(request.headers()) {
         return about::about().await;
     }

@@ -15,7 +15,6 @@ use super::{
     visitor::{PageQuery, Trouble, Visitor, encoded},
     words,
 };
-use crate::backend::Backend;
 
 /// How many lines a page has.
 const PAGE: usize = 50;
@@ -48,13 +47,13 @@ const ORDERS: [(InboxOrder, &str, &str); 4] = [
 ];
 
 /// What the address asks for.
-struct Wanted {
-    query: InboxQuery,
+pub(super) struct Wanted {
+    pub(super) query: InboxQuery,
     state: &'static str,
 }
 
 impl Wanted {
-    fn of(query: &PageQuery) -> Self {
+    pub(super) fn of(query: &PageQuery) -> Self {
         let named = |name| query.get(name);
         let state = STATES.iter().find(|(name, _)| named("state") == Some(name));
         let state = state.map_or("pending", |(name, _)| *name);
@@ -123,14 +122,24 @@ impl Wanted {
     }
 }
 
-pub(super) async fn show<B: Backend>(
-    desk: &Desk<B>,
-    visitor: &Visitor<B::Caller>,
+pub(super) async fn show(
+    desk: &Desk,
+    visitor: &Visitor,
     query: &PageQuery,
 ) -> Result<Response, Trouble> {
     let wanted = Wanted::of(query);
-    let inbox = desk.api.read(desk.api.backend.inbox(&visitor.caller, wanted.query.clone()));
-    let (inbox, now) = (inbox.await?, desk.console.now());
+    let inbox =
+        desk.api.read(desk.api.engine.approvals().inbox(&visitor.caller, wanted.query.clone()));
+    Ok(view(&wanted, &inbox.await?, visitor, desk.console.now()))
+}
+
+/// The page of what was read.
+pub(super) fn view(
+    wanted: &Wanted,
+    inbox: &InboxView,
+    visitor: &Visitor,
+    now: Timestamp,
+) -> Response {
     let (place, title) = if wanted.is_waiting() {
         (Place::Inbox, "Inbox")
     } else {
@@ -138,14 +147,14 @@ pub(super) async fn show<B: Backend>(
     };
     let content = html! {
         h1 { (title) }
-        div #summary-part data-live[!wanted.has_ended()] { (summary(&wanted, &inbox, now)) }
-        (filters(&wanted, &inbox))
+        div #summary-part data-live[!wanted.has_ended()] { (summary(wanted, inbox, now)) }
+        (filters(wanted, inbox))
         form method="post" action="/together" {
             (token(visitor))
-            div #list data-live[!wanted.has_ended()] { (list(&wanted, &inbox, now)) }
+            div #list data-live[!wanted.has_ended()] { (list(wanted, inbox, now)) }
         }
     };
-    Ok(Frame { title, place, now }.page(visitor, &content))
+    Frame { title, place, now }.page(visitor, &content)
 }
 
 fn summary(wanted: &Wanted, inbox: &InboxView, now: Timestamp) -> Markup {

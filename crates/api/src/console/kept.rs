@@ -25,7 +25,7 @@ use super::{
     visitor::{Trouble, Visitor, visit},
     words,
 };
-use crate::{backend::Backend, problem::Failure};
+use crate::problem::Failure;
 
 /// The fields that no person types.
 const HIDDEN: [&str; 5] = ["digest", "act", "record", "pick", "decision"];
@@ -50,11 +50,7 @@ impl Typed {
 }
 
 /// Shows a refusal within the frame, where there is a session.
-pub(super) async fn keep<B: Backend>(
-    State(desk): State<Desk<B>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn keep(State(desk): State<Desk>, mut request: Request, next: Next) -> Response {
     let typed = Typed::default();
     let mut like = Request::new(());
     *like.method_mut() = request.method().clone();
@@ -84,7 +80,7 @@ pub(super) async fn keep<B: Backend>(
 }
 
 /// The form as it was sent, to be corrected and sent again.
-fn again<C>(fields: &Fields, visitor: &Visitor<C>, path: &str) -> Markup {
+fn again(fields: &Fields, visitor: &Visitor, path: &str) -> Markup {
     html! {
         section.card aria-labelledby="again-title" {
             h2 #again-title { "What you had entered" }

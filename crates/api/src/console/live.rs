@@ -14,6 +14,7 @@ use axum::{
     },
 };
 use futures::{Stream, stream};
+use placet_approvals::feed::EventFeed;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -21,30 +22,29 @@ use super::{
     visitor::{Onlooker, Trouble},
 };
 use crate::{
-    backend::{Backend, Feed},
-    events::{ENDED, Over},
+    events::{Closing, ENDED, Over},
     streams::{About, Place},
 };
 
 /// How often the stream looks whether its session was ended on another node, or was unused too long.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-struct Follower<F, C> {
-    feed: F,
+struct Follower {
+    feed: EventFeed,
     ended_elsewhere: Pin<Box<dyn Future<Output = ()> + Send>>,
     over: Over,
     is_over: bool,
     ends_at: Instant,
-    closing: C,
+    closing: Closing,
     alive: watch::Receiver<()>,
     /// Free again when the stream is dropped.
     _place: Place,
 }
 
 /// `GET /live`.
-pub(super) async fn follow<B: Backend>(
-    State(desk): State<Desk<B>>,
-    Onlooker(visitor): Onlooker<B::Caller>,
+pub(super) async fn follow(
+    State(desk): State<Desk>,
+    Onlooker(visitor): Onlooker,
 ) -> Result<Response, Trouble> {
     let config = desk.api.config();
     let (console, session) = (Arc::clone(&desk.console), visitor.session);
@@ -58,8 +58,8 @@ pub(super) async fn follow<B: Backend>(
     };
     let follower = Follower {
         ended_elsewhere: Box::pin(ended_elsewhere),
-        feed: desk.api.backend.desk_events(&visitor.caller),
-        over: Box::pin(desk.api.backend.revoked(&visitor.caller)),
+        feed: desk.api.engine.approvals().listen(&visitor.caller),
+        over: Box::pin(desk.api.engine.revoked(&visitor.caller)),
         is_over: false,
         ends_at: desk.api.stream_ends_at().min(visitor.ends_at),
         closing: Box::pin(desk.api.closing()),
@@ -71,11 +71,7 @@ pub(super) async fn follow<B: Backend>(
     Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
 }
 
-fn events<F, C>(follower: Follower<F, C>) -> impl Stream<Item = Result<Event, Infallible>>
-where
-    F: Feed,
-    C: Future<Output = ()> + Unpin,
-{
+fn events(follower: Follower) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(follower, |mut follower| async move {
         let name = follower.next().await?;
         // Only that something happened: which page shows what is the page's affair.
@@ -83,7 +79,7 @@ where
     })
 }
 
-impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
+impl Follower {
     /// The name of the next event; none when the stream is at its end.
     async fn next(&mut self) -> Option<&'static str> {
         if self.is_over {

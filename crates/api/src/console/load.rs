@@ -14,18 +14,14 @@ use super::{
     visitor::{Trouble, Visitor},
     words,
 };
-use crate::backend::Backend;
 
 /// `GET /load`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
-) -> Result<Response, Trouble> {
+pub(super) async fn show(State(desk): State<Desk>, visitor: Visitor) -> Result<Response, Trouble> {
     let query = InboxQuery { limit: 1, ..InboxQuery::default() };
-    let inbox = desk.api.read(desk.api.backend.inbox(&visitor.caller, query)).await?;
+    let inbox = desk.api.read(desk.api.engine.approvals().inbox(&visitor.caller, query)).await?;
     let (title, now) = ("Approval load", desk.console.now());
     let load = &inbox.load;
-    let status = desk.api.backend.status();
+    let status = desk.api.engine.status();
     let content = html! {
         h1 { (title) }
         p.lede { "How long calls wait for people, how long decisions take, and which groups have most to do." }

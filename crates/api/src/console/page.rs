@@ -51,15 +51,15 @@ pub(super) struct Frame<'a> {
 
 impl Frame<'_> {
     /// The page with its content.
-    pub(super) fn page<C>(&self, visitor: &Visitor<C>, content: &Markup) -> Response {
+    pub(super) fn page(&self, visitor: &Visitor, content: &Markup) -> Response {
         self.page_with(StatusCode::OK, visitor, content)
     }
 
     /// The page with another status.
-    pub(super) fn page_with<C>(
+    pub(super) fn page_with(
         &self,
         status: StatusCode,
-        visitor: &Visitor<C>,
+        visitor: &Visitor,
         content: &Markup,
     ) -> Response {
         let top = html! {
@@ -73,8 +73,8 @@ impl Frame<'_> {
             div.person {
                 span {
                     span.unseen { "Signed in as " }
-                    (visitor.principal.display.as_deref().unwrap_or(visitor.principal.id.as_str()))
-                    " " span.small { "(" (visitor.principal.id) " of " (visitor.principal.tenant_id) ")" }
+                    (visitor.principal().display.as_deref().unwrap_or(visitor.principal().id.as_str()))
+                    " " span.small { "(" (visitor.principal().id) " of " (visitor.principal().tenant_id) ")" }
                 }
                 form method="post" action="/sign-out" {
                     (token(visitor))
@@ -129,7 +129,7 @@ fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
 }
 
 /// The field by which a form is known to be one of the session.
-pub(super) fn token<C>(visitor: &Visitor<C>) -> Markup {
+pub(super) fn token(visitor: &Visitor) -> Markup {
     html! { input type="hidden" name=(CSRF_FIELD) value=(visitor.csrf); }
 }
 

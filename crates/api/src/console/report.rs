@@ -12,7 +12,6 @@ use super::{
     page::{Frame, Place},
     visitor::{PageQuery, Trouble, Visitor},
 };
-use crate::backend::Backend;
 
 /// The ranges that can be chosen: their name in the query, in words, and in milliseconds.
 const RANGES: [(&str, &str, i64); 3] = [
@@ -24,9 +23,9 @@ const RANGES: [(&str, &str, i64); 3] = [
 const BARS_MAX: usize = 20;
 
 /// `GET /report`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let chosen = RANGES.into_iter().find(|(name, _, _)| query.get("range") == Some(*name));
@@ -34,7 +33,7 @@ pub(super) async fn show<B: Backend>(
     let (title, now) = ("Report", desk.console.now());
     let from = now.plus_ms(length_ms.saturating_neg());
     let range = ReportRange { from: Some(from), to: Some(now) };
-    let report = desk.api.read(desk.api.backend.report(&visitor.caller, range)).await?;
+    let report = desk.api.read(desk.api.engine.report(&visitor.caller, range)).await?;
     let content = html! {
         h1 { (title) }
         p.lede { "How the calls of your tenant went, by adapter and capability, from the audit chain." }

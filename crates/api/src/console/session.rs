@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use parking_lot::{Mutex, MutexGuard};
 
 use http::{HeaderMap, HeaderValue, header};
-use placet_identity::{SignInProof, fresh_text};
+use placet_identity::{SignInProof, VerifiedCaller, fresh_text};
 use placet_types::{
     clock::Timestamp,
     digest::{Digest, DigestBuilder},
@@ -39,27 +39,26 @@ const NOTED_WITHIN_MS_MAX: i64 = 60_000;
 const CLOCKS_APART_MS: i64 = 60_000;
 
 /// Everybody who is signed in.
-pub(super) struct Sessions<C> {
+pub(super) struct Sessions {
     idle_ms: i64,
     lifetime_ms: i64,
     count_max: usize,
     store: Arc<dyn SessionStore>,
     /// Those that this process has taken up; never more than there may be.
-    known: Mutex<BTreeMap<Digest, Known<C>>>,
+    known: Mutex<BTreeMap<Digest, Known>>,
     /// The turns of those that it has not.
     strangers: Semaphore,
 }
 
-impl<C> fmt::Debug for Sessions<C> {
+impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
 /// A session that this process has taken up.
-struct Known<C> {
-    caller: C,
-    principal: Principal,
+struct Known {
+    caller: VerifiedCaller,
     started: Timestamp,
     used: Timestamp,
     /// Dropped with the session, so that what follows it ends as well.
@@ -68,10 +67,9 @@ struct Known<C> {
 
 /// A session as a request sees it. It has no `Debug`: it holds the token of its forms.
 #[derive(Clone)]
-pub(super) struct Seen<C> {
+pub(super) struct Seen {
     pub(super) key: Digest,
-    pub(super) caller: C,
-    pub(super) principal: Principal,
+    pub(super) caller: VerifiedCaller,
     pub(super) csrf: String,
     /// For how much longer it lasts, in milliseconds.
     pub(super) left_ms: u64,
@@ -79,9 +77,9 @@ pub(super) struct Seen<C> {
 }
 
 /// What a look at an id found.
-pub(super) enum Found<C> {
+pub(super) enum Found {
     /// Somebody.
-    Somebody(Seen<C>),
+    Somebody(Box<Seen>),
     /// A session that another process has begun, or this one before it was started again: anyone who asks says who it is of.
     Kept(Box<SignInProof>),
     /// Nobody.
@@ -97,7 +95,7 @@ pub(super) enum Use {
     Page,
 }
 
-impl<C: Clone> Sessions<C> {
+impl Sessions {
     pub(super) fn new(settings: &ConsoleSettings) -> Self {
         Self {
             idle_ms: i64::try_from(settings.idle_ms).unwrap_or(i64::MAX),
@@ -112,8 +110,7 @@ impl<C: Clone> Sessions<C> {
     /// Begins a session and gives its id, for the cookie.
     pub(super) async fn begin(
         &self,
-        caller: C,
-        principal: Principal,
+        caller: VerifiedCaller,
         proof: &SignInProof,
     ) -> Result<String, Refusal> {
         let unmade = |error| {
@@ -124,7 +121,7 @@ impl<C: Clone> Sessions<C> {
         let (key, now) = (Digest::of(id.as_bytes()), self.store.time());
         let session = KeptSession {
             key,
-            person: person(&principal),
+            person: person(caller.actor.principal()),
             began_at: proof.at(),
             used_at: now,
             sealed,
@@ -140,12 +137,12 @@ impl<C: Clone> Sessions<C> {
             return Err(Refusal::new(ErrorCode::Overloaded, "too many people are signed in")
                 .with_retry_after_ms(60_000));
         }
-        self.take_up(key, caller, principal, proof.at(), now);
+        self.take_up(key, caller, proof.at(), now);
         Ok(id)
     }
 
     /// The session of an id, if it still counts.
-    pub(super) async fn find(&self, id: &str, by: Use) -> Result<Found<C>, Refusal> {
+    pub(super) async fn find(&self, id: &str, by: Use) -> Result<Found, Refusal> {
         let key = Digest::of(id.as_bytes());
         let Some(kept) = self.kept(key).await? else {
             drop(lock(&self.known).remove(&key));
@@ -173,14 +170,13 @@ impl<C: Clone> Sessions<C> {
             known.used = known.used.max(now);
         }
         let left_ms = self.lifetime_ms.saturating_sub(now.since_ms(known.started)).max(0);
-        Ok(Found::Somebody(Seen {
+        Ok(Found::Somebody(Box::new(Seen {
             key,
             caller: known.caller.clone(),
-            principal: known.principal.clone(),
             csrf: form_token(id),
             left_ms: u64::try_from(left_ms).unwrap_or(0),
             alive: known.alive.subscribe(),
-        }))
+        })))
     }
 
     /// What is kept of a key. One that this process does not know may be anybody's invention, and waits for its turn.
@@ -196,7 +192,7 @@ impl<C: Clone> Sessions<C> {
     }
 
     /// A session that this process has not taken up yet. When it began is what its proof says: the row may say anything.
-    fn unknown(&self, id: &str, kept: &KeptSession, now: Timestamp) -> Found<C> {
+    fn unknown(&self, id: &str, kept: &KeptSession, now: Timestamp) -> Found {
         let Some(proof) = SignInProof::unseal(id, &kept.sealed) else { return Found::Nobody };
         let session = KeptSession { began_at: proof.at(), ..kept.clone() };
         let is_ahead = proof.at().since_ms(now) > CLOCKS_APART_MS;
@@ -207,19 +203,12 @@ impl<C: Clone> Sessions<C> {
     }
 
     /// Takes a kept session up: it is of this caller, whom its proof proves.
-    pub(super) fn adopt(&self, id: &str, caller: C, principal: Principal, proof: &SignInProof) {
+    pub(super) fn adopt(&self, id: &str, caller: VerifiedCaller, proof: &SignInProof) {
         // When it was used last is what the store knows.
-        self.take_up(Digest::of(id.as_bytes()), caller, principal, proof.at(), proof.at());
+        self.take_up(Digest::of(id.as_bytes()), caller, proof.at(), proof.at());
     }
 
-    fn take_up(
-        &self,
-        key: Digest,
-        caller: C,
-        principal: Principal,
-        started: Timestamp,
-        used: Timestamp,
-    ) {
+    fn take_up(&self, key: Digest, caller: VerifiedCaller, started: Timestamp, used: Timestamp) {
         let since = self.store.time().plus_ms(self.lifetime_ms.saturating_neg());
         let mut all = lock(&self.known);
         if all.len() >= self.count_max {
@@ -232,7 +221,7 @@ impl<C: Clone> Sessions<C> {
             drop(all.remove(&oldest));
         }
         let alive = watch::Sender::new(());
-        let known = Known { caller, principal, started, used, alive };
+        let known = Known { caller, started, used, alive };
         all.entry(key).or_insert(known);
     }
 

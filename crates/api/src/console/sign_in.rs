@@ -25,14 +25,14 @@ use super::{
     session::Cookie,
     visitor::{PageQuery, Trouble, encoded, local_path, own_origin, trouble},
 };
-use crate::{backend::Backend, problem::Failure};
+use crate::problem::Failure;
 
 const CALLBACK: &str = "/sign-in/callback";
 const SIGNED_OUT: &str = "/signed-out";
 
 /// `GET /sign-in`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
@@ -74,7 +74,7 @@ pub(super) async fn show<B: Backend>(
 
 /// `GET /sign-in?code=…`: a link made with the development key. The browser that opens it first may choose who signs in. It is led on, so
 /// that the code stays in no address bar.
-fn follow_link<B: Backend>(desk: &Desk<B>, code: &str, to: &str) -> Result<Response, Trouble> {
+fn follow_link(desk: &Desk, code: &str, to: &str) -> Result<Response, Trouble> {
     let now = desk.console.now();
     let browser = fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
     let development = desk.console.settings.development.as_ref();
@@ -129,7 +129,7 @@ fn people(development: &Development, to: &str, browser: &str) -> Markup {
 }
 
 /// The browser that signs in, as its cookie names it; a new one gets a name.
-fn browser<B: Backend>(desk: &Desk<B>, headers: &HeaderMap) -> Result<String, Trouble> {
+fn browser(desk: &Desk, headers: &HeaderMap) -> Result<String, Trouble> {
     if let Some(known) = Cookie::SignIn.read(headers, desk.console.is_secure()) {
         return Ok(known);
     }
@@ -137,8 +137,8 @@ fn browser<B: Backend>(desk: &Desk<B>, headers: &HeaderMap) -> Result<String, Tr
 }
 
 /// `GET /sign-in/start`: to the provider. Nothing changes but that this browser is expected back.
-pub(super) async fn start<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn start(
+    State(desk): State<Desk>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
@@ -162,8 +162,8 @@ pub(super) async fn start<B: Backend>(
 }
 
 /// `GET /sign-in/callback`: back from the provider.
-pub(super) async fn callback<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn callback(
+    State(desk): State<Desk>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
@@ -189,8 +189,8 @@ pub(super) async fn callback<B: Backend>(
 }
 
 /// `POST /sign-in/development`.
-pub(super) async fn development<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn development(
+    State(desk): State<Desk>,
     request: Request,
 ) -> Result<Response, Trouble> {
     let headers = request.headers().clone();
@@ -233,23 +233,22 @@ pub(super) async fn development<B: Backend>(
 }
 
 /// A new session in the place of the one that was there.
-async fn enter<B: Backend>(
-    desk: &Desk<B>,
+async fn enter(
+    desk: &Desk,
     headers: &HeaderMap,
     token: VerifiedToken,
     proof: SignInProof,
     to: &str,
 ) -> Result<Response, Trouble> {
     let secure = desk.console.is_secure();
-    let caller = desk.api.backend.signed_in(token)?;
-    let principal = desk.api.backend.principal(&caller);
-    if principal.kind != PrincipalKind::User {
+    let caller = desk.api.engine.signed_in(token)?;
+    if caller.actor.kind() != PrincipalKind::User {
         return Err(trouble(ErrorCode::PolicyDenied, "the console is for people"));
     }
     if let Some(old) = Cookie::Session.read(headers, secure) {
         desk.console.sessions.end(&old).await?;
     }
-    let id = desk.console.sessions.begin(caller, principal, &proof).await?;
+    let id = desk.console.sessions.begin(caller, &proof).await?;
     let mut response = Redirect::to(to).into_response();
     let cookies = [Cookie::Session.set(&id, secure), Cookie::SignIn.clear(secure)];
     let cookies = cookies.into_iter().flatten().map(|cookie| (header::SET_COOKIE, cookie));
@@ -260,10 +259,10 @@ async fn enter<B: Backend>(
 }
 
 /// `POST /sign-out`.
-pub(super) async fn sign_out<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(super) async fn sign_out(
+    State(desk): State<Desk>,
     headers: HeaderMap,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let secure = desk.console.is_secure();
     drop(form);
@@ -277,10 +276,7 @@ pub(super) async fn sign_out<B: Backend>(
 }
 
 /// `GET /signed-out`: with the way to sign out of the provider as well, as a link, because a form may not lead elsewhere.
-pub(super) async fn signed_out<B: Backend>(
-    State(desk): State<Desk<B>>,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn signed_out(State(desk): State<Desk>, headers: HeaderMap) -> Response {
     let provider = desk.console.settings.provider.as_ref();
     let back = own_origin(&desk.console, &headers).map(|origin| format!("{origin}{SIGNED_OUT}"));
     let further = match (provider, back) {

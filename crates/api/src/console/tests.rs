@@ -1,4 +1,4 @@
-//! Tests of the console on an engine that says what a test wants: sessions, forms, pages, sign-in.
+//! Tests of the console: sessions, forms and sign-in on a real engine; of pages that are hard to come to, what they show of a view.
 
 mod bulk;
 mod callers;
@@ -8,49 +8,48 @@ mod sign_in;
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::{body::Body, response::Response};
 use http::Request;
+use tokio::{sync::watch, time::Instant};
 
-use placet_identity::{DevKey, IdentityConfig, Verifier};
-use placet_types::clock::{Clock, Timestamp};
+use placet_approvals::views::ApprovalDetail;
+use placet_identity::DevKey;
+use placet_types::{
+    clock::{Clock as _, Timestamp},
+    digest::Digest,
+};
 
-use super::{ConsoleSettings, Development, DevelopmentPerson, headers::POLICY};
+use super::{
+    ConsoleSettings, Development, DevelopmentPerson, call,
+    headers::{self, POLICY},
+    visitor::Visitor,
+};
 use crate::{
     config::ServerConfig,
+    router::seal,
     testing::{
-        Fake, Reply, TestApi,
-        sessions::{MemorySessions, NOW_MS},
+        People, Reply, TestApi, World,
+        people::{AUDIENCE, StandingClock},
+        sessions::MemorySessions,
     },
 };
 
 const HOST: &str = "localhost:7411";
 const ORIGIN: &str = "http://localhost:7411";
 
-#[derive(Debug)]
-struct StoppedClock;
-
-impl Clock for StoppedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(NOW_MS)
-    }
-}
-
-/// The API with the console, where `ana` of tenant-a can be chosen.
+/// A console where `ben` of `acme` can be chosen.
 fn settings() -> ConsoleSettings {
+    let People { key, verifier } = People::new();
     let mut settings =
-        ConsoleSettings::new(Arc::new(StoppedClock), Arc::new(MemorySessions::default()));
-    let key = DevKey::generate().unwrap();
-    let (loopback, audiences) = ("127.0.0.1".parse().unwrap(), ["placet".to_owned()].into());
-    let issuer = key.issuer_config(loopback, "a".parse().unwrap(), audiences).unwrap();
-    let identity = IdentityConfig { issuers: vec![issuer], ..IdentityConfig::default() };
+        ConsoleSettings::new(Arc::new(StandingClock), Arc::new(MemorySessions::default()));
     settings.development = Some(Development {
         key,
-        verifier: Verifier::new(identity, Arc::new(StoppedClock), None).unwrap(),
-        audience: "placet".to_owned(),
+        verifier,
+        audience: AUDIENCE.to_owned(),
         people: vec![DevelopmentPerson {
-            tenant: "a".parse().unwrap(),
-            id: "ana".parse().unwrap(),
-            display: Some("<script>Ana</script>".to_owned()),
+            tenant: "acme".parse().unwrap(),
+            id: "ben".parse().unwrap(),
+            display: Some("Ben <b>".to_owned()),
             groups: Vec::new(),
         }],
     });
@@ -65,15 +64,30 @@ struct Browser {
 }
 
 impl Browser {
-    fn api(settings: ConsoleSettings) -> TestApi {
-        TestApi::with_console(Fake::new(), ServerConfig::default(), Some(settings))
+    /// The people of the development sign-in.
+    fn people(settings: &ConsoleSettings) -> People {
+        let development = settings.development.as_ref();
+        development.map_or_else(People::new, |own| People::of(own.key.clone(), Vec::new()))
     }
 
-    /// Somebody who has signed in.
+    async fn api(settings: ConsoleSettings) -> TestApi {
+        let world = World::new(Self::people(&settings)).await;
+        TestApi::over(world, ServerConfig::default(), Some(settings))
+    }
+
+    /// `ben`, who has signed in.
     async fn signed_in() -> Self {
         let settings = settings();
         let key = key(&settings);
-        Self::on(Self::api(settings), &key).await
+        Self::on(Self::api(settings).await, &key).await
+    }
+
+    /// The same, where the audit chain can be read.
+    async fn on_disk() -> Self {
+        let settings = settings();
+        let key = key(&settings);
+        let world = World::on_disk(Self::people(&settings)).await;
+        Self::on(TestApi::over(world, ServerConfig::default(), Some(settings)), &key).await
     }
 
     async fn on(api: TestApi, key: &DevKey) -> Self {
@@ -117,7 +131,7 @@ fn key(settings: &ConsoleSettings) -> DevKey {
 
 /// The address of a fresh link.
 fn link(key: &DevKey) -> String {
-    format!("/sign-in?code={}", key.sign_in_code(&StoppedClock).unwrap())
+    format!("/sign-in?code={}", key.sign_in_code(&StandingClock).unwrap())
 }
 
 /// Opens a fresh link; gives the cookie of the browser that may choose then.
@@ -188,4 +202,30 @@ fn checked(reply: &Reply) -> String {
         "{text}"
     );
     text
+}
+
+/// `ben`, as a page sees him.
+async fn visitor() -> Visitor {
+    Visitor {
+        session: Digest::of(b"session"),
+        caller: People::new().caller("ben").await,
+        csrf: "token".to_owned(),
+        ends_at: Instant::now(),
+        alive: watch::Sender::new(()).subscribe(),
+        freezes: Vec::new(),
+    }
+}
+
+fn now() -> Timestamp {
+    StandingClock.now()
+}
+
+/// The text of a page of a view.
+async fn shown(page: Response) -> String {
+    checked(&Reply::of(seal(headers::protect(page).await).await).await)
+}
+
+/// The page of a call.
+async fn call_page(detail: &ApprovalDetail) -> String {
+    shown(call::view(detail, &visitor().await, now(), None, "")).await
 }

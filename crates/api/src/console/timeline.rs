@@ -5,7 +5,7 @@
 use axum::{extract::State, response::Response};
 use maud::html;
 use placet_approvals::views::TimelineView;
-use placet_types::{ids::ToolCallId, principal, taint};
+use placet_types::{clock::Timestamp, ids::ToolCallId, principal, taint};
 
 use super::{
     Desk,
@@ -13,28 +13,38 @@ use super::{
     visitor::{PageId, Trouble, Visitor},
     words,
 };
-use crate::backend::Backend;
 
 /// `GET /calls/{id}/timeline`.
-pub(super) async fn show<B: Backend>(
-    State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    visitor: Visitor,
     PageId(id): PageId<ToolCallId>,
 ) -> Result<Response, Trouble> {
-    let timeline = desk.api.read(desk.api.backend.timeline(&visitor.caller, &id)).await?;
+    let timeline =
+        desk.api.read(desk.api.engine.approvals().timeline(&visitor.caller, &id)).await?;
+    Ok(view(&id, &timeline, &visitor, desk.console.now()))
+}
+
+/// The page of what was read.
+pub(super) fn view(
+    id: &ToolCallId,
+    timeline: &TimelineView,
+    visitor: &Visitor,
+    now: Timestamp,
+) -> Response {
     let TimelineView { steps, incomplete } = timeline;
-    let (title, now) = ("Timeline", desk.console.now());
+    let title = "Timeline";
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " (id) }
         h1 { (title) }
         p.lede { "The steps that the audit chain holds of this call, in order. Each can be proved by its hash." }
         div #timeline data-live data-name="The timeline" {
-            @if incomplete {
+            @if *incomplete {
                 p.card { "So much was written to the chain meanwhile, or so much of it is not kept here any more, that not all of it was looked through: there may be further steps between these." }
             }
             @if steps.is_empty() && !incomplete { p.card { "The chain holds no step of this call." } }
             ol.timeline {
-                @for step in &steps {
+                @for step in steps {
                     li {
                         strong { (words::spaced(&step.kind)) }
                         @if let Some(by) = &step.by { " by " strong { (by) } }
@@ -57,5 +67,5 @@ pub(super) async fn show<B: Backend>(
             }
         }
     };
-    Ok(Frame { title, place: Place::Elsewhere, now }.page(&visitor, &content))
+    Frame { title, place: Place::Elsewhere, now }.page(visitor, &content)
 }

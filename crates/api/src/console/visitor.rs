@@ -11,7 +11,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderName, Method, Uri, header, request::Parts};
 use placet_approvals::views::FreezeView;
-use placet_identity::SignInProof;
+use placet_identity::{SignInProof, VerifiedCaller};
 use placet_types::{
     digest::Digest,
     error::{ErrorCode, Refusal},
@@ -26,7 +26,7 @@ use super::{
     page,
     session::{Cookie, Found, Seen, Use},
 };
-use crate::{backend::Backend, problem::Failure, request::Id};
+use crate::{problem::Failure, request::Id};
 
 /// Says that a page looks by itself, so that it does not keep its session alive.
 const LIVE: HeaderName = HeaderName::from_static("placet-live");
@@ -36,16 +36,21 @@ const RETURN_BYTES_MAX: usize = 1_024;
 
 /// A person who is signed in. It has no `Debug`: it holds the token of the session's forms.
 #[derive(Clone)]
-pub(super) struct Visitor<C> {
+pub(super) struct Visitor {
     /// The digest of the session's id.
     pub(super) session: Digest,
-    pub(super) caller: C,
-    pub(super) principal: Principal,
+    pub(super) caller: VerifiedCaller,
     pub(super) csrf: String,
     pub(super) ends_at: Instant,
     pub(super) alive: watch::Receiver<()>,
     /// The freezes and lockdowns of the person's tenant that are in force.
     pub(super) freezes: Vec<FreezeView>,
+}
+
+impl Visitor {
+    pub(super) fn principal(&self) -> &Principal {
+        self.caller.actor.principal()
+    }
 }
 
 /// A refusal, as a page.
@@ -72,10 +77,10 @@ pub(super) fn trouble(code: ErrorCode, message: &str) -> Trouble {
     Trouble(Failure::new(Refusal::new(code, message)))
 }
 
-impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
+impl FromRequestParts<Desk> for Visitor {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk<B>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Response> {
         let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
         visit(parts, desk, by).await
     }
@@ -83,21 +88,17 @@ impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
 
 /// Somebody whose open page follows what happens: it does so by itself, which keeps no session alive. A stream's request cannot say so by
 /// a header of its own.
-pub(super) struct Onlooker<C>(pub(super) Visitor<C>);
+pub(super) struct Onlooker(pub(super) Visitor);
 
-impl<B: Backend> FromRequestParts<Desk<B>> for Onlooker<B::Caller> {
+impl FromRequestParts<Desk> for Onlooker {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk<B>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Response> {
         visit(parts, desk, Use::Page).await.map(Self)
     }
 }
 
-pub(super) async fn visit<B: Backend>(
-    parts: &Parts,
-    desk: &Desk<B>,
-    by: Use,
-) -> Result<Visitor<B::Caller>, Response> {
+pub(super) async fn visit(parts: &Parts, desk: &Desk, by: Use) -> Result<Visitor, Response> {
     let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
     let was_signed_in = id.is_some();
     let seen = match &id {
@@ -107,10 +108,9 @@ pub(super) async fn visit<B: Backend>(
     let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
     let now = Instant::now();
     Ok(Visitor {
-        freezes: desk.api.backend.freezes(&seen.caller),
+        freezes: desk.api.engine.approvals().freezes(&seen.caller),
         session: seen.key,
         caller: seen.caller,
-        principal: seen.principal,
         csrf: seen.csrf,
         ends_at: now.checked_add(Duration::from_millis(seen.left_ms)).unwrap_or(now),
         alive: seen.alive,
@@ -118,22 +118,17 @@ pub(super) async fn visit<B: Backend>(
 }
 
 /// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified again.
-async fn seen<B: Backend>(
-    desk: &Desk<B>,
-    id: &str,
-    by: Use,
-) -> Result<Option<Seen<B::Caller>>, Trouble> {
+async fn seen(desk: &Desk, id: &str, by: Use) -> Result<Option<Box<Seen>>, Trouble> {
     let sessions = &desk.console.sessions;
     let mut found = sessions.find(id, by).await?;
     if let Found::Kept(proof) = &found {
         let Some(caller) = again(desk, proof).await? else { return Ok(None) };
-        let principal = desk.api.backend.principal(&caller);
-        sessions.adopt(id, caller, principal, proof);
+        sessions.adopt(id, caller, proof);
         found = sessions.find(id, by).await?;
     }
     let Found::Somebody(seen) = found else { return Ok(None) };
     // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
-    if desk.api.backend.is_revoked(&seen.caller) {
+    if desk.api.engine.is_revoked(&seen.caller) {
         sessions.end(id).await?;
         return Ok(None);
     }
@@ -141,10 +136,7 @@ async fn seen<B: Backend>(
 }
 
 /// Who signed in with this; nobody, where it is not accepted any more.
-async fn again<B: Backend>(
-    desk: &Desk<B>,
-    proof: &SignInProof,
-) -> Result<Option<B::Caller>, Trouble> {
+async fn again(desk: &Desk, proof: &SignInProof) -> Result<Option<VerifiedCaller>, Trouble> {
     let settings = &desk.console.settings;
     let token = if proof.is_of_provider() {
         let Some(provider) = &settings.provider else { return Ok(None) };
@@ -155,7 +147,7 @@ async fn again<B: Backend>(
         verified.map_err(|error| (error.is_transient(), error.to_string()))
     };
     match token {
-        Ok(token) => Ok(Some(desk.api.backend.signed_in(token)?)),
+        Ok(token) => Ok(Some(desk.api.engine.signed_in(token)?)),
         Err((true, error)) => Err(Trouble::from(
             Refusal::new(
                 ErrorCode::IdentityUnavailable,
@@ -205,7 +197,7 @@ pub(super) fn local_path(path: &str) -> String {
 }
 
 /// Under which origin this request's browser knows us.
-pub(super) fn own_origin<C>(console: &Console<C>, headers: &HeaderMap) -> Option<String> {
+pub(super) fn own_origin(console: &Console, headers: &HeaderMap) -> Option<String> {
     if let Some(url) = &console.settings.public_url {
         return Some(url.origin().ascii_serialization());
     }
@@ -214,7 +206,7 @@ pub(super) fn own_origin<C>(console: &Console<C>, headers: &HeaderMap) -> Option
 }
 
 /// Whether a form was sent by a page of ours, as far as the browser says. One of the two headers is always there in a browser of today.
-pub(super) fn is_from_us<C>(console: &Console<C>, headers: &HeaderMap) -> bool {
+pub(super) fn is_from_us(console: &Console, headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let origin = text(header::ORIGIN).map(|origin| {
         own_origin(console, headers).is_some_and(|own| own.eq_ignore_ascii_case(origin))

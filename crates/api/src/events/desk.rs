@@ -13,13 +13,13 @@ use axum::response::{
 use futures::{Stream, stream};
 use tokio::time::Instant;
 
-use placet_approvals::views::DeskEvent;
+use placet_approvals::{feed::EventFeed, views::DeskEvent};
+use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
 
-use super::{Over, ended};
+use super::{Closing, Over, ended};
 use crate::{
     api::ApiState,
-    backend::{Backend, Feed},
     problem::Failure,
     streams::{About, Place},
 };
@@ -29,24 +29,21 @@ pub(crate) const BEHIND: &str = "behind";
 /// The name of every other event; its data say what happened.
 pub(crate) const DESK: &str = "desk";
 
-struct Follower<F, C> {
-    feed: F,
+struct Follower {
+    feed: EventFeed,
     over: Over,
     is_over: bool,
     ends_at: Instant,
-    closing: C,
+    closing: Closing,
     /// Free again when the stream is dropped.
     _place: Place,
 }
 
 /// The events of the approval service that `caller` may see.
-pub(crate) fn respond<B: Backend>(
-    api: &ApiState<B>,
-    caller: &B::Caller,
-) -> Result<Response, Failure> {
+pub(crate) fn respond(api: &ApiState, caller: &VerifiedCaller) -> Result<Response, Failure> {
     let follower = Follower {
         _place: api.place(About::Desk, caller)?,
-        feed: api.backend.desk_events(caller),
+        feed: api.engine.approvals().listen(caller),
         over: Box::pin(api.over(caller)),
         is_over: false,
         ends_at: api.stream_ends_at(),
@@ -57,22 +54,20 @@ pub(crate) fn respond<B: Backend>(
     Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
 }
 
-fn events<F, C>(follower: Follower<F, C>) -> impl Stream<Item = Result<Event, axum::Error>>
-where
-    F: Feed,
-    C: Future<Output = ()> + Unpin,
-{
+fn events(follower: Follower) -> impl Stream<Item = Result<Event, axum::Error>> {
     stream::unfold(follower, |mut follower| async move {
-        let event = match follower.next().await? {
-            News::Of(event) => Event::default().event(DESK).json_data(&event),
-            News::Missed => Ok(Event::default().event(BEHIND).data("{}")),
-            News::Over(refusal) => {
-                follower.is_over = true;
-                ended(&Failure::new(refusal))
-            }
-        };
-        Some((event, follower))
+        let news = follower.next().await?;
+        follower.is_over = matches!(news, News::Over(_));
+        Some((told(news), follower))
     })
+}
+
+fn told(news: News) -> Result<Event, axum::Error> {
+    match news {
+        News::Of(event) => Event::default().event(DESK).json_data(&event),
+        News::Missed => Ok(Event::default().event(BEHIND).data("{}")),
+        News::Over(refusal) => ended(&Failure::new(refusal)),
+    }
 }
 
 enum News {
@@ -81,7 +76,7 @@ enum News {
     Over(Refusal),
 }
 
-impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
+impl Follower {
     /// What to send next; none when the stream is at its end.
     async fn next(&mut self) -> Option<News> {
         if self.is_over {
@@ -98,5 +93,20 @@ impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
             () = tokio::time::sleep_until(self.ends_at) => None,
             () = &mut self.closing => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::{IntoResponse as _, News, Sse, told};
+    use crate::testing::Reply;
+
+    #[tokio::test]
+    async fn a_reader_that_fell_behind_is_told_to_look_again() {
+        let events = Sse::new(stream::iter([told(News::Missed)]));
+        let reply = Reply::of(events.into_response()).await;
+        assert_eq!(reply.text(), "event: behind\ndata: {}\n\n");
     }
 }

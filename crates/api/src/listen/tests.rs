@@ -13,7 +13,7 @@ use tokio::{
 use super::{ServerError, bind};
 use crate::{
     config::ServerConfig,
-    testing::{Fake, held},
+    testing::{People, TestApi, World},
 };
 
 fn config() -> ServerConfig {
@@ -23,24 +23,47 @@ fn config() -> ServerConfig {
 
 /// A served pair of listeners; closed by sending on the channel.
 struct Served {
+    token: String,
     main: SocketAddr,
     admin: SocketAddr,
     close: oneshot::Sender<()>,
     task: JoinHandle<Result<(), ServerError>>,
 }
 
-async fn serve(config: ServerConfig, fake: Fake) -> Served {
+async fn serve(config: ServerConfig) -> Served {
+    serve_world(config, World::new(People::new()).await).await
+}
+
+async fn serve_world(config: ServerConfig, world: World) -> Served {
     let bound = bind(config).await.unwrap();
     let (main, admin) = (bound.address(), bound.admin_address());
     let (close, closed) = oneshot::channel::<()>();
-    let task = tokio::spawn(bound.serve_backend(fake, async move { drop(closed.await) }));
-    Served { main, admin, close, task }
+    let token = world.people.token("bot");
+    let engine = world.engine.clone();
+    let task = tokio::spawn(async move {
+        let served = bound.serve(engine, async move { drop(closed.await) }).await;
+        drop(world);
+        served
+    });
+    Served { token, main, admin, close, task }
 }
 
-fn head(method: &str, path: &str, to: SocketAddr, more: &str) -> String {
-    format!(
-        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nAuthorization: Bearer tenant-a\r\n{more}\r\n"
-    )
+impl Served {
+    /// The head of a request of the agent's.
+    fn head(&self, method: &str, path: &str, more: &str) -> String {
+        let (main, token) = (self.main, &self.token);
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {main}\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
+        )
+    }
+
+    /// Whether the admin listener says that the process is alive.
+    async fn is_alive(&self) -> bool {
+        let admin = self.admin;
+        let request =
+            format!("GET /healthz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+        exchange(admin, &request).await.starts_with("HTTP/1.1 200 OK")
+    }
 }
 
 async fn exchange(to: SocketAddr, request: &str) -> String {
@@ -53,19 +76,15 @@ async fn exchange(to: SocketAddr, request: &str) -> String {
 
 #[tokio::test]
 async fn both_listeners_answer_on_their_own_ports() {
-    let served = serve(config(), Fake::new()).await;
+    let served = serve(config()).await;
     assert_ne!(served.main.port(), 0);
     assert_ne!(served.main, served.admin);
     let tools =
-        exchange(served.main, &head("GET", "/v1/tools", served.main, "Connection: close\r\n"))
-            .await;
+        exchange(served.main, &served.head("GET", "/v1/tools", "Connection: close\r\n")).await;
     assert!(tools.starts_with("HTTP/1.1 200 OK"), "{tools}");
-    let health =
-        exchange(served.admin, &head("GET", "/healthz", served.admin, "Connection: close\r\n"))
-            .await;
-    assert!(health.starts_with("HTTP/1.1 200 OK"), "{health}");
+    assert!(served.is_alive().await);
     let wrong_api =
-        exchange(served.main, &head("GET", "/healthz", served.main, "Connection: close\r\n")).await;
+        exchange(served.main, &served.head("GET", "/healthz", "Connection: close\r\n")).await;
     assert!(wrong_api.starts_with("HTTP/1.1 404"), "{wrong_api}");
 }
 
@@ -78,9 +97,8 @@ async fn an_address_that_is_taken_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn a_head_that_does_not_end_and_an_idle_connection_are_cut() {
-    let served = serve(ServerConfig { header_timeout_ms: 300, ..config() }, Fake::new()).await;
-    for start in
-        ["GET /v1/tools HTTP/1.1\r\nHost: x\r\n", "", &head("GET", "/v1/tools", served.main, "")]
+    let served = serve(ServerConfig { header_timeout_ms: 300, ..config() }).await;
+    for start in ["GET /v1/tools HTTP/1.1\r\nHost: x\r\n", "", &served.head("GET", "/v1/tools", "")]
     {
         let mut stream = TcpStream::connect(served.main).await.unwrap();
         stream.write_all(start.as_bytes()).await.unwrap();
@@ -92,20 +110,20 @@ async fn a_head_that_does_not_end_and_an_idle_connection_are_cut() {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
-    let served = serve(config(), Fake::new()).await;
+    let served = serve(config()).await;
     let many: String = (0..65).map(|n| format!("X-{n}: y\r\n")).collect();
-    let reply = exchange(served.main, &head("GET", "/v1/tools", served.main, &many)).await;
+    let reply = exchange(served.main, &served.head("GET", "/v1/tools", &many)).await;
     assert!(reply.starts_with("HTTP/1.1 431"), "{reply}");
 }
 
 #[tokio::test]
 async fn ten_mebibytes_are_refused_with_an_answer_that_arrives() {
-    let served = serve(config(), Fake::new()).await;
+    let served = serve(config()).await;
     let length = 10 * 1024 * 1024;
     let more = format!(
         "Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n"
     );
-    let mut request = head("POST", "/v1/calls", served.main, &more);
+    let mut request = served.head("POST", "/v1/calls", &more);
     request.push_str(&" ".repeat(length));
     let reply = exchange(served.main, &request).await;
     assert!(reply.starts_with("HTTP/1.1 413") && reply.contains("VALIDATION_ERROR"), "{reply}");
@@ -114,22 +132,19 @@ async fn ten_mebibytes_are_refused_with_an_answer_that_arrives() {
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_place() {
     let config = ServerConfig { connections_max: 1, connections_per_address_max: 1, ..config() };
-    let served = serve(config, Fake::new()).await;
+    let served = serve(config).await;
     let mut first = TcpStream::connect(served.main).await.unwrap();
-    first.write_all(head("GET", "/v1/tools", served.main, "").as_bytes()).await.unwrap();
+    first.write_all(served.head("GET", "/v1/tools", "").as_bytes()).await.unwrap();
     let mut some = [0_u8; 12];
     first.read_exact(&mut some).await.unwrap();
     assert_eq!(&some, b"HTTP/1.1 200");
 
-    let request = head("GET", "/v1/tools", served.main, "Connection: close\r\n");
+    let request = served.head("GET", "/v1/tools", "Connection: close\r\n");
     let second = exchange(served.main, &request);
     tokio::pin!(second);
     assert!(timeout(Duration::from_millis(300), &mut second).await.is_err(), "it did not wait");
-    let health =
-        exchange(served.admin, &head("GET", "/healthz", served.admin, "Connection: close\r\n"))
-            .await;
     assert!(
-        health.starts_with("HTTP/1.1 200"),
+        served.is_alive().await,
         "the admin listener must not depend on the other's connections"
     );
     drop(first);
@@ -138,9 +153,9 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
 
 #[tokio::test]
 async fn a_connection_ends_with_its_time_and_says_so_before() {
-    let served = serve(ServerConfig { connection_ms_max: 500, ..config() }, Fake::new()).await;
+    let served = serve(ServerConfig { connection_ms_max: 500, ..config() }).await;
     let mut stream = TcpStream::connect(served.main).await.unwrap();
-    let request = head("GET", "/v1/tools", served.main, "");
+    let request = served.head("GET", "/v1/tools", "");
     let mut replies = String::new();
     let began = tokio::time::Instant::now();
     loop {
@@ -161,10 +176,10 @@ async fn a_connection_ends_with_its_time_and_says_so_before() {
 
 #[tokio::test]
 async fn what_is_sent_ahead_is_answered_in_order_as_it_is_read() {
-    let served = serve(config(), Fake::new()).await;
+    let served = serve(config()).await;
     let mut stream = TcpStream::connect(served.main).await.unwrap();
-    let one = head("GET", "/v1/tools", served.main, "");
-    let last = head("GET", "/nowhere", served.main, "Connection: close\r\n");
+    let one = served.head("GET", "/v1/tools", "");
+    let last = served.head("GET", "/nowhere", "Connection: close\r\n");
     let (mut reader, mut writer) = stream.split();
     let sending = async {
         writer.write_all((one.repeat(500) + &last).as_bytes()).await.unwrap();
@@ -182,10 +197,10 @@ async fn what_is_sent_ahead_is_answered_in_order_as_it_is_read() {
 
 #[tokio::test]
 async fn closing_answers_who_waits_for_people_and_then_ends() {
-    let fake = Fake::new();
-    fake.call.send_replace(held());
-    let served = serve(config(), fake).await;
-    let request = head("GET", "/v1/calls/call-1?wait_ms=600000", served.main, "");
+    let api = TestApi::new().await;
+    let held = api.held("one").await;
+    let served = serve_world(config(), api.world).await;
+    let request = served.head("GET", &format!("/v1/calls/{}?wait_ms=600000", held.call), "");
     let waiting = tokio::spawn({
         let main = served.main;
         async move { exchange(main, &request).await }
@@ -201,10 +216,10 @@ async fn closing_answers_who_waits_for_people_and_then_ends() {
 
 #[tokio::test]
 async fn closing_does_not_wait_for_ever() {
-    let served = serve(ServerConfig { drain_ms: 300, ..config() }, Fake::new()).await;
+    let served = serve(ServerConfig { drain_ms: 300, ..config() }).await;
     let mut stuck = TcpStream::connect(served.main).await.unwrap();
     let more = "Content-Type: application/json\r\nContent-Length: 100\r\n";
-    stuck.write_all(head("POST", "/v1/calls", served.main, more).as_bytes()).await.unwrap();
+    stuck.write_all(served.head("POST", "/v1/calls", more).as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     served.close.send(()).unwrap();
     timeout(Duration::from_secs(10), served.task).await.unwrap().unwrap().unwrap();
@@ -215,7 +230,8 @@ async fn a_configuration_without_limits_does_not_bind() {
     let refused = bind(ServerConfig { streams_max: 0, ..config() }).await.unwrap_err();
     assert!(matches!(refused, ServerError::Config(_)), "{refused}");
     let bound = bind(config()).await.unwrap();
+    let world = World::new(People::new()).await;
     let served =
-        timeout(Duration::from_millis(100), bound.serve_backend(Fake::new(), pending())).await;
+        timeout(Duration::from_millis(100), bound.serve(world.engine.clone(), pending())).await;
     assert!(served.is_err(), "the listeners stay open until they are asked to close");
 }

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::openapi_json;
 use crate::{
+    config::ServerConfig,
     operation::Operation,
-    testing::{TestApi, record_id},
+    testing::{People, TestApi, World, call},
 };
 
 fn document() -> Value {
@@ -89,43 +90,44 @@ fn a_schema_keeps_the_keywords_that_the_builder_does_not_know() {
 /// What the routes answer must be what the document promises.
 #[tokio::test]
 async fn answers_fit_their_schemas() {
-    let api = TestApi::new();
+    let world = World::on_disk(People::new()).await;
+    let api = TestApi::over(world, ServerConfig::default(), None);
     let document = document();
-    let record = format!("/v1/ledger/{}", record_id());
-    for (path, route) in [
-        ("/", "/"),
-        ("/v1/calls/call-1", "/v1/calls/{id}"),
-        ("/v1/tools", "/v1/tools"),
-        ("/v1/approvals?limit=3", "/v1/approvals"),
-        ("/v1/approvals/approval-1", "/v1/approvals/{id}"),
-        ("/v1/inbox", "/v1/inbox"),
-        ("/v1/desk", "/v1/desk"),
-        ("/v1/desk/grant", "/v1/desk/{id}"),
-        ("/v1/calls/call-1/timeline", "/v1/calls/{id}/timeline"),
-        ("/v1/ledger", "/v1/ledger"),
-        ("/v1/credentials", "/v1/credentials"),
-        ("/v1/report?from=5&to=9", "/v1/report"),
-        (record.as_str(), "/v1/ledger/{id}"),
+    let held = api.held("one").await;
+    let record = api.unknown("two").await;
+    let freeze = json!({ "kind": "freeze", "name": "night" });
+    let entry = api.arrange("ben", freeze).await;
+    let entry = entry["desk_id"].as_str().unwrap();
+    let done = api.post("/v1/calls", call("read", "three").to_string()).await.json();
+    let done = done["tool_call_id"].as_str().unwrap();
+    for (who, route, id) in [
+        ("bot", "/", ""),
+        ("bot", "/v1/calls/{id}", done),
+        ("bot", "/v1/tools", ""),
+        ("ben", "/v1/approvals", ""),
+        ("ben", "/v1/approvals/{id}", &held.approval),
+        ("ben", "/v1/inbox", ""),
+        ("ben", "/v1/desk", ""),
+        ("ben", "/v1/desk/{id}", entry),
+        ("ben", "/v1/calls/{id}/timeline", &held.call),
+        ("ben", "/v1/ledger", ""),
+        ("ben", "/v1/ledger/{id}", &record),
+        ("ben", "/v1/credentials", ""),
+        ("ben", "/v1/report", ""),
+        ("ben", "/v1/decisions", ""),
+        ("bot", "/v1/status", ""),
     ] {
-        let reply = api.get(path).await;
-        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        let reply = api.get_as(who, &route.replace("{id}", id)).await;
+        assert_eq!(reply.status, 200, "{route}: {}", reply.text());
         let content =
             &document["paths"][route]["get"]["responses"]["200"]["content"]["application/json"];
         assert_fits(&document, &content["schema"], &reply.json());
     }
+    let schema = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
     let refused = api.get("/v1/calls/none").await;
-    assert_fits(
-        &document,
-        &json!({ "$ref": "#/components/schemas/ProblemDocument" }),
-        &refused.json(),
-    );
-    api.fake.call.send_replace(crate::testing::held());
-    let held = api.get("/v1/calls/call-1").await;
-    assert_fits(
-        &document,
-        &json!({ "$ref": "#/components/schemas/ToolResultEnvelope" }),
-        &held.json(),
-    );
+    assert_fits(&document, &schema("ProblemDocument"), &refused.json());
+    let held = api.get(&format!("/v1/calls/{}", held.call)).await;
+    assert_fits(&document, &schema("ToolResultEnvelope"), &held.json());
 }
 
 /// Anyone who copies an example must not be refused for its form.

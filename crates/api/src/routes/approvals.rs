@@ -12,7 +12,6 @@ use placet_types::ids::ApprovalId;
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::{Backend, Page},
     body::StrictJson,
     documents::ApprovalList,
     problem::Failure,
@@ -27,81 +26,87 @@ pub(crate) fn states() -> Vec<&'static str> {
 }
 
 /// `GET /v1/approvals`.
-pub(crate) async fn list<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let state = checked_state(params.text("state"), &states())?;
-    let page = Page { state, after: params.id("after")?, limit: params.limit()? };
+    let (after, limit) = (params.id("after")?, params.limit()?);
     params.finish()?;
-    let approvals = api.read(api.backend.approvals(&caller, &page)).await?;
-    let next_after = next_after(&approvals, page.limit, |approval| approval.approval_id.clone());
+    let service = api.engine.approvals();
+    let question = service.approvals(&caller, state.as_deref(), after.as_ref(), limit);
+    let approvals = api.read(question).await?;
+    let next_after = next_after(&approvals, limit, |approval| approval.approval_id.clone());
     Ok(answer::json(&ApprovalList { approvals, next_after }))
 }
 
 /// `GET /v1/approvals/{id}`.
-pub(crate) async fn get<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn get(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ApprovalId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.approval(&caller, &id)).await?))
+    Ok(answer::json(&api.read(api.engine.approvals().approval(&caller, &id)).await?))
 }
 
 /// `POST /v1/approvals/{id}/decisions`.
-pub(crate) async fn decide<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn decide(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ApprovalId>,
     params: Params,
     StrictJson(request): StrictJson<DecisionRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let approval = api.write(async move { backend.decide(&caller, &id, request).await }).await?;
+    let engine = api.engine.clone();
+    let approval =
+        api.write(async move { engine.approvals().decide(&caller, &id, request).await }).await?;
     Ok(answer::json(&approval))
 }
 
 /// `POST /v1/approvals/{id}/edits`: other arguments in the place of those that people are asked about.
-pub(crate) async fn edit<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn edit(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ApprovalId>,
     params: Params,
     StrictJson(request): StrictJson<EditRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let approval = api.write(async move { backend.edit(&caller, &id, request).await }).await?;
+    let engine = api.engine.clone();
+    let approval =
+        api.write(async move { engine.approvals().edit(&caller, &id, request).await }).await?;
     Ok(answer::json(&approval))
 }
 
 /// `POST /v1/approvals/{id}/withdrawal`: the call ends and does not run.
-pub(crate) async fn withdraw<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn withdraw(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ApprovalId>,
     params: Params,
     StrictJson(request): StrictJson<WithdrawalRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let approval = api.write(async move { backend.withdraw(&caller, &id, request).await }).await?;
+    let engine = api.engine.clone();
+    let approval =
+        api.write(async move { engine.approvals().withdraw(&caller, &id, request).await }).await?;
     Ok(answer::json(&approval))
 }
 
 /// `POST /v1/approvals/decisions`: one decision on several approvals, each recorded by itself.
-pub(crate) async fn decide_together<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn decide_together(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
     StrictJson(request): StrictJson<BulkDecisionRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let view = api.write(async move { backend.decide_together(&caller, request).await }).await?;
+    let engine = api.engine.clone();
+    let view =
+        api.write(async move { engine.approvals().decide_bulk(&caller, request).await }).await?;
     Ok(answer::json(&view))
 }

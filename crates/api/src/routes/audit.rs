@@ -9,7 +9,6 @@ use placet_types::{error::Refusal, ids::ToolCallId};
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     documents::CheckpointList,
     problem::Failure,
     query::Params,
@@ -20,42 +19,42 @@ use crate::{
 const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// `GET /v1/calls/{id}/receipt`.
-pub(crate) async fn receipt<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn receipt(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ToolCallId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.read(own_words(api.backend.receipt(&caller, &id))).await?))
+    Ok(answer::json(&api.read(own_words(api.engine.receipt(&caller, &id))).await?))
 }
 
 /// `GET /v1/audit/checkpoints`.
-pub(crate) async fn checkpoints<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn checkpoints(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let checkpoints = api.write(async move { backend.checkpoints(&caller).await }).await?;
+    let engine = api.engine.clone();
+    let checkpoints = api.write(async move { engine.checkpoints(&caller).await }).await?;
     Ok(answer::json(&CheckpointList { checkpoints }))
 }
 
 /// `GET /v1/audit/key`.
-pub(crate) async fn key<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn key(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.backend.audit_key(&caller)?))
+    Ok(answer::json(&api.engine.audit_key(&caller)?))
 }
 
 /// `GET /v1/audit/inclusion`.
-pub(crate) async fn inclusion<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn inclusion(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let log = log(&mut params)?;
@@ -63,13 +62,13 @@ pub(crate) async fn inclusion<B: Backend>(
     let size = params.number("size", 1..=SIZE_MAX, 0)?;
     params.finish()?;
     let (seq, size) = (needed("seq", seq)?, Some(size).filter(|size| *size > 0));
-    Ok(answer::json(&api.read(own_words(api.backend.inclusion(&caller, &log, seq, size))).await?))
+    Ok(answer::json(&api.read(own_words(api.engine.inclusion(&caller, &log, seq, size))).await?))
 }
 
 /// `GET /v1/audit/consistency`.
-pub(crate) async fn consistency<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn consistency(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let log = log(&mut params)?;
@@ -77,7 +76,7 @@ pub(crate) async fn consistency<B: Backend>(
     let to = params.number("to", 1..=SIZE_MAX, 0)?;
     params.finish()?;
     let (from, to) = (needed("from", from)?, needed("to", to)?);
-    Ok(answer::json(&api.read(own_words(api.backend.consistency(&caller, &log, from, to))).await?))
+    Ok(answer::json(&api.read(own_words(api.engine.consistency(&caller, &log, from, to))).await?))
 }
 
 /// Why there is no evidence is said in the engine's words; they are the same for everything that the caller may not see.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use axum::{extract::State, response::Response};
 
 use placet_approvals::views::TimelineView;
-use placet_engine::{answer::Answer, submission::Submission};
+use placet_engine::{answer::Answer, submission::Submission, ticket::Ticket};
+use placet_identity::VerifiedCaller;
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
     ids::ToolCallId,
@@ -17,7 +18,6 @@ use placet_types::{
 use crate::{
     answer,
     api::{ApiState, Caller, expired},
-    backend::{Backend, Follow},
     body::StrictJson,
     documents::Timeline,
     events,
@@ -27,9 +27,9 @@ use crate::{
 };
 
 /// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.
-pub(crate) async fn submit<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn submit(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
     headers: CallHeaders,
     StrictJson(submission): StrictJson<Submission>,
@@ -40,7 +40,7 @@ pub(crate) async fn submit<B: Backend>(
     if wait_ms > WAIT_MS_MAX {
         return Err(wait_too_long());
     }
-    let mut ticket = api.backend.submit(caller.clone(), submission, inbound)?;
+    let mut ticket = api.engine.submit(caller.clone(), submission, inbound)?;
     Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
 }
 
@@ -54,16 +54,16 @@ fn wait_too_long() -> Failure {
 
 /// Waits for the end of a call; when the listeners close, only for what is being executed already. With a token that is revoked nothing is
 /// waited for; with one that expires, only for what is being executed already.
-async fn settled<B: Backend>(
-    api: &ApiState<B>,
-    caller: &B::Caller,
-    ticket: &mut B::Ticket,
+async fn settled(
+    api: &ApiState,
+    caller: &VerifiedCaller,
+    ticket: &mut Ticket,
     wait_ms: u64,
 ) -> Result<Answer, Failure> {
-    let left_ms = u64::try_from(api.backend.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
+    let left_ms = u64::try_from(api.engine.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
     let answer = tokio::select! {
         biased;
-        refusal = api.backend.revoked(caller) => {
+        refusal = api.engine.revoked(caller) => {
             return Err(Failure::of_wait(refusal, &ticket.current()));
         }
         answer = ticket.settled(wait_ms.min(left_ms)) => answer,
@@ -76,18 +76,18 @@ async fn settled<B: Backend>(
 }
 
 /// `GET /v1/calls/{id}`: how a call stands, now or within `wait_ms`.
-pub(crate) async fn get<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn get(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ToolCallId>,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let wait_ms = params.number("wait_ms", 0..=WAIT_MS_MAX, 0)?;
     params.finish()?;
     if wait_ms == 0 {
-        return Ok(answer::respond(&api.read(api.backend.call(&caller, &id)).await?));
+        return Ok(answer::respond(&api.read(api.engine.call(&caller, &id)).await?));
     }
-    let mut ticket = api.read(api.backend.follow(&caller, &id)).await?;
+    let mut ticket = api.read(api.engine.follow(&caller, &id)).await?;
     let standing = ticket.current();
     if standing.is_final() {
         // Nothing is waited for: anyone who was let in is told, also in the last moments of a token.
@@ -106,25 +106,26 @@ pub(crate) async fn get<B: Backend>(
 }
 
 /// `GET /v1/calls/{id}/events`: how a call stands, and every change until it is over.
-pub(crate) async fn follow<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn follow(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ToolCallId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let ticket = api.read(api.backend.follow(&caller, &id)).await?;
+    let ticket = api.read(api.engine.follow(&caller, &id)).await?;
     events::respond(&api, &caller, ticket)
 }
 
 /// `GET /v1/calls/{id}/timeline`: its way from plan to effect, from the audit chain.
-pub(crate) async fn timeline<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn timeline(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<ToolCallId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let TimelineView { steps, incomplete } = api.read(api.backend.timeline(&caller, &id)).await?;
+    let TimelineView { steps, incomplete } =
+        api.read(api.engine.approvals().timeline(&caller, &id)).await?;
     Ok(answer::json(&Timeline { call_id: id, steps, incomplete }))
 }

@@ -7,17 +7,16 @@ use axum::{extract::State, response::Response};
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     problem::Failure,
     query::Params,
 };
 
 /// `GET /v1/credentials`.
-pub(crate) async fn show<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn show(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.backend.credentials(&caller)?))
+    Ok(answer::json(&api.engine.credentials(&caller)?))
 }

@@ -11,7 +11,6 @@ use super::report::moment;
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     problem::Failure,
     query::Params,
     request::Id,
@@ -19,9 +18,9 @@ use crate::{
 };
 
 /// `GET /v1/decisions`.
-pub(crate) async fn list<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let verdicts = DecisionVerdict::ALL.map(DecisionVerdict::as_str);
@@ -41,16 +40,16 @@ pub(crate) async fn list<B: Backend>(
         limit: params.limit()?,
     };
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.decisions(&caller, query)).await?))
+    Ok(answer::json(&api.read(api.engine.decisions(&caller, query)).await?))
 }
 
 /// `GET /v1/decisions/{id}`.
-pub(crate) async fn get<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn get(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<DecisionId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.decision(&caller, &id)).await?))
+    Ok(answer::json(&api.read(api.engine.decision(&caller, &id)).await?))
 }

@@ -10,7 +10,6 @@ use placet_types::{desk::DeskKind, ids::DeskId};
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     body::StrictJson,
     documents::DeskList,
     events,
@@ -26,9 +25,9 @@ pub(crate) const STATES: [&str; 2] = ["open", "all"];
 pub(crate) const ORDERS: [(&str, bool); 2] = [("oldest", false), ("newest", true)];
 
 /// `GET /v1/desk`.
-pub(crate) async fn list<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let kind = params.one_of("kind", &DeskKind::ALL.map(|kind| (kind.as_str(), kind)))?;
@@ -42,52 +41,53 @@ pub(crate) async fn list<B: Backend>(
         limit: params.limit()?,
     };
     params.finish()?;
-    let page = api.read(api.backend.desk_entries(&caller, &query)).await?;
+    let page = api.read(api.engine.approvals().entries(&caller, &query)).await?;
     Ok(answer::json(&DeskList { entries: page.entries, next_after: page.next_after }))
 }
 
 /// `POST /v1/desk`.
-pub(crate) async fn arrange<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn arrange(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
     StrictJson(request): StrictJson<DeskRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let entry = api.write(async move { backend.arrange(&caller, request).await }).await?;
+    let engine = api.engine.clone();
+    let entry =
+        api.write(async move { engine.approvals().arrange(&caller, request).await }).await?;
     Ok(answer::json(&entry))
 }
 
 /// `GET /v1/desk/{id}`.
-pub(crate) async fn get<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn get(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<DeskId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.desk_entry(&caller, &id)).await?))
+    Ok(answer::json(&api.read(api.engine.approvals().entry(&caller, &id)).await?))
 }
 
 /// `POST /v1/desk/{id}/acts`.
-pub(crate) async fn act<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn act(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<DeskId>,
     params: Params,
     StrictJson(act): StrictJson<DeskAct>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let entry = api.write(async move { backend.act(&caller, &id, act).await }).await?;
+    let engine = api.engine.clone();
+    let entry = api.write(async move { engine.approvals().act(&caller, &id, act).await }).await?;
     Ok(answer::json(&entry))
 }
 
 /// `GET /v1/desk/events`: what happens from now on, as far as the caller may see it.
-pub(crate) async fn follow<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn follow(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;

@@ -10,7 +10,6 @@ use placet_types::mode::ApprovalMode;
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     problem::Failure,
     query::Params,
     routes::{approvals::states, checked_state},
@@ -32,14 +31,14 @@ pub(crate) const OFFSET_MAX: u64 = 1_000_000;
 pub(crate) const SEARCH_BYTES_MAX: usize = 200;
 
 /// `GET /v1/inbox`.
-pub(crate) async fn read<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn read(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let query = query(&mut params)?;
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.inbox(&caller, query)).await?))
+    Ok(answer::json(&api.read(api.engine.approvals().inbox(&caller, query)).await?))
 }
 
 fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
@@ -62,4 +61,36 @@ fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
         after: params.id("after")?,
         limit: params.limit()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::FromRequestParts as _;
+    use http::Request;
+
+    use super::{ApprovalMode, InboxOrder, InboxQuery, Params, Whose, query};
+
+    async fn read(text: &str) -> InboxQuery {
+        let (mut parts, ()) = Request::get(format!("/{text}")).body(()).unwrap().into_parts();
+        let mut params = Params::from_request_parts(&mut parts, &()).await.unwrap();
+        query(&mut params).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_inbox_is_asked_for_exactly_what_the_query_says() {
+        assert_eq!(read("").await, InboxQuery { limit: 50, ..InboxQuery::default() });
+        let full = InboxQuery {
+            whose: Whose::Mine,
+            state: Some("denied".to_owned()),
+            mode: Some(ApprovalMode::Network),
+            group: Some("owners".parse().unwrap()),
+            search: Some("ana b".to_owned()),
+            order: InboxOrder::Risk,
+            offset: 7,
+            after: Some("apr_1".parse().unwrap()),
+            limit: 9,
+        };
+        let text = "?whose=mine&state=denied&mode=network&group=owners&search=ana%20b&order=risk&offset=7&after=apr_1&limit=9";
+        assert_eq!(read(text).await, full);
+    }
 }

@@ -10,7 +10,6 @@ use placet_types::ids::RecordId;
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::{Backend, Page},
     body::StrictJson,
     documents::RecordList,
     problem::Failure,
@@ -20,54 +19,54 @@ use crate::{
 };
 
 /// `GET /v1/ledger`.
-pub(crate) async fn list<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let page =
-        Page { state: params.text("state"), after: params.id("after")?, limit: params.limit()? };
+    let state = params.text("state");
+    let (after, limit) = (params.id("after")?, params.limit()?);
     params.finish()?;
-    let records = api.read(api.backend.records(&caller, &page)).await?;
-    let next_after = next_after(&records, page.limit, |record| record.record_id);
+    let records = api.read(api.engine.records(&caller, state.as_deref(), after, limit)).await?;
+    let next_after = next_after(&records, limit, |record| record.record_id);
     Ok(answer::json(&RecordList { records, next_after }))
 }
 
 /// `GET /v1/ledger/{id}`.
-pub(crate) async fn get<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn get(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<RecordId>,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.record(&caller, id)).await?))
+    Ok(answer::json(&api.read(api.engine.record(&caller, id)).await?))
 }
 
 /// `POST /v1/ledger/{id}/resolution`.
-pub(crate) async fn resolve<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn resolve(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<RecordId>,
     params: Params,
     StrictJson(request): StrictJson<ResolutionRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let record = api.write(async move { backend.resolve(&caller, id, request).await }).await?;
+    let engine = api.engine.clone();
+    let record = api.write(async move { engine.resolve(&caller, id, request).await }).await?;
     Ok(answer::json(&record))
 }
 
 /// `POST /v1/ledger/{id}/rearm`.
-pub(crate) async fn rearm<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn rearm(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     Id(id): Id<RecordId>,
     params: Params,
     StrictJson(request): StrictJson<RearmRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let record = api.write(async move { backend.rearm(&caller, id, request).await }).await?;
+    let engine = api.engine.clone();
+    let record = api.write(async move { engine.rearm(&caller, id, request).await }).await?;
     Ok(answer::json(&record))
 }

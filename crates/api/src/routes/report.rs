@@ -10,7 +10,6 @@ use placet_types::clock::Timestamp;
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     problem::Failure,
     query::Params,
 };
@@ -19,14 +18,14 @@ use crate::{
 pub(crate) const MS_MAX: u64 = 253_402_300_799_999;
 
 /// `GET /v1/report`.
-pub(crate) async fn show<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn show(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
     let range = ReportRange { from: moment(&mut params, "from")?, to: moment(&mut params, "to")? };
     params.finish()?;
-    Ok(answer::json(&api.read(api.backend.report(&caller, range)).await?))
+    Ok(answer::json(&api.read(api.engine.report(&caller, range)).await?))
 }
 
 /// Takes a moment; zero stands for none.

@@ -8,31 +8,30 @@ use placet_engine::views::status::ReloadRequest;
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     body::StrictJson,
     problem::Failure,
     query::Params,
 };
 
 /// `GET /v1/status`.
-pub(crate) async fn show<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(_): Caller<B::Caller>,
+pub(crate) async fn show(
+    State(api): State<ApiState>,
+    Caller(_): Caller,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&api.backend.status()))
+    Ok(answer::json(&api.engine.status()))
 }
 
 /// `POST /v1/reload`: everything or nothing.
-pub(crate) async fn reload<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn reload(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
     StrictJson(request): StrictJson<ReloadRequest>,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let backend = api.backend.clone();
-    let view = api.write(async move { backend.reload(&caller, request).await }).await?;
+    let engine = api.engine.clone();
+    let view = api.write(async move { engine.reload_for(&caller, request).await }).await?;
     Ok(answer::json(&view))
 }

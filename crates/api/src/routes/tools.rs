@@ -7,18 +7,17 @@ use axum::{extract::State, response::Response};
 use crate::{
     answer,
     api::{ApiState, Caller},
-    backend::Backend,
     documents::ToolList,
     problem::Failure,
     query::Params,
 };
 
 /// `GET /v1/tools`.
-pub(crate) async fn list<B: Backend>(
-    State(api): State<ApiState<B>>,
-    Caller(caller): Caller<B::Caller>,
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    Ok(answer::json(&ToolList { tools: api.backend.tools(&caller) }))
+    Ok(answer::json(&ToolList { tools: api.engine.tools(&caller) }))
 }

@@ -1,20 +1,13 @@
-//! What the engine of a test answers with.
+//! Answers of the engine and views of the approval service, for tests of their form and of pages that are hard to come to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use placet_approvals::views::{ApprovalDetail, ApprovalView};
-use placet_engine::{
-    answer::{Answer, Held, RefusedCall},
-    engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
-    report::{ReportNumbers, ReportRange, ReportRow, ReportView},
-    views::{
-        RecordView,
-        decisions::DecisionView,
-        status::{DiskState, StatusView},
-    },
+use placet_approvals::views::{
+    ApprovalDetail, ApprovalView, DeskEntryView, DeskLoad, InboxItem, InboxView, TimelineView,
 };
+use placet_engine::answer::{Answer, Held, RefusedCall};
 use placet_types::{
     approval::{HoldReason, Requirement},
     clock::Timestamp,
@@ -24,14 +17,18 @@ use placet_types::{
         ToolResultEnvelope,
     },
     error::{ErrorCode, Refusal},
-    ids::ToolCallId,
-    mode::EngineMode,
+    ids::{RecordId, ToolCallId},
     principal::PrincipalChain,
 };
 
-use super::{APPROVAL, CALL, record_id};
+pub(crate) const CALL: &str = "call-1";
+pub(crate) const APPROVAL: &str = "approval-1";
 
-pub(crate) fn call_id() -> ToolCallId {
+pub(crate) fn record_id() -> RecordId {
+    Digest::of(b"record").to_string().parse().unwrap()
+}
+
+fn call_id() -> ToolCallId {
     ToolCallId::new(CALL).unwrap()
 }
 
@@ -85,7 +82,7 @@ pub(crate) fn in_progress() -> Answer {
     Answer::InProgress(Box::new(ToolResultEnvelope { error, ..envelope(ResultStatus::Pending) }))
 }
 
-pub(super) fn requirement() -> Requirement {
+fn requirement() -> Requirement {
     let reason = HoldReason {
         policy: "secret-policy".to_owned(),
         reason: "deletes are shown first".to_owned(),
@@ -127,29 +124,12 @@ pub(crate) fn refused(refusal: Refusal) -> Answer {
     Answer::Refused(Box::new(RefusedCall { refusal, result }))
 }
 
-pub(super) fn report(range: ReportRange) -> ReportView {
-    let numbers = ReportNumbers { calls: 4, succeeded: 3, failed: 1, ..ReportNumbers::default() };
-    let row = ReportRow {
-        adapter: "files".to_owned(),
-        capability: "read".to_owned(),
-        numbers: numbers.clone(),
-    };
-    ReportView {
-        from: range.from.unwrap_or(Timestamp::from_ms(0)),
-        to: range.to.unwrap_or(Timestamp::from_ms(1)),
-        entries_read: 9,
-        incomplete: false,
-        total: numbers,
-        rows: vec![row],
-    }
-}
-
-pub(super) fn chain() -> PrincipalChain {
+fn chain() -> PrincipalChain {
     let actor = json!({ "kind": "agent", "tenant_id": "a", "id": "agent-1" });
     serde_json::from_value(json!({ "actor": actor })).unwrap()
 }
 
-pub(super) fn approval() -> ApprovalView {
+fn approval() -> ApprovalView {
     ApprovalView {
         approval_id: APPROVAL.parse().unwrap(),
         state: "pending".to_owned(),
@@ -204,73 +184,52 @@ pub(crate) fn detail() -> ApprovalDetail {
     }
 }
 
-pub(super) fn record() -> RecordView {
-    RecordView {
-        record_id: record_id(),
-        call_id: call_id(),
-        capability_id: "files/delete".parse().unwrap(),
-        agent: "agent-1".to_owned(),
-        on_behalf_of: None,
-        state: "INDETERMINATE".to_owned(),
-        attempts: 1,
-        arm: 0,
-        code: None,
-        rearm: None,
-        resolved_by: None,
-        settled_at: None,
-        dispatch_token: None,
-        reason: None,
-        created_at: Timestamp::from_ms(0),
-        updated_at: Timestamp::from_ms(0),
-        args: None,
-        result: None,
+/// So many lines like it.
+pub(crate) fn inbox(approval: &ApprovalView, lines: usize) -> InboxView {
+    let item = InboxItem {
+        approval: approval.clone(),
+        mine: true,
+        progress: detail().standing.progress,
+        summary: "path: <b>a.txt</b>".to_owned(),
+    };
+    InboxView {
+        approvals: vec![item; lines],
+        total: Some(lines),
+        next_after: None,
+        incomplete: false,
+        mine: lines,
+        load: DeskLoad::default(),
     }
 }
 
-pub(super) fn receipt() -> ReceiptView {
-    ReceiptView { receipt: "e30.e30.AA".to_owned() }
-}
-
-pub(super) fn checkpoint() -> CheckpointView {
-    CheckpointView { log: "journal".to_owned(), size: 7, note: "a note".to_owned() }
-}
-
-pub(super) fn audit_key() -> AuditKeyView {
-    AuditKeyView { vkey: "placet+00000000+AQ".to_owned(), jwk: json!({ "kty": "OKP" }) }
-}
-
-pub(super) fn inclusion(log: &str, seq: u64, size: Option<u64>) -> InclusionView {
-    let size = size.unwrap_or(7);
-    InclusionView { log: log.to_owned(), seq, size, entry: Digest::of(b"entry"), path: Vec::new() }
-}
-
-pub(super) fn consistency(log: &str, from: u64, to: u64) -> ConsistencyView {
-    ConsistencyView { log: log.to_owned(), from, to, path: Vec::new() }
-}
-
-pub(super) fn decision() -> DecisionView {
-    let digest = Digest::of(b"policies");
+/// An entry of the approval service; the reader may do everything with it.
+fn entry(body: &Value) -> DeskEntryView {
     serde_json::from_value(json!({
-        "decision_id": "dec_1", "at": 0, "verdict": "deny", "denial": "policy", "code": "POLICY_DENIED",
-        "call_id": CALL, "capability_id": "files/delete",
-        "principal_chain": { "actor": { "kind": "agent", "id": "agent-1", "tenant_id": "tenant-a" } },
-        "mode_requested": "read_only", "mode_effective": "destructive",
-        "policies": [{ "policy": "no-deletes", "permits": false, "about": "the caller" }],
-        "bundle_digest": digest, "log": "journal", "seq": 3, "hash": digest,
+        "desk_id": body["kind"], "state": "proposed", "in_force": true, "review_due": true, "by": "cy", "reason": "because <u>",
+        "created_at": 0, "starts_at": 0, "expires_at": 86_400_000, "body": body,
+        "requirement": requirement(), "votes": [], "uses": 1, "digest": Digest::of(b"entry"),
+        "standing": { "may_agree": true, "may_refuse": true, "may_end": true, "may_review": true },
     }))
     .unwrap()
 }
 
-pub(super) fn status() -> StatusView {
-    StatusView {
-        bundle: Digest::of(b"bundle"),
-        active: Digest::of(b"active"),
-        epoch: 3,
-        since: Timestamp::from_ms(1_767_225_600_000),
-        disk: DiskState::Same,
-        needs_restart: Vec::new(),
-        mode: EngineMode::default(),
-        decides: true,
-        epoch_elsewhere: None,
-    }
+pub(crate) fn grant() -> DeskEntryView {
+    entry(&json!({
+        "kind": "grant", "approval_id": APPROVAL, "chain": chain(), "capability": "files/delete",
+        "mode": "destructive", "contract_digest": Digest::of(b"entry"), "uses_max": 3,
+        "pattern": { "/path": { "starts_with": "<i>reports/" }, "/count": { "at_most": 5 } },
+    }))
+}
+
+pub(crate) fn break_glass() -> DeskEntryView {
+    entry(&json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }))
+}
+
+pub(crate) fn timeline() -> TimelineView {
+    let step = json!({
+        "log": "journal", "seq": 4, "at": 5, "kind": "approval_asked", "by": "agent-1 <b>",
+        "audiences": { "tok_1": ["https://mail.example <i>", "placet"] },
+        "digests": { "request": Digest::of(b"request") }, "hash": "00ff",
+    });
+    TimelineView { steps: vec![serde_json::from_value(step).unwrap()], incomplete: true }
 }

@@ -14,8 +14,7 @@ use placet_types::{
 };
 use tokio::time::Instant;
 
-/// What the clocks of the console's tests say at the start.
-pub(crate) const NOW_MS: i64 = 1_790_000_000_000;
+use super::people::NOW_MS;
 
 #[derive(Debug, Default)]
 pub(crate) struct MemorySessions {

@@ -1,47 +1,56 @@
 //! Sending and asking about calls: how long a request waits, and that nothing ends because a caller goes away.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use axum::response::IntoResponse as _;
+use http::Method;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use placet_types::digest::Digest;
+use placet_types::error::Refusal;
 
 use crate::{
     api::Phase,
-    config::ServerConfig,
-    testing::{Fake, TestApi, finished, get, held, in_progress, post, submission},
+    problem::Failure,
+    testing::{Reply, TestApi, call, submission},
 };
 
-fn waiting(wait_ms: u64) -> String {
-    let mut call = submission();
+fn waiting(tool: &str, step: &str, wait_ms: u64) -> String {
+    let mut call = call(tool, step);
     call["wait_ms"] = wait_ms.into();
     call.to_string()
 }
 
+fn asked(call: &str) -> String {
+    format!("/v1/calls/{call}?wait_ms=600000")
+}
+
 #[tokio::test]
 async fn a_call_that_is_executed_is_answered_with_its_result() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     let reply = api.post("/v1/calls", submission().to_string()).await;
     assert_eq!((reply.status.as_u16(), &reply.json()["status"]), (200, &json!("succeeded")));
-    assert_eq!(api.fake.submitted.lock().len(), 1);
+    assert_eq!(*api.world.witness.executed.lock(), ["read"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_held_call_is_answered_at_once_or_after_the_wait_that_was_asked_for() {
-    let api = TestApi::new();
-    api.fake.call.send_replace(held());
-    for wait_ms in [0, 5_000] {
+    let api = TestApi::new().await;
+    for (step, wait_ms) in [("one", 0), ("two", 5_000)] {
         let before = Instant::now();
-        let reply = api.post("/v1/calls", waiting(wait_ms)).await;
-        assert_eq!(
-            (reply.status.as_u16(), reply.header("location")),
-            (202, Some("/v1/calls/call-1"))
-        );
+        let reply = api.post("/v1/calls", waiting("delete", step, wait_ms)).await;
+        let place = format!("/v1/calls/{}", reply.json()["tool_call_id"].as_str().unwrap());
+        assert_eq!((reply.status.as_u16(), reply.header("location")), (202, Some(place.as_str())));
         let waited = before.elapsed();
         assert!(
             waited >= Duration::from_millis(wait_ms)
-                && waited < Duration::from_millis(wait_ms.max(10) * 2),
+                && waited < Duration::from_millis(wait_ms + 1_000),
             "{waited:?}"
         );
     }
@@ -49,170 +58,189 @@ async fn a_held_call_is_answered_at_once_or_after_the_wait_that_was_asked_for() 
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_approved_during_the_wait_is_answered_with_its_result() {
-    let api = TestApi::new();
-    api.fake.call.send_replace(held());
+    let api = TestApi::new().await;
+    let held = api.held("one").await;
     let approve = async {
         sleep(Duration::from_secs(3)).await;
-        api.fake.call.send_replace(in_progress());
-        sleep(Duration::from_secs(3)).await;
-        api.fake.call.send_replace(finished());
+        assert_eq!(api.approve(&held).await.status, 200);
     };
-    let (reply, ()) = tokio::join!(api.post("/v1/calls", waiting(600_000)), approve);
-    assert_eq!(reply.status, 200);
+    // The same call again: it waits with the first.
+    let request = waiting("delete", "one", 600_000);
+    let (reply, ()) = tokio::join!(api.post("/v1/calls", request), approve);
+    assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
 #[tokio::test]
 async fn a_wait_beyond_ten_minutes_is_refused_before_the_call_is_taken() {
-    let api = TestApi::new();
-    let reply = api.post("/v1/calls", waiting(600_001)).await;
+    let api = TestApi::new().await;
+    let reply = api.post("/v1/calls", waiting("read", "one", 600_001)).await;
     assert_eq!(reply.code(), "VALIDATION_ERROR");
     assert_eq!(reply.json()["problems"][0]["pointer"], "/wait_ms");
-    assert!(api.fake.submitted.lock().is_empty());
+    assert!(api.world.witness.executed.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn asking_about_a_call_waits_no_longer_than_it_says_even_while_it_is_executed() {
-    let api = TestApi::new();
-    api.fake.call.send_replace(in_progress());
-    let now = api.get("/v1/calls/call-1").await;
-    assert_eq!((now.status.as_u16(), now.code().as_str()), (409, "IN_PROGRESS"));
+    let api = TestApi::new().await;
+    let running = api.running("one").await;
+    let now = api.get(&format!("/v1/calls/{running}")).await;
+    assert_eq!(now.refusal(), "409 IN_PROGRESS");
     let before = Instant::now();
-    let later = api.get("/v1/calls/call-1?wait_ms=2000").await;
+    let later = api.get(&format!("/v1/calls/{running}?wait_ms=2000")).await;
     assert_eq!(later.code(), "IN_PROGRESS");
-    assert!(
-        before.elapsed() >= Duration::from_secs(2) && before.elapsed() < Duration::from_secs(4)
-    );
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_secs(2) && waited < Duration::from_secs(4), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_call_with_a_token_that_is_revoked() {
-    for standing in [held(), in_progress()] {
-        let api = TestApi::new();
-        api.fake.call.send_replace(standing.clone());
-        let revoke = async {
-            sleep(Duration::from_secs(1)).await;
-            api.fake.revoked.send_replace(true);
-        };
-        let before = Instant::now();
-        let (posted, asked, ()) = tokio::join!(
-            api.post("/v1/calls", waiting(600_000)),
-            api.get("/v1/calls/call-1?wait_ms=600000"),
-            revoke
-        );
-        for reply in [posted, asked] {
-            assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "CREDENTIAL_EXPIRED"));
-            assert_eq!(reply.json()["call_id"], "call-1");
-            let execution = if standing == held() { "not_executed" } else { "unknown" };
-            assert_eq!(reply.json()["execution"], execution);
-        }
-        assert!(before.elapsed() < Duration::from_secs(2));
+    let api = TestApi::new().await;
+    let held = api.held("one").await;
+    let running = api.running("two").await;
+    let before = Instant::now();
+    let revoke = async {
+        sleep(Duration::from_secs(1)).await;
+        api.revoke("bot").await;
+    };
+    let (path, other) = (asked(&held.call), asked(&running));
+    let (of_held, of_running, sent, ()) = tokio::join!(
+        api.get(&path),
+        api.get(&other),
+        api.post("/v1/calls", waiting("delete", "three", 600_000)),
+        revoke
+    );
+    assert!(before.elapsed() < Duration::from_secs(2));
+    for (reply, execution) in
+        [(&of_held, "not_executed"), (&sent, "not_executed"), (&of_running, "unknown")]
+    {
+        assert_eq!(reply.refusal(), "401 CREDENTIAL_EXPIRED");
+        assert_eq!(reply.json()["execution"], execution);
     }
+    assert_eq!(of_held.json()["call_id"], held.call);
+    assert_eq!(of_running.json()["call_id"], running);
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_people_ends_with_the_token_and_an_execution_is_still_answered() {
-    let fake = Fake { expires_in: Duration::from_secs(20), ..Fake::new() };
-    let api = TestApi::with(fake, ServerConfig::default());
-    api.fake.call.send_replace(held());
+    let api = TestApi::new().await;
+    let held = api.held("one").await;
     let before = Instant::now();
-    let (posted, asked) = tokio::join!(
-        api.post("/v1/calls", waiting(600_000)),
-        api.get("/v1/calls/call-1?wait_ms=600000"),
+    let send = |step| api.posting("/v1/calls", waiting("delete", step, 600_000));
+    let (posted, got) = tokio::join!(
+        api.send(api.lasting(send("two"), 20)),
+        api.send(api.lasting(api.reading(&asked(&held.call)), 20)),
     );
-    for reply in [posted, asked] {
-        assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "CREDENTIAL_EXPIRED"));
+    for reply in [posted, got] {
+        assert_eq!(reply.refusal(), "401 CREDENTIAL_EXPIRED");
     }
     let lasted = before.elapsed();
     assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(22), "{lasted:?}");
 
-    api.fake.call.send_replace(in_progress());
+    api.world.witness.hold();
     let finish = async {
-        sleep(Duration::from_secs(30)).await;
-        api.fake.call.send_replace(finished());
+        sleep(Duration::from_secs(25)).await;
+        api.world.witness.let_go();
     };
-    let (executed, ()) = tokio::join!(api.post("/v1/calls", waiting(600_000)), finish);
+    let request = api.posting("/v1/calls", waiting("write", "three", 600_000));
+    let (executed, ()) = tokio::join!(api.send(api.lasting(request, 20)), finish);
     assert_eq!(executed.status, 200, "who asked for it had a token that counted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_in_its_last_moments_asks_and_only_waits_for_nothing() {
-    // The API took it by the leeway; by the clock it has expired.
-    let fake = Fake { expires_in: Duration::ZERO, ..Fake::new() };
-    let api = TestApi::with(fake, ServerConfig::default());
-    for (standing, status) in [(finished(), 200), (held(), 202)] {
-        api.fake.call.send_replace(standing);
-        assert_eq!(api.get("/v1/calls/call-1").await.status, status);
-    }
-    let waited = api.get("/v1/calls/call-1?wait_ms=600000").await;
-    assert_eq!((waited.status.as_u16(), waited.code().as_str()), (401, "CREDENTIAL_EXPIRED"));
-    api.fake.call.send_replace(finished());
-    let ended = api.get("/v1/calls/call-1?wait_ms=600000").await;
-    assert_eq!(ended.status, 200, "there is nothing to wait for");
+    let api = TestApi::new().await;
+    let held = api.held("one").await;
+    let done = api.post("/v1/calls", call("write", "two").to_string()).await.json();
+    let done = done["tool_call_id"].as_str().unwrap();
+    // The API takes the token by the leeway; by the clock of the ledger it has expired.
+    api.world.store.advance_ms(60 * 60 * 1_000);
+    assert_eq!(api.get(&format!("/v1/calls/{done}")).await.status, 200);
+    assert_eq!(api.get(&format!("/v1/calls/{}", held.call)).await.status, 202);
+    let waited = api.get(&asked(&held.call)).await;
+    assert_eq!(waited.refusal(), "401 CREDENTIAL_EXPIRED");
+    assert_eq!(api.get(&asked(done)).await.status, 200, "there is nothing to wait for");
 }
 
 #[tokio::test(start_paused = true)]
 async fn closing_listeners_end_the_waiting_for_people_but_not_for_an_execution() {
-    let api = TestApi::new();
-    api.fake.call.send_replace(held());
+    let api = TestApi::new().await;
+    let held = api.held("one").await;
     let close = async {
         sleep(Duration::from_secs(1)).await;
         api.phase.send_replace(Phase::Draining);
     };
     let before = Instant::now();
-    let (posted, asked, ()) = tokio::join!(
-        api.post("/v1/calls", waiting(600_000)),
-        api.get("/v1/calls/call-1?wait_ms=600000"),
+    let path = asked(&held.call);
+    let (posted, got, ()) = tokio::join!(
+        api.post("/v1/calls", waiting("delete", "two", 600_000)),
+        api.get(&path),
         close
     );
-    assert_eq!((posted.status.as_u16(), asked.status.as_u16()), (202, 202));
+    assert_eq!((posted.status.as_u16(), got.status.as_u16()), (202, 202));
     assert!(before.elapsed() < Duration::from_secs(2));
 
-    api.fake.call.send_replace(in_progress());
+    api.world.witness.hold();
     let finish = async {
         sleep(Duration::from_secs(1)).await;
-        api.fake.call.send_replace(finished());
+        api.world.witness.let_go();
     };
-    let (executed, ()) = tokio::join!(api.post("/v1/calls", waiting(0)), finish);
+    let (executed, ()) = tokio::join!(api.post("/v1/calls", waiting("write", "three", 0)), finish);
     assert_eq!(executed.status, 200);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_decision_is_carried_through_when_its_caller_goes_away() {
-    let fake = Fake { decision_takes: Duration::from_secs(5), ..Fake::new() };
-    let api = TestApi::with(fake, ServerConfig::default());
-    let decision =
-        json!({ "decision": "deny", "reason": "no", "digest": Digest::of(b"shown") }).to_string();
-    let left =
-        timeout(Duration::from_secs(1), api.post("/v1/approvals/approval-1/decisions", decision))
-            .await;
-    assert!(left.is_err());
-    assert!(api.fake.decided.lock().is_empty());
-    sleep(Duration::from_secs(10)).await;
-    assert_eq!(api.fake.decided.lock().len(), 1);
+/// Something that writes, and takes so long; with whether it was done.
+fn deed(takes: Duration) -> (impl Future<Output = Result<(), Refusal>> + Send, Arc<AtomicBool>) {
+    let done = Arc::new(AtomicBool::new(false));
+    let marks = Arc::clone(&done);
+    let deed = async move {
+        sleep(takes).await;
+        marks.store(true, Ordering::SeqCst);
+        Ok(())
+    };
+    (deed, done)
+}
+
+async fn reply(failure: Failure) -> Reply {
+    Reply::of(failure.into_response()).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_takes_too_long_is_unknown_to_its_caller_and_still_carried_through() {
-    let fake = Fake { decision_takes: Duration::from_secs(60), ..Fake::new() };
-    let api = TestApi::with(fake, ServerConfig::default());
-    let decision =
-        json!({ "decision": "deny", "reason": "no", "digest": Digest::of(b"shown") }).to_string();
-    let reply = api.post("/v1/approvals/approval-1/decisions", decision).await;
-    assert_eq!((reply.status.as_u16(), reply.code().as_str()), (504, "DEADLINE_EXCEEDED"));
-    assert_eq!(reply.json()["execution"], "unknown");
+async fn what_writes_is_carried_through_when_its_caller_goes_away() {
+    let api = TestApi::new().await;
+    let (deed, done) = deed(Duration::from_secs(5));
+    assert!(timeout(Duration::from_secs(1), api.api.write(deed)).await.is_err());
+    assert!(!done.load(Ordering::SeqCst));
+    sleep(Duration::from_secs(10)).await;
+    assert!(done.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_too_long_is_unknown_to_its_caller_and_still_carried_through() {
+    let api = TestApi::new().await;
+    let (deed, done) = deed(Duration::from_secs(60));
+    let told = reply(api.api.write(deed).await.unwrap_err()).await;
+    assert_eq!(told.refusal(), "504 DEADLINE_EXCEEDED");
+    assert_eq!(told.json()["execution"], "unknown");
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(api.fake.decided.lock().len(), 1);
+    assert!(done.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_panic_of_what_writes_does_not_claim_to_know_the_effect() {
+    let api = TestApi::new().await;
+    let deed = async { if true { panic!("a bug") } else { Ok(()) } };
+    let told = reply(api.api.write(deed).await.unwrap_err()).await;
+    assert_eq!(told.refusal(), "500 INTERNAL");
+    assert_eq!(told.json()["execution"], "unknown");
+    assert!(!told.text().contains("bug"), "{}", told.text());
 }
 
 #[tokio::test]
 async fn head_answers_like_get_without_a_body() {
-    let api = TestApi::new();
-    let mut request = get("/v1/tools");
-    *request.method_mut() = http::Method::HEAD;
-    let reply = api.send(request).await;
+    let api = TestApi::new().await;
+    let reply = api.send(api.request("bot", Method::HEAD, "/v1/tools", "")).await;
     assert_eq!((reply.status.as_u16(), reply.body.len()), (200, 0));
-    let mut anonymous = post("/v1/tools", "");
-    *anonymous.method_mut() = http::Method::HEAD;
+    let mut anonymous = api.request("bot", Method::HEAD, "/v1/tools", "");
     anonymous.headers_mut().remove("authorization");
     assert_eq!(api.send(anonymous).await.status, 401);
 }

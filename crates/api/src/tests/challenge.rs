@@ -5,7 +5,7 @@ use http::Request;
 
 use crate::{
     config::ServerConfig,
-    testing::{Fake, Reply, TestApi, get},
+    testing::{Reply, TestApi},
 };
 
 fn asking(path: &str, token: Option<&str>) -> Request<Body> {
@@ -25,7 +25,7 @@ fn challenge(reply: &Reply) -> &str {
 
 #[tokio::test]
 async fn anyone_who_shows_nothing_is_told_where_to_get_a_token() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     let reply = api.send(asking("/v1/tools", None)).await;
     let metadata = "http://localhost:7411/.well-known/oauth-protected-resource";
     assert_eq!(challenge(&reply), format!("Bearer resource_metadata=\"{metadata}\""));
@@ -39,15 +39,15 @@ async fn anyone_who_shows_nothing_is_told_where_to_get_a_token() {
 
 #[tokio::test]
 async fn a_token_that_is_not_valid_is_named_so_and_not_why() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     for token in ["Bearer forged", "Basic eDp5", "Bearer", "x\"y"] {
         let reply = api.send(asking("/v1/tools", Some(token))).await;
         let said = challenge(&reply);
         assert!(said.ends_with(", error=\"invalid_token\""), "{said}");
-        assert!(!said.contains("no such tenant") && !said.contains("forged"), "{said}");
+        assert!(!said.contains("forged"), "{said}");
     }
-    assert!(api.send(get("/v1/tools")).await.header("www-authenticate").is_none());
-    assert!(api.send(get("/v1/none")).await.header("www-authenticate").is_none());
+    assert!(api.get("/v1/tools").await.header("www-authenticate").is_none());
+    assert!(api.get("/v1/none").await.header("www-authenticate").is_none());
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn the_public_address_and_the_issuers_are_those_of_the_configuration() {
         allowed_hosts: vec!["placet.example".to_owned()],
         ..ServerConfig::default()
     };
-    let api = TestApi::with(Fake::new(), config);
+    let api = TestApi::with(config).await;
     let reply = api.send(asking("/v1/tools", None)).await;
     let metadata = "https://placet.example/.well-known/oauth-protected-resource";
     assert!(challenge(&reply).contains(metadata), "{}", challenge(&reply));
@@ -72,7 +72,7 @@ async fn the_public_address_and_the_issuers_are_those_of_the_configuration() {
 
 #[tokio::test]
 async fn a_host_that_is_not_ours_is_not_repeated() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     let request = Request::get("/v1/tools").header("host", "evil.example").body(Body::empty());
     let reply = api.send(request.unwrap()).await;
     assert_eq!(reply.status.as_u16(), 403);

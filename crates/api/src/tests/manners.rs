@@ -1,15 +1,16 @@
 //! What holds for every request: names, headers, routes that do not exist, panics, the admin listener.
 
-use axum::body::Body;
+use axum::{Router, body::Body, routing::get};
 use http::Request;
 use serde_json::json;
-
-use placet_types::digest::Digest;
+use tower::ServiceExt as _;
 
 use crate::{
     api::Phase,
     config::ServerConfig,
-    testing::{Fake, Reply, TestApi, get, post, submission},
+    guard::Guard,
+    router::surround,
+    testing::{Reply, TestApi, call, submission},
 };
 
 fn assert_sealed(reply: &Reply) {
@@ -19,7 +20,7 @@ fn assert_sealed(reply: &Reply) {
 
 #[tokio::test]
 async fn nothing_is_for_a_cache_or_a_guesser() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     for path in [
         "/",
         "/openapi.json",
@@ -31,17 +32,14 @@ async fn nothing_is_for_a_cache_or_a_guesser() {
     ] {
         assert_sealed(&api.get(path).await);
     }
-    let panicked = api
-        .post("/v1/calls", json!({ "tool": "files__panic", "run": { "run_id": "r" } }).to_string())
-        .await;
-    assert_sealed(&panicked);
+    assert_sealed(&panicked().await);
     assert_sealed(&api.send(Request::get("/").body(Body::empty()).unwrap()).await);
     assert_sealed(&api.ask_admin("/metrics", "localhost:7412").await);
 }
 
 #[tokio::test]
 async fn routes_and_methods_that_do_not_exist_are_problems() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     for path in [
         "/v1",
         "/v1/calls/",
@@ -53,7 +51,7 @@ async fn routes_and_methods_that_do_not_exist_are_problems() {
         "/v1/../v1/tools",
     ] {
         let reply = api.get(path).await;
-        assert_eq!((reply.status.as_u16(), reply.code().as_str()), (404, "NOT_FOUND"), "{path}");
+        assert_eq!(reply.refusal(), "404 NOT_FOUND", "{path}");
     }
     for (method, path, allow) in [
         ("DELETE", "/v1/calls", "POST"),
@@ -62,14 +60,10 @@ async fn routes_and_methods_that_do_not_exist_are_problems() {
         ("TRACE", "/", "GET,HEAD"),
         ("OPTIONS", "/v1/approvals/a/decisions", "POST"),
     ] {
-        let mut request = get(path);
+        let mut request = api.reading(path);
         *request.method_mut() = method.parse().unwrap();
         let reply = api.send(request).await;
-        assert_eq!(
-            (reply.status.as_u16(), reply.code().as_str()),
-            (405, "VALIDATION_ERROR"),
-            "{method} {path}"
-        );
+        assert_eq!(reply.refusal(), "405 VALIDATION_ERROR", "{method} {path}");
         assert_eq!(reply.header("allow"), Some(allow), "{method} {path}");
     }
 }
@@ -80,22 +74,18 @@ async fn a_foreign_host_or_origin_is_403_on_every_route_even_with_a_token() {
         allowed_origins: vec!["https://console.example".to_owned()],
         ..ServerConfig::default()
     };
-    let api = TestApi::with(Fake::new(), config);
+    let api = TestApi::with(config).await;
     for path in ["/", "/openapi.json", "/v1/tools", "/v1/calls/call-1/events", "/none"] {
-        let mut rebound = get(path);
+        let mut rebound = api.reading(path);
         rebound.headers_mut().insert("host", "evil.example:7411".parse().unwrap());
-        let mut scripted = get(path);
+        let mut scripted = api.reading(path);
         scripted.headers_mut().insert("origin", "https://evil.example".parse().unwrap());
         for request in [rebound, scripted] {
             let reply = api.send(request).await;
-            assert_eq!(
-                (reply.status.as_u16(), reply.code().as_str()),
-                (403, "POLICY_DENIED"),
-                "{path}"
-            );
+            assert_eq!(reply.refusal(), "403 POLICY_DENIED", "{path}");
         }
     }
-    let mut known = get("/v1/tools");
+    let mut known = api.reading("/v1/tools");
     known.headers_mut().insert("origin", "https://console.example".parse().unwrap());
     let reply = api.send(known).await;
     assert_eq!(reply.status, 200);
@@ -104,31 +94,37 @@ async fn a_foreign_host_or_origin_is_403_on_every_route_even_with_a_token() {
 
 #[tokio::test]
 async fn two_authorizations_are_refused_even_if_both_would_do() {
-    let api = TestApi::new();
-    let mut request = get("/v1/tools");
+    let api = TestApi::new().await;
+    let mut request = api.reading("/v1/tools");
     request.headers_mut().append("authorization", "Bearer tenant-a".parse().unwrap());
     let reply = api.send(request).await;
-    assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "UNAUTHENTICATED"));
+    assert_eq!(reply.refusal(), "401 UNAUTHENTICATED");
+}
+
+/// What a handler with a bug is answered with.
+async fn panicked() -> Reply {
+    let guard = Guard::new("127.0.0.1:7411".parse().unwrap(), &[], &[]).unwrap();
+    let bug = get(async || {
+        if true {
+            panic!("a bug in the handler")
+        }
+    });
+    let router = surround(Router::new().route("/", bug), guard);
+    let request = Request::get("/").header("host", "localhost:7411").body(Body::empty()).unwrap();
+    Reply::of(router.oneshot(request).await.unwrap()).await
 }
 
 #[tokio::test]
 async fn a_panic_is_a_problem_that_does_not_claim_to_know_the_effect() {
-    let api = TestApi::new();
-    let call = json!({ "tool": "files__panic", "run": { "run_id": "r" } });
-    let decision =
-        json!({ "decision": "approve", "reason": "panic", "digest": Digest::of(b"shown") });
-    for (path, body) in [("/v1/calls", call), ("/v1/approvals/approval-1/decisions", decision)] {
-        let reply = api.post(path, body.to_string()).await;
-        assert_eq!((reply.status.as_u16(), reply.code().as_str()), (500, "INTERNAL"));
-        assert_eq!(reply.json()["execution"], "unknown");
-        assert!(!reply.text().contains("bug"), "{}", reply.text());
-    }
-    assert_eq!(api.get("/v1/tools").await.status, 200);
+    let reply = panicked().await;
+    assert_eq!(reply.refusal(), "500 INTERNAL");
+    assert_eq!(reply.json()["execution"], "unknown");
+    assert!(!reply.text().contains("bug"), "{}", reply.text());
 }
 
 #[tokio::test]
 async fn queries_are_as_strict_as_bodies() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     for path in [
         "/v1/calls/call-1?wait_ms=600001",
         "/v1/calls/call-1?wait=5",
@@ -143,36 +139,34 @@ async fn queries_are_as_strict_as_bodies() {
         "/v1/ledger?limit=0",
     ] {
         let reply = api.get(path).await;
-        assert_eq!(
-            (reply.status.as_u16(), reply.code().as_str()),
-            (400, "VALIDATION_ERROR"),
-            "{path}"
-        );
+        assert_eq!(reply.refusal(), "400 VALIDATION_ERROR", "{path}");
     }
     let reply = api.post("/v1/calls?dry_run=true", submission().to_string()).await;
     assert_eq!(reply.code(), "VALIDATION_ERROR");
-    assert!(api.fake.submitted.lock().is_empty());
+    assert!(api.world.witness.executed.lock().is_empty());
 }
 
 #[tokio::test]
 async fn a_full_page_says_how_to_get_the_next() {
-    let api = TestApi::new();
-    let full = api.get("/v1/approvals?state=pending&limit=2").await.json();
-    assert_eq!(
-        (full["approvals"].as_array().unwrap().len(), &full["next_after"]),
-        (2, &json!("approval-1"))
-    );
-    let last = api.get("/v1/approvals?limit=200&after=approval-0").await.json();
-    assert_eq!((last["approvals"].as_array().unwrap().len(), last.get("next_after")), (3, None));
+    let api = TestApi::new().await;
+    for step in ["one", "two", "three"] {
+        api.held(step).await;
+    }
+    let full = api.get_as("ben", "/v1/approvals?state=pending&limit=2").await.json();
+    assert_eq!(full["approvals"].as_array().unwrap().len(), 2);
+    assert_eq!(full["next_after"], full["approvals"][1]["approval_id"]);
+    let after = full["next_after"].as_str().unwrap();
+    let last = api.get_as("ben", &format!("/v1/approvals?limit=200&after={after}")).await.json();
+    assert_eq!((last["approvals"].as_array().unwrap().len(), last.get("next_after")), (1, None));
 }
 
 #[tokio::test]
 async fn the_admin_api_has_three_routes_and_needs_no_token() {
-    let api = TestApi::new();
+    let api = TestApi::new().await;
     assert_eq!(api.ask_admin("/healthz", "localhost:7412").await.json(), json!({ "status": "ok" }));
     assert_eq!(api.ask_admin("/readyz", "10.0.0.7:7412").await.status, 200);
     let metrics = api.ask_admin("/metrics", "127.0.0.1:7412").await;
-    assert_eq!(metrics.text(), "# EOF\n");
+    assert!(metrics.text().ends_with("# EOF\n"), "{}", metrics.text());
     assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     for path in ["/", "/v1/tools", "/openapi.json"] {
         assert_eq!(api.ask_admin(path, "localhost:7412").await.code(), "NOT_FOUND");
@@ -182,11 +176,12 @@ async fn the_admin_api_has_three_routes_and_needs_no_token() {
 
 #[tokio::test]
 async fn what_is_not_ready_or_closing_says_so() {
-    let sick = TestApi::with(Fake { ready: false, ..Fake::new() }, ServerConfig::default());
-    assert_eq!(sick.ask_admin("/readyz", "localhost:7412").await.status, 503);
-    assert_eq!(sick.ask_admin("/healthz", "localhost:7412").await.status, 200);
+    let ending = TestApi::new().await;
+    ending.world.engine.begin_stop();
+    assert_eq!(ending.ask_admin("/readyz", "localhost:7412").await.status, 503);
+    assert_eq!(ending.ask_admin("/healthz", "localhost:7412").await.status, 200);
 
-    let closing = TestApi::new();
+    let closing = TestApi::new().await;
     closing.phase.send_replace(Phase::Draining);
     let reply = closing.ask_admin("/readyz", "localhost:7412").await;
     assert_eq!((reply.status.as_u16(), &reply.json()["ready"]), (503, &json!(false)));
@@ -195,14 +190,12 @@ async fn what_is_not_ready_or_closing_says_so() {
 
 #[tokio::test]
 async fn a_key_in_the_header_reaches_the_engine_with_the_trace() {
-    let api = TestApi::new();
-    let mut request = post("/v1/calls", submission().to_string());
+    let api = TestApi::new().await;
+    let mut request = api.posting("/v1/calls", call("write", "one").to_string());
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     request.headers_mut().insert("idempotency-key", "key-1".parse().unwrap());
     request.headers_mut().insert("traceparent", parent.parse().unwrap());
-    assert_eq!(api.send(request).await.status, 200);
-    let submitted = api.fake.submitted.lock();
-    let (call, inbound) = submitted.first().unwrap();
-    assert_eq!(call.idempotency_key.as_ref().unwrap().as_str(), "key-1");
-    assert_eq!(inbound.traceparent.as_deref(), Some(parent));
+    let result = api.send(request).await.json();
+    assert_eq!(result["idempotency_key"], "key-1", "{result}");
+    assert_eq!(result["trace_id"], "0af7651916cd43dd8448eb211c80319c");
 }

@@ -2,8 +2,7 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use placet_identity::{IdentityConfig, Verifier};
-use placet_types::clock::{Clock, Timestamp};
+use placet_identity::DevKey;
 use rcgen::{
     BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType,
     generate_simple_self_signed,
@@ -29,27 +28,18 @@ use super::{TlsError, TlsSettings};
 use crate::{
     config::ServerConfig,
     listen::{ServerError, bind},
-    testing::Fake,
+    testing::{People, World},
 };
 
-#[derive(Debug)]
-struct Epoch;
-
-impl Clock for Epoch {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(1_790_000_000_000)
-    }
-}
-
 /// An authority for clients, and the folder with everybody's files.
-struct World {
+struct Handshakes {
     folder: TempDir,
     authority: Issuer<'static, KeyPair>,
-    verifier: Verifier,
+    world: World,
 }
 
-impl World {
-    fn new() -> Self {
+impl Handshakes {
+    async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -57,17 +47,14 @@ impl World {
         let ca = folder.path().join("ca.pem");
         fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
         let authority = serde_json::from_value(json!({
-            "name": "mesh", "ca": ca, "tenant": "tenant-a", "trust_domain": "prod.example",
+            "name": "mesh", "ca": ca, "tenant": "acme", "trust_domain": "prod.example",
             "workloads": { "below": "/agent/" },
         }));
-        let config = IdentityConfig {
-            client_authorities: vec![authority.unwrap()],
-            ..IdentityConfig::default()
-        };
-        let verifier = Verifier::new(config, Arc::new(Epoch), None).unwrap();
-        let world = Self { folder, authority: Issuer::new(params, key), verifier };
-        world.renew();
-        world
+        let people = People::of(DevKey::generate().unwrap(), vec![authority.unwrap()]);
+        let (authority, world) = (Issuer::new(params, key), World::new(people).await);
+        let made = Self { folder, authority, world };
+        made.renew();
+        made
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -90,7 +77,7 @@ impl World {
         TlsSettings {
             certificate: self.path("cert.pem"),
             key: self.path("key.pem"),
-            authorities: self.verifier.client_authorities().cloned(),
+            authorities: self.world.people.verifier.client_authorities().cloned(),
         }
     }
 
@@ -100,8 +87,14 @@ impl World {
         let bound = bind(config).await.unwrap().with_tls(self.settings()).unwrap();
         let (main, admin) = (bound.address(), bound.admin_address());
         let (close, closed) = oneshot::channel::<()>();
-        drop(tokio::spawn(bound.serve_backend(Fake::new(), async move { drop(closed.await) })));
+        let engine = self.world.engine.clone();
+        drop(tokio::spawn(bound.serve(engine, async move { drop(closed.await) })));
         Served { main, admin, _close: close }
+    }
+
+    /// The header with the agent's token.
+    fn token(&self) -> String {
+        format!("Authorization: Bearer {}\r\n", self.world.people.token("bot"))
     }
 
     fn client(&self, issuer: &Issuer<'_, KeyPair>) -> Identity {
@@ -167,13 +160,11 @@ async fn ask_over(
     Ok(String::from_utf8(reply).unwrap())
 }
 
-const TOKEN: &str = "Authorization: Bearer tenant-a\r\n";
-
 #[tokio::test]
 async fn callers_speak_tls_and_plain_http_is_not_answered() {
-    let world = World::new();
-    let served = world.serve(ServerConfig::default()).await;
-    let reply = ask(served.main, &world.trusted(), None, "/v1/tools", TOKEN).await.unwrap();
+    let tls = Handshakes::new().await;
+    let served = tls.serve(ServerConfig::default()).await;
+    let reply = ask(served.main, &tls.trusted(), None, "/v1/tools", &tls.token()).await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let mut plain = TcpStream::connect(served.main).await.unwrap();
     plain.write_all(b"GET /v1/tools HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -192,10 +183,10 @@ async fn callers_speak_tls_and_plain_http_is_not_answered() {
 
 #[tokio::test]
 async fn the_certificate_of_a_handshake_says_who_calls_and_nothing_else_does() {
-    let world = World::new();
-    let served = world.serve(ServerConfig::default()).await;
-    let trusted = world.trusted();
-    let bot = world.client(&world.authority);
+    let tls = Handshakes::new().await;
+    let served = tls.serve(ServerConfig::default()).await;
+    let trusted = tls.trusted();
+    let bot = tls.client(&tls.authority);
     let reply = ask(served.main, &trusted, Some(bot), "/v1/tools", "").await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let nobody = ask(served.main, &trusted, None, "/v1/tools", "").await.unwrap();
@@ -209,21 +200,21 @@ async fn the_certificate_of_a_handshake_says_who_calls_and_nothing_else_does() {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let stranger = Issuer::new(params, KeyPair::generate().unwrap());
     let forged =
-        ask(served.main, &trusted, Some(world.client(&stranger)), "/v1/tools", TOKEN).await;
+        ask(served.main, &trusted, Some(tls.client(&stranger)), "/v1/tools", &tls.token()).await;
     assert!(forged.is_err(), "the handshake of an unknown authority ends: {forged:?}");
 }
 
 #[tokio::test]
 async fn a_renewed_certificate_is_served_without_a_restart() {
-    let world = World::new();
-    let served = world.serve(ServerConfig::default()).await;
-    let old = world.trusted();
+    let tls = Handshakes::new().await;
+    let served = tls.serve(ServerConfig::default()).await;
+    let old = tls.trusted();
     assert!(ask(served.main, &old, None, "/", "").await.is_ok());
     // In between, certificate and key do not fit: the old pair stays.
-    fs::write(world.path("cert.pem"), "-----BEGIN CERTIFICATE-----\nAAAA").unwrap();
+    fs::write(tls.path("cert.pem"), "-----BEGIN CERTIFICATE-----\nAAAA").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(ask(served.main, &old, None, "/", "").await.is_ok());
-    let new = world.renew();
+    let new = tls.renew();
     let renewed = async {
         while ask(served.main, &new, None, "/", "").await.is_err() {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -235,32 +226,31 @@ async fn a_renewed_certificate_is_served_without_a_restart() {
 
 #[tokio::test]
 async fn a_new_authority_is_welcome_in_handshakes_anyone_who_reads_its_file_first() {
-    let world = World::new();
-    let served = world.serve(ServerConfig::default()).await;
-    let trusted = world.trusted();
+    let tls = Handshakes::new().await;
+    let served = tls.serve(ServerConfig::default()).await;
+    let trusted = tls.trusted();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
-    fs::write(world.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(tls.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
     let newcomer = Issuer::new(params, key);
-    assert!(world.verifier.refresh().await.is_empty());
+    assert!(tls.world.people.verifier.refresh().await.is_empty());
     let welcome = async {
-        let ask = || ask(served.main, &trusted, Some(world.client(&newcomer)), "/v1/tools", "");
+        let ask = || ask(served.main, &trusted, Some(tls.client(&newcomer)), "/v1/tools", "");
         while !ask().await.is_ok_and(|reply| reply.starts_with("HTTP/1.1 200")) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     timeout(Duration::from_secs(20), welcome).await.expect("the new authority is welcome");
-    let old =
-        ask(served.main, &trusted, Some(world.client(&world.authority)), "/v1/tools", "").await;
+    let old = ask(served.main, &trusted, Some(tls.client(&tls.authority)), "/v1/tools", "").await;
     assert!(old.is_err(), "the old one is not");
 }
 
 #[tokio::test]
 async fn a_handshake_that_does_not_end_is_cut() {
-    let world = World::new();
+    let tls = Handshakes::new().await;
     let served =
-        world.serve(ServerConfig { header_timeout_ms: 300, ..ServerConfig::default() }).await;
+        tls.serve(ServerConfig { header_timeout_ms: 300, ..ServerConfig::default() }).await;
     let mut silent = TcpStream::connect(served.main).await.unwrap();
     silent.write_all(&[0x16, 0x03, 0x01]).await.unwrap();
     let mut rest = Vec::new();
@@ -270,7 +260,7 @@ async fn a_handshake_that_does_not_end_is_cut() {
 
 #[tokio::test]
 async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_keeps_its_own() {
-    let world = World::new();
+    let tls = Handshakes::new().await;
     let config = ServerConfig {
         header_timeout_ms: 2_000,
         connections_max: 8,
@@ -278,7 +268,7 @@ async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_kee
         handshakes_per_address_max: 3,
         ..ServerConfig::default()
     };
-    let served = world.serve(config).await;
+    let served = tls.serve(config).await;
     let mut stalled = Vec::new();
     for _ in 0..12 {
         let mut silent = TcpStream::connect(served.main).await.unwrap();
@@ -302,45 +292,45 @@ async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_kee
     let other = tokio::net::TcpSocket::new_v4().unwrap();
     other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let stream = other.connect(served.main).await.unwrap();
-    let trusted = world.trusted();
+    let trusted = tls.trusted();
     let begun = tokio::time::Instant::now();
-    let reply = ask_over(stream, &trusted, None, "/v1/tools", TOKEN).await.unwrap();
+    let reply = ask_over(stream, &trusted, None, "/v1/tools", &tls.token()).await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     assert!(begun.elapsed() < Duration::from_millis(1_500), "it waited for the stalled ones");
     // What stalled has to end, and then the address is welcome again.
     for stream in open {
         assert!(closed(stream, 10_000).await, "a stalled handshake is still open");
     }
-    let reply = ask(served.main, &trusted, None, "/v1/tools", TOKEN).await.unwrap();
+    let reply = ask(served.main, &trusted, None, "/v1/tools", &tls.token()).await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
 }
 
 #[tokio::test]
 async fn files_that_cannot_be_used_stop_the_start() {
-    let world = World::new();
+    let tls = Handshakes::new().await;
     let other = KeyPair::generate().unwrap();
-    fs::write(world.path("other.pem"), other.serialize_pem()).unwrap();
-    fs::write(world.path("empty.pem"), "").unwrap();
+    fs::write(tls.path("other.pem"), other.serialize_pem()).unwrap();
+    fs::write(tls.path("empty.pem"), "").unwrap();
     let refused = |change: &dyn Fn(&mut TlsSettings)| {
-        let mut settings = world.settings();
+        let mut settings = tls.settings();
         change(&mut settings);
         super::TlsListener::new(settings).map(drop)
     };
     assert!(refused(&|_| {}).is_ok());
-    let mismatch = refused(&|settings| settings.key = world.path("other.pem")).unwrap_err();
+    let mismatch = refused(&|settings| settings.key = tls.path("other.pem")).unwrap_err();
     assert!(matches!(mismatch, TlsError::Mismatch { .. }), "{mismatch}");
     for name in ["nowhere.pem", "empty.pem", "key.pem"] {
-        let error = refused(&|settings| settings.certificate = world.path(name)).unwrap_err();
+        let error = refused(&|settings| settings.certificate = tls.path(name)).unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
     }
     for name in ["nowhere.pem", "empty.pem", "cert.pem"] {
-        let error = refused(&|settings| settings.key = world.path(name)).unwrap_err();
+        let error = refused(&|settings| settings.key = tls.path(name)).unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
     }
     let free = "127.0.0.1:0".parse().unwrap();
     let config = ServerConfig { listen: free, admin_listen: free, ..ServerConfig::default() };
-    let mut settings = world.settings();
-    settings.key = world.path("other.pem");
+    let mut settings = tls.settings();
+    settings.key = tls.path("other.pem");
     let refused = bind(config).await.unwrap().with_tls(settings).unwrap_err();
     assert!(matches!(refused, ServerError::Tls(_)), "{refused}");
 }

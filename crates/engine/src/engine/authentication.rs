@@ -7,6 +7,7 @@ use std::{net::IpAddr, time::Duration};
 use placet_approvals::refusals;
 use placet_identity::{
     ClientCertificate, IdentityError, InboundVerifier as _, Presented, VerifiedCaller,
+    VerifiedToken,
 };
 use placet_types::{
     error::{ErrorCode, Refusal},
@@ -75,11 +76,8 @@ impl Engine {
     }
 
     /// Refuses a caller that the directory says is not active, or that acts for such a user: it neither acts nor reads. Of one that the directory
-    /// does not know, policies decide.
-    ///
-    /// # Errors
-    /// [`ErrorCode::PolicyDenied`]; the attempt is a security event.
-    pub fn must_be_active(&self, caller: &VerifiedCaller) -> Result<(), Refusal> {
+    /// does not know, policies decide. The attempt is a security event.
+    fn must_be_active(&self, caller: &VerifiedCaller) -> Result<(), Refusal> {
         let directory = &self.context.active().directory;
         let is_inactive = |one: &Principal| match one.kind {
             PrincipalKind::User => {
@@ -115,9 +113,16 @@ impl Engine {
         }
     }
 
-    /// Takes note of somebody who signed in to the console.
-    pub fn saw(&self, caller: &VerifiedCaller) {
-        self.context.approvals.subjects.saw(caller);
+    /// The caller that somebody is who signed in to the console.
+    ///
+    /// # Errors
+    /// The token's own refusal where it cannot be anybody's alone; [`ErrorCode::PolicyDenied`] where the directory says that the person is not
+    /// active.
+    pub fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
+        let caller = VerifiedCaller::bind(token, None).map_err(|error| error.refusal())?;
+        self.must_be_active(&caller)?;
+        self.context.approvals.subjects.saw(&caller);
+        Ok(caller)
     }
 
     // Not in the chain one by one: who has no token must not be able to fill it.

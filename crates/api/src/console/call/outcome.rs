@@ -18,20 +18,17 @@ use placet_types::{
 use serde_json::Value;
 
 use super::Notice;
-use crate::{
-    backend::Backend,
-    console::{
-        Desk,
-        form::{Fields, Form},
-        page::token,
-        tree,
-        visitor::{PageId, Trouble, Visitor, trouble},
-        words,
-    },
+use crate::console::{
+    Desk,
+    form::{Fields, Form},
+    page::token,
+    tree,
+    visitor::{PageId, Trouble, Visitor, trouble},
+    words,
 };
 
 /// The outcome; nothing as long as people are asked.
-pub(super) fn card<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, now: Timestamp) -> Markup {
+pub(super) fn card(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -> Markup {
     let state = detail.approval.state.as_str();
     let Some(outcome) = detail.outcome.as_ref().filter(|_| state != "pending") else {
         return html! {};
@@ -54,7 +51,7 @@ pub(super) fn card<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, now: Timest
 }
 
 /// What is to be done about an unknown outcome, and the form where the reader may do it.
-fn resolving<C>(detail: &ApprovalDetail, outcome: &OutcomeView, visitor: &Visitor<C>) -> Markup {
+fn resolving(detail: &ApprovalDetail, outcome: &OutcomeView, visitor: &Visitor) -> Markup {
     html! {
         p.notice.warn {
             "The call is not sent again. An operator looks at the target, finds out whether it took effect, and records that"
@@ -85,10 +82,10 @@ fn resolving<C>(detail: &ApprovalDetail, outcome: &OutcomeView, visitor: &Visito
 }
 
 /// `POST /approvals/{id}/outcome`.
-pub(in crate::console) async fn resolve<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(in crate::console) async fn resolve(
+    State(desk): State<Desk>,
     PageId(id): PageId<ApprovalId>,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let record: RecordId = fields.needed("record", "the record")?;
@@ -97,8 +94,8 @@ pub(in crate::console) async fn resolve<B: Backend>(
         evidence: fields.reason()?,
         output: Value::Null,
     };
-    let (backend, caller) = (desk.api.backend.clone(), visitor.caller.clone());
-    let resolved = desk.api.write(async move { backend.resolve(&caller, record, request).await });
+    let (engine, caller) = (desk.api.engine.clone(), visitor.caller.clone());
+    let resolved = desk.api.write(async move { engine.resolve(&caller, record, request).await });
     match resolved.await {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=resolve")).into_response()),
         Err(failure) if failure.document().status < 500 => {

@@ -12,19 +12,16 @@ use placet_approvals::views::{ApprovalDetail, WithdrawalRequest};
 use placet_types::ids::ApprovalId;
 
 use super::Notice;
-use crate::{
-    backend::Backend,
-    console::{
-        Desk,
-        form::Form,
-        page::token,
-        visitor::{PageId, Trouble, Visitor},
-        words,
-    },
+use crate::console::{
+    Desk,
+    form::Form,
+    page::token,
+    visitor::{PageId, Trouble, Visitor},
+    words,
 };
 
 /// The form, for those who may; it is folded, because it is not the usual way.
-pub(super) fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
+pub(super) fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
     let id = &detail.approval.approval_id;
     html! {
         @if detail.standing.may_withdraw {
@@ -46,16 +43,18 @@ pub(super) fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
 }
 
 /// `POST /approvals/{id}/withdrawal`.
-pub(in crate::console) async fn withdraw<B: Backend>(
-    State(desk): State<Desk<B>>,
+pub(in crate::console) async fn withdraw(
+    State(desk): State<Desk>,
     PageId(id): PageId<ApprovalId>,
-    form: Form<B::Caller>,
+    form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let request = WithdrawalRequest { reason: fields.reason()? };
-    let (backend, caller, target) = (desk.api.backend.clone(), visitor.caller.clone(), id.clone());
-    let done =
-        desk.api.write(async move { backend.withdraw(&caller, &target, request).await }).await;
+    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let done = desk
+        .api
+        .write(async move { engine.approvals().withdraw(&caller, &target, request).await })
+        .await;
     match done {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=withdraw")).into_response()),
         Err(failure) if failure.document().status < 500 => {

@@ -1,11 +1,14 @@
 //! Several calls on one page: each with what matters for the decision, and decided under the digest of what was shown.
 
-use placet_approvals::views::{ApprovalDetail, BulkItem};
+use placet_approvals::views::ApprovalDetail;
 use placet_types::{digest::Digest, taint::Taint};
 use serde_json::json;
 
-use super::{Browser, checked};
-use crate::testing::{APPROVAL, sample_detail};
+use super::{Browser, checked, now, shown, visitor};
+use crate::{
+    console::bulk,
+    testing::{APPROVAL, sample_detail},
+};
 
 /// A call whose arguments somebody changed, not only to less, masked ones too; it came to the reader from a colleague.
 fn edited() -> ApprovalDetail {
@@ -37,15 +40,13 @@ fn edited() -> ApprovalDetail {
 }
 
 /// Which is looked at by who chose it in the inbox.
-async fn look(browser: &Browser, detail: ApprovalDetail) -> String {
-    browser.api.fake.desk.lock().detail = Some(detail);
-    checked(&browser.post("/together", &format!("pick={APPROVAL}")).await)
+async fn look(detail: ApprovalDetail) -> String {
+    shown(bulk::view(&[detail], 1, &visitor().await, now())).await
 }
 
 #[tokio::test]
 async fn each_says_what_was_changed_by_whom_why_it_waits_and_what_a_decision_does() {
-    let browser = Browser::signed_in().await;
-    let text = look(&browser, edited()).await;
+    let text = look(edited()).await;
     for words in [
         "1 call of these runs",
         "with changed arguments",
@@ -80,9 +81,8 @@ async fn each_says_what_was_changed_by_whom_why_it_waits_and_what_a_decision_doe
 
 #[tokio::test]
 async fn what_nobody_changed_is_shown_plainly_and_what_cannot_be_approved_says_so() {
-    let browser = Browser::signed_in().await;
     let mut detail = sample_detail();
-    let text = look(&browser, detail.clone()).await;
+    let text = look(detail.clone()).await;
     for words in
         ["changed arguments", "<del>", "Masked values", "only yours to deny", "in the place of"]
     {
@@ -92,7 +92,7 @@ async fn what_nobody_changed_is_shown_plainly_and_what_cannot_be_approved_says_s
     detail.standing.may_approve = false;
     detail.standing.needs_fresh_auth = true;
     detail.standing.why_not = Some("you wrote <these> arguments".to_owned());
-    let text = look(&browser, detail).await;
+    let text = look(detail).await;
     for words in [
         "only yours to deny",
         "You wrote &lt;these&gt; arguments.",
@@ -107,27 +107,57 @@ async fn what_nobody_changed_is_shown_plainly_and_what_cannot_be_approved_says_s
 #[tokio::test]
 async fn a_decision_on_several_names_the_digest_that_was_shown_of_each() {
     let browser = Browser::signed_in().await;
-    let text = look(&browser, edited()).await;
-    let item = text.split("name=\"item\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let form = format!("decision=approve&reason=seen&item={}", item.replace(' ', "+"));
-    assert_eq!(browser.post("/together/decision", &form).await.status, 200);
-    let desk = browser.api.fake.desk.lock();
-    let shown = BulkItem { approval_id: APPROVAL.parse().unwrap(), digest: Digest::of(b"edited") };
-    assert_eq!(desk.togethers[0].approvals, [shown]);
+    let (one, two) = (browser.api.held("one").await, browser.api.held("two").await);
+    let chosen = format!("pick={}&pick={}", one.approval, two.approval);
+    let text = checked(&browser.post("/together", &chosen).await);
+    let items: Vec<String> = text
+        .split("name=\"item\" value=\"")
+        .skip(1)
+        .map(|part| part.split('"').next().unwrap().replace(' ', "+"))
+        .collect();
+    assert_eq!(items, [&one, &two].map(|held| format!("{}+{}", held.approval, held.digest)));
+    // One of them changes before it is decided.
+    let edit = json!({ "args": { "path": "b" }, "reason": "less", "digest": two.digest });
+    let edits = format!("/v1/approvals/{}/edits", two.approval);
+    assert_eq!(browser.api.post_as("cy", &edits, edit).await.status, 200);
+    let form = format!("decision=approve&reason=seen&item={}&item={}", items[0], items[1]);
+    let decided = browser.post("/together/decision", &form).await;
+    assert_eq!(decided.status, 409);
+    let text = checked(&decided);
+    assert!(
+        text.contains("1 decision is recorded") && text.contains("1 was not decided"),
+        "{text}"
+    );
+    for (held, votes) in [(&one, 1), (&two, 0)] {
+        let path = format!("/v1/approvals/{}", held.approval);
+        let approval = browser.api.get_as("ben", &path).await.json()["approval"].take();
+        assert_eq!(approval["votes"].as_array().unwrap().len(), votes, "{approval}");
+    }
+}
+
+#[tokio::test]
+async fn several_have_to_be_chosen_and_what_is_gone_is_left_out() {
+    let browser = Browser::signed_in().await;
+    assert_eq!(browser.post("/together", "").await.status, 400);
+    let held = browser.api.held("one").await;
+    let look = browser.post("/together", &format!("pick={}&pick=gone", held.approval)).await;
+    let text = checked(&look);
+    assert!(text.contains("1 chosen call is") && text.contains("Approve all 1"), "{text}");
 }
 
 #[tokio::test]
 async fn the_page_of_a_refused_decision_goes_on_under_the_call_s_own_address() {
     let browser = Browser::signed_in().await;
-    let form = format!("decision=approve&reason=+&digest={}", Digest::of(b"shown"));
-    let refused = browser.post("/approvals/approval-1/decision", &form).await;
+    let held = browser.api.held("one").await;
+    let (page, form) = (
+        format!("/approvals/{}", held.approval),
+        format!("decision=approve&reason=+&digest={}", held.digest),
+    );
+    let refused = browser.post(&format!("{page}/decision"), &form).await;
     assert_eq!(refused.status, 400);
     let text = checked(&refused);
-    assert!(text.contains("data-address=\"/approvals/approval-1\""), "{text}");
-    let again = browser.get("/approvals/approval-1/decision").await;
-    assert_eq!(
-        (again.status.as_u16(), again.header("location")),
-        (303, Some("/approvals/approval-1"))
-    );
+    assert!(text.contains(&format!("data-address=\"{page}\"")), "{text}");
+    let again = browser.get(&format!("{page}/decision")).await;
+    assert_eq!((again.status.as_u16(), again.header("location")), (303, Some(page.as_str())));
     assert_eq!(browser.get("/approvals/not%20an%20id/decision").await.status, 404);
 }

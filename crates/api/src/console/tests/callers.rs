@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use super::{Browser, checked};
+use super::call_page;
 
 #[tokio::test]
 async fn how_caller_and_user_proved_themselves_is_on_the_page() {
-    let browser = Browser::signed_in().await;
     let mut detail = crate::testing::sample_detail();
     let caller = json!({
         "agent_urn": "urn:placet:agent:acme:bot", "workload_identity": "spiffe://prod.example/agent/bot",
@@ -15,8 +14,7 @@ async fn how_caller_and_user_proved_themselves_is_on_the_page() {
     });
     detail.proposal.as_mut().unwrap().evidence.caller =
         Some(serde_json::from_value(caller).unwrap());
-    browser.api.fake.desk.lock().detail = Some(detail);
-    let page = checked(&browser.get("/approvals/approval-1").await);
+    let page = call_page(&detail).await;
     for words in [
         "<code>urn:placet:agent:acme:bot</code> proved by <code>jwt</code>",
         "not attested",
@@ -31,15 +29,13 @@ async fn how_caller_and_user_proved_themselves_is_on_the_page() {
 
 #[tokio::test]
 async fn what_was_found_of_a_reference_is_shown_with_its_digest() {
-    let browser = Browser::signed_in().await;
     let mut detail = crate::testing::sample_detail();
     let digest = placet_types::digest::Digest::of(b"the output");
     let proposal = detail.proposal.as_mut().unwrap();
     proposal.call.evidence_refs = vec!["call_7".to_owned()];
     let found = json!([{ "kind": "result", "call_id": "call_7", "capability_id": "crm/look", "digest": digest }]);
     proposal.evidence.refs = serde_json::from_value(found).unwrap();
-    browser.api.fake.desk.lock().detail = Some(detail);
-    let page = checked(&browser.get("/approvals/approval-1").await);
+    let page = call_page(&detail).await;
     for words in
         ["<blockquote>call_7</blockquote>Result of <code>crm/look</code>", &digest.to_string()]
     {

@@ -2,72 +2,98 @@
 
 use axum::body::Body;
 use http::Request;
+use serde_json::{Value, json};
 
-use placet_approvals::views::{Arrangement, DeskAct};
-use placet_types::{
-    approval::VoteChoice,
-    desk::pattern::ArgumentRule,
-    digest::Digest,
-    error::{ErrorCode, Problem, Refusal},
-};
-use serde_json::json;
+use placet_types::digest::Digest;
 
 use super::{Browser, HOST, ORIGIN, checked, form_post};
+use crate::testing::{Reply, TestApi, Waiting};
 
 /// Every form that changes something, with fields that would do.
-fn forms() -> Vec<(&'static str, String)> {
-    let digest = Digest::of(b"shown");
-    let entry = Digest::of(b"entry");
+async fn forms(api: &TestApi) -> Vec<(String, String)> {
+    let (one, two) = (api.held("one").await, api.held("two").await);
+    let (three, four) = (api.held("three").await, api.held("four").await);
+    let approval = |held: &Waiting, deed| format!("/approvals/{}/{deed}", held.approval);
+    let entry = |entry: &Value| format!("/entries/{}", entry["desk_id"].as_str().unwrap());
+    let freeze = api.arrange("ben", json!({ "kind": "freeze", "name": "night" })).await;
+    let glass = api.arrange("ema", json!({ "kind": "break_glass", "ticket": "INC-1" })).await;
+    let asked = glass["digest"].as_str().unwrap();
+    let over = api.arrange("ema", json!({ "kind": "break_glass", "ticket": "INC-2" })).await;
+    let acts = format!("/v1/desk/{}/acts", over["desk_id"].as_str().unwrap());
+    let agree = json!({ "act": "decide", "decision": "approve", "reason": "yes", "digest": over["digest"] });
+    for (who, act) in [("cy", agree), ("ema", json!({ "act": "end", "reason": "over" }))] {
+        assert_eq!(api.post_as(who, &acts, act).await.status, 200);
+    }
+    let to_end = "act=end&reason=over".to_owned();
     vec![
-        ("/approvals/approval-1/decision", format!("decision=approve&reason=seen&digest={digest}")),
-        ("/approvals/approval-1/edit", format!("args=%7B%7D&reason=seen&digest={digest}")),
+        (approval(&one, "decision"), format!("decision=approve&reason=seen&digest={}", one.digest)),
         (
-            "/approvals/approval-1/grant",
-            format!("uses=3&lasts=2&unit=days&reason=seen&digest={digest}"),
+            approval(&two, "edit"),
+            format!("args=%7B%22path%22%3A%22b%22%7D&reason=seen&digest={}", two.digest),
         ),
-        ("/together/decision", format!("decision=deny&reason=seen&item=approval-1+{digest}")),
-        ("/break-glass", "ticket=INC-1&lasts=1&unit=hours&reason=fire".to_owned()),
-        ("/delegations", "to=ana&groups=owners,+others&lasts=1&unit=days&reason=away".to_owned()),
         (
-            "/calendar",
-            "name=Close&starts=2026-12-30T00:00&lasts=2&unit=days&reason=books".to_owned(),
+            approval(&three, "grant"),
+            format!(
+                "argument=path&rule.path=any&uses=3&lasts=2&unit=days&reason=seen&digest={}",
+                three.digest
+            ),
         ),
-        ("/entries/freeze", "act=end&reason=over".to_owned()),
-        ("/entries/break_glass", format!("act=decide&decision=approve&reason=yes&digest={entry}")),
-        ("/entries/break_glass", "act=review&reason=fine".to_owned()),
+        (
+            "/together/decision".to_owned(),
+            format!("decision=deny&reason=seen&item={}+{}", four.approval, four.digest),
+        ),
+        ("/break-glass".to_owned(), "ticket=INC-3&lasts=1&unit=hours&reason=fire".to_owned()),
+        (
+            "/delegations".to_owned(),
+            "to=cy&groups=approvers,+operators&lasts=1&unit=days&reason=away".to_owned(),
+        ),
+        (
+            "/calendar".to_owned(),
+            "name=Close&starts=2027-01-30T00:00&lasts=2&unit=days&reason=books".to_owned(),
+        ),
+        (entry(&freeze), to_end),
+        (entry(&glass), format!("act=decide&decision=approve&reason=yes&digest={asked}")),
+        (entry(&over), "act=review&reason=fine".to_owned()),
     ]
-}
-
-fn nothing_was_done(browser: &Browser) -> bool {
-    let desk = browser.api.fake.desk.lock();
-    browser.api.fake.decided.lock().is_empty()
-        && desk.edits.is_empty()
-        && desk.arranged.is_empty()
-        && desk.acts.is_empty()
-        && desk.togethers.is_empty()
 }
 
 #[tokio::test]
 async fn every_form_does_what_it_says() {
     let browser = Browser::signed_in().await;
-    for (path, form) in forms() {
-        let reply = browser.post(path, &form).await;
+    let forms = forms(&browser.api).await;
+    for (path, form) in &forms {
+        let reply = browser.post(path, form).await;
         let expected = if path == "/together/decision" { 200 } else { 303 };
         assert_eq!(reply.status, expected, "{path}: {}", reply.text());
     }
-    let decided = browser.api.fake.decided.lock();
-    assert_eq!((decided[0].decision, decided[0].reason.as_str()), (VoteChoice::Approve, "seen"));
-    let desk = browser.api.fake.desk.lock();
+    let read = async |path: String| browser.api.get_as("eve", &path).await.json();
+    let approval = async |at: usize| {
+        let path = forms[at].0.rsplit_once('/').unwrap().0;
+        read(format!("/v1{path}")).await["approval"].take()
+    };
+    let decided = &approval(0).await["votes"][0];
     assert_eq!(
-        (desk.edits.len(), desk.togethers.len(), desk.acts.len(), desk.arranged.len()),
-        (1, 1, 3, 4)
+        (&decided["approver"], &decided["choice"], &decided["reason"]),
+        (&json!("ben"), &json!("approve"), &json!("seen"))
     );
-    assert!(matches!(&desk.acts[2], DeskAct::Review { note } if note == "fine"));
-    let freeze = desk.arranged.last().unwrap();
-    assert_eq!(
-        (freeze.lasts_ms, freeze.starts_at.unwrap().to_string().as_str()),
-        (172_800_000, "2026-12-30T00:00:00.000Z")
-    );
+    assert_eq!(approval(1).await["edits"], 1);
+    let entries = read("/v1/desk?limit=200".to_owned()).await;
+    let entries = entries["entries"].as_array().unwrap();
+    let found = |member: &str, value: &str| {
+        let found = entries.iter().find(|entry| entry["body"][member] == value);
+        found.unwrap_or_else(|| panic!("{value}: {entries:?}"))
+    };
+    let grant = found("kind", "grant");
+    assert_eq!((&grant["body"]["uses_max"], &grant["by"]), (&json!(3), &json!("ben")));
+    assert_eq!(found("ticket", "INC-3")["state"], "proposed");
+    assert_eq!(found("kind", "delegation")["body"]["groups"], json!(["approvers", "operators"]));
+    let freeze = found("name", "Close");
+    let starts_at: i64 = freeze["starts_at"].as_i64().unwrap();
+    assert_eq!(starts_at, 1_801_267_200_000);
+    assert_eq!(freeze["expires_at"], starts_at + 172_800_000);
+    assert_eq!(found("name", "night")["state"], "ended");
+    assert_eq!(found("ticket", "INC-1")["state"], "active");
+    assert_eq!(found("ticket", "INC-2")["note"]["text"], "fine");
 }
 
 #[tokio::test]
@@ -75,10 +101,11 @@ async fn a_form_from_elsewhere_or_without_the_session_s_token_does_nothing() {
     let browser = Browser::signed_in().await;
     let other = Browser::signed_in().await;
     let mut checked_forms = 0;
-    for (path, form) in forms()
-        .into_iter()
-        .chain([("/sign-out", String::new()), ("/together", "pick=approval-1".to_owned())])
-    {
+    let own = [("/sign-out", ""), ("/together", "pick=approval-1")];
+    let own = own.map(|(path, form)| (path.to_owned(), form.to_owned()));
+    let forms = forms(&browser.api).await;
+    let before = browser.api.state().await;
+    for (path, form) in forms.iter().chain(&own) {
         let full = format!("form_token={}&{form}", browser.csrf);
         let with = |headers: &[(&str, &str)], body: &str| {
             let mut request =
@@ -101,7 +128,7 @@ async fn a_form_from_elsewhere_or_without_the_session_s_token_does_nothing() {
             with(&[("origin", ORIGIN), ("sec-fetch-site", "cross-site")], &full),
             with(&[], &full),
             // The right place without the token, with a wrong one, with somebody else's.
-            with(&[("origin", ORIGIN)], &form),
+            with(&[("origin", ORIGIN)], form),
             with(&[("origin", ORIGIN)], &format!("form_token=x&{form}")),
             with(&[("origin", ORIGIN)], &format!("form_token={}&{form}", other.csrf)),
         ];
@@ -120,14 +147,16 @@ async fn a_form_from_elsewhere_or_without_the_session_s_token_does_nothing() {
         assert_eq!(browser.send(nobody).await.status, 303, "{path}");
     }
     assert_eq!(checked_forms, 120);
-    assert!(nothing_was_done(&browser));
+    assert_eq!(browser.api.state().await, before);
     assert_eq!(browser.get("/").await.status, 200, "still signed in");
 }
 
 #[tokio::test]
 async fn no_get_changes_anything() {
     let browser = Browser::signed_in().await;
-    for (path, form) in forms() {
+    let forms = forms(&browser.api).await;
+    let before = browser.api.state().await;
+    for (path, form) in forms {
         let reply = browser.get(&format!("{path}?form_token={}&{form}", browser.csrf)).await;
         // A form's own address, loaded again, leads back to what it was about.
         match path.strip_suffix("/decision") {
@@ -139,45 +168,45 @@ async fn no_get_changes_anything() {
         }
     }
     assert_eq!(browser.get("/sign-out").await.status, 405);
-    assert!(nothing_was_done(&browser));
+    assert_eq!(browser.api.state().await, before);
 }
 
 #[tokio::test]
 async fn a_stale_page_decides_nothing_and_shows_how_it_stands_now() {
     let browser = Browser::signed_in().await;
-    let refusal =
-        Refusal::new(ErrorCode::InProgress, "what you were shown is no longer what would run");
-    browser.api.fake.desk.lock().refuses = Some(refusal);
+    let held = browser.api.held("one").await;
+    let before = browser.api.state().await;
     let old = Digest::of(b"what was shown before");
     let form = format!("decision=approve&reason=my+words&digest={old}");
-    let reply = browser.post("/approvals/approval-1/decision", &form).await;
+    let reply = browser.post(&format!("/approvals/{}/decision", held.approval), &form).await;
     assert_eq!(reply.status, 409);
     let text = checked(&reply);
     for words in [
         "This changed while you were looking at it",
         "Nothing was decided",
         "my words",
-        &Digest::of(b"shown").to_string(),
+        held.digest.as_str(),
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    assert!(nothing_was_done(&browser));
+    assert_eq!(browser.api.state().await, before);
 }
 
 #[tokio::test]
 async fn a_decision_that_policy_refuses_says_so_on_the_call_s_page() {
     let browser = Browser::signed_in().await;
-    let refusal =
-        Refusal::new(ErrorCode::PolicyDenied, "nobody approves a call of an agent they answer for")
-            .with_detail("policy four-eyes");
-    browser.api.fake.desk.lock().refuses = Some(refusal);
-    let form = format!("decision=approve&reason=x&digest={}", Digest::of(b"shown"));
-    let reply = browser.post("/approvals/approval-1/decision", &form).await;
+    let held = browser.api.held("one").await;
+    let page = format!("/approvals/{}", held.approval);
+    let edit = format!("args=%7B%22path%22%3A%22other%22%7D&reason=mine&digest={}", held.digest);
+    assert_eq!(browser.post(&format!("{page}/edit"), &edit).await.status, 303);
+    let now = browser.api.get_as("cy", &format!("/v1{page}")).await.json();
+    let digest = now["approval"]["digest"].as_str().unwrap();
+    let form = format!("decision=approve&reason=x&digest={digest}");
+    let reply = browser.post(&format!("{page}/decision"), &form).await;
     assert_eq!(reply.status, 403);
     let text = checked(&reply);
     assert!(
-        text.contains("Nobody approves a call of an agent they answer for.")
-            && !text.contains("four-eyes"),
+        text.contains("Nothing was decided") && text.contains("you wrote these arguments"),
         "{text}"
     );
 }
@@ -185,7 +214,9 @@ async fn a_decision_that_policy_refuses_says_so_on_the_call_s_page() {
 #[tokio::test]
 async fn a_decision_needs_a_reason_a_choice_and_a_digest() {
     let browser = Browser::signed_in().await;
-    let digest = Digest::of(b"shown");
+    let held = browser.api.held("one").await;
+    let before = browser.api.state().await;
+    let digest = &held.digest;
     let long = "x".repeat(2_001);
     for form in [
         format!("decision=approve&reason=+&digest={digest}"),
@@ -195,20 +226,20 @@ async fn a_decision_needs_a_reason_a_choice_and_a_digest() {
         "decision=approve&reason=x".to_owned(),
         "decision=approve&reason=x&digest=sha256:00".to_owned(),
     ] {
-        let reply = browser.post("/approvals/approval-1/decision", &form).await;
+        let reply = browser.post(&format!("/approvals/{}/decision", held.approval), &form).await;
         assert_eq!(reply.status, 400, "{form}");
         checked(&reply);
     }
-    assert!(nothing_was_done(&browser));
+    assert_eq!(browser.api.state().await, before);
 }
 
 #[tokio::test]
 async fn an_edit_that_cannot_be_read_or_does_not_fit_comes_back_with_what_was_written() {
     let browser = Browser::signed_in().await;
-    let digest = Digest::of(b"shown");
-    let broken = browser
-        .post("/approvals/approval-1/edit", &format!("args=%7B%3Cb%3E&reason=less&digest={digest}"))
-        .await;
+    let held = browser.api.held("one").await;
+    let (path, digest) = (format!("/approvals/{}/edit", held.approval), &held.digest);
+    let form = format!("args=%7B%3Cb%3E&reason=less&digest={digest}");
+    let broken = browser.post(&path, &form).await;
     assert_eq!(broken.status, 400);
     let text = checked(&broken);
     assert!(
@@ -217,96 +248,68 @@ async fn an_edit_that_cannot_be_read_or_does_not_fit_comes_back_with_what_was_wr
             && text.contains("less"),
         "{text}"
     );
+    let form = "args=%7B%22path%22%3A%22a%22%2C%22count%22%3A900%7D&reason=less";
+    let unfit = browser.post(&path, &format!("{form}&digest={digest}")).await;
+    assert_eq!(unfit.status, 400, "{}", unfit.text());
+    assert!(checked(&unfit).contains("/count: "), "{}", unfit.text());
+}
 
-    let problem =
-        Problem { pointer: "/cents".to_owned(), problem: "it is larger than 500".to_owned() };
-    let refusal =
-        Refusal::new(ErrorCode::ValidationError, "they do not fit").with_problems(vec![problem]);
-    browser.api.fake.desk.lock().refuses = Some(refusal);
-    let form = format!("args=%7B%22cents%22%3A900%7D&reason=less&digest={digest}");
-    let unfit = browser.post("/approvals/approval-1/edit", &form).await;
-    assert_eq!(unfit.status, 400);
-    assert!(checked(&unfit).contains("/cents: it is larger than 500"));
+/// What a grant covers, once it was proposed.
+async fn pattern(browser: &Browser, proposed: &Reply) -> Value {
+    let entry = proposed.header("location").unwrap().strip_prefix("/entries/").unwrap();
+    browser.api.get_as("ben", &format!("/v1/desk/{entry}")).await.json()["body"]["pattern"].take()
 }
 
 #[tokio::test]
 async fn a_grant_s_rules_are_those_that_were_chosen() {
     let browser = Browser::signed_in().await;
-    let mut detail = crate::testing::sample_detail();
-    detail.proposal.as_mut().unwrap().evidence.preview =
-        json!({ "path": "a.txt", "count": 3, "a/b": true });
-    browser.api.fake.desk.lock().detail = Some(detail);
-    let digest = Digest::of(b"shown");
+    let args = json!({ "path": "a.txt", "count": 3, "a/b": true });
+    let held = browser.api.held_with("one", args).await;
+    let (path, digest) = (format!("/approvals/{}/grant", held.approval), &held.digest);
     let form = format!(
-        "digest={digest}&argument=path&rule.path=starts_with&value.path=reports/&argument=count&rule.count=at_most&value.count=5\
+        "digest={digest}&argument=path&rule.path=starts_with&value.path=a&argument=count&rule.count=at_most&value.count=5\
          &argument=a/b&rule.a/b=equals&argument=gone&rule.gone=any&uses=3&lasts=2&unit=days&reason=daily"
     );
-    assert_eq!(browser.post("/approvals/approval-1/grant", &form).await.status, 303);
     let without = format!(
         "digest={digest}&argument=count&rule.count=at_most&uses=3&lasts=2&unit=days&reason=daily"
     );
-    assert_eq!(browser.post("/approvals/approval-1/grant", &without).await.status, 400);
-    let desk = browser.api.fake.desk.lock();
-    let Arrangement::Grant { pattern: Some(pattern), uses_max: 3, .. } = &desk.arranged[0].arrange
-    else {
-        panic!()
-    };
-    assert_eq!(pattern.0.len(), 3);
-    assert_eq!(pattern.0["/path"], ArgumentRule::StartsWith("reports/".to_owned()));
-    assert_eq!(pattern.0["/count"], ArgumentRule::AtMost(5));
-    assert_eq!(pattern.0["/a~1b"], ArgumentRule::Equals(json!(true)));
+    assert_eq!(browser.post(&path, &without).await.status, 400);
+    let proposed = browser.post(&path, &form).await;
+    assert_eq!(proposed.status, 303, "{}", proposed.text());
+    let rules = json!({ "/path": { "starts_with": "a" }, "/count": { "at_most": 5 }, "/a~1b": { "equals": true } });
+    assert_eq!(pattern(&browser, &proposed).await, rules);
 }
 
 #[tokio::test]
 async fn a_beginning_that_a_grant_covers_is_kept_exactly_as_it_was_written() {
     let browser = Browser::signed_in().await;
-    let mut detail = crate::testing::sample_detail();
-    detail.proposal.as_mut().unwrap().evidence.preview = json!({ "to ": "ann smith", "n": 3 });
-    browser.api.fake.desk.lock().detail = Some(detail);
-    let digest = Digest::of(b"shown");
+    let args = json!({ "path": "a", "to ": "ann smith", "count": 3 });
+    let held = browser.api.held_with("one", args).await;
+    let (path, digest) = (format!("/approvals/{}/grant", held.approval), &held.digest);
     let form = |written: &str| {
         format!(
-            "digest={digest}&argument=to+&rule.to+=starts_with&value.to+={written}&argument=n&rule.n=at_most&value.n=+5+\
-             &uses=3&lasts=2&unit=days&reason=daily"
+            "digest={digest}&argument=to+&rule.to+=starts_with&value.to+={written}&argument=count&rule.count=at_most&value.count=+5+\
+             &argument=path&rule.path=any&uses=3&lasts=2&unit=days&reason=daily"
         )
     };
+    assert_eq!(browser.post(&path, &form("")).await.status, 400);
     // `ann` would cover `anna` and `annex` as well.
-    assert_eq!(browser.post("/approvals/approval-1/grant", &form("ann+")).await.status, 303);
-    assert_eq!(browser.post("/approvals/approval-1/grant", &form("")).await.status, 400);
-    let desk = browser.api.fake.desk.lock();
-    let Arrangement::Grant { pattern: Some(pattern), .. } = &desk.arranged[0].arrange else {
-        panic!()
-    };
-    assert_eq!(pattern.0["/to "], ArgumentRule::StartsWith("ann ".to_owned()));
-    assert_eq!(pattern.0["/n"], ArgumentRule::AtMost(5));
-}
-
-#[tokio::test]
-async fn several_are_shown_before_they_are_decided_and_each_answer_is_shown() {
-    let browser = Browser::signed_in().await;
-    let none = browser.post("/together", "").await;
-    assert_eq!(none.status, 400);
-    let look = browser.post("/together", "pick=approval-1&pick=gone").await;
-    let text = checked(&look);
-    assert!(text.contains("1 chosen call is") && text.contains("Approve all 1"), "{text}");
-    let digest = Digest::of(b"shown");
-    let form =
-        format!("decision=approve&reason=same&item=approval-1+{digest}&item=approval-2+{digest}");
-    let decided = browser.post("/together/decision", &form).await;
-    assert_eq!(decided.status, 409);
-    let text = checked(&decided);
-    assert!(
-        text.contains("1 decision is recorded") && text.contains("It changed &lt;meanwhile&gt;."),
-        "{text}"
+    let proposed = browser.post(&path, &form("ann+")).await;
+    assert_eq!(proposed.status, 303, "{}", proposed.text());
+    let rules = pattern(&browser, &proposed).await;
+    assert_eq!(
+        (&rules["/to "], &rules["/count"]),
+        (&json!({ "starts_with": "ann " }), &json!({ "at_most": 5 }))
     );
 }
 
 #[tokio::test]
 async fn a_form_that_is_too_large_is_refused_unread() {
     let browser = Browser::signed_in().await;
+    let before = browser.api.state().await;
     let large = format!("reason={}", "x".repeat(600 * 1024));
     assert_eq!(browser.post("/break-glass", &large).await.status, 413);
     let many = (0..600).map(|n| format!("f{n}=1")).collect::<Vec<_>>().join("&");
     assert_eq!(browser.post("/break-glass", &many).await.status, 400);
-    assert!(nothing_was_done(&browser));
+    assert_eq!(browser.api.state().await, before);
 }

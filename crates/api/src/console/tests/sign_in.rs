@@ -5,40 +5,36 @@ use std::{
     time::Duration,
 };
 
-use placet_identity::{DevKey, SignInProof, fresh_text};
+use placet_identity::{DevKey, SignInProof, VerifiedCaller, fresh_text};
 use placet_types::{
     digest::Digest,
     error::ErrorCode,
-    principal::Principal,
     sessions::{KeptSession, SessionLimits, SessionStore},
 };
-use serde_json::json;
 
-use super::{
-    Browser, StoppedClock, checked, cookie, form_post, key, link, page, settings, with_link,
-};
+use super::{Browser, checked, cookie, form_post, key, link, page, settings, with_link};
 use crate::{
     console::{
         ConsoleSettings,
         session::{Found, Sessions, Use},
         visitor::local_path,
     },
-    testing::sessions::MemorySessions,
+    testing::{People, people::StandingClock, sessions::MemorySessions},
 };
 
 /// A console that nobody can sign in to.
 fn bare() -> ConsoleSettings {
-    ConsoleSettings::new(Arc::new(StoppedClock), Arc::new(MemorySessions::default()))
+    ConsoleSettings::new(Arc::new(StandingClock), Arc::new(MemorySessions::default()))
 }
 
-fn person(id: &str) -> Principal {
-    serde_json::from_value(json!({ "kind": "user", "tenant_id": "a", "id": id })).unwrap()
+async fn person(id: &str) -> VerifiedCaller {
+    People::new().caller(id).await
 }
 
 /// Two nodes that share what they keep.
-fn two_nodes(change: impl FnOnce(&mut ConsoleSettings)) -> [Sessions<String>; 2] {
+fn two_nodes(change: impl FnOnce(&mut ConsoleSettings)) -> [Sessions; 2] {
     let shared = Arc::new(MemorySessions::going());
-    let mut settings = ConsoleSettings::new(Arc::new(StoppedClock), shared);
+    let mut settings = ConsoleSettings::new(Arc::new(StandingClock), shared);
     change(&mut settings);
     [Sessions::new(&settings), Sessions::new(&settings)]
 }
@@ -49,12 +45,12 @@ fn proof(all: &ConsoleSettings) -> SignInProof {
 }
 
 /// Whether there is somebody; one that was begun elsewhere is taken up.
-async fn is_known(node: &Sessions<String>, id: &str, by: Use) -> bool {
+async fn is_known(node: &Sessions, id: &str, by: Use) -> bool {
     match node.find(id, by).await.unwrap() {
         Found::Somebody(_) => true,
         Found::Nobody => false,
         Found::Kept(proof) => {
-            node.adopt(id, "c".to_owned(), person("ana"), &proof);
+            node.adopt(id, person("ana").await, &proof);
             matches!(node.find(id, by).await.unwrap(), Found::Somebody(_))
         }
     }
@@ -70,7 +66,7 @@ async fn a_session_ends_when_it_is_unused_or_too_old_and_a_page_s_own_looks_do_n
     });
     let settings = settings.unwrap();
     let with = proof(&settings);
-    let begin = || one.begin("c".to_owned(), person("ana"), &with);
+    let begin = async || one.begin(person("ana").await, &with).await;
     let step = || tokio::time::advance(Duration::from_millis(700));
     let (used, watched) = (begin().await.unwrap(), begin().await.unwrap());
     step().await;
@@ -100,9 +96,8 @@ async fn one_person_has_few_sessions_and_all_together_have_a_limit() {
         settings = Some(all.clone());
     });
     let settings = settings.unwrap();
-    let begin = async |node: &Sessions<String>, id: &str| {
-        node.begin("c".to_owned(), person(id), &proof(&settings)).await
-    };
+    let begin =
+        async |node: &Sessions, id: &str| node.begin(person(id).await, &proof(&settings)).await;
     let first = begin(&one, "ana").await.unwrap();
     for _ in 0..16 {
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -120,9 +115,9 @@ async fn one_person_has_few_sessions_and_all_together_have_a_limit() {
 async fn made_up_ids_take_a_few_look_ups_at_a_time_and_nobody_else_waits_for_them() {
     let kept = Arc::new(MemorySessions::going());
     let settings =
-        ConsoleSettings::new(Arc::new(StoppedClock), Arc::<MemorySessions>::clone(&kept));
-    let node = Arc::new(Sessions::<String>::new(&settings));
-    let id = node.begin("c".to_owned(), person("ana"), &proof(&settings)).await.unwrap();
+        ConsoleSettings::new(Arc::new(StandingClock), Arc::<MemorySessions>::clone(&kept));
+    let node = Arc::new(Sessions::new(&settings));
+    let id = node.begin(person("ana").await, &proof(&settings)).await.unwrap();
     kept.hangs.store(true, Ordering::SeqCst);
     let before = kept.finds.load(Ordering::SeqCst);
     let mut strangers = tokio::task::JoinSet::new();
@@ -144,8 +139,8 @@ async fn made_up_ids_take_a_few_look_ups_at_a_time_and_nobody_else_waits_for_the
 async fn what_cannot_be_an_id_is_not_looked_up() {
     let kept = Arc::new(MemorySessions::default());
     let settings =
-        ConsoleSettings::new(Arc::new(StoppedClock), Arc::<MemorySessions>::clone(&kept));
-    let api = Browser::api(settings);
+        ConsoleSettings::new(Arc::new(StandingClock), Arc::<MemorySessions>::clone(&kept));
+    let api = Browser::api(settings).await;
     let sound = fresh_text().unwrap();
     let signs = sound.replace(|_: char| true, "~");
     let short: String = sound.chars().skip(1).collect();
@@ -162,7 +157,7 @@ async fn a_row_that_somebody_altered_or_copied_to_another_key_lets_nobody_in() {
     let mut settings = None;
     let [one, two] = two_nodes(|all| settings = Some(all.clone()));
     let settings = settings.unwrap();
-    let id = one.begin("c".to_owned(), person("ana"), &proof(&settings)).await.unwrap();
+    let id = one.begin(person("ana").await, &proof(&settings)).await.unwrap();
     let kept = settings.sessions.find(Digest::of(id.as_bytes())).await.unwrap().unwrap();
     assert!(!String::from_utf8_lossy(&kept.sealed).contains("a.b.c"));
     let limits = SessionLimits {
@@ -191,7 +186,7 @@ async fn a_row_that_somebody_altered_or_copied_to_another_key_lets_nobody_in() {
 async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
     let settings = settings();
     let key = key(&settings);
-    let browser = Browser::on(Browser::api(settings), &key).await;
+    let browser = Browser::on(Browser::api(settings).await, &key).await;
     let waiting = with_link(&browser.api, &key).await;
     let cookies = format!("placet-sign-in={waiting}; placet={}", browser.session);
     let form = format!("form_token={waiting}&person=0&to=https://evil.example/");
@@ -207,7 +202,7 @@ async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
 async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revoked() {
     let browser = Browser::signed_in().await;
     assert_eq!(browser.get("/").await.status, 200);
-    browser.api.fake.revoked.send_replace(true);
+    browser.api.revoke("ben").await;
     let away = browser.get("/help").await;
     assert_eq!(
         (away.status.as_u16(), away.header("location")),
@@ -219,8 +214,8 @@ async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revo
 #[tokio::test]
 async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any() {
     let shared = settings();
-    let here = Browser::on(Browser::api(shared.clone()), &key(&shared)).await;
-    let there = Browser::api(shared.clone());
+    let here = Browser::on(Browser::api(shared.clone()).await, &key(&shared)).await;
+    let there = Browser::api(shared.clone()).await;
     let elsewhere = Browser { api: there, session: here.session.clone(), csrf: here.csrf.clone() };
     assert_eq!(elsewhere.get("/help?a=b").await.status, 200);
     // The form of a page of one node is taken by another.
@@ -249,17 +244,17 @@ async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any
     }
     let first = checked(&here.send(page("/sign-in?to=/help", None)).await);
     assert!(!first.contains("has ended"), "{first}");
-    let again = Browser::api(shared);
+    let again = Browser::api(shared).await;
     assert_eq!(again.send(page("/help", Some(&here.session))).await.status, 303);
 }
 
 #[tokio::test]
 async fn a_session_of_a_key_that_is_not_accepted_any_more_is_nobody_s() {
     let shared = settings();
-    let here = Browser::on(Browser::api(shared.clone()), &key(&shared)).await;
+    let here = Browser::on(Browser::api(shared.clone()).await, &key(&shared)).await;
     let other = settings();
     let changed = ConsoleSettings { sessions: shared.sessions, ..other };
-    let there = Browser::api(changed);
+    let there = Browser::api(changed).await;
     assert_eq!(there.send(page("/help", Some(&here.session))).await.status, 303);
     assert_eq!(here.get("/help").await.status, 200, "where it was begun it lasts as before");
 }
@@ -270,7 +265,7 @@ async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_
     let kept: Arc<dyn SessionStore> = Arc::<MemorySessions>::clone(&sessions);
     let shared = ConsoleSettings { sessions: kept, ..settings() };
     let key = key(&shared);
-    let here = Browser::on(Browser::api(shared), &key).await;
+    let here = Browser::on(Browser::api(shared).await, &key).await;
     sessions.is_away.store(true, std::sync::atomic::Ordering::SeqCst);
     for reply in [here.get("/").await, here.post("/sign-out", "").await] {
         assert_eq!(reply.status, 503);
@@ -284,7 +279,7 @@ async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_
 async fn a_sign_in_that_another_browser_began_is_refused() {
     let settings = settings();
     let key = key(&settings);
-    let api = Browser::api(settings);
+    let api = Browser::api(settings).await;
     let waiting = with_link(&api, &key).await;
     let form = format!("form_token={waiting}&person=0");
     for cookies in ["", "placet-sign-in=AAAA", "placet=AAAA"] {
@@ -302,7 +297,7 @@ async fn a_sign_in_that_another_browser_began_is_refused() {
 #[tokio::test]
 async fn nobody_signs_in_without_a_link_made_with_the_key() {
     let settings = settings();
-    let api = Browser::api(settings.clone());
+    let api = Browser::api(settings.clone()).await;
     let begun = api.send(page("/sign-in", None)).await;
     let text = checked(&begun);
     assert!(text.contains("placet console") && !text.contains("name=\"person\""), "{text}");
@@ -326,7 +321,7 @@ async fn nobody_signs_in_without_a_link_made_with_the_key() {
 #[tokio::test]
 async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
     let settings = settings();
-    let api = Browser::api(settings.clone());
+    let api = Browser::api(settings.clone()).await;
     let path = link(&key(&settings));
     let opened = api.send(page(&format!("{path}&to=/help"), None)).await;
     // The address that the browser keeps is one without the code, and no page knows of the other.
@@ -346,7 +341,7 @@ async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
         request.body(axum::body::Body::empty()).unwrap()
     };
     let mine = checked(&api.send(with(&waiting)).await);
-    assert!(mine.contains("Sign in as ana of a"), "{mine}");
+    assert!(mine.contains("Sign in as ben of acme"), "{mine}");
     let other = fresh_text().unwrap();
     assert!(!checked(&api.send(with(&other)).await).contains("name=\"person\""));
 
@@ -364,7 +359,7 @@ async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
 
 #[tokio::test]
 async fn without_a_way_to_sign_in_the_page_says_what_is_missing() {
-    let api = Browser::api(bare());
+    let api = Browser::api(bare()).await;
     let text = checked(&api.send(page("/sign-in", None)).await);
     assert!(text.contains("console.sign_in") && !text.contains("Development"), "{text}");
     let waiting = fresh_text().unwrap();
@@ -378,7 +373,7 @@ async fn without_a_way_to_sign_in_the_page_says_what_is_missing() {
 async fn over_tls_cookies_are_bound_to_the_host() {
     let mut settings = settings();
     settings.public_url = Some("https://placet.example".parse().unwrap());
-    let api = Browser::api(settings);
+    let api = Browser::api(settings).await;
     let request = http::Request::get("/sign-in")
         .header("host", "placet.example")
         .header("accept", "text/html");

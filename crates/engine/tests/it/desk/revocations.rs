@@ -12,6 +12,7 @@ use placet_types::{
     approval::VoteChoice,
     desk::{DeskKind, REVOCATION_MS_MAX, REVOCATION_MS_MIN},
     error::{ErrorCode, Refusal},
+    principal::PrincipalKind,
 };
 
 use super::ran;
@@ -58,7 +59,7 @@ async fn a_revoked_token_makes_no_call_and_a_new_one_does() {
     assert!(entry.in_force && entry.state == "active", "{entry:?}");
     assert!(world.engine.is_revoked(&before));
     assert!(world.is_out(&before, "s2").await);
-    let token = world.token(placet_types::principal::PrincipalKind::Agent, "bot");
+    let token = world.token(PrincipalKind::Agent, "bot");
     let header = format!("Bearer {token}");
     let at_the_api = world.engine.authenticate(Some(&header), None, None).await.unwrap_err();
     assert_eq!(at_the_api.code, ErrorCode::CredentialExpired);
@@ -68,7 +69,7 @@ async fn a_revoked_token_makes_no_call_and_a_new_one_does() {
     assert!(!world.is_out(&after, "s3").await, "a new sign-in works again");
     assert!(world.is_out(&before, "s4").await, "the old token does not");
     // Others were never meant.
-    let other = world.caller(placet_types::principal::PrincipalKind::Agent, "other").await;
+    let other = world.caller(PrincipalKind::Agent, "other").await;
     assert!(!world.engine.is_revoked(&other));
     assert_eq!(world.witness.effects("note").len(), 1);
 }
@@ -130,7 +131,8 @@ async fn a_revocation_lasts_at_least_as_long_as_any_token_and_names_somebody() {
 async fn a_revocation_of_somebody_who_never_came_counts_and_says_so() {
     let world = World::new().await;
     let bot = world.agent().await;
-    world.engine.saw(&bot);
+    let token = format!("Bearer {}", world.token(PrincipalKind::Agent, "bot"));
+    world.engine.authenticate(Some(&token), None, None).await.unwrap();
     let name = subject(&bot);
     let seen = world.revoke("dora", &name).await.unwrap();
     assert_eq!(seen.hint, None);
