@@ -1,7 +1,7 @@
 //! The HTTP API on the engine, and the admin listener beside it.
 //!
 //! Owns the routes, what a request must look like to be heard, the form of every answer, and the OpenAPI document that is
-//! generated from the same list of operations as the router. Decides nothing about a call: the engine does.
+//! generated from the same table of routes as the router. Decides nothing about a call: the engine does.
 //!
 //! Invariants, written as absences:
 //! - no route but `/`, `/openapi.json`, the token metadata and the console's reads a body, a path or a query before its caller is verified;
@@ -26,7 +26,6 @@ mod challenge;
 mod connections;
 mod events;
 mod guard;
-mod operation;
 mod paced;
 mod per_address;
 mod query;

@@ -1,10 +1,11 @@
-//! The OpenAPI document, made from the list of operations and from the types themselves.
+//! The OpenAPI document, made from the table of routes and from the types themselves.
 //!
-//! Owns the assembly. Cannot leave out a route (both sides match on `Operation`) nor describe a type otherwise than it is
+//! Owns the assembly. Cannot leave out a route (the router is made from the same table) nor describe a type otherwise than it is
 //! (the schemas are generated from it).
 
 mod operations;
 mod schemas;
+pub(crate) mod table;
 
 use std::sync::LazyLock;
 
@@ -13,14 +14,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderValue, Method, header};
 use utoipa::openapi::{
-    Components, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder,
+    Components, HttpMethod, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder,
     path::PathItem,
     security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use crate::{answer::JSON, operation::Operation};
+use crate::answer::JSON;
 
 /// The security scheme of the caller's own token.
 const BEARER: &str = "bearer";
@@ -46,11 +47,10 @@ pub fn openapi() -> OpenApi {
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
-    let paths = Operation::ALL.into_iter().fold(PathsBuilder::new(), |paths, operation| {
-        paths.path(
-            operation.path(),
-            PathItem::new(operations::method(operation), operations::describe(operation)),
-        )
+    let paths = table::all().into_iter().fold(PathsBuilder::new(), |paths, route| {
+        let is_post = route.method == Method::POST;
+        let method = if is_post { HttpMethod::Post } else { HttpMethod::Get };
+        paths.path(route.path, PathItem::new(method, route.description))
     });
     OpenApiBuilder::new().info(info).paths(paths.build()).components(Some(components())).build()
 }

@@ -1,7 +1,7 @@
-//! The router of the HTTP API, made from the list of operations, and what stands around every handler.
+//! The router of the HTTP API, made from the table of routes, and what stands around every handler.
 //!
-//! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: an
-//! operation is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
+//! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: a
+//! route is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
 
 use std::{any::Any, sync::Arc};
 
@@ -10,7 +10,6 @@ use axum::{
     extract::{MatchedPath, Request, State},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::{MethodRouter, get, post},
 };
 use http::{HeaderValue, StatusCode, header};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -22,32 +21,29 @@ use placet_types::error::{ErrorCode, Refusal};
 use crate::{
     answer,
     api::{ApiState, Caller},
-    challenge::{self, challenge},
+    challenge::challenge,
     console::{self, Console, ConsoleSettings, Desk},
     guard::Guard,
-    openapi,
-    operation::Operation,
+    openapi::table,
     problem::Failure,
     request::{Credentials, Peer},
-    routes::{
-        about, approvals, audit, calls, credentials, decisions, desk, inbox, ledger, report,
-        status, tools,
-    },
     streams::About,
 };
 
-/// Every operation, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
+/// Every route, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
 pub(crate) fn router(api: &ApiState, guard: Guard, console: Option<ConsoleSettings>) -> Router {
     let mut router = Router::new();
-    let operations = Operation::ALL.into_iter();
-    for operation in
-        operations.filter(|operation| console.is_none() || *operation != Operation::About)
-    {
-        let mut route = handler(operation);
-        if !operation.is_open() {
-            route = route.route_layer(middleware::from_fn_with_state(api.clone(), authenticate));
+    for route in table::all() {
+        // The console has `/` itself.
+        if route.path == "/" && console.is_some() {
+            continue;
         }
-        router = router.route(operation.path(), route);
+        let mut handler = route.handler;
+        if !route.is_open {
+            let authenticate = middleware::from_fn_with_state(api.clone(), authenticate);
+            handler = handler.route_layer(authenticate);
+        }
+        router = router.route(route.path, handler);
     }
     let mut router = router.with_state(api.clone());
     if let Some(settings) = console {
@@ -57,47 +53,6 @@ pub(crate) fn router(api: &ApiState, guard: Guard, console: Option<ConsoleSettin
     let config = Arc::new(api.config().clone());
     let router = router.layer(middleware::from_fn_with_state(config, challenge));
     surround(router, guard)
-}
-
-fn handler(operation: Operation) -> MethodRouter<ApiState> {
-    match operation {
-        Operation::SubmitCall => post(calls::submit),
-        Operation::GetCall => get(calls::get),
-        Operation::FollowCall => get(calls::follow),
-        Operation::GetTimeline => get(calls::timeline),
-        Operation::ListTools => get(tools::list),
-        Operation::ReadInbox => get(inbox::read),
-        Operation::ListApprovals => get(approvals::list),
-        Operation::GetApproval => get(approvals::get),
-        Operation::DecideApproval => post(approvals::decide),
-        Operation::EditApproval => post(approvals::edit),
-        Operation::WithdrawApproval => post(approvals::withdraw),
-        Operation::DecideBulk => post(approvals::decide_together),
-        Operation::ListDesk => get(desk::list),
-        Operation::ArrangeAtDesk => post(desk::arrange),
-        Operation::GetDeskEntry => get(desk::get),
-        Operation::ActOnDeskEntry => post(desk::act),
-        Operation::FollowDesk => get(desk::follow),
-        Operation::ListRecords => get(ledger::list),
-        Operation::GetRecord => get(ledger::get),
-        Operation::ResolveRecord => post(ledger::resolve),
-        Operation::RearmRecord => post(ledger::rearm),
-        Operation::ShowStatus => get(status::show),
-        Operation::Reload => post(status::reload),
-        Operation::ShowCredentials => get(credentials::show),
-        Operation::ListDecisions => get(decisions::list),
-        Operation::GetDecision => get(decisions::get),
-        Operation::ShowError => get(console::errors::show),
-        Operation::ShowReport => get(report::show),
-        Operation::GetReceipt => get(audit::receipt),
-        Operation::ListCheckpoints => get(audit::checkpoints),
-        Operation::GetAuditKey => get(audit::key),
-        Operation::ProveInclusion => get(audit::inclusion),
-        Operation::ProveConsistency => get(audit::consistency),
-        Operation::Metadata => get(challenge::metadata),
-        Operation::Describe => get(openapi::describe),
-        Operation::About => get(about::about),
-    }
 }
 
 /// What stands around the routes of any API.

@@ -3,15 +3,15 @@
 //! Owns their texts, parameters and answers. Invariant: an operation that is not open names the credential it wants and the
 //! refusals every verified route can give.
 
-mod desk;
-mod status;
+pub(super) mod desk;
+pub(super) mod status;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 use utoipa::openapi::{
-    Content, ContentBuilder, HttpMethod, Required, ResponseBuilder, SecurityRequirement,
+    Content, ContentBuilder, Required, ResponseBuilder, SecurityRequirement,
     header::{Header, HeaderBuilder},
-    path::{Operation as Description, OperationBuilder, ParameterBuilder, ParameterIn},
+    path::{OperationBuilder, ParameterBuilder, ParameterIn},
     request_body::{RequestBody, RequestBodyBuilder},
 };
 
@@ -40,89 +40,53 @@ use crate::{
         AboutDocument, ApprovalList, CheckpointList, ErrorDocument, ProtectedResourceDocument,
         RecordList, ToolList,
     },
-    operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
     query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
     routes::{approvals::states, report::MS_MAX},
 };
 
-/// The method as the document writes it.
-pub(super) fn method(operation: Operation) -> HttpMethod {
-    if operation.method() == http::Method::POST { HttpMethod::Post } else { HttpMethod::Get }
+pub(super) fn list_tools() -> OperationBuilder {
+    start("listTools", "tools", "Lists the tools the caller may use")
+        .response("200", ok::<ToolList>("The tools"))
 }
 
-/// One operation.
-pub(super) fn describe(operation: Operation) -> Description {
-    let description = match operation {
-        Operation::SubmitCall => submit_call(),
-        Operation::GetCall => get_call(),
-        Operation::FollowCall => follow_call(),
-        Operation::GetTimeline => desk::get_timeline(),
-        Operation::ReadInbox => desk::read_inbox(),
-        Operation::EditApproval => desk::edit_approval(),
-        Operation::WithdrawApproval => desk::withdraw_approval(),
-        Operation::DecideBulk => desk::decide_together(),
-        Operation::ListDesk => desk::list(),
-        Operation::ArrangeAtDesk => desk::arrange(),
-        Operation::GetDeskEntry => desk::get_entry(),
-        Operation::ActOnDeskEntry => desk::act(),
-        Operation::FollowDesk => desk::follow(),
-        Operation::ListTools => start("listTools", "tools", "Lists the tools the caller may use")
-            .response("200", ok::<ToolList>("The tools")),
-        Operation::ListApprovals => paged::<ApprovalId>(start(
-            "listApprovals",
-            "approvals",
-            "Lists approvals the caller may see",
-        ))
-        .parameter(query(
-            "state",
-            "Only those in this state",
-            json!({ "type": "string", "enum": states() }),
-        ))
-        .response("200", ok::<ApprovalList>("A page of approvals")),
-        Operation::GetApproval => {
-            identified(start("getApproval", "approvals", "Shows what an approval is about"))
-                .response("200", ok::<ApprovalDetail>("The approval and the frozen proposal"))
-        }
-        Operation::DecideApproval => {
-            identified(start("decideApproval", "approvals", "Approves or denies a held call"))
-                .request_body(Some(body::<DecisionRequest>()))
-                .response("200", ok::<ApprovalView>("The approval after the decision"))
-        }
-        Operation::ListRecords => {
-            paged::<RecordId>(start("listRecords", "ledger", "Lists effect records; for operators"))
-                .parameter(query(
-                    "state",
-                    "Only those in this state",
-                    json!({ "type": "string", "enum": RECORD_STATES }),
-                ))
-                .response("200", ok::<RecordList>("A page of records"))
-        }
-        Operation::GetRecord => identified(start("getRecord", "ledger", "Shows an effect record"))
-            .response("200", ok::<RecordView>("The record")),
-        Operation::ResolveRecord => resolve_record(),
-        Operation::RearmRecord => rearm_record(),
-        Operation::ShowStatus => status::show(),
-        Operation::Reload => status::reload(),
-        Operation::ShowCredentials => show_credentials(),
-        Operation::ListDecisions => list_decisions(),
-        Operation::GetDecision => get_decision(),
-        Operation::ShowError => show_error(),
-        Operation::ShowReport => show_report(),
-        Operation::GetReceipt => get_receipt(),
-        Operation::ListCheckpoints => list_checkpoints(),
-        Operation::GetAuditKey => get_audit_key(),
-        Operation::ProveInclusion => prove_inclusion(),
-        Operation::ProveConsistency => prove_consistency(),
-        Operation::Describe => this_document(),
-        Operation::Metadata => metadata(),
-        Operation::About => start("about", "about", "What this service is and where to look")
-            .response("200", ok::<AboutDocument>("What it is")),
-    };
-    if operation.is_open() { description.build() } else { verified(description) }
+pub(super) fn list_approvals() -> OperationBuilder {
+    let state = json!({ "type": "string", "enum": states() });
+    let start = start("listApprovals", "approvals", "Lists approvals the caller may see");
+    paged::<ApprovalId>(start)
+        .parameter(query("state", "Only those in this state", state))
+        .response("200", ok::<ApprovalList>("A page of approvals"))
 }
 
-fn this_document() -> OperationBuilder {
+pub(super) fn get_approval() -> OperationBuilder {
+    identified(start("getApproval", "approvals", "Shows what an approval is about"))
+        .response("200", ok::<ApprovalDetail>("The approval and the frozen proposal"))
+}
+
+pub(super) fn decide_approval() -> OperationBuilder {
+    identified(start("decideApproval", "approvals", "Approves or denies a held call"))
+        .request_body(Some(body::<DecisionRequest>()))
+        .response("200", ok::<ApprovalView>("The approval after the decision"))
+}
+
+pub(super) fn list_records() -> OperationBuilder {
+    let state = json!({ "type": "string", "enum": RECORD_STATES });
+    paged::<RecordId>(start("listRecords", "ledger", "Lists effect records; for operators"))
+        .parameter(query("state", "Only those in this state", state))
+        .response("200", ok::<RecordList>("A page of records"))
+}
+
+pub(super) fn get_record() -> OperationBuilder {
+    identified(start("getRecord", "ledger", "Shows an effect record"))
+        .response("200", ok::<RecordView>("The record"))
+}
+
+pub(super) fn about() -> OperationBuilder {
+    start("about", "about", "What this service is and where to look")
+        .response("200", ok::<AboutDocument>("What it is"))
+}
+
+pub(super) fn this_document() -> OperationBuilder {
     start("describe", "about", "This document").response(
         "200",
         ResponseBuilder::new()
@@ -135,12 +99,12 @@ fn this_document() -> OperationBuilder {
     )
 }
 
-fn metadata() -> OperationBuilder {
+pub(super) fn metadata() -> OperationBuilder {
     start("protectedResource", "about", "Where to get tokens for this service (RFC 9728)")
         .response("200", ok::<ProtectedResourceDocument>("Where to get tokens"))
 }
 
-fn submit_call() -> OperationBuilder {
+pub(super) fn submit_call() -> OperationBuilder {
     let key = ParameterBuilder::new()
         .name("Idempotency-Key")
         .parameter_in(ParameterIn::Header)
@@ -160,7 +124,7 @@ fn submit_call() -> OperationBuilder {
         .request_body(Some(body::<Submission>()))
 }
 
-fn get_call() -> OperationBuilder {
+pub(super) fn get_call() -> OperationBuilder {
     let wait = json!({ "type": "integer", "minimum": 0, "maximum": WAIT_MS_MAX, "default": 0 });
     call_answers(identified(start("getCall", "calls", "Says how a call stands"))).parameter(query(
         "wait_ms",
@@ -169,7 +133,7 @@ fn get_call() -> OperationBuilder {
     ))
 }
 
-fn follow_call() -> OperationBuilder {
+pub(super) fn follow_call() -> OperationBuilder {
     let stream = ResponseBuilder::new()
         .description(
             "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the call's `ToolResultEnvelope` \
@@ -181,7 +145,7 @@ fn follow_call() -> OperationBuilder {
     identified(start("followCall", "calls", "Follows a call to its end")).response("200", stream)
 }
 
-fn rearm_record() -> OperationBuilder {
+pub(super) fn rearm_record() -> OperationBuilder {
     identified(start(
         "rearmRecord",
         "ledger",
@@ -191,13 +155,13 @@ fn rearm_record() -> OperationBuilder {
     .response("200", ok::<RecordView>("The record after the operator's word"))
 }
 
-fn resolve_record() -> OperationBuilder {
+pub(super) fn resolve_record() -> OperationBuilder {
     identified(start("resolveRecord", "ledger", "Says how an unknown outcome ended; for operators"))
         .request_body(Some(body::<ResolutionRequest>()))
         .response("200", ok::<RecordView>("The record after the resolution"))
 }
 
-fn show_credentials() -> OperationBuilder {
+pub(super) fn show_credentials() -> OperationBuilder {
     start(
         "showCredentials",
         "credentials",
@@ -209,7 +173,7 @@ fn show_credentials() -> OperationBuilder {
     .response("200", ok::<CredentialsView>("The numbers"))
 }
 
-fn show_report() -> OperationBuilder {
+pub(super) fn show_report() -> OperationBuilder {
     let moment = || json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX });
     start("showReport", "report", "How calls went, by adapter and capability; for operators")
         .description(Some(
@@ -224,13 +188,13 @@ fn show_report() -> OperationBuilder {
         .response("200", ok::<ReportView>("The report"))
 }
 
-fn get_decision() -> OperationBuilder {
+pub(super) fn get_decision() -> OperationBuilder {
     let what = "Shows a policy decision about a call, with the policies that made the difference";
     identified(start("getDecision", "decisions", what))
         .response("200", ok::<DecisionView>("The decision"))
 }
 
-fn show_error() -> OperationBuilder {
+pub(super) fn show_error() -> OperationBuilder {
     let unknown = ResponseBuilder::new()
         .description("There is no such code")
         .content(PROBLEM_JSON, content::<ProblemDocument>())
@@ -240,7 +204,7 @@ fn show_error() -> OperationBuilder {
         .response("404", unknown)
 }
 
-fn list_decisions() -> OperationBuilder {
+pub(super) fn list_decisions() -> OperationBuilder {
     let moment = || json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX });
     let verdict =
         json!({ "type": "string", "enum": DecisionVerdict::ALL.map(DecisionVerdict::as_str) });
@@ -263,7 +227,7 @@ fn list_decisions() -> OperationBuilder {
         .response("200", ok::<DecisionsPage>("A page of decisions"))
 }
 
-fn get_receipt() -> OperationBuilder {
+pub(super) fn get_receipt() -> OperationBuilder {
     identified(start("getReceipt", "audit", "A signed receipt for a recorded call"))
         .description(Some(
             "It holds the proof that the call's entry is in the log up to that entry, which anybody checks with the key; it says nothing \
@@ -275,18 +239,18 @@ fn get_receipt() -> OperationBuilder {
 /// Who may ask about the log as a whole.
 const OPERATORS: &str = "For operators: how long a log is tells how much all tenants do.";
 
-fn list_checkpoints() -> OperationBuilder {
+pub(super) fn list_checkpoints() -> OperationBuilder {
     start("listCheckpoints", "audit", "A signed checkpoint of each log as it stands")
         .description(Some(OPERATORS))
         .response("200", ok::<CheckpointList>("The checkpoints"))
 }
 
-fn get_audit_key() -> OperationBuilder {
+pub(super) fn get_audit_key() -> OperationBuilder {
     start("getAuditKey", "audit", "The key that receipts and checkpoints are signed with")
         .response("200", ok::<AuditKeyView>("The public key"))
 }
 
-fn prove_inclusion() -> OperationBuilder {
+pub(super) fn prove_inclusion() -> OperationBuilder {
     start("proveInclusion", "audit", "Proves that an entry is in a log")
         .description(Some(OPERATORS))
         .parameter(log())
@@ -299,7 +263,7 @@ fn prove_inclusion() -> OperationBuilder {
         .response("200", ok::<InclusionView>("The proof (RFC 9162, section 2.1.3)"))
 }
 
-fn prove_consistency() -> OperationBuilder {
+pub(super) fn prove_consistency() -> OperationBuilder {
     start("proveConsistency", "audit", "Proves that a log begins with what it was earlier")
         .description(Some(OPERATORS))
         .parameter(log())
@@ -343,7 +307,7 @@ fn start(id: &str, tag: &str, summary: &str) -> OperationBuilder {
 }
 
 /// What every route behind a token takes and can answer.
-fn verified(operation: OperationBuilder) -> Description {
+pub(super) fn verified(operation: OperationBuilder) -> OperationBuilder {
     let delegation = ParameterBuilder::new()
         .name("Placet-Delegation")
         .parameter_in(ParameterIn::Header)
@@ -374,7 +338,6 @@ fn verified(operation: OperationBuilder) -> Description {
         .security(SecurityRequirement::new(BEARER, Vec::<String>::new()))
         .response("401", unauthenticated)
         .response("default", refused)
-        .build()
 }
 
 fn identified(operation: OperationBuilder) -> OperationBuilder {

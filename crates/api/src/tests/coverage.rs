@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::{
     config::ServerConfig,
-    operation::Operation,
+    openapi::table::{self, Route},
     testing::{People, Reply, TestApi, Waiting, World, arrangement, call, record_id},
 };
 
 /// A request that is answered: of whom, about what, with which body.
 struct Ask {
-    operation: Operation,
+    route: Route,
     who: &'static str,
     id: String,
     body: Option<Value>,
@@ -20,19 +20,19 @@ struct Ask {
 
 impl Ask {
     fn path(&self) -> String {
-        let query = if self.operation == Operation::ProveInclusion {
+        let query = if id(&self.route) == "proveInclusion" {
             "?log=journal&seq=3"
-        } else if self.operation == Operation::ProveConsistency {
+        } else if id(&self.route) == "proveConsistency" {
             "?log=journal&from=2&to=3"
         } else {
             ""
         };
-        format!("{}{query}", self.operation.path().replace("{id}", &self.id))
+        format!("{}{query}", self.route.path.replace("{id}", &self.id))
     }
 
     async fn send(&self, api: &TestApi, token: Option<&str>) -> Reply {
         let mut request = Request::builder()
-            .method(self.operation.method())
+            .method(self.route.method.clone())
             .uri(self.path())
             .header("host", "localhost:7411");
         if let Some(token) = token {
@@ -46,49 +46,54 @@ impl Ask {
     }
 }
 
-/// An operation, asked about what is made for it.
-async fn ask(api: &TestApi, operation: Operation) -> Ask {
-    let name = format!("{operation:?}");
-    let ask = |who, id: &str, body| Ask { operation, who, id: id.to_owned(), body };
+/// The name of a route in the document.
+fn id(route: &Route) -> String {
+    route.description.operation_id.clone().unwrap()
+}
+
+/// A route, asked about what is made for it.
+async fn ask(api: &TestApi, route: Route) -> Ask {
+    let name = id(&route);
+    let ask = |who, id: &str, body| Ask { route, who, id: id.to_owned(), body };
     match name.as_str() {
-        "SubmitCall" => ask("bot", "", Some(call("read", &name))),
-        "GetCall" | "FollowCall" | "GetReceipt" => {
+        "submitCall" => ask("bot", "", Some(call("read", &name))),
+        "getCall" | "followCall" | "getReceipt" => {
             let result = api.post("/v1/calls", call("write", &name).to_string()).await.json();
             ask("bot", result["tool_call_id"].as_str().unwrap(), None)
         }
-        "GetTimeline" => ask("ben", &api.held(&name).await.call, None),
-        "GetApproval" | "DecideApproval" | "EditApproval" | "WithdrawApproval" => {
+        "getTimeline" => ask("ben", &api.held(&name).await.call, None),
+        "getApproval" | "decideApproval" | "editApproval" | "withdrawApproval" => {
             let held = api.held(&name).await;
             ask("ben", &held.approval, deed(&name, &held))
         }
-        "DecideBulk" => ask("ben", "", deed(&name, &api.held(&name).await)),
-        "ArrangeAtDesk" => ask("ben", "", Some(arrangement(&freeze()))),
-        "GetDeskEntry" | "ActOnDeskEntry" => {
+        "decideBulk" => ask("ben", "", deed(&name, &api.held(&name).await)),
+        "arrangeAtDesk" => ask("ben", "", Some(arrangement(&freeze()))),
+        "getDeskEntry" | "actOnDeskEntry" => {
             let entry = api.arrange("ben", freeze()).await;
             let end = json!({ "act": "end", "reason": "done" });
-            let body = Some(end).filter(|_| name == "ActOnDeskEntry");
+            let body = Some(end).filter(|_| name == "actOnDeskEntry");
             ask("ben", entry["desk_id"].as_str().unwrap(), body)
         }
-        "GetRecord" => ask("ben", &api.unknown(&name).await, None),
-        "ResolveRecord" => {
+        "getRecord" => ask("ben", &api.unknown(&name).await, None),
+        "resolveRecord" => {
             let body = json!({ "outcome": "happened", "evidence": "seen in the folder" });
             ask("ben", &api.unknown(&name).await, Some(body))
         }
-        "RearmRecord" => {
+        "rearmRecord" => {
             let body = json!({ "evidence": "it was never seen" });
             ask("ben", &api.unknown(&name).await, Some(body))
         }
-        "Reload" => ask("ben", "", Some(json!({}))),
-        "GetDecision" => {
+        "reload" => ask("ben", "", Some(json!({}))),
+        "getDecision" => {
             api.held(&name).await;
             let list = api.get_as("ben", "/v1/decisions").await.json();
             ask("ben", list["decisions"][0]["decision_id"].as_str().unwrap(), None)
         }
-        "ShowError" => ask("bot", "NOT_FOUND", None),
-        "ReadInbox" | "ListApprovals" | "ListDesk" | "FollowDesk" | "ListRecords"
-        | "ShowCredentials" | "ShowReport" | "ListDecisions" | "ListCheckpoints"
-        | "ProveInclusion" | "ProveConsistency" => ask("ben", "", None),
-        "ListTools" | "ShowStatus" | "GetAuditKey" | "Metadata" | "Describe" | "About" => {
+        "showError" => ask("bot", "NOT_FOUND", None),
+        "readInbox" | "listApprovals" | "listDesk" | "followDesk" | "listRecords"
+        | "showCredentials" | "showReport" | "listDecisions" | "listCheckpoints"
+        | "proveInclusion" | "proveConsistency" => ask("ben", "", None),
+        "listTools" | "showStatus" | "getAuditKey" | "protectedResource" | "describe" | "about" => {
             ask("bot", "", None)
         }
         other => panic!("nobody says how `{other}` is asked"),
@@ -99,14 +104,14 @@ async fn ask(api: &TestApi, operation: Operation) -> Ask {
 fn deed(name: &str, held: &Waiting) -> Option<Value> {
     let Waiting { approval, digest, .. } = held;
     match name {
-        "DecideApproval" => {
+        "decideApproval" => {
             Some(json!({ "decision": "approve", "reason": "seen", "digest": digest }))
         }
-        "EditApproval" => {
+        "editApproval" => {
             Some(json!({ "args": { "path": "b" }, "reason": "less", "digest": digest }))
         }
-        "WithdrawApproval" => Some(json!({ "reason": "not wanted any more" })),
-        "DecideBulk" => Some(json!({
+        "withdrawApproval" => Some(json!({ "reason": "not wanted any more" })),
+        "decideBulk" => Some(json!({
             "decision": "deny", "reason": "seen", "approvals": [{ "approval_id": approval, "digest": digest }],
         })),
         _ => None,
@@ -126,21 +131,22 @@ async fn api() -> TestApi {
 /// What a reload is answered with by an engine that was not started on files.
 const NO_FILES: &str = "503 OVERLOADED";
 
-fn closed() -> impl Iterator<Item = Operation> {
-    Operation::ALL.into_iter().filter(|operation| !operation.is_open())
+fn closed() -> impl Iterator<Item = Route> {
+    table::all().into_iter().filter(|route| !route.is_open)
 }
 
 #[tokio::test]
 async fn every_operation_answers_its_own_tenant() {
     let api = api().await;
-    for operation in Operation::ALL {
-        let ask = ask(&api, operation).await;
+    for route in table::all() {
+        let ask = ask(&api, route).await;
+        let operation = id(&ask.route);
         let token = format!("Bearer {}", api.world.people.token(ask.who));
         let reply = ask.send(&api, Some(&token)).await;
-        if operation == Operation::Reload {
+        if operation == "reload" {
             assert_eq!(reply.refusal(), NO_FILES);
         } else {
-            assert_eq!(reply.status, 200, "{operation:?}: {}", reply.text());
+            assert_eq!(reply.status, 200, "{operation}: {}", reply.text());
         }
     }
 }
@@ -150,12 +156,13 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
     let api = api().await;
     let before = api.state().await;
     let mut checked = 0_u32;
-    for operation in closed() {
+    for route in closed() {
+        let operation = id(&route);
         let (id, body) = (record_id().to_string(), Some(json!({})));
-        let ask = Ask { operation, who: "bot", id, body };
+        let ask = Ask { route, who: "bot", id, body };
         for token in [None, Some("Bearer forged"), Some("acme"), Some("Basic acme"), Some("")] {
             let reply = ask.send(&api, token).await;
-            assert_eq!(reply.refusal(), "401 UNAUTHENTICATED", "{operation:?} {token:?}");
+            assert_eq!(reply.refusal(), "401 UNAUTHENTICATED", "{operation} {token:?}");
             let challenge = reply.header("www-authenticate").unwrap();
             assert!(challenge.starts_with("Bearer resource_metadata=\""), "{challenge}");
             let is_named = challenge.ends_with("error=\"invalid_token\"");
@@ -170,15 +177,14 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
 #[tokio::test]
 async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
     let api = api().await;
-    let open: Vec<Operation> =
-        Operation::ALL.into_iter().filter(|operation| operation.is_open()).collect();
+    let open: Vec<Route> = table::all().into_iter().filter(|route| route.is_open).collect();
     assert_eq!(
-        open,
-        [Operation::Metadata, Operation::Describe, Operation::ShowError, Operation::About]
+        open.iter().map(id).collect::<Vec<_>>(),
+        ["protectedResource", "describe", "showError", "about"]
     );
     let token = format!("Bearer {}", api.world.people.token("bot"));
-    for operation in open {
-        let ask = ask(&api, operation).await;
+    for route in open {
+        let ask = ask(&api, route).await;
         let (with, without) = (ask.send(&api, Some(&token)).await, ask.send(&api, None).await);
         assert_eq!(without.status, 200);
         assert_eq!(with.body, without.body);
@@ -189,44 +195,44 @@ async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
 async fn another_tenants_token_sees_nothing_on_any_route() {
     let api = api().await;
     let mut asks = Vec::new();
-    for operation in closed() {
-        asks.push(ask(&api, operation).await);
+    for route in closed() {
+        asks.push(ask(&api, route).await);
     }
     let before = api.state().await;
     for ask in asks {
         let who = if ask.who == "bot" { "bot@globex" } else { "zoe@globex" };
         let token = format!("Bearer {}", api.world.people.token(who));
         let reply = ask.send(&api, Some(&token)).await;
-        let operation = ask.operation;
-        match format!("{operation:?}").as_str() {
-            "ListTools" => assert_eq!(reply.json(), json!({ "tools": [] })),
-            "ListApprovals" => assert_eq!(reply.json(), json!({ "approvals": [] })),
-            "ReadInbox" => assert_eq!(reply.json()["approvals"], json!([])),
-            "ListDesk" => assert_eq!(reply.json(), json!({ "entries": [] })),
-            "ListDecisions" => assert_eq!(reply.json()["decisions"], json!([])),
+        let operation = id(&ask.route);
+        match operation.as_str() {
+            "listTools" => assert_eq!(reply.json(), json!({ "tools": [] })),
+            "listApprovals" => assert_eq!(reply.json(), json!({ "approvals": [] })),
+            "readInbox" => assert_eq!(reply.json()["approvals"], json!([])),
+            "listDesk" => assert_eq!(reply.json(), json!({ "entries": [] })),
+            "listDecisions" => assert_eq!(reply.json()["decisions"], json!([])),
             // Nothing that happens is for them.
-            "FollowDesk" => {
+            "followDesk" => {
                 assert_eq!((reply.status.as_u16(), reply.text()), (200, String::new()));
             }
-            "SubmitCall" => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
-            "ListRecords" => assert_eq!(reply.json(), json!({ "records": [] })),
-            "ShowReport" => assert!(!reply.text().contains("files"), "{}", reply.text()),
+            "submitCall" => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
+            "listRecords" => assert_eq!(reply.json(), json!({ "records": [] })),
+            "showReport" => assert!(!reply.text().contains("files"), "{}", reply.text()),
             // It is their own.
-            "ArrangeAtDesk" => assert_eq!(reply.json()["by"], "zoe"),
+            "arrangeAtDesk" => assert_eq!(reply.json()["by"], "zoe"),
             // They are about the process or the log as a whole, and name no tenant.
-            "ShowStatus" | "ShowCredentials" | "ListCheckpoints" | "GetAuditKey"
-            | "ProveInclusion" | "ProveConsistency" => {
-                assert_eq!(reply.status, 200, "{operation:?}")
+            "showStatus" | "showCredentials" | "listCheckpoints" | "getAuditKey"
+            | "proveInclusion" | "proveConsistency" => {
+                assert_eq!(reply.status, 200, "{operation}")
             }
-            "Reload" => assert_eq!(reply.refusal(), NO_FILES),
-            "DecideBulk" => {
+            "reload" => assert_eq!(reply.refusal(), NO_FILES),
+            "decideBulk" => {
                 let view = reply.json();
                 assert_eq!(view["decided"], json!([]));
                 assert_eq!(view["refused"][0]["code"], "NOT_FOUND");
             }
-            _ => assert_eq!(reply.refusal(), "404 NOT_FOUND", "{operation:?}"),
+            _ => assert_eq!(reply.refusal(), "404 NOT_FOUND", "{operation}"),
         }
-        assert!(!reply.text().contains("acme"), "{operation:?}: {}", reply.text());
+        assert!(!reply.text().contains("acme"), "{operation}: {}", reply.text());
     }
     assert_eq!(api.state().await, before);
 }
@@ -257,22 +263,18 @@ async fn the_caller_is_verified_before_anything_else_is_read() {
 #[tokio::test]
 async fn an_id_that_is_malformed_unknown_or_anothers_answers_byte_for_byte_the_same() {
     let api = api().await;
-    for operation in [
-        Operation::GetCall,
-        Operation::FollowCall,
-        Operation::GetTimeline,
-        Operation::GetDeskEntry,
-        Operation::GetRecord,
-    ] {
+    let names = ["getCall", "followCall", "getTimeline", "getDeskEntry", "getRecord"];
+    for route in table::all().into_iter().filter(|route| names.contains(&id(route).as_str())) {
         let token = format!("Bearer {}", api.world.people.token("zoe@globex"));
-        let anothers = ask(&api, operation).await.send(&api, Some(&token)).await;
+        let path = route.path;
+        let anothers = ask(&api, route).await.send(&api, Some(&token)).await;
         assert_eq!(anothers.status, 404);
         let (unknown, long) = (record_id().to_string(), "x".repeat(65));
-        let unknown = if operation == Operation::GetRecord { &unknown } else { "unknown-2" };
+        let unknown = if path.contains("ledger") { &unknown } else { "unknown-2" };
         for id in
             [unknown, "%ff", "a%20b", "..%2f..%2fetc", "%00", "-", long.as_str(), "%F0%9F%92%A9"]
         {
-            let reply = api.get_as("ben", &operation.path().replace("{id}", id)).await;
+            let reply = api.get_as("ben", &path.replace("{id}", id)).await;
             assert_eq!(reply.status, 404, "{id}: {}", reply.text());
             assert_eq!((&reply.body, &reply.headers), (&anothers.body, &anothers.headers), "{id}");
         }

@@ -37,7 +37,7 @@ use crate::{
 /// A digest as an example names it.
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-pub(super) fn get_timeline() -> OperationBuilder {
+pub(in crate::openapi) fn get_timeline() -> OperationBuilder {
     identified(start("getTimeline", "calls", "The way of a call from plan to effect, from the audit chain"))
         .description(Some(
             "For the caller itself, those who may see its approval, and auditors. Each step names its place in the log and the \
@@ -48,7 +48,7 @@ pub(super) fn get_timeline() -> OperationBuilder {
         .response("200", ok::<Timeline>("The steps, in order"))
 }
 
-pub(super) fn read_inbox() -> OperationBuilder {
+pub(in crate::openapi) fn read_inbox() -> OperationBuilder {
     let whose = json!({ "type": "string", "enum": WHOSE.map(|(name, _)| name), "default": "all" });
     let order =
         json!({ "type": "string", "enum": ORDERS.map(|(name, _)| name), "default": "urgent" });
@@ -79,7 +79,7 @@ pub(super) fn read_inbox() -> OperationBuilder {
         .response("200", ok::<InboxView>("A page of the inbox"))
 }
 
-pub(super) fn edit_approval() -> OperationBuilder {
+pub(in crate::openapi) fn edit_approval() -> OperationBuilder {
     let example = json!({
         "args": { "path": "reports/may.txt" },
         "reason": "only the file of May",
@@ -94,7 +94,7 @@ pub(super) fn edit_approval() -> OperationBuilder {
         .response("200", ok::<ApprovalView>("The approval after the edit, with its new digest"))
 }
 
-pub(super) fn withdraw_approval() -> OperationBuilder {
+pub(in crate::openapi) fn withdraw_approval() -> OperationBuilder {
     let example = json!({ "reason": "the order was cancelled" });
     identified(start("withdrawApproval", "approvals", "Withdraws a held call, so that it does not run"))
         .description(Some(
@@ -105,7 +105,7 @@ pub(super) fn withdraw_approval() -> OperationBuilder {
         .response("200", ok::<ApprovalView>("The approval, withdrawn"))
 }
 
-pub(super) fn decide_together() -> OperationBuilder {
+pub(in crate::openapi) fn decide_together() -> OperationBuilder {
     let example = json!({
         "decision": "approve",
         "reason": "the files of the closed project",
@@ -123,7 +123,7 @@ pub(super) fn decide_together() -> OperationBuilder {
         .response("200", ok::<BulkDecisionView>("What came of it"))
 }
 
-pub(super) fn list() -> OperationBuilder {
+pub(in crate::openapi) fn list() -> OperationBuilder {
     let kind = json!({ "type": "string", "enum": DeskKind::ALL.map(DeskKind::as_str) });
     let state = json!({ "type": "string", "enum": DESK_STATES, "default": "all" });
     let order =
@@ -139,7 +139,7 @@ pub(super) fn list() -> OperationBuilder {
     .response("200", ok::<DeskList>("A page of entries"))
 }
 
-pub(super) fn arrange() -> OperationBuilder {
+pub(in crate::openapi) fn arrange() -> OperationBuilder {
     let examples = [
         (
             "grant",
@@ -194,14 +194,14 @@ pub(super) fn arrange() -> OperationBuilder {
         .response("200", ok::<DeskEntryView>("The entry"))
 }
 
-pub(super) fn get_entry() -> OperationBuilder {
+pub(in crate::openapi) fn get_entry() -> OperationBuilder {
     identified(start("getDeskEntry", "desk", "Shows one entry of the approval service")).response(
         "200",
         ok::<DeskEntryView>("The entry, with the digest that a decision on it names"),
     )
 }
 
-pub(super) fn act() -> OperationBuilder {
+pub(in crate::openapi) fn act() -> OperationBuilder {
     let examples = [
         (
             "decide",
@@ -224,7 +224,7 @@ pub(super) fn act() -> OperationBuilder {
     .response("200", ok::<DeskEntryView>("The entry after it"))
 }
 
-pub(super) fn follow() -> OperationBuilder {
+pub(in crate::openapi) fn follow() -> OperationBuilder {
     let stream = ResponseBuilder::new()
         .description(
             "Server-sent events from the moment of the answer's head on: `desk`, whose data are a `DeskEvent`, `behind` when \

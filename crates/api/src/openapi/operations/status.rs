@@ -5,7 +5,7 @@ use utoipa::openapi::path::OperationBuilder;
 
 use super::{body, ok, start};
 
-pub(super) fn show() -> OperationBuilder {
+pub(in crate::openapi) fn show() -> OperationBuilder {
     start("showStatus", "status", "What decides on this node, and whether the files on disk differ")
         .description(Some(
             "For every verified caller: digests, the epoch, and since when. Where nodes share a ledger, `epoch_elsewhere` is the epoch that \
@@ -14,7 +14,7 @@ pub(super) fn show() -> OperationBuilder {
         .response("200", ok::<StatusView>("What is active"))
 }
 
-pub(super) fn reload() -> OperationBuilder {
+pub(in crate::openapi) fn reload() -> OperationBuilder {
     start("reload", "status", "Reads policies, contracts, directory and issuers again; for operators")
         .description(Some(
             "All or nothing: everything is read and checked as at a start, and files that cannot be used change nothing and are named in \
