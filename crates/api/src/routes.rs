@@ -2,6 +2,8 @@
 //!
 //! Own what each route takes and gives. Every extractor after the caller runs only once the caller is verified (`router`).
 
+use crate::query::Params;
+
 pub(crate) mod about;
 pub(crate) mod approvals;
 pub(crate) mod audit;
@@ -20,15 +22,16 @@ fn next_after<T, I>(page: &[T], limit: usize, id: impl Fn(&T) -> I) -> Option<I>
     page.last().filter(|_| page.len() >= limit).map(id)
 }
 
-/// A state to filter by, if it is one of those that exist.
-fn checked_state(
-    state: Option<String>,
-    states: &[&str],
+/// What the parameter `name` filters by, if it is one of those that exist.
+fn one_of(
+    params: &mut Params,
+    name: &str,
+    known: &[&str],
 ) -> Result<Option<String>, crate::problem::Failure> {
-    match state {
-        Some(state) if !states.contains(&state.as_str()) => {
-            let list = states.join("`, `");
-            Err(crate::problem::Failure::malformed(format!("`state` must be one of `{list}`")))
+    match params.text(name) {
+        Some(value) if !known.contains(&value.as_str()) => {
+            let list = known.join("`, `");
+            Err(crate::problem::Failure::malformed(format!("`{name}` must be one of `{list}`")))
         }
         known => Ok(known),
     }

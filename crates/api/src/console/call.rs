@@ -267,9 +267,12 @@ fn why(detail: &ApprovalDetail) -> Markup {
 /// The reasons of the policies, and what they ask for.
 pub(super) fn held(detail: &ApprovalDetail) -> Markup {
     let requirement = &detail.approval.requirement;
+    let is_open = detail.approval.state == "pending";
     let needed = match &detail.part {
-        Some(part) => people::needs_of_external_tenants(&part.requirement),
-        None => people::needs(requirement),
+        Some(part) if is_open => people::needs_of_external_tenants(&part.requirement),
+        Some(part) => people::needed(&part.requirement, false),
+        None if is_open => people::needs(requirement),
+        None => people::needed(requirement, true),
     };
     let whose = if detail.part.is_some() { "the tenant that asks" } else { "your tenant" };
     html! {
@@ -279,7 +282,7 @@ pub(super) fn held(detail: &ApprovalDetail) -> Markup {
                 li { (visible(&reason.reason)) " " span.small.soft { "(policy " (reason.policy) ")" } }
             }
         }
-        h3 { (if detail.approval.state == "pending" { "What it needs" } else { "What it needed" }) }
+        h3 { (if is_open { "What it needs" } else { "What it needed" }) }
         ul.reasons { @for need in needed { li { (need) } } }
     }
 }

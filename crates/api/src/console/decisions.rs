@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use placet_engine::views::decisions::{
     DecisionVerdict, DecisionView, DecisionsPage, DecisionsQuery,
 };
-use placet_types::{clock::Timestamp, ids::DecisionId, text::visible};
+use placet_types::{clock::Timestamp, ids::DecisionId, mode::ApprovalMode, text::visible};
 
 use super::{
     Desk,
@@ -15,6 +15,7 @@ use super::{
     visitor::{PageId, PageQuery, Trouble, Visitor, encoded},
     words::{self, Tone},
 };
+use crate::problem::Failure;
 
 /// The ranges that can be chosen: their name in the query, in words, and in milliseconds.
 const RANGES: [(&str, &str, i64); 4] = [
@@ -36,11 +37,23 @@ pub(super) async fn list(
     let text = |name| query.get(name).filter(|text| text.len() <= FILTER_BYTES_MAX);
     let range = RANGES.into_iter().find(|(name, ..)| query.get("range") == Some(*name));
     let range = range.unwrap_or(RANGES[1]);
-    let verdict =
-        DecisionVerdict::ALL.into_iter().find(|one| text("verdict") == Some(one.as_str()));
+    let verdicts = DecisionVerdict::ALL;
+    let verdict = match text("verdict").filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => Some(
+            verdicts
+                .into_iter()
+                .find(|one| one.as_str() == name)
+                .ok_or_else(|| unknown_filter("verdict", name))?,
+        ),
+    };
+    let agent = match text("agent").filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => Some(name.parse().map_err(|_invalid| unknown_filter("agent", name))?),
+    };
     let to = query.read::<i64>("to").map(Timestamp::from_ms);
     let wanted = DecisionsQuery {
-        agent: query.read("agent"),
+        agent,
         tool: text("tool").map(str::to_owned),
         verdict,
         policy: text("policy").map(str::to_owned),
@@ -63,6 +76,10 @@ pub(super) async fn list(
         }
     };
     Ok(Frame { title, place: Place::Decisions, now }.page(&visitor, &content))
+}
+
+fn unknown_filter(name: &str, value: &str) -> Trouble {
+    Trouble(Failure::malformed(format!("`{value}` is no {name} to filter by")))
 }
 
 fn address(wanted: &DecisionsQuery, range: &str, to: Timestamp) -> String {
@@ -186,7 +203,10 @@ pub(super) async fn show(
                 dt { "Mode" } dd { (words::mode(one.mode_effective)) " " span.small.soft { "Asked for as " (one.mode_requested) "." } }
                 @if let Some(denial) = &one.denial { dt { "Denied by" } dd { (words::spaced(denial)) } }
                 @if let Some(code) = one.code { dt { "The agent got" } dd { code { (code) } } }
-                dt { "Call" } dd { a href={ "/calls/" (one.call_id) "/timeline" } { (one.call_id) } }
+                dt { "Call" } dd {
+                    @if has_timeline(&one) { a href={ "/calls/" (one.call_id) "/timeline" } { (one.call_id) } }
+                    @else { (one.call_id) }
+                }
                 @if let Some(approval) = &one.approval_id { dt { "Approval" } dd { a href={ "/approvals/" (approval) } { (approval) } } }
             }
         }
@@ -201,6 +221,12 @@ pub(super) async fn show(
         }
     };
     Ok(Frame { title: &title, place: Place::Decisions, now }.page(&visitor, &content))
+}
+
+/// Whether the call has a record, which its timeline is read from: it was held, or it changes something and was permitted.
+fn has_timeline(one: &DecisionView) -> bool {
+    let writes = one.mode_effective != ApprovalMode::ReadOnly;
+    one.approval_id.is_some() || (writes && one.verdict == DecisionVerdict::Allow)
 }
 
 /// Why it came out so.
@@ -219,7 +245,7 @@ fn explanation(one: &DecisionView) -> Markup {
                         @if let Some(reason) = &policy.reason { " " span.soft { (visible(reason)) } }
                     }
                 }
-                @for note in one.notes.iter().chain(&one.errors) { li { (visible(note)) } }
+                @for note in one.notes.iter().chain(&one.errors) { li { (words::with_code(&words::sentence(note))) } }
             }
         }
     }

@@ -304,6 +304,7 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
             td.nowrap data-label="Asked" { (words::relative(approval.created_at, now)) }
             td data-label=(if wanted.is_waiting() { "Ends" } else { "Decided by" }) {
                 @if wanted.is_waiting() { (words::relative(approval.expires_at, now)) }
+                @else if let Some(withdrawn) = &approval.withdrawn { (withdrawn.by) }
                 @else if approval.votes.is_empty() { span.soft { "nobody" } }
                 @else { @for (at, vote) in approval.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) } }
             }

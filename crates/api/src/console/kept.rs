@@ -88,6 +88,9 @@ fn again(fields: &Fields, visitor: &Visitor, path: &str) -> Markup {
                 (token(visitor))
                 @for (at, (name, value)) in fields.iter().filter(|(name, _)| *name != CSRF_FIELD).enumerate() {
                     @if HIDDEN.contains(&name) { input type="hidden" name=(name) value=(value); }
+                    @else if name == "lockdown" {
+                        label.choice { input type="checkbox" name=(name) value=(value) checked; " " (words::spaced(name)) }
+                    }
                     @else {
                         @let id = format!("again-{at}");
                         div.field {
@@ -105,7 +108,7 @@ fn again(fields: &Fields, visitor: &Visitor, path: &str) -> Markup {
 
 /// A path that does not exist: a page for a browser, a problem document for a program.
 pub(super) async fn unknown(request: Request) -> Response {
-    let refusal = Refusal::new(ErrorCode::NotFound, "there is no such page, see /openapi.json");
+    let refusal = Refusal::new(ErrorCode::NotFound, "there is no such page");
     if request.method() == Method::GET && wants_page(request.headers()) {
         return Trouble(Failure::with_status(refusal, StatusCode::NOT_FOUND)).into_response();
     }

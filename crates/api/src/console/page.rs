@@ -120,7 +120,7 @@ fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
         @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) {
             p.notice.warn role="alert" {
                 strong { (words::lockdown(&lockdown.adapters)) }
-                @if let Some(name) = &lockdown.name { ". " (visible(name)) }
+                @if let Some(name) = &lockdown.name { " (" (visible(name)) ")" }
                 ". It ends " (words::relative(lockdown.until, now)) " unless it is lifted before."
                 @if let Some(id) = &lockdown.desk_id { " " a href={ "/entries/" (id) } { "Look at it" } }
             }
@@ -173,11 +173,14 @@ pub(super) fn trouble_content(failure: &Failure) -> Markup {
     html! {
         div.card.narrow {
             h1 { (title) }
-            p { (words::sentence(&document.detail)) }
+            p { (words::with_code(&words::sentence(&document.detail))) }
             @if !document.problems.is_empty() {
                 ul {
                     @for problem in &document.problems {
-                        li { @if !problem.pointer.is_empty() { code { (problem.pointer) } ": " } (problem.problem) }
+                        li {
+                            @if let Some(field) = field_of(&problem.pointer) { strong { (field) } ": " }
+                            (words::with_code(&problem.problem))
+                        }
                     }
                 }
             }
@@ -186,6 +189,12 @@ pub(super) fn trouble_content(failure: &Failure) -> Markup {
             p.small.soft { "Code " a href={ "/errors/" (document.error_code) } { code { (document.error_code) } } }
         }
     }
+}
+
+/// The field of a form that a JSON pointer leads to.
+fn field_of(pointer: &str) -> Option<String> {
+    let name = pointer.rsplit('/').find(|part| part.parse::<usize>().is_err())?;
+    (!name.is_empty()).then(|| words::spaced(name))
 }
 
 /// What a code means to somebody at a browser.

@@ -250,6 +250,15 @@ pub(super) fn sentence(text: &str) -> String {
     whole
 }
 
+/// A text with what stands between backticks as code.
+pub(super) fn with_code(text: &str) -> Markup {
+    html! {
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (visible(part)) } } @else { (visible(part)) }
+        }
+    }
+}
+
 /// `snake_case` as words.
 pub(super) fn spaced(name: &str) -> String {
     sentence(&name.replace('_', " ")).trim_end_matches('.').to_owned()

@@ -17,7 +17,7 @@ use crate::{
     problem::Failure,
     query::Params,
     request::Id,
-    routes::{checked_state, next_after},
+    routes::{next_after, one_of},
 };
 
 /// The states that a list takes: those that an approval can be in, and all that are finished.
@@ -31,7 +31,7 @@ pub(crate) async fn list(
     Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let state = checked_state(params.text("state"), &states())?;
+    let state = one_of(&mut params, "state", &states())?;
     let (after, limit) = (params.id("after")?, params.limit()?);
     params.finish()?;
     let service = api.engine.approvals();

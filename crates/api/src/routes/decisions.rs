@@ -14,7 +14,7 @@ use crate::{
     problem::Failure,
     query::Params,
     request::Id,
-    routes::checked_state,
+    routes::one_of,
 };
 
 /// `GET /v1/decisions`.
@@ -24,10 +24,7 @@ pub(crate) async fn list(
     mut params: Params,
 ) -> Result<Response, Failure> {
     let verdicts = DecisionVerdict::ALL.map(DecisionVerdict::as_str);
-    let verdict = match params.text("verdict") {
-        None => None,
-        verdict => checked_state(verdict, &verdicts)?,
-    };
+    let verdict = one_of(&mut params, "verdict", &verdicts)?;
     let query = DecisionsQuery {
         agent: params.id("agent")?,
         tool: params.text("tool"),

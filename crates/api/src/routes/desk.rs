@@ -16,7 +16,7 @@ use crate::{
     problem::Failure,
     query::Params,
     request::Id,
-    routes::checked_state,
+    routes::one_of,
 };
 
 /// Which entries there can be asked for: those of which something may still become, or all.
@@ -31,7 +31,7 @@ pub(crate) async fn list(
     mut params: Params,
 ) -> Result<Response, Failure> {
     let kind = params.one_of("kind", &DeskKind::ALL.map(|kind| (kind.as_str(), kind)))?;
-    let state = checked_state(params.text("state"), &STATES)?;
+    let state = one_of(&mut params, "state", &STATES)?;
     let query = EntriesQuery {
         kind,
         only_open: state.as_deref() == Some("open"),

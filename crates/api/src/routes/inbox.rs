@@ -12,7 +12,7 @@ use crate::{
     api::{ApiState, Caller},
     problem::Failure,
     query::Params,
-    routes::{approvals::states, checked_state},
+    routes::{approvals::states, one_of},
 };
 
 /// Whose approvals there can be asked for.
@@ -51,7 +51,7 @@ fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
     let offset = params.number("offset", 0..=OFFSET_MAX, 0)?;
     Ok(InboxQuery {
         whose: params.one_of("whose", &WHOSE)?.unwrap_or_default(),
-        state: checked_state(params.text("state"), &states())?,
+        state: one_of(params, "state", &states())?,
         mode: params.one_of("mode", &modes)?,
         group: params.id("group")?,
         search,

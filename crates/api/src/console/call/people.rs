@@ -16,7 +16,7 @@ use crate::console::{
 
 /// What a requirement asks for, one sentence each.
 pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
-    let mut needs = of_groups(requirement);
+    let mut needs = of_groups(requirement, "must agree");
     let people = words::people(requirement.quorum);
     needs.push(if requirement.groups.len() > 1 {
         format!(
@@ -31,14 +31,21 @@ pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
 
 /// The same of an external approver's part: how many have to agree in all is not theirs to know.
 pub(super) fn needs_of_external_tenants(requirement: &Requirement) -> Vec<String> {
-    of_groups(requirement).into_iter().chain(terms(requirement)).collect()
+    of_groups(requirement, "must agree").into_iter().chain(terms(requirement)).collect()
 }
 
-fn of_groups(requirement: &Requirement) -> Vec<String> {
+/// What was asked for by a requirement on which nobody decides any more; `in_all` where the reader may know how many that were.
+pub(super) fn needed(requirement: &Requirement, in_all: bool) -> Vec<String> {
+    let mut needed = of_groups(requirement, "had to agree");
+    if in_all {
+        needed.push(format!("{} had to agree in all.", words::people(requirement.quorum)));
+    }
+    needed
+}
+
+fn of_groups(requirement: &Requirement, verb: &str) -> Vec<String> {
     let groups = requirement.groups.iter();
-    groups
-        .map(|(group, people)| format!("{} of {group} must agree.", words::people(*people)))
-        .collect()
+    groups.map(|(group, people)| format!("{} of {group} {verb}.", words::people(*people))).collect()
 }
 
 /// Under which terms people agree.

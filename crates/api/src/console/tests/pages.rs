@@ -69,6 +69,35 @@ async fn every_page_is_whole_and_safe() {
 }
 
 #[tokio::test]
+async fn a_filter_that_names_nothing_is_refused_and_not_dropped() {
+    let browser = Browser::on_disk().await;
+    for (path, value) in
+        [("/decisions?verdict=zzz", "zzz"), ("/decisions?agent=a%20b&verdict=deny", "a b")]
+    {
+        let reply = browser.get(path).await;
+        assert_eq!(reply.status, 400, "{path}");
+        assert!(checked(&reply).contains(&format!("<code>{value}</code> is no")), "{path}");
+    }
+    assert_eq!(browser.get("/decisions?verdict=&agent=").await.status, 200);
+    let refused = browser.api.get_as("ben", "/v1/decisions?verdict=zzz").await;
+    assert!(refused.text().contains("`verdict` must be one of"), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_decision_leads_to_a_timeline_where_there_is_one() {
+    let browser = Browser::on_disk().await;
+    let held = browser.api.held("one").await;
+    let list = browser.api.get_as("ben", "/v1/decisions").await.json();
+    let of_call = |one: &&serde_json::Value| one["call_id"] == json!(held.call);
+    let decision = list["decisions"].as_array().unwrap().iter().find(of_call).unwrap();
+    let path = format!("/decisions/{}", decision["decision_id"].as_str().unwrap());
+    let page = checked(&browser.get(&path).await);
+    let timeline = format!("/calls/{}/timeline", held.call);
+    assert!(page.contains(&timeline), "{page}");
+    assert_eq!(browser.get(&timeline).await.status, 200);
+}
+
+#[tokio::test]
 async fn who_is_not_signed_in_is_sent_to_the_sign_in_and_back() {
     let settings = settings();
     let key = key(&settings);
