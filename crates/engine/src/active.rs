@@ -3,20 +3,22 @@
 //! Owns what reloads together. A call takes one such value when it is built and keeps it. Invariant: what decides about a call, what it is
 //! checked against and where it is sent are of the same value; dispatch refuses a permit of another epoch (decision 26).
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Deref,
+    sync::Arc,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use placet_policy::policies::Policies;
+use placet_policy::{policies::Policies, snapshot::Snapshot};
 use placet_types::{
     digest::Digest,
-    error::{ErrorCode, Refusal},
+    ids::{CapabilityId, GroupId},
+    principal::PrincipalChain,
 };
 
-use crate::{
-    adapters::ports::Ports, call::Brokered, context::Context, reload::Read,
-    views::status::DiskState,
-};
+use crate::{adapters::ports::Ports, reload::Read, views::status::DiskState};
 
 /// Everything that reloads.
 #[derive(Debug, Clone)]
@@ -33,34 +35,6 @@ impl Deref for Active {
     fn deref(&self) -> &Policies {
         &self.policies
     }
-}
-
-/// Moves a call that is on its way over to what is active now, where that says the same of its tool and of its caller.
-///
-/// # Errors
-/// [`ErrorCode::Overloaded`] where it does not: what was checked and bound under one value is not decided under another.
-pub(crate) fn renew(context: &Context, stage: &mut Brokered) -> Result<(), Refusal> {
-    let now = context.active();
-    let before = &stage.built.active;
-    if Arc::ptr_eq(&now, before) {
-        return Ok(());
-    }
-    let chain = &stage.identity.chain;
-    let target = now.catalog.resolve(chain.tenant(), &stage.binding.capability);
-    let target = target.filter(|target| {
-        target.contract.digest == stage.built.target.contract.digest
-            && now.describes_alike(before, chain)
-    });
-    let Some(target) = target else {
-        return Err(Refusal::new(
-            ErrorCode::Overloaded,
-            "the tool's contract or the caller's entry in the directory was reloaded while this call was on its way; nothing was executed; repeat it",
-        )
-        .with_retry_after_ms(50));
-    };
-    stage.built.target = target;
-    stage.built.active = now;
-    Ok(())
 }
 
 /// How the files stand to what is active.
@@ -105,5 +79,46 @@ impl Disk {
     }
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock()
+    }
+}
+
+/// Surfaces already computed, for the active policies.
+#[derive(Debug, Default)]
+pub(crate) struct Surfaces {
+    known: Mutex<HashMap<SurfaceKey, (u64, Surface)>>,
+}
+
+type SurfaceKey = (PrincipalChain, BTreeSet<GroupId>);
+
+type Surface = Arc<BTreeSet<CapabilityId>>;
+
+/// How many surfaces are remembered; beyond that they are computed again.
+const SURFACES_MAX: usize = 10_000;
+
+impl Surfaces {
+    pub(crate) fn of(
+        &self,
+        chain: PrincipalChain,
+        groups: BTreeSet<GroupId>,
+        snapshot: &Snapshot,
+    ) -> Arc<BTreeSet<CapabilityId>> {
+        let key = (chain, groups);
+        let lock = || self.known.lock();
+        if let Some((epoch, surface)) = lock().get(&key)
+            && *epoch == snapshot.epoch()
+        {
+            return Arc::clone(surface);
+        }
+        let surface = Arc::new(snapshot.surface(&key.0, &key.1));
+        let mut known = lock();
+        if known.len() >= SURFACES_MAX {
+            known.clear();
+        }
+        known.insert(key, (snapshot.epoch(), Arc::clone(&surface)));
+        surface
+    }
+
+    pub(crate) fn clear(&self) {
+        self.known.lock().clear();
     }
 }

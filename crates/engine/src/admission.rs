@@ -13,10 +13,15 @@ use placet_types::{
     ids::TenantId,
 };
 
-use crate::call::OwnedSemaphorePermits;
-
 /// How long a refused caller is asked to wait, in milliseconds.
 const RETRY_AFTER_MS: u64 = 250;
+
+/// Places in the admission bounds, given back on drop.
+#[derive(Debug)]
+pub(crate) struct OwnedSemaphorePermits {
+    _overall: OwnedSemaphorePermit,
+    _tenant: OwnedSemaphorePermit,
+}
 
 /// The bounds.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! Owns their counts, and the entries of the chain that tell them. Invariants: a minute adds at most one entry for each caller or address, and for
 //! no more of them than there is room; what was sent is in no entry.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use parking_lot::Mutex;
 
@@ -13,10 +13,6 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::error::ErrorCode;
 
-use crate::context::Context;
-
-/// How long attempts are counted before they are written.
-const WINDOW: Duration = Duration::from_secs(60);
 /// Of how many callers, and of how many addresses, attempts are told apart within that time.
 const ROWS_MAX: usize = 100;
 
@@ -72,62 +68,6 @@ struct Row {
     times: u64,
 }
 
-/// Counts an attempt of a verified caller.
-pub(crate) fn of_caller(context: &Arc<Context>, caller: &VerifiedCaller, attempt: Attempt) {
-    let chain = caller.chain();
-    let (actor, told) = (&chain.actor, attempt.told());
-    let key = format!("{} {} {} {told}", actor.tenant_id, actor.kind.as_str(), actor.id);
-    let make = || {
-        let mut event = audit::of_caller(AuditKind::Security, caller);
-        event.code = Some(attempt.code());
-        Row { event, what: told.to_owned(), times: 0 }
-    };
-    let is_first = context.attempts.with(|counts| {
-        let Counts { callers, further_callers, .. } = counts;
-        count(callers, further_callers, key, make);
-        !std::mem::replace(&mut counts.is_scheduled, true)
-    });
-    if is_first {
-        schedule(context);
-    }
-}
-
-/// Counts a token that was refused, by the address it came from.
-pub(crate) fn of_peer(context: &Arc<Context>, peer: IpAddr, code: ErrorCode) {
-    let key = peer.to_string();
-    let make = || {
-        let mut event = AuditEvent::new(AuditKind::Security);
-        event.code = Some(code);
-        Row { event, what: format!("tokens from {peer}"), times: 0 }
-    };
-    let is_first = context.attempts.with(|counts| {
-        let Counts { peers, further_peers, .. } = counts;
-        count(peers, further_peers, key, make);
-        !std::mem::replace(&mut counts.is_scheduled, true)
-    });
-    if is_first {
-        schedule(context);
-    }
-}
-
-/// Writes what was counted: when it expires, and before the ledger is closed.
-pub(crate) async fn write(context: &Context) {
-    for event in context.attempts.take() {
-        context.note(event).await;
-    }
-}
-
-fn schedule(context: &Arc<Context>) {
-    let context = Arc::clone(context);
-    drop(tokio::spawn(async move {
-        tokio::select! {
-            () = tokio::time::sleep(WINDOW) => write(&context).await,
-            // The stop writes it.
-            () = context.node.stopped() => {}
-        }
-    }));
-}
-
 fn count(
     rows: &mut BTreeMap<String, Row>,
     further: &mut u64,
@@ -143,12 +83,44 @@ fn count(
 }
 
 impl Attempts {
+    /// Counts a token that was refused, by the address it came from. Says whether it is the first since they were written.
+    pub(crate) fn of_peer(&self, peer: IpAddr, code: ErrorCode) -> bool {
+        let key = peer.to_string();
+        let make = || {
+            let mut event = AuditEvent::new(AuditKind::Security);
+            event.code = Some(code);
+            Row { event, what: format!("tokens from {peer}"), times: 0 }
+        };
+        self.with(|counts| {
+            let Counts { peers, further_peers, .. } = counts;
+            count(peers, further_peers, key, make);
+            !std::mem::replace(&mut counts.is_scheduled, true)
+        })
+    }
+
+    /// Counts an attempt of a verified caller. Says whether it is the first since they were written.
+    pub(crate) fn of_caller(&self, caller: &VerifiedCaller, attempt: Attempt) -> bool {
+        let chain = caller.chain();
+        let (actor, told) = (&chain.actor, attempt.told());
+        let key = format!("{} {} {} {told}", actor.tenant_id, actor.kind.as_str(), actor.id);
+        let make = || {
+            let mut event = audit::of_caller(AuditKind::Security, caller);
+            event.code = Some(attempt.code());
+            Row { event, what: told.to_owned(), times: 0 }
+        };
+        self.with(|counts| {
+            let Counts { callers, further_callers, .. } = counts;
+            count(callers, further_callers, key, make);
+            !std::mem::replace(&mut counts.is_scheduled, true)
+        })
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
         change(&mut self.0.lock())
     }
 
     /// The entries that tell what was counted; counting begins again.
-    fn take(&self) -> Vec<AuditEvent> {
+    pub(crate) fn take(&self) -> Vec<AuditEvent> {
         let counts = self.with(std::mem::take);
         let rows = counts.callers.into_values().chain(counts.peers.into_values());
         let told = rows.map(|Row { event, what, times }| (event, what, times));

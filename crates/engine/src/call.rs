@@ -3,11 +3,10 @@
 //! Owns the stage types and [`Responder`], the duty to answer. Invariant: a passage that is dropped unanswered answers by itself,
 //! with what the ledger knows to be true.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
-use tracing::Span;
+use tokio::time::Instant;
 
 use placet_credentials::CallTokens;
 use placet_identity::VerifiedCaller;
@@ -18,20 +17,13 @@ use placet_ledger::{
 };
 use placet_policy::catalog::Target;
 use placet_policy::permit::Permit;
-use placet_telemetry::trace;
 use placet_types::{
     binding::RequestBinding,
     clock::Timestamp,
     digest::Digest,
-    envelope::{
-        call::AuthRef,
-        result::{ResultStatus, ToolResultEnvelope},
-    },
+    envelope::{call::AuthRef, result::ToolResultEnvelope},
     evidence::EvidenceItem,
-    ids::{
-        CapabilityId, ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, RunId,
-        SessionId, StepId, TenantId, ToolCallId,
-    },
+    ids::{ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId},
     mode::ApprovalMode,
     principal::{PrincipalChain, TokenAudiences},
     proof::CallerProof,
@@ -39,15 +31,7 @@ use placet_types::{
     taint::Taint,
 };
 
-use crate::{
-    active::Active,
-    answer::{Answer, Held},
-    context::{Abandoned, Context},
-    in_flight::InFlightGuard,
-    resume::ResumeGuard,
-    stages::result::Subject,
-    submission::Submission,
-};
+use crate::{active::Active, responder::Responder, submission::Submission};
 
 /// A call at stage `S`.
 #[derive(Debug)]
@@ -219,235 +203,26 @@ pub(crate) struct Invoked {
     pub(crate) result: ToolResultEnvelope,
 }
 
-/// What a call asks for, as its answers name it.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    run_id: RunId,
-    session_id: Option<SessionId>,
-    /// Absent where the tool's name is none.
-    capability: Option<CapabilityId>,
-    /// Absent until it is derived, and for a read.
-    pub(crate) key: Option<IdempotencyKey>,
-    /// The operation, once it is known that it exists: what metrics name.
-    pub(crate) known: Option<CapabilityId>,
-}
-
-impl Asked {
-    /// As its caller wrote it: says nothing about whether there is such a tool.
-    pub(crate) fn of(submission: &Submission) -> Self {
-        Self {
-            run_id: submission.run.run_id.clone(),
-            session_id: submission.run.session_id.clone(),
-            capability: CapabilityId::from_tool_name(&submission.tool).ok(),
-            key: submission.idempotency_key.clone(),
-            known: None,
-        }
-    }
-
-    /// As it is recorded.
-    pub(crate) fn of_record(record: &EffectRecord, session_id: Option<SessionId>) -> Self {
-        Self {
-            run_id: record.run_id.clone(),
-            session_id,
-            capability: Some(record.scope.capability.clone()),
-            key: Some(record.key.clone()),
-            known: Some(record.scope.capability.clone()),
-        }
+/// Who called, as recorded when the call was parked.
+pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
+    Identity {
+        chain: parked.envelope.principal_chain.clone(),
+        user_groups: parked.user_groups.clone(),
+        proof: parked.proof.clone(),
+        groups_as_of: parked.groups_as_of,
+        authority_until: parked.authority_until,
+        auth_ref: recorded_auth(parked),
+        bearers: parked.bearers.clone(),
+        audiences: parked.audiences.clone(),
+        tokens: None,
     }
 }
 
-/// The duty to answer one admitted call.
-#[derive(Debug)]
-pub(crate) struct Responder {
-    context: Arc<Context>,
-    pub(crate) call_id: ToolCallId,
-    pub(crate) asked: Asked,
-    pub(crate) span: Span,
-    pub(crate) trace_id: String,
-    pub(crate) accepted_at: Timestamp,
-    /// When this passage began: a call that was held begins again when it is taken up.
-    pub(crate) began: Instant,
-    record_id: Option<RecordId>,
-    /// Held to the end, also of a record that is another one's to answer for.
-    hand: Option<InFlightGuard>,
-    sent: bool,
-    admission: Option<OwnedSemaphorePermits>,
-    /// For how long it waits for the end of the call that it is a duplicate of, in milliseconds.
-    attach_ms: u64,
-    resume: Option<ResumeGuard>,
-    answered: bool,
-}
-
-/// For how long a duplicate waits for the call that is under way when it does not say, in milliseconds.
-const ATTACH_MS: u64 = 30_000;
-
-/// Places in the admission bounds, given back on drop.
-#[derive(Debug)]
-pub(crate) struct OwnedSemaphorePermits {
-    pub(crate) _overall: OwnedSemaphorePermit,
-    pub(crate) _tenant: OwnedSemaphorePermit,
-}
-
-impl Responder {
-    /// A passage for a call that the registry knows.
-    pub(crate) fn new(
-        context: Arc<Context>,
-        call_id: ToolCallId,
-        asked: Asked,
-        span: Span,
-        admission: Option<OwnedSemaphorePermits>,
-    ) -> Self {
-        let trace_id = placet_telemetry::trace::trace_id_of(&span).unwrap_or_default();
-        let accepted_at = context.ledger.store().now();
-        Self {
-            context,
-            call_id,
-            asked,
-            span,
-            trace_id,
-            accepted_at,
-            began: Instant::now(),
-            record_id: None,
-            hand: None,
-            sent: false,
-            admission,
-            attach_ms: ATTACH_MS,
-            resume: None,
-            answered: false,
-        }
-    }
-
-    /// Which call its answers are about.
-    pub(crate) fn subject(&self) -> Subject {
-        Subject {
-            call_id: self.call_id.clone(),
-            run_id: Some(self.asked.run_id.clone()),
-            trace_id: self.trace_id.clone(),
-            session_id: self.asked.session_id.clone(),
-            capability: self.asked.capability.clone(),
-            key: self.asked.key.clone(),
-            decision_id: None,
-            approval_id: None,
-            traceparent: trace::traceparent_of(&self.span),
-            accepted_at: self.accepted_at,
-            edited: None,
-        }
-    }
-
-    /// Says under which record the call runs, so that an abandoned call is answered from it.
-    pub(crate) fn attach_record(&mut self, record_id: RecordId) {
-        self.hand = Some(self.context.hands.take(record_id));
-        self.record_id = Some(record_id);
-    }
-
-    /// Keeps anybody else from taking up the same approval until this passage ends.
-    pub(crate) fn resumed_under(&mut self, guard: ResumeGuard) {
-        self.resume = Some(guard);
-    }
-
-    /// Whether the key is this call's.
-    pub(crate) const fn has_record(&self) -> bool {
-        self.record_id.is_some()
-    }
-
-    /// Waits so long for a call that it is a duplicate of; not said: for as long as any.
-    pub(crate) fn attaches_for(mut self, wait_ms: Option<u64>) -> Self {
-        self.attach_ms = wait_ms.unwrap_or(ATTACH_MS);
-        self
-    }
-
-    /// Takes a place among those who only wait for another call, and gives its own back to calls that do something. Says until when it
-    /// may wait; not at all where too many do.
-    pub(crate) fn attach(&mut self, tenant: &TenantId) -> Option<(OwnedSemaphorePermit, Instant)> {
-        let place = self.context.admission.attach(tenant)?;
-        drop(self.admission.take());
-        Some((place, Instant::now() + Duration::from_millis(self.attach_ms)))
-    }
-
-    /// Says that a call without a record is with its adapter.
-    pub(crate) const fn is_sent(&mut self) {
-        self.sent = true;
-    }
-
-    /// Goes on under the id of the call that made the record: anyone who asks for that one learns the outcome.
-    pub(crate) fn continue_as(&mut self, original: &ToolCallId) {
-        if self.call_id == *original {
-            return;
-        }
-        self.context.registry.adopt(&self.call_id, original);
-        self.call_id = original.clone();
-        let id = Some(original.as_str());
-        trace::record_call(
-            &self.span,
-            &trace::CallFields { tool_call_id: id, ..trace::CallFields::default() },
-        );
-    }
-
-    /// Keeps the trace that a recorded call began in, where there is no span to tell it.
-    pub(crate) fn in_trace_of(&mut self, trace_id: &str) {
-        if self.trace_id.is_empty() {
-            trace_id.clone_into(&mut self.trace_id);
-        }
-    }
-
-    /// Says that the record is not this call's to answer for.
-    pub(crate) fn detach_record(&mut self) {
-        self.record_id = None;
-    }
-
-    /// Tells the waiters the end.
-    pub(crate) fn finish(mut self, answer: Answer) {
-        self.answered = true;
-        self.note_end(&answer);
-        self.context.registry.publish(&self.call_id, answer);
-    }
-
-    /// Tells the waiters that the call is parked: it is data now, and the approval service takes it up again. A duplicate keeps nothing of
-    /// its own: its waiters go on to the call that is held.
-    pub(crate) fn park(mut self, held: Held) {
-        self.answered = true;
-        trace::record_approval(&self.span, held.approval_id.as_str(), Some("pending"));
-        trace::record_outcome(&self.span, ResultStatus::Pending, None);
-        let is_duplicate = held.call_id != self.call_id;
-        self.context.registry.publish(&self.call_id, Answer::Held(Box::new(held)));
-        if is_duplicate {
-            self.context.registry.forget(&self.call_id);
-        }
-    }
-
-    /// Leaves the call to whatever else works on it.
-    pub(crate) fn release(mut self) {
-        self.answered = true;
-    }
-
-    /// How the call ended, on its span.
-    fn note_end(&self, answer: &Answer) {
-        match answer {
-            Answer::Finished(result) => {
-                let code = result.error.as_ref().map(|error| error.error_code);
-                trace::record_outcome(&self.span, result.status, code);
-                if result.replayed {
-                    trace::record_replayed(&self.span);
-                }
-            }
-            Answer::Refused(refused) => {
-                let status = refused.result.status;
-                trace::record_outcome(&self.span, status, Some(refused.refusal.code));
-            }
-            Answer::Held(_) | Answer::InProgress(_) => {}
-        }
-    }
-}
-
-impl Drop for Responder {
-    fn drop(&mut self) {
-        if !self.answered {
-            drop(self.admission.take());
-            self.context.abandoned(Abandoned {
-                subject: self.subject(),
-                record_id: self.record_id.take(),
-                sent: self.sent,
-            });
-        }
-    }
+/// With which tokens it was called, as recorded.
+pub(crate) fn recorded_auth(parked: &ParkedCall) -> AuthRef {
+    parked
+        .envelope
+        .auth_ref
+        .clone()
+        .unwrap_or(AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() })
 }

@@ -1,12 +1,9 @@
 //! What every stage has at hand: the ledger, the active policies, the catalog, identity, waiters.
 //!
 //! Owns nothing but the bundle of handles, and what happens to a call whose stage died. No actor references in here: stages
-//! reach each other through [`crate::actors::routes::Routes`].
+//! reach each other through [`crate::routes::Routes`].
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -17,42 +14,35 @@ use placet_approvals::{node::Node, service::Approvals};
 use placet_credentials::Broker;
 use placet_identity::{Secrets, VerifiedCaller, VerifiedToken, Verifier};
 use placet_ledger::{
-    audit::{AuditEvent, AuditKind},
+    audit::AuditEvent,
     ledger::{Ledger, LedgerError},
-    record::{EffectRecord, EffectState},
-    refusal::{internal, lookup_refusal},
+    record::EffectRecord,
+    refusal::internal,
     store::Durability,
 };
-use placet_policy::snapshot::Snapshot;
 use placet_store::notary::Notary;
 use placet_types::{
     clock::{Clock, IdSource},
-    error::{ErrorCode, Execution, Refusal},
-    ids::{ApprovalId, CapabilityId, DecisionId, GroupId, RecordId, ToolCallId},
+    error::{ErrorCode, Refusal},
+    ids::{ApprovalId, CapabilityId, DecisionId, ToolCallId},
     mode::EngineMode,
-    principal::PrincipalChain,
 };
 
 use crate::{
-    active::{Active, Disk},
-    actors::routes::Routes,
-    adapters::known_secrets::KnownSecrets,
-    admission::Admission,
+    active::{Active, Disk, Surfaces},
+    adapters::{assembly::Connectors, known_secrets::KnownSecrets},
     answer::Answer,
     attempts::Attempts,
     credential_faults::CredentialFaults,
-    engine::Connectors,
-    fleet,
-    in_flight::InFlight,
+    in_flight::Resuming,
     metrics::EngineMetrics,
-    rearm::Rearming,
-    recovery::asking::Asked,
     registry::{Owner, Registry},
     reload::Files,
-    resume::Resuming,
-    retention::Swept,
+    responder::Callers,
+    result::Subject,
+    rounds::Rounds,
+    routes::Routes,
     settings::Settings,
-    stages::{recorded, result::Subject},
     tokens::Tokens,
 };
 
@@ -73,23 +63,20 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) metrics: EngineMetrics,
-    pub(crate) registry: Registry,
-    pub(crate) admission: Admission,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) callers: Arc<Callers>,
     pub(crate) handed: KnownSecrets,
     pub(crate) routes: Routes,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) resuming: Resuming,
-    pub(crate) hands: InFlight,
-    pub(crate) rearming: Rearming,
     pub(crate) surfaces: Surfaces,
     pub(crate) node: Arc<Node>,
     pub(crate) promotions: tokio::sync::Mutex<()>,
     pub(crate) late: Arc<Semaphore>,
-    pub(crate) asked: Asked,
+    pub(crate) rounds: Rounds,
     pub(crate) notary: Option<Arc<Notary>>,
     pub(crate) credential_faults: CredentialFaults,
     pub(crate) attempts: Attempts,
-    pub(crate) swept: Swept,
     /// Told where further revocations are in force.
     pub(crate) revoking: watch::Sender<()>,
 }
@@ -148,7 +135,12 @@ impl Context {
     /// Whether the call of this record may move on another node, or nobody here tells its waiters.
     pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
         let owner = Owner::of_scope(&record.scope);
-        self.registry.watch(&record.call_id, owner, record.record_id, recorded::in_progress(record))
+        self.registry.watch(
+            &record.call_id,
+            owner,
+            record.record_id,
+            Subject::of_record(record, None).in_progress(),
+        )
     }
 
     /// The tools that some circumstance could let `caller` call.
@@ -173,141 +165,6 @@ impl Context {
             self.noticed(&error);
             tracing::error!(%error, "an audit event could not be kept");
         }
-    }
-
-    /// Answers for a call whose stage died: with what the ledger knows to be true.
-    pub(crate) fn abandoned(self: &Arc<Self>, call: Abandoned) {
-        let context = Arc::clone(self);
-        self.registry.spawn(async move {
-            let answer = context.answer_for_abandoned(&call).await;
-            context.registry.publish(&call.subject.call_id, answer);
-        });
-    }
-
-    async fn answer_for_abandoned(self: &Arc<Self>, call: &Abandoned) -> Answer {
-        let call_id = &call.subject.call_id;
-        let refused =
-            |refusal: Refusal| call.subject.clone().refused(refusal, self.ledger.store().now());
-        let fault = || {
-            Refusal::new(
-                ErrorCode::Internal,
-                "a part of the engine failed while it held this call; nothing was executed",
-            )
-        };
-        let Some(record_id) = call.record_id else {
-            return refused(if call.sent { lost_read() } else { fault() });
-        };
-        match self.ledger.store().effect(record_id).await {
-            Ok(None) => refused(fault()),
-            Ok(Some(record)) if record.call_id != *call_id => refused(fault()),
-            Ok(Some(record)) => match &record.state {
-                EffectState::Claimed { .. } => {
-                    self.release_abandoned(&record).await;
-                    refused(fault())
-                }
-                EffectState::Dispatched(_) if !fleet::is_ours(self, &record) => {
-                    drop(self.watch(&record));
-                    recorded::answer(self, &record, false).await
-                }
-                EffectState::Dispatched(_) => {
-                    recorded::give_up(
-                        self,
-                        &record,
-                        "a part of the engine failed while the call was under way",
-                    )
-                    .await
-                }
-                EffectState::PendingApproval { approval_id, .. } => {
-                    self.routes.approval_asked(approval_id);
-                    recorded::answer(self, &record, false).await
-                }
-                EffectState::Rearmed { .. } => {
-                    // The keeper takes it up again.
-                    recorded::answer(self, &record, false).await
-                }
-                EffectState::Approved { approval_id, .. } => {
-                    // Nobody else takes it up again.
-                    self.routes.retry_later(approval_id);
-                    recorded::answer(self, &record, false).await
-                }
-                EffectState::Succeeded { .. }
-                | EffectState::FailedFinal { .. }
-                | EffectState::FailedRetriable { .. }
-                | EffectState::Indeterminate { .. }
-                | EffectState::Tombstone { .. }
-                | EffectState::Denied { .. } => recorded::answer(self, &record, false).await,
-            },
-            Err(error) => refused(lookup_refusal(&error)),
-        }
-    }
-
-    async fn release_abandoned(&self, record: &EffectRecord) {
-        let mut event = AuditEvent::new(AuditKind::Refused);
-        event.tenant = Some(record.scope.tenant.clone());
-        event.call_id = Some(record.call_id.clone());
-        event.capability = Some(record.scope.capability.clone());
-        event.record_id = Some(record.record_id);
-        event.code = Some(ErrorCode::Internal);
-        if let Err(error) = self.ledger.release(record.record_id, event).await {
-            tracing::error!(%error, "the release of an abandoned claim could not be kept");
-        }
-    }
-}
-
-/// A call whose stage died while it held it.
-#[derive(Debug)]
-pub(crate) struct Abandoned {
-    pub(crate) subject: Subject,
-    pub(crate) record_id: Option<RecordId>,
-    /// Whether it has no record and was with its adapter.
-    pub(crate) sent: bool,
-}
-
-fn lost_read() -> Refusal {
-    Refusal::new(
-        ErrorCode::Internal,
-        "a part of the engine failed after the tool was asked; its answer is lost, and the call changed nothing",
-    )
-    .with_execution(Execution::Unknown)
-}
-
-/// Surfaces already computed, for the active policies.
-#[derive(Debug, Default)]
-pub(crate) struct Surfaces {
-    known: Mutex<HashMap<SurfaceKey, (u64, Surface)>>,
-}
-
-type SurfaceKey = (PrincipalChain, BTreeSet<GroupId>);
-type Surface = Arc<BTreeSet<CapabilityId>>;
-
-/// How many surfaces are remembered; beyond that they are computed again.
-const SURFACES_MAX: usize = 10_000;
-
-impl Surfaces {
-    fn of(
-        &self,
-        chain: PrincipalChain,
-        groups: BTreeSet<GroupId>,
-        snapshot: &Snapshot,
-    ) -> Arc<BTreeSet<CapabilityId>> {
-        let key = (chain, groups);
-        let lock = || self.known.lock();
-        if let Some((epoch, surface)) = lock().get(&key)
-            && *epoch == snapshot.epoch()
-        {
-            return Arc::clone(surface);
-        }
-        let surface = Arc::new(snapshot.surface(&key.0, &key.1));
-        let mut known = lock();
-        if known.len() >= SURFACES_MAX {
-            known.clear();
-        }
-        known.insert(key, (snapshot.epoch(), Arc::clone(&surface)));
-        surface
-    }
-
-    pub(crate) fn clear(&self) {
-        self.known.lock().clear();
     }
 }
 

@@ -13,7 +13,7 @@ use placet_types::{
     error::ErrorCode, ids::TenantId,
 };
 
-use crate::{call::Brokered, context::Context};
+use crate::call::Brokered;
 
 /// How long after it was noted the same is noted again, where it went well in between, in milliseconds.
 const REPEAT_UNREPAIRED_AFTER_MS: i64 = 3_600_000;
@@ -68,40 +68,43 @@ impl CredentialFaults {
             }
         }
     }
+
+    /// What is kept of a call that had no credential, or one that its target does not take, and that somebody has to fix; with the code that
+    /// its caller is told. Nothing where that was kept of late.
+    pub(crate) fn event(
+        &self,
+        brokered: &Brokered,
+        code: ErrorCode,
+        problem: &'static str,
+        now: Timestamp,
+    ) -> Option<AuditEvent> {
+        let plan = &brokered.binding.credential;
+        let tenant = brokered.identity.chain.tenant().clone();
+        let source = plan.source.clone().unwrap_or_default();
+        let fault = Fault { tenant: tenant.clone(), source: source.clone(), problem };
+        if !self.is_news(fault, now) {
+            return None;
+        }
+        let capability = brokered.binding.capability.clone();
+        tracing::error!(%capability, source, problem, "credential misconfigured: operator action required");
+        let mut event = AuditEvent::new(AuditKind::Security);
+        event.tenant = Some(tenant);
+        event.capability = Some(capability);
+        event.code = Some(code);
+        event.credential = Some(Box::new(planned(plan, source)));
+        event.note = Some(problem.to_owned());
+        Some(event)
+    }
+
+    /// A call went well with the credential of its plan.
+    pub(crate) fn went_well(&self, brokered: &Brokered) {
+        if let Some(source) = &brokered.binding.credential.source {
+            self.repaired(brokered.identity.chain.tenant(), source);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Fault, Noted>> {
         self.0.lock()
-    }
-}
-
-/// A call had no credential, or one that its target does not take, and somebody has to fix that; with the code that its caller is told.
-pub(crate) async fn note(
-    context: &Context,
-    brokered: &Brokered,
-    code: ErrorCode,
-    problem: &'static str,
-) {
-    let plan = &brokered.binding.credential;
-    let tenant = brokered.identity.chain.tenant().clone();
-    let source = plan.source.clone().unwrap_or_default();
-    let fault = Fault { tenant: tenant.clone(), source: source.clone(), problem };
-    if !context.credential_faults.is_news(fault, context.ledger.store().now()) {
-        return;
-    }
-    let capability = brokered.binding.capability.clone();
-    tracing::error!(%capability, source, problem, "credential misconfigured: operator action required");
-    let mut event = AuditEvent::new(AuditKind::Security);
-    event.tenant = Some(tenant);
-    event.capability = Some(capability);
-    event.code = Some(code);
-    event.credential = Some(Box::new(planned(plan, source)));
-    event.note = Some(problem.to_owned());
-    context.note(event).await;
-}
-
-/// A call went well with the credential of this plan.
-pub(crate) fn repaired(context: &Context, brokered: &Brokered) {
-    if let Some(source) = &brokered.binding.credential.source {
-        context.credential_faults.repaired(brokered.identity.chain.tenant(), source);
     }
 }
 

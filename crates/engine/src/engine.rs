@@ -12,7 +12,6 @@ mod fault_injection;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use placet_adapter::adapter::Connector;
 use placet_approvals::service::Approvals;
 use placet_credentials::Broker;
 use placet_identity::{Secrets, VerifiedCaller, Verifier};
@@ -40,19 +39,20 @@ use placet_types::{
     mode::EngineMode,
 };
 
+pub use crate::adapters::assembly::Connectors;
 use crate::{
     active::Active,
     actors::{root, tree::Tree},
     adapters::ports::Connection,
     answer::Answer,
-    attempts,
-    call::{Asked, Call, Planned, Responder},
+    call::{Call, Planned},
     context::{Context, ending_refusal},
     operator,
-    policies::Next,
+    policies::{self, Next},
     queries, rearm, recovery,
     registry::Owner,
     reload::{Files, Read},
+    responder::{Asked, Responder},
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
@@ -61,15 +61,6 @@ use crate::{
 
 /// How long a stop waits for calls that are under way.
 const DRAIN: Duration = Duration::from_secs(20);
-
-/// Which connector makes connections of which kind.
-#[derive(Debug, Clone)]
-pub struct Connectors {
-    /// For adapters that are compiled in.
-    pub internal: Arc<dyn Connector>,
-    /// For MCP servers.
-    pub mcp: Arc<dyn Connector>,
-}
 
 /// Everything an engine is made of.
 #[derive(Debug)]
@@ -155,7 +146,7 @@ impl Engine {
         let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
         let active = Active::clone(&context.active());
         let first = Next { active, issuers: None, by, note: None };
-        context.activate(first).await.map_err(StartError::of_activation)?;
+        policies::activate(&context, first).await.map_err(StartError::of_activation)?;
         let mut event = AuditEvent::new(AuditKind::Started);
         event.digests.insert("bundle".to_owned(), bundle_digest);
         for contract in context.active().catalog.contracts() {
@@ -206,7 +197,7 @@ impl Engine {
         if context.is_ending() {
             return Err(ending_refusal());
         }
-        let places = context.admission.admit(caller.tenant())?;
+        let places = context.callers.admission.admit(caller.tenant())?;
         let call_id = context.fresh_call_id()?;
         let parent = inbound.traceparent.as_deref().and_then(TraceParent::parse);
         let fields = CallFields {
@@ -218,17 +209,17 @@ impl Engine {
         let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
         let owner = Owner::of(&caller.chain());
         let responder = Responder::new(
-            Arc::clone(context),
+            Arc::clone(&context.callers),
             call_id.clone(),
             Asked::of(&submission),
             span,
-            Some(places),
         )
+        .admitted(places)
         .attaches_for(submission.wait_ms);
         let told = responder.subject().in_progress();
         let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller };
-        context.routes.build(context, Call { responder, stage });
+        context.routes.build(Call { responder, stage });
         Ok(Ticket::new(Arc::clone(context), call_id, owner, progress))
     }
 
@@ -362,7 +353,7 @@ impl Engine {
     pub async fn shutdown(&self) {
         self.begin_stop();
         self.context.node.stop();
-        self.context.admission.close();
+        self.context.callers.admission.close();
         if !self.context.registry.drain(DRAIN).await {
             tracing::warn!(
                 calls = self.context.registry.in_flight(),
@@ -375,7 +366,7 @@ impl Engine {
             }
         }
         self.tree.stop();
-        attempts::write(&self.context).await;
+        authentication::write_attempts(&self.context).await;
         if let Err(error) = self.context.ledger.store().close().await {
             tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
         }

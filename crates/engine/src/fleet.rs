@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use placet_ledger::record::{EffectRecord, EffectState};
-
-use crate::{answer::Answer, context::Context, recovery, registry::Watched, stages::recorded};
+use crate::{
+    answer::Answer, context::Context, outcome::recorded, policies, recovery, registry::Watched,
+};
 
 /// How many calls are looked up in one round.
 const LOOKED_UP_MAX: usize = 500;
@@ -21,7 +21,7 @@ pub(crate) async fn round(context: &Arc<Context>) {
 }
 
 async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::LedgerError> {
-    context.follow_policies().await?;
+    policies::follow(context).await?;
     context.node.health().ledger_found();
     let store = context.ledger.store();
     if !store.is_shared() {
@@ -77,18 +77,4 @@ async fn look_up(context: &Context, call: &Watched) {
 async fn ended(context: &Context, call: &Watched) -> Option<Answer> {
     let approval = context.ledger.store().approval_of_call(&call.call_id).await.ok()?;
     recorded::gone(context, &call.call_id, approval.as_ref())
-}
-
-/// Whether somebody in this process tells the end of a call: who has claimed it, or who has it under way.
-pub(crate) fn is_told_here(context: &Context, record: &EffectRecord) -> bool {
-    let own = context.ledger.store().epoch();
-    !context.ledger.store().is_shared()
-        || matches!(record.state, EffectState::Claimed { epoch } if epoch == own)
-        || is_ours(context, record)
-}
-
-/// Whether the duty to settle a dispatch is this process's.
-pub(crate) fn is_ours(context: &Context, record: &EffectRecord) -> bool {
-    let own = context.ledger.store().epoch();
-    record.state.attempt().is_some_and(|attempt| attempt.duty() == own)
 }

@@ -16,11 +16,12 @@ use placet_types::{ids::ApprovalId, json::canonical_digest};
 
 use crate::{
     context::Context,
+    outcome::recorded,
     resume,
     stages::{
         broker,
         facts::{self, Circumstances},
-        gate, hold, recorded, refuse, run,
+        hold, run,
     },
 };
 
@@ -39,7 +40,7 @@ impl Calls for Context {
             // It was sent before: what is known of that is its end.
             recorded::now(self, record).await
         } else {
-            recorded::refused(record, refuse::of_approval(approval), None)
+            recorded::refused(record, recorded::of_approval(approval), None)
         };
         self.registry.publish(&record.call_id, answer);
     }
@@ -81,7 +82,7 @@ impl Calls for Context {
                 Circumstances { run: &run, record: Some(record.record_id), approval: None };
             let verdict = facts::decide(self, &stage, &circumstances)?.verdict;
             let decision = verdict.decision().clone();
-            let evidence = hold::evidence_of(&stage, &decision, gate::budget_of(&run));
+            let evidence = hold::evidence_of(&stage, &decision, facts::budget_of(&run));
             let verdict = match verdict {
                 Verdict::Permit(_) => Redecision::Permitted,
                 Verdict::Hold(hold) => Redecision::Held(hold.requirement),

@@ -1,25 +1,19 @@
-//! Which records somebody in this process is at work on, so that those nobody is at work on can be found.
+//! Which records somebody in this process is at work on, and which approvals and records are being taken up.
 //!
-//! Owns the counts and the search. Not here: what is done about a record, which is recovery's. Invariant I13: a dispatch whose duty is
-//! this process's and that no task holds any more is found, whatever became of its task: a commit that was kept though nobody could be
-//! told, a part of the engine that failed, a read that the ledger refused.
+//! Owns the counts and the guards. Not here: what is done about a record that nobody is at work on, which is recovery's.
 
-use std::{collections::HashMap, sync::Arc};
-
-use parking_lot::{Mutex, MutexGuard};
-
-use placet_ledger::{
-    record::{EffectRecord, EffectState},
-    store::EffectQuery,
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
 };
-use placet_types::ids::RecordId;
 
-use crate::{context::Context, fleet, recovery};
+use parking_lot::Mutex;
 
-/// How many dispatched records are looked at in one round.
-const PAGE: usize = 1_000;
-/// How long after its deadline a dispatch may be without a task before it is looked at, in milliseconds.
-const OVERDUE_MS: i64 = 2_000;
+use placet_ledger::record::EffectRecord;
+use placet_types::ids::{ApprovalId, RecordId};
+
+/// How many records are remembered that nobody held at the last look.
+const SUSPECTS_MAX: usize = 1_000;
 
 type Counts = Arc<Mutex<HashMap<RecordId, usize>>>;
 
@@ -27,14 +21,8 @@ type Counts = Arc<Mutex<HashMap<RecordId, usize>>>;
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     held: Counts,
-    search: Mutex<Search>,
-}
-
-/// Where the search stands, and which records it found that nothing owns, with their revisions.
-#[derive(Debug, Default)]
-struct Search {
-    after: Option<RecordId>,
-    suspects: HashMap<RecordId, u64>,
+    /// Records that nobody held at the last look for such, with their revisions.
+    suspects: Mutex<HashMap<RecordId, u64>>,
 }
 
 /// One who is at work on a record.
@@ -47,32 +35,32 @@ pub(crate) struct InFlightGuard {
 impl InFlight {
     /// Says that somebody is at work on a record until the hand is dropped.
     pub(crate) fn take(&self, record_id: RecordId) -> InFlightGuard {
-        let count = &mut *lock(&self.held);
+        let count = &mut *self.held.lock();
         let count = count.entry(record_id).or_insert(0);
         *count = count.saturating_add(1);
         InFlightGuard { held: Arc::clone(&self.held), record_id }
     }
 
     fn is_held(&self, record_id: RecordId) -> bool {
-        lock(&self.held).contains_key(&record_id)
+        self.held.lock().contains_key(&record_id)
     }
 
     /// Those that nobody holds and nobody held at the last look either. A record on its way from one hand to another is
     /// held at one of the two.
-    fn dropped(&self, overdue: impl Iterator<Item = EffectRecord>) -> Vec<EffectRecord> {
-        let mut search = lock(&self.search);
-        if search.suspects.len() > PAGE {
-            search.suspects.clear();
+    pub(crate) fn dropped(&self, overdue: impl Iterator<Item = EffectRecord>) -> Vec<EffectRecord> {
+        let mut suspects = self.suspects.lock();
+        if suspects.len() > SUSPECTS_MAX {
+            suspects.clear();
         }
         let mut dropped = Vec::new();
         for record in overdue {
             if self.is_held(record.record_id) {
-                search.suspects.remove(&record.record_id);
-            } else if search.suspects.get(&record.record_id) == Some(&record.rev) {
-                search.suspects.remove(&record.record_id);
+                suspects.remove(&record.record_id);
+            } else if suspects.get(&record.record_id) == Some(&record.rev) {
+                suspects.remove(&record.record_id);
                 dropped.push(record);
             } else {
-                search.suspects.insert(record.record_id, record.rev);
+                suspects.insert(record.record_id, record.rev);
             }
         }
         dropped
@@ -81,7 +69,7 @@ impl InFlight {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         if let Some(count) = held.get_mut(&self.record_id) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -90,42 +78,46 @@ impl Drop for InFlightGuard {
         }
     }
 }
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
+
+/// What is being taken up: each by one task at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum TakenUp {
+    Approval(ApprovalId),
+    Record(RecordId),
 }
 
-/// One look for dispatches of this process that nobody is at work on; they are recovered by class.
-pub(crate) async fn look(context: &Arc<Context>) {
-    if context.is_ending() || context.node.health().is_ledger_lost() {
-        return;
-    }
-    let query = EffectQuery {
-        state: Some("dispatched".to_owned()),
-        after: lock(&context.hands.search).after,
-        limit: PAGE,
-        ..EffectQuery::default()
-    };
-    let page = match context.ledger.store().effects(&query).await {
-        Ok(page) => page,
-        Err(error) => return context.noticed(&error.into()),
-    };
-    let next = page.last().filter(|_| page.len() >= PAGE).map(|last| last.record_id);
-    lock(&context.hands.search).after = next;
-    let overdue = page.into_iter().filter(|record| is_overdue(context, record));
-    let dropped = context.hands.dropped(overdue);
-    if dropped.is_empty() {
-        return;
-    }
-    tracing::warn!(
-        calls = dropped.len(),
-        "calls under way that nobody was at work on are recovered"
-    );
-    recovery::recover(context, dropped).await;
+/// Calls that are being taken up.
+#[derive(Debug, Default)]
+pub(crate) struct Resuming {
+    held: Arc<Mutex<HashSet<TakenUp>>>,
 }
 
-/// Whether it is this process's to settle, and it has expired.
-fn is_overdue(context: &Context, record: &EffectRecord) -> bool {
-    let EffectState::Dispatched(attempt) = &record.state else { return false };
-    let over = attempt.deadline_at.plus_ms(OVERDUE_MS) < context.ledger.store().now();
-    over && fleet::is_ours(context, record)
+/// The right to take up a call, given back on drop.
+#[derive(Debug)]
+pub(crate) struct ResumeGuard {
+    held: Arc<Mutex<HashSet<TakenUp>>>,
+    taken: TakenUp,
+}
+
+impl Resuming {
+    /// The right to take up the call of an approval.
+    pub(crate) fn enter(&self, approval_id: &ApprovalId) -> Option<ResumeGuard> {
+        self.take(TakenUp::Approval(approval_id.clone()))
+    }
+
+    /// The right to take up a record that no approval stands for.
+    pub(crate) fn enter_record(&self, record_id: RecordId) -> Option<ResumeGuard> {
+        self.take(TakenUp::Record(record_id))
+    }
+
+    fn take(&self, taken: TakenUp) -> Option<ResumeGuard> {
+        let mut held = self.held.lock();
+        held.insert(taken.clone()).then(|| ResumeGuard { held: Arc::clone(&self.held), taken })
+    }
+}
+
+impl Drop for ResumeGuard {
+    fn drop(&mut self) {
+        self.held.lock().remove(&self.taken);
+    }
 }

@@ -14,7 +14,7 @@ use placet_types::{
     ids::{AdapterName, CapabilityId},
 };
 
-use crate::stages::result::status_of;
+use crate::result::status_of;
 
 /// The numbers of a running engine.
 #[derive(Debug, Clone)]

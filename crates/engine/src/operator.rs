@@ -22,11 +22,11 @@ use placet_types::{
 
 use crate::{
     context::Context,
-    resume,
-    stages::{
-        recorded,
-        result::{error_of, subject_of},
+    outcome::{
+        recorded::{self, subject_of},
+        resolve,
     },
+    result::error_of,
     views::{RearmView, RecordView, ResolutionRequest, ResolvedOutcome},
 };
 
@@ -125,7 +125,7 @@ pub(crate) async fn resolve(
         .await
         .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);
-    resume::called_off(context, &record).await;
+    resolve::called_off(context, &record).await;
     context.approvals.call_resolved(&resolved.call_id).await;
     Ok(view_of(context, &resolved).await)
 }

@@ -27,57 +27,55 @@ pub(crate) struct Next {
     pub(crate) note: Option<String>,
 }
 
-impl Context {
-    /// Makes `next` what decides from now on, here and on every node; permits of earlier ones are no longer taken.
-    /// Where nodes share the ledger, a start or a reload brings back none that were replaced unless an operator says so.
-    pub(crate) async fn activate(&self, next: Next) -> Result<(), LedgerError> {
-        let Next { active, issuers, by, note } = next;
-        let _one_at_a_time = self.promotions.lock().await;
-        let digest = active.digest();
-        let mut event = AuditEvent::new(AuditKind::BundleActivated);
-        event.digests.insert("bundle".to_owned(), active.policy.digest());
-        event.digests.insert("activated".to_owned(), digest);
-        let before = self.active();
-        if before.policy.epoch() > 0 {
-            event.digests.insert("before".to_owned(), before.digest());
-        }
-        event.note = note;
-        let epoch = self.ledger.activate(digest, by, event).await?;
-        tracing::info!(epoch, %digest, "these policies, contracts, directory and issuers decide");
-        if let Some(issuers) = issuers {
-            self.verifier.replace(issuers);
-        }
-        let since = self.ledger.store().now();
-        let policies = Arc::new(Policies { since, ..active.policies.at_epoch(epoch) });
-        self.adopt(Active { policies, ..active });
-        Ok(())
+/// Makes `next` what decides from now on, here and on every node; permits of earlier ones are no longer taken.
+/// Where nodes share the ledger, a start or a reload brings back none that were replaced unless an operator says so.
+pub(crate) async fn activate(context: &Context, next: Next) -> Result<(), LedgerError> {
+    let Next { active, issuers, by, note } = next;
+    let _one_at_a_time = context.promotions.lock().await;
+    let digest = active.digest();
+    let mut event = AuditEvent::new(AuditKind::BundleActivated);
+    event.digests.insert("bundle".to_owned(), active.policy.digest());
+    event.digests.insert("activated".to_owned(), digest);
+    let before = context.active();
+    if before.policy.epoch() > 0 {
+        event.digests.insert("before".to_owned(), before.digest());
     }
+    event.note = note;
+    let epoch = context.ledger.activate(digest, by, event).await?;
+    tracing::info!(epoch, %digest, "these policies, contracts, directory and issuers decide");
+    if let Some(issuers) = issuers {
+        context.verifier.replace(issuers);
+    }
+    let since = context.ledger.store().now();
+    let policies = Arc::new(Policies { since, ..active.policies.at_epoch(epoch) });
+    adopt(context, Active { policies, ..active });
+    Ok(())
+}
 
-    /// Looks what is active in the ledger, and joins its epoch when it is this node's; says whether it is.
-    pub(crate) async fn follow_policies(&self) -> Result<bool, LedgerError> {
-        let _one_at_a_time = self.promotions.lock().await;
-        let active = self.ledger.store().policy().await?;
-        let own = self.active();
-        let Some(active) = active else { return Ok(false) };
-        if active.epoch == own.policy.epoch() {
-            self.node.health().foreign_policies(None);
-            return Ok(true);
-        }
-        if active.digest == own.digest() {
-            let policies = Arc::new(own.policies.at_epoch(active.epoch));
-            self.adopt(Active { policies, ports: Arc::clone(&own.ports) });
-            return Ok(true);
-        }
-        self.node.health().foreign_policies(Some(active.epoch));
-        Ok(false)
+/// Looks what is active in the ledger, and joins its epoch when it is this node's; says whether it is.
+pub(crate) async fn follow(context: &Context) -> Result<bool, LedgerError> {
+    let _one_at_a_time = context.promotions.lock().await;
+    let active = context.ledger.store().policy().await?;
+    let own = context.active();
+    let Some(active) = active else { return Ok(false) };
+    if active.epoch == own.policy.epoch() {
+        context.node.health().foreign_policies(None);
+        return Ok(true);
     }
+    if active.digest == own.digest() {
+        let policies = Arc::new(own.policies.at_epoch(active.epoch));
+        adopt(context, Active { policies, ports: Arc::clone(&own.ports) });
+        return Ok(true);
+    }
+    context.node.health().foreign_policies(Some(active.epoch));
+    Ok(false)
+}
 
-    fn adopt(&self, active: Active) {
-        self.approvals.adopt(Arc::clone(&active.policies));
-        self.active.store(Arc::new(active));
-        self.surfaces.clear();
-        // What was minted under other policies is not used under these.
-        self.broker.purge(&Purge::All);
-        self.node.health().foreign_policies(None);
-    }
+fn adopt(context: &Context, active: Active) {
+    context.approvals.adopt(Arc::clone(&active.policies));
+    context.active.store(Arc::new(active));
+    context.surfaces.clear();
+    // What was minted under other policies is not used under these.
+    context.broker.purge(&Purge::All);
+    context.node.health().foreign_policies(None);
 }

@@ -16,9 +16,10 @@ use placet_types::{
 use crate::{
     answer::Answer,
     context::Context,
+    outcome::recorded::{self, of_approval},
     registry::Owner,
-    stages::{recorded, refuse::of_approval, result::Subject},
-    views::ToolView,
+    result::Subject,
+    views::{ToolView, status::StatusView},
 };
 
 /// How a call of the caller's stands.
@@ -149,4 +150,21 @@ pub(crate) fn tools(context: &Context, caller: &VerifiedCaller) -> Vec<ToolView>
             }
         })
         .collect()
+}
+
+/// What decides on this node.
+pub(crate) fn status(context: &Context) -> StatusView {
+    let active = context.active();
+    let (disk, needs_restart) = context.disk.state();
+    StatusView {
+        bundle: active.policy.digest(),
+        active: active.digest(),
+        epoch: active.policy.epoch(),
+        since: active.since,
+        disk,
+        needs_restart,
+        mode: context.engine_mode(),
+        decides: context.node.health().cannot_decide().is_none(),
+        epoch_elsewhere: context.node.health().foreign_epoch(),
+    }
 }

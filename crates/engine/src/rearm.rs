@@ -5,15 +5,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::AuditKind,
     ledger::LedgerError,
     record::{EffectRecord, EffectState, Rearm},
     refusal::ledger_refusal,
-    store::{EffectQuery, StoreError},
+    store::StoreError,
 };
 use placet_types::{
     error::{ErrorCode, Refusal},
@@ -21,9 +19,9 @@ use placet_types::{
 };
 
 use crate::{
-    answer::Answer,
     context::Context,
     operator,
+    outcome::{recorded, settlement_retry},
     recovery::{self, NotTaken},
     registry::Owner,
     views::{RearmRequest, RecordView},
@@ -97,33 +95,13 @@ fn may_be_rearmed(context: &Context, record: &EffectRecord) -> Result<(), Refusa
     Ok(())
 }
 
-/// Where the look at the re-armed calls stands: each round goes on where the one before stopped, so that none is left out, however many
-/// cannot be sent.
-#[derive(Debug, Default)]
-pub(crate) struct Rearming {
-    after: Mutex<Option<RecordId>>,
-}
-
-impl Rearming {
-    fn after(&self) -> MutexGuard<'_, Option<RecordId>> {
-        self.after.lock()
-    }
-}
-
 /// Sends what was re-armed and waits: after a restart, after another node died, or because it could not be sent before.
 pub(crate) async fn send_waiting(context: &Arc<Context>) {
-    let query = EffectQuery {
-        state: Some("rearmed".to_owned()),
-        after: *context.rearming.after(),
-        limit: PAGE,
-        ..EffectQuery::default()
-    };
-    let waiting = match context.ledger.store().effects(&query).await {
+    let page = context.rounds.rearmed.next(&context.ledger, "rearmed", PAGE).await;
+    let waiting = match page {
         Ok(waiting) => waiting,
         Err(error) => return context.noticed(&error.into()),
     };
-    let next = waiting.last().filter(|_| waiting.len() >= PAGE).map(|last| last.record_id);
-    *context.rearming.after() = next;
     for record in waiting {
         send(context, record).await;
     }
@@ -136,7 +114,7 @@ async fn send(context: &Arc<Context>, record: EffectRecord) {
     }
     let Some(guard) = context.resuming.enter_record(record.record_id) else { return };
     let owner = Owner::of_scope(&record.scope);
-    let told = crate::stages::recorded::in_progress(&record);
+    let told = recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));
     match recovery::take_up(context, &record, Some(guard)).await {
         Ok(()) => {}
@@ -144,22 +122,8 @@ async fn send(context: &Arc<Context>, record: EffectRecord) {
         Err(NotTaken::Passing(why)) => {
             tracing::info!(%why, record_id = %record.record_id, "a re-armed call could not be read");
         }
-        Err(NotTaken::Final(reason)) => drop(give_up(context, &record, &reason).await),
-    }
-}
-
-/// Takes the re-arm back: the outcome is unknown as before.
-pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &str) -> Answer {
-    match context.ledger.disarm(record, reason).await {
-        Ok(before) => {
-            let answer = crate::stages::recorded::answer(context, &before, false).await;
-            context.registry.publish(&record.call_id, answer.clone());
-            answer
-        }
-        Err(error) => {
-            context.noticed(&error);
-            tracing::warn!(%error, record_id = %record.record_id, "a re-arm could not be taken back");
-            crate::stages::recorded::now(context, record).await
+        Err(NotTaken::Final(reason)) => {
+            drop(settlement_retry::disarm(context, &record, &reason).await)
         }
     }
 }

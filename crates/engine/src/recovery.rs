@@ -5,13 +5,14 @@
 //! over, which one survivor gets.
 
 pub(crate) mod asking;
+pub(crate) mod overdue;
 
 use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
 
 use placet_ledger::{
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     record::{Attempt, Class, EffectRecord, EffectState},
     sabotage::{Guard, removed},
     store::{EffectQuery, StoreError},
@@ -20,11 +21,12 @@ use placet_telemetry::trace::{CallFields, Stage, continue_span};
 
 use crate::{
     adapters::ports::backoff,
-    call::{Asked, Built, Call, Responder, Resumed},
+    call::{self, Built, Call, Resumed},
     context::Context,
+    in_flight::ResumeGuard,
+    outcome::{recorded, settlement_retry},
     registry::Owner,
-    resume::{ResumeGuard, recorded_identity},
-    stages::recorded,
+    responder::{Asked, Responder},
 };
 
 /// How many records are read at a time.
@@ -109,14 +111,14 @@ pub(crate) async fn recover(context: &Arc<Context>, orphans: Vec<EffectRecord>) 
 async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let EffectState::Dispatched(attempt) = &record.state else { return false };
     let attempt = attempt.clone();
-    let hand = context.hands.take(record.record_id);
+    let hand = context.callers.in_flight.take(record.record_id);
     let owner = Owner::of_scope(&record.scope);
     let told = recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));
     context.approvals.call_taken_over(&record).await;
     if attempt.class == Class::Opaque && !removed(Guard::RetryOpaque) {
         let reason = "the process ended between sending the call and recording its outcome";
-        unknown(context, &record, reason).await;
+        settlement_retry::end_unknown(context, &record, reason).await;
         return false;
     }
     let owner = Arc::clone(context);
@@ -131,29 +133,37 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
 pub(crate) async fn by_class(context: &Arc<Context>, record: EffectRecord, attempt: &Attempt) {
     match attempt.class {
         Class::ReadOnly => again(context, record).await,
-        Class::Keyed { .. } if is_within_window(context, attempt) => again(context, record).await,
+        Class::Keyed { .. } if is_within_window(&context.ledger, attempt) => {
+            again(context, record).await
+        }
         Class::Keyed { .. } | Class::Queryable { .. } => {
             match asking::settle_delay(context, &record, attempt) {
                 Some(delay_ms) => asking::until_known(context, record, attempt, delay_ms).await,
-                None => unknown(context, &record, "the target no longer remembers the key").await,
+                None => {
+                    settlement_retry::end_unknown(
+                        context,
+                        &record,
+                        "the target no longer remembers the key",
+                    )
+                    .await
+                }
             }
         }
         Class::Opaque if removed(Guard::RetryOpaque) => again(context, record).await,
         Class::Opaque => {
-            unknown(context, &record, "nothing is known about repeating this call").await;
+            settlement_retry::end_unknown(
+                context,
+                &record,
+                "nothing is known about repeating this call",
+            )
+            .await;
         }
     }
 }
 
 /// Whether the target still recognises the token of an attempt.
-pub(crate) fn is_within_window(context: &Context, attempt: &Attempt) -> bool {
-    matches!(attempt.class, Class::Keyed { .. }) && context.ledger.may_repeat_for_ms(attempt) > 0
-}
-
-/// Records that nobody can say, and tells the waiters.
-pub(crate) async fn unknown(context: &Arc<Context>, record: &EffectRecord, reason: &str) {
-    let answer = recorded::give_up(context, record, reason).await;
-    context.registry.publish(&record.call_id, answer);
+pub(crate) fn is_within_window(ledger: &Ledger, attempt: &Attempt) -> bool {
+    matches!(attempt.class, Class::Keyed { .. }) && ledger.may_repeat_for_ms(attempt) > 0
 }
 
 /// Sends the call again: from what was parked, through broker and gate, with the same token. A ledger that cannot say what was parked is
@@ -166,7 +176,7 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
             Err(NotTaken::Final(reason)) => reason,
             Err(NotTaken::Passing(why)) => {
                 let attempt = record.state.attempt();
-                if attempt.is_some_and(|attempt| is_within_window(context, attempt)) {
+                if attempt.is_some_and(|attempt| is_within_window(&context.ledger, attempt)) {
                     tries = tries.saturating_add(1);
                     if asking::pause(context, backoff(tries)).await {
                         continue;
@@ -176,7 +186,7 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
                 why
             }
         };
-        return unknown(context, &record, &reason).await;
+        return settlement_retry::end_unknown(context, &record, &reason).await;
     }
 }
 
@@ -230,7 +240,7 @@ pub(crate) async fn take_up(
     let span = continue_span(traceparent, None, Stage::Invoke, &fields);
     let asked = Asked::of_record(record, parked.envelope.session_id.clone());
     let mut responder =
-        Responder::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
+        Responder::new(Arc::clone(&context.callers), record.call_id.clone(), asked, span);
     responder.accepted_at = record.created_at;
     responder.attach_record(record.record_id);
     responder.in_trace_of(&parked.envelope.trace_id);
@@ -250,9 +260,9 @@ pub(crate) async fn take_up(
         },
         None => None,
     };
-    let identity = recorded_identity(&parked);
+    let identity = call::recorded_identity(&parked);
     let resumed = Resumed { record: record.clone(), approval, parked };
     let built = Built::restored(active, target, identity, resumed);
-    context.routes.broker(context, Call { responder, stage: built });
+    context.routes.broker(Call { responder, stage: built });
     Ok(())
 }

@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
-use placet_identity::{NextIssuers, VerifiedCaller};
+use placet_identity::NextIssuers;
 use placet_ledger::policies::ReplacedPolicies;
 use placet_policy::{bundle::BundleProblem, snapshot::Snapshot};
 use placet_types::{
@@ -15,15 +15,6 @@ use placet_types::{
     directory::Directory,
     error::{ErrorCode, Problem, Refusal},
 };
-use tokio::sync::oneshot;
-
-use crate::{
-    actors::policy::PolicyMessage,
-    context::Context,
-    operator,
-    views::status::{ReloadRequest, ReloadView, StatusView},
-};
-
 /// Reads what the configuration names, again.
 pub trait Files: fmt::Debug + Send + Sync {
     /// Reads and checks everything that reloads.
@@ -95,7 +86,7 @@ fn lines<T: fmt::Display>(problems: &[T]) -> String {
 
 impl ReloadError {
     /// What a caller is told, who is an operator and may know what is in the files.
-    fn refusal(&self) -> Refusal {
+    pub(crate) fn refusal(&self) -> Refusal {
         let problems: Vec<String> = match self {
             Self::Files(problems) => problems.clone(),
             Self::Bundle(problems) => problems.iter().map(ToString::to_string).collect(),
@@ -120,54 +111,4 @@ pub(crate) struct Order {
     pub(crate) by: String,
     /// The epoch of what an operator said may be rolled back.
     pub(crate) rolls_back: Option<u64>,
-}
-
-/// What decides on this node.
-pub(crate) fn status(context: &Context) -> StatusView {
-    let active = context.active();
-    let (disk, needs_restart) = context.disk.state();
-    StatusView {
-        bundle: active.policy.digest(),
-        active: active.digest(),
-        epoch: active.policy.epoch(),
-        since: active.since,
-        disk,
-        needs_restart,
-        mode: context.engine_mode(),
-        decides: context.node.health().cannot_decide().is_none(),
-        epoch_elsewhere: context.node.health().foreign_epoch(),
-    }
-}
-
-/// Reads everything again and makes it what decides.
-pub(crate) async fn reload(context: &Context, order: Order) -> Result<ReloadView, ReloadError> {
-    let (reply, outcome) = oneshot::channel();
-    let actor = context.routes.policy().ok_or(ReloadError::Unavailable)?;
-    actor.cast(PolicyMessage::Reload(order, reply)).map_err(|_gone| ReloadError::Unavailable)?;
-    let done = outcome.await.unwrap_or(Err(ReloadError::Unavailable));
-    match &done {
-        Ok(view) if view.changed.is_empty() => tracing::info!("reload: nothing has changed"),
-        Ok(view) => tracing::info!(changed = %view.changed.join(", "), "reloaded"),
-        Err(error) => tracing::error!(%error, "reload refused; what was active stays active"),
-    }
-    done
-}
-
-/// The same for an operator.
-pub(crate) async fn by_operator(
-    context: &Context,
-    caller: &VerifiedCaller,
-    request: ReloadRequest,
-) -> Result<ReloadView, Refusal> {
-    operator::must_be_operator(context, caller)?;
-    let by = format!("{}/{}", caller.tenant(), caller.actor.principal().id);
-    let order = Order { by, rolls_back: request.roll_back };
-    reload(context, order).await.map_err(|error| error.refusal())
-}
-
-/// One look at the files.
-pub(crate) async fn look(context: &Context) {
-    if let Some(files) = &context.files {
-        context.disk.are(files.fingerprint().await);
-    }
 }

@@ -15,18 +15,15 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval};
-use placet_types::{
-    contract::credential::CredentialKind,
-    envelope::call::AuthRef,
-    ids::{ApprovalId, RecordId},
-    json::canonical_digest,
-};
+use placet_types::{contract::credential::CredentialKind, ids::ApprovalId, json::canonical_digest};
 
 use crate::{
-    call::{Asked, Built, Call, Identity, Responder, Resumed},
+    call::{Built, Call, Identity, Resumed, recorded_identity},
     context::Context,
+    in_flight::ResumeGuard,
+    outcome::recorded,
     registry::Owner,
-    stages::recorded,
+    responder::{Asked, Responder},
 };
 
 /// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
@@ -148,7 +145,7 @@ fn take_up(
         Ok(built) => {
             let mut responder = responder(context, &record, &built);
             responder.resumed_under(guard);
-            context.routes.broker(context, Call { responder, stage: built });
+            context.routes.broker(Call { responder, stage: built });
         }
         Err(reason) => {
             let owner = Arc::clone(context);
@@ -176,7 +173,7 @@ fn responder(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Re
     }
     let asked = Asked::of_record(record, built.run.session_id.clone());
     let mut responder =
-        Responder::new(Arc::clone(context), record.call_id.clone(), asked, span, None);
+        Responder::new(Arc::clone(&context.callers), record.call_id.clone(), asked, span);
     responder.accepted_at = record.created_at;
     responder.attach_record(record.record_id);
     if let Some(resumed) = &built.resumed {
@@ -220,79 +217,4 @@ pub(crate) fn restore(
     let identity = fresh.unwrap_or_else(|| recorded_identity(&parked));
     let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
     Ok(Built::restored(active, target, identity, resumed))
-}
-
-/// Who called, as recorded when the call was parked.
-pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
-    Identity {
-        chain: parked.envelope.principal_chain.clone(),
-        user_groups: parked.user_groups.clone(),
-        proof: parked.proof.clone(),
-        groups_as_of: parked.groups_as_of,
-        authority_until: parked.authority_until,
-        auth_ref: recorded_auth(parked),
-        bearers: parked.bearers.clone(),
-        audiences: parked.audiences.clone(),
-        tokens: None,
-    }
-}
-
-/// With which tokens it was called, as recorded.
-pub(crate) fn recorded_auth(parked: &ParkedCall) -> AuthRef {
-    parked
-        .envelope
-        .auth_ref
-        .clone()
-        .unwrap_or(AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() })
-}
-
-/// The approval that `before` waited for has ended: it has come to light how its call did.
-pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
-    if let EffectState::PendingApproval { approval_id, .. }
-    | EffectState::Approved { approval_id, .. } = &before.state
-    {
-        context.approvals.called_off(approval_id).await;
-    }
-}
-
-/// What is being taken up: each by one task at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum TakenUp {
-    Approval(ApprovalId),
-    Record(RecordId),
-}
-
-/// Calls that are being taken up.
-#[derive(Debug, Default)]
-pub(crate) struct Resuming {
-    held: Arc<parking_lot::Mutex<std::collections::HashSet<TakenUp>>>,
-}
-
-/// The right to take up a call, given back on drop.
-#[derive(Debug)]
-pub(crate) struct ResumeGuard {
-    held: Arc<parking_lot::Mutex<std::collections::HashSet<TakenUp>>>,
-    taken: TakenUp,
-}
-
-impl Resuming {
-    fn enter(&self, approval_id: &ApprovalId) -> Option<ResumeGuard> {
-        self.take(TakenUp::Approval(approval_id.clone()))
-    }
-
-    /// The right to take up a record that no approval stands for.
-    pub(crate) fn enter_record(&self, record_id: RecordId) -> Option<ResumeGuard> {
-        self.take(TakenUp::Record(record_id))
-    }
-
-    fn take(&self, taken: TakenUp) -> Option<ResumeGuard> {
-        let mut held = self.held.lock();
-        held.insert(taken.clone()).then(|| ResumeGuard { held: Arc::clone(&self.held), taken })
-    }
-}
-
-impl Drop for ResumeGuard {
-    fn drop(&mut self) {
-        self.held.lock().remove(&self.taken);
-    }
 }

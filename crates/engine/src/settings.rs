@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use placet_ledger::keys::time_of;
 use placet_types::{
     clock::Timestamp,
-    ids::{ChannelName, EnvironmentName, TenantId},
+    error::{ErrorCode, Problem, Refusal},
+    ids::{ChannelName, EnvironmentName, IdempotencyKey, TenantId},
 };
 
 /// How the pipeline behaves.
@@ -119,7 +121,36 @@ impl Default for Retention {
     }
 }
 
+/// How far ahead of the ledger's clock a key may say it was made, in milliseconds.
+const AHEAD_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
+
+/// How much longer than its horizon a tombstone is kept, in milliseconds: nodes may differ in their settings for a moment.
+const MARGIN_MS: i64 = 24 * 60 * 60 * 1_000;
+
 impl Retention {
+    /// Why a key that nobody remembers is not taken.
+    pub(crate) fn refuse_key(
+        &self,
+        tenant: &TenantId,
+        key: &IdempotencyKey,
+        now: Timestamp,
+    ) -> Option<Refusal> {
+        let made_at = time_of(key)?;
+        if made_at < self.keys_since(tenant, now) {
+            return Some(Refusal::new(
+                ErrorCode::KeyTooOld,
+                "the key says that it was made longer ago than the ledger remembers keys; nothing was executed now",
+            ));
+        }
+        (made_at.since_ms(now) > AHEAD_MS_MAX).then(|| {
+            Refusal::new(ErrorCode::ValidationError, "the key says that it was made in the future")
+                .with_problems(vec![Problem {
+                    pointer: "/idempotency_key".to_owned(),
+                    problem: "must not be dated more than a day ahead".to_owned(),
+                }])
+        })
+    }
+
     /// When results of `tenant` must have been settled to be kept at `now`.
     pub(crate) fn results_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
         let own = self.tenants.get(tenant).and_then(|own| own.results_ms);
@@ -130,6 +161,11 @@ impl Retention {
     pub(crate) fn keys_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
         let own = self.tenants.get(tenant).and_then(|own| own.tombstones_ms);
         before(now, own.unwrap_or(self.tombstones_ms))
+    }
+
+    /// When keys of `tenant` must have been made that may still be known at `now`.
+    pub(crate) fn forgotten_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
+        self.keys_since(tenant, now).plus_ms(MARGIN_MS.saturating_neg())
     }
 
     /// The latest that results may have been settled to be due at `now`: those of a tenant, or of all whose time is not shorter.

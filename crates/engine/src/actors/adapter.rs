@@ -15,44 +15,15 @@ use secrecy::ExposeSecret as _;
 
 use crate::{
     actors::{
-        supervisor::RETIRED,
-        tree::{Tree, injected_fault},
+        supervisor::{ADAPTERS, RETIRED},
+        tree::{ChildSpec, Tree, injected_fault},
     },
     adapters::{
         known_secrets::in_environment,
-        ports::{Connection, Port, backoff},
+        ports::{AdapterMessage, Connection, Given, Port, backoff},
     },
     context::Context,
 };
-
-/// What an adapter's supervisor is told.
-pub(crate) enum AdapterMessage {
-    /// Somebody needs the connection.
-    Connect,
-    /// A try is over, with what the secrets in its environment were when it began.
-    Connected(Result<Box<dyn Adapter>, AdapterError>, Given),
-    /// It is time to look whether the secrets in the environment are still those.
-    Look,
-    /// What they are; none where that cannot be said.
-    Looked(Option<Given>),
-    /// Its contract is not active any more.
-    Retire,
-    /// Panic.
-    Fault,
-}
-
-impl std::fmt::Debug for AdapterMessage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "Connect",
-            Self::Connected(..) => "Connected",
-            Self::Look => "Look",
-            Self::Looked(_) => "Looked",
-            Self::Retire => "Retire",
-            Self::Fault => "Fault",
-        })
-    }
-}
 
 /// The actor.
 #[derive(Debug)]
@@ -73,9 +44,6 @@ pub(crate) struct AdapterState {
     given: Given,
     looking: bool,
 }
-
-/// Digests of the secrets in the environment of a child process.
-type Given = Vec<Digest>;
 
 /// How often they are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -259,4 +227,16 @@ async fn given(context: &Context, contract: &Contract) -> Option<Given> {
         given.push(Digest::of(live.newest.value.expose_secret().as_bytes()));
     }
     Some(given)
+}
+
+/// The supervisor of one adapter.
+pub(crate) fn child(context: &Arc<Context>, tree: &Arc<Tree>, port: &Arc<Port>) -> ChildSpec {
+    let path = format!("{ADAPTERS}/{}", port.contract.adapter);
+    let (context, tree, port) = (Arc::clone(context), Arc::clone(tree), Arc::clone(port));
+    ChildSpec::new(path.clone(), move || AdapterActor {
+        context: Arc::clone(&context),
+        tree: Arc::clone(&tree),
+        path: path.clone(),
+        port: Arc::clone(&port),
+    })
 }

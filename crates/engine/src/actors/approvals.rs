@@ -25,6 +25,7 @@ use crate::{
     call::Identity,
     context::Context,
     resume,
+    routes::ApprovalsMessage,
 };
 
 /// How often the approval service looks at its timers.
@@ -51,29 +52,6 @@ const MOVED_MAX: usize = 250;
 const PAGES_IN_ROUND: usize = 5;
 /// How many approvals are taken up at one tick, of those that are due.
 const DUE_AT_ONCE: usize = 500;
-
-/// What the approval service is told.
-#[derive(Debug)]
-pub(crate) enum ApprovalsMessage {
-    /// People are asked, and nobody may have noted that.
-    Asked { approval_id: ApprovalId },
-    /// The call may run: people agreed, or its caller is back with fresh authority.
-    Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
-    /// The call could not run now.
-    RetryLater { approval_id: ApprovalId },
-    /// Others are to try first, for so long.
-    OthersFirst { approval_id: ApprovalId, wait: Duration },
-    /// The approval has ended, or its call is on its way, or waits for its caller.
-    Over { approval_id: ApprovalId },
-    /// Read on what waits, after the start.
-    ReadOn,
-    /// Look for approvals that other nodes asked for, or that people agreed to there.
-    Read,
-    /// Look at the timers.
-    Tick,
-    /// Panic.
-    Fault,
-}
 
 /// The actor.
 #[derive(Debug)]

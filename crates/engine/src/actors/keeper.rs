@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use crate::{
     actors::tree::{Tree, injected_fault},
     context::Context,
-    drift, fleet, in_flight, rearm,
-    recovery::asking,
-    reload, retention,
+    drift, fleet, rearm,
+    recovery::{asking, overdue},
+    retention,
 };
 
 /// How often the keeper looks at what is due.
@@ -111,7 +111,7 @@ impl KeeperActor {
                 Box::pin(async move { rearm::send_waiting(&context).await })
             }),
             self.chore(settings.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
-                Box::pin(async move { in_flight::look(&context).await })
+                Box::pin(async move { overdue::look(&context).await })
             }),
             self.chore(settings.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
                 Box::pin(async move { context.approvals.follow().await })
@@ -120,7 +120,11 @@ impl KeeperActor {
                 Box::pin(async move { drift::round(&context).await })
             }),
             self.chore(FILES_EVERY_MS, |context| {
-                Box::pin(async move { reload::look(&context).await })
+                Box::pin(async move {
+                    if let Some(files) = &context.files {
+                        context.disk.are(files.fingerprint().await);
+                    }
+                })
             }),
             self.chore(settings.ask_every_ms, |context| {
                 Box::pin(async move { asking::round(&context).await })

@@ -16,7 +16,6 @@ pub(crate) mod identity;
 pub(crate) mod keeper;
 pub(crate) mod policy;
 pub(crate) mod root;
-pub(crate) mod routes;
 pub(crate) mod supervisor;
 pub(crate) mod tree;
 pub(crate) mod worker;

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::oneshot;
 
 use placet_ledger::{ledger::LedgerError, policies::Activation, store::StoreError};
 use placet_policy::{
@@ -17,26 +16,16 @@ use placet_types::{contract::Contract, digest::Digest, directory::Directory};
 use crate::{
     active::Active,
     actors::{
-        root,
-        tree::{Tree, injected_fault},
+        adapter,
+        tree::{PolicyMessage, Tree, injected_fault},
     },
+    adapters::assembly::{self, Makers},
     context::Context,
-    engine::assembly::{self, Makers},
-    policies::Next,
-    reload::{self, Loaded, Order, ReloadError},
+    policies::{self, Next},
+    queries,
+    reload::{Loaded, Order, ReloadError},
     views::status::ReloadView,
 };
-
-/// What the policy actor is told.
-#[derive(Debug)]
-pub(crate) enum PolicyMessage {
-    /// Make this bundle the active one, if it passes every check.
-    Activate(Box<BundleSource>, oneshot::Sender<Result<Digest, ReloadError>>),
-    /// Read everything again and make it the active.
-    Reload(Order, oneshot::Sender<Result<ReloadView, ReloadError>>),
-    /// Panic.
-    Fault,
-}
 
 /// The actor.
 #[derive(Debug)]
@@ -56,7 +45,7 @@ impl Actor for PolicyActor {
         (): (),
     ) -> Result<(), ActorProcessingErr> {
         self.tree.enter("root/policy", &myself, || PolicyMessage::Fault);
-        self.context.routes.set_policy(myself);
+        self.tree.set_policy(myself);
         Ok(())
     }
 
@@ -126,7 +115,7 @@ impl PolicyActor {
             self.activate(Next { active, issuers, by, note }).await?;
         }
         self.context.disk.were_read(read);
-        let status = reload::status(&self.context);
+        let status = queries::status(&self.context);
         Ok(ReloadView { before: before.digest(), changed, status })
     }
 
@@ -158,7 +147,7 @@ impl PolicyActor {
     async fn activate(&self, next: Next) -> Result<(), ReloadError> {
         let context = &self.context;
         let before = context.active();
-        match context.activate(next).await {
+        match policies::activate(context, next).await {
             Ok(()) => {}
             Err(LedgerError::Store(StoreError::PoliciesReplaced(replaced))) => {
                 return Err(ReloadError::Replaced(replaced));
@@ -189,7 +178,7 @@ impl PolicyActor {
             active.ports.all().any(|other| Arc::ptr_eq(other, port))
         };
         for port in now.ports.all().filter(|port| !is_in(before, port)) {
-            self.context.routes.supervise(root::adapter(&self.context, &self.tree, port));
+            self.tree.supervise(adapter::child(&self.context, &self.tree, port));
         }
         for port in before.ports.all().filter(|port| !is_in(now, port)) {
             port.retire();

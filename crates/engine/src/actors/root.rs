@@ -4,24 +4,24 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorCell, ActorRef, Message, SpawnErr};
+use ractor::{Actor, Message, SpawnErr};
 
 use crate::{
     actors::{
-        adapter::AdapterActor,
+        adapter,
         approvals::ApprovalsActor,
         identity::IdentityActor,
         keeper::KeeperActor,
         policy::PolicyActor,
-        routes::Routes,
-        supervisor::{ADAPTERS, ChildSpec, Supervisor},
-        tree::Tree,
+        supervisor::Supervisor,
+        tree::{ChildSpec, Tree},
         worker::{Publish, Worker},
     },
-    adapters::ports::{Port, backoff},
-    call::{Call, Gated, Planned},
+    adapters::ports::backoff,
+    call::Call,
     context::Context,
-    stages,
+    routes::Routes,
+    stages::runner,
 };
 
 /// Root restarts in a row that end the process.
@@ -68,16 +68,16 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
         single(context, tree, "root/keeper", |context, tree| KeeperActor { context, tree }),
     ];
     children.push(nested(context, tree, "root/build", |c, t| {
-        workers(c, t, "root/build", Routes::set_build, take_build)
+        workers(c, t, "root/build", Routes::set_build, runner::build)
     }));
     children.push(nested(context, tree, "root/broker", |c, t| {
-        workers(c, t, "root/broker", Routes::set_broker, take_broker)
+        workers(c, t, "root/broker", Routes::set_broker, runner::broker)
     }));
     children.push(nested(context, tree, "root/gate", |c, t| {
-        workers(c, t, "root/gate", Routes::set_gate, take_gate)
+        workers(c, t, "root/gate", Routes::set_gate, runner::gate)
     }));
     children.push(nested(context, tree, "root/return", |c, t| {
-        workers(c, t, "root/return", Routes::set_reply, take_reply)
+        workers(c, t, "root/return", Routes::set_reply, runner::reply)
     }));
     children.push(nested(context, tree, "root/invoke", invoke_children));
     supervisor(context, tree, "root", children)
@@ -85,41 +85,9 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
 
 /// The invoke stage: its workers, and a supervisor for each adapter.
 fn invoke_children(context: &Arc<Context>, tree: &Arc<Tree>) -> Vec<ChildSpec> {
-    let mut children = workers(context, tree, "root/invoke", Routes::set_invoke, take_invoke);
-    children.extend(context.active().ports.all().map(|port| adapter(context, tree, port)));
+    let mut children = workers(context, tree, "root/invoke", Routes::set_invoke, runner::invoke);
+    children.extend(context.active().ports.all().map(|port| adapter::child(context, tree, port)));
     children
-}
-
-/// The supervisor of one adapter.
-pub(crate) fn adapter(context: &Arc<Context>, tree: &Arc<Tree>, port: &Arc<Port>) -> ChildSpec {
-    let path = format!("{ADAPTERS}/{}", port.contract.adapter);
-    let (context, tree, port) = (Arc::clone(context), Arc::clone(tree), Arc::clone(port));
-    spec(path.clone(), move || AdapterActor {
-        context: Arc::clone(&context),
-        tree: Arc::clone(&tree),
-        path: path.clone(),
-        port: Arc::clone(&port),
-    })
-}
-
-fn take_build(context: &Arc<Context>, call: Call<Planned>) {
-    stages::runner::build(context, call);
-}
-
-fn take_broker(context: &Arc<Context>, call: Call<crate::call::Built>) {
-    stages::runner::broker(context, call);
-}
-
-fn take_gate(context: &Arc<Context>, call: Call<crate::call::Brokered>) {
-    stages::runner::gate(context, call);
-}
-
-fn take_invoke(context: &Arc<Context>, call: Call<Gated>) {
-    stages::runner::invoke(context, call);
-}
-
-fn take_reply(context: &Arc<Context>, call: Call<crate::call::Invoked>) {
-    stages::runner::reply(context, call);
 }
 
 /// What a worker does with a call.
@@ -136,7 +104,7 @@ fn workers<S: Send + Sync + std::fmt::Debug + 'static>(
         .map(|number| {
             let path = format!("{path}/{number}");
             let (context, tree) = (Arc::clone(context), Arc::clone(tree));
-            spec(path.clone(), move || Worker {
+            ChildSpec::new(path.clone(), move || Worker {
                 context: Arc::clone(&context),
                 tree: Arc::clone(&tree),
                 path: path.clone(),
@@ -173,7 +141,7 @@ where
     A::Msg: Message,
 {
     let (context, tree) = (Arc::clone(context), Arc::clone(tree));
-    spec(path.to_owned(), move || make(Arc::clone(&context), Arc::clone(&tree)))
+    ChildSpec::new(path.to_owned(), move || make(Arc::clone(&context), Arc::clone(&tree)))
 }
 
 fn nested(
@@ -183,22 +151,7 @@ fn nested(
     children: fn(&Arc<Context>, &Arc<Tree>) -> Vec<ChildSpec>,
 ) -> ChildSpec {
     let (context, tree) = (Arc::clone(context), Arc::clone(tree));
-    spec(path.to_owned(), move || supervisor(&context, &tree, path, children(&context, &tree)))
-}
-
-fn spec<A>(path: String, make: impl Fn() -> A + Send + Sync + 'static) -> ChildSpec
-where
-    A: Actor<Arguments = ()>,
-{
-    ChildSpec {
-        path,
-        spawn: Box::new(move |parent: ActorCell| {
-            let actor = make();
-            Box::pin(async move {
-                let (child, _): (ActorRef<A::Msg>, _) =
-                    Actor::spawn_linked(None, actor, (), parent).await?;
-                Ok(child.get_cell())
-            })
-        }),
-    }
+    ChildSpec::new(path.to_owned(), move || {
+        supervisor(&context, &tree, path, children(&context, &tree))
+    })
 }

@@ -2,16 +2,13 @@
 //!
 //! Owns the restart rule, since supervision in ractor is notification only. Escalates by ending the process.
 
-use std::{
-    collections::HashMap, collections::VecDeque, fmt, future::Future, pin::Pin, sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, collections::VecDeque, sync::Arc, time::Duration};
 
-use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use crate::{
-    actors::tree::{Tree, injected_fault},
+    actors::tree::{ChildSpec, SupervisorMessage, Tree, injected_fault},
     adapters::ports::backoff,
     context::Context,
 };
@@ -24,31 +21,6 @@ pub(crate) const RETIRED: &str = "its contract is not active any more";
 /// Restarts within [`WINDOW`] that end the process.
 const RESTARTS_MAX: usize = 100;
 const WINDOW: Duration = Duration::from_secs(30);
-
-type Spawning = Pin<Box<dyn Future<Output = Result<ActorCell, SpawnErr>> + Send>>;
-
-/// How to start one child below a supervisor.
-pub(crate) struct ChildSpec {
-    pub(crate) path: String,
-    pub(crate) spawn: Box<dyn Fn(ActorCell) -> Spawning + Send + Sync>,
-}
-
-impl fmt::Debug for ChildSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChildSpec").field(&self.path).finish()
-    }
-}
-
-/// What a supervisor is told.
-#[derive(Debug)]
-pub(crate) enum SupervisorMessage {
-    /// Start one more child.
-    Add(ChildSpec),
-    /// Start the child of this number again.
-    Restart(usize),
-    /// Panic.
-    Fault,
-}
 
 /// A supervisor of some children.
 #[derive(Debug)]
@@ -86,7 +58,7 @@ impl Actor for Supervisor {
         }
         self.tree.enter(&self.path, &myself, || SupervisorMessage::Fault);
         if self.path == ADAPTERS {
-            self.context.routes.set_adapters(myself);
+            self.tree.set_adapters(myself);
         }
         Ok(state)
     }

@@ -2,15 +2,26 @@
 //!
 //! Owns the list that fault tests enumerate, so that a new actor is killed too. The kill is a panic in the actor's own handler.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc};
 
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use ractor::{ActorCell, ActorRef, ActorStatus, Message};
+use placet_policy::bundle::BundleSource;
+use placet_types::digest::Digest;
+use ractor::{Actor, ActorCell, ActorRef, ActorStatus, Message, SpawnErr};
+use tokio::sync::oneshot;
+
+use crate::{
+    reload::{Order, ReloadError},
+    views::status::ReloadView,
+};
 
 /// The actors that run.
 #[derive(Default)]
 pub(crate) struct Tree {
+    policy: ArcSwapOption<ActorRef<PolicyMessage>>,
+    adapters: ArcSwapOption<ActorRef<SupervisorMessage>>,
     nodes: Mutex<BTreeMap<String, Node>>,
 }
 
@@ -32,6 +43,35 @@ impl Tree {
         let node =
             Node { cell: actor.get_cell(), fail: Box::new(move || target.cast(fault()).is_ok()) };
         self.nodes.lock().insert(path.to_owned(), node);
+    }
+
+    pub(crate) fn set_adapters(&self, adapters: ActorRef<SupervisorMessage>) {
+        self.adapters.store(Some(Arc::new(adapters)));
+    }
+
+    /// One more adapter has to be supervised. A supervisor that is down reads which there are when it comes up.
+    pub(crate) fn supervise(&self, child: ChildSpec) {
+        if let Some(adapters) = &*self.adapters.load() {
+            adapters.cast(SupervisorMessage::Add(child)).unwrap_or_default();
+        }
+    }
+
+    pub(crate) fn set_policy(&self, policy: ActorRef<PolicyMessage>) {
+        self.policy.store(Some(Arc::new(policy)));
+    }
+
+    /// Tells the policy actor what makes an answer necessary, and waits for that.
+    ///
+    /// # Errors
+    /// [`ReloadError::Unavailable`] where it is down.
+    pub(crate) async fn ask_policy<T>(
+        &self,
+        message: impl FnOnce(oneshot::Sender<Result<T, ReloadError>>) -> PolicyMessage,
+    ) -> Result<T, ReloadError> {
+        let (reply, outcome) = oneshot::channel();
+        let actor = self.policy.load_full().ok_or(ReloadError::Unavailable)?;
+        actor.cast(message(reply)).map_err(|_gone| ReloadError::Unavailable)?;
+        outcome.await.unwrap_or(Err(ReloadError::Unavailable))
     }
 
     /// The paths of all actors that are up.
@@ -94,4 +134,60 @@ fn count(cell: &ActorCell) -> usize {
 )]
 pub(crate) fn injected_fault() {
     panic!("injected fault");
+}
+
+/// What the policy actor is told.
+#[derive(Debug)]
+pub(crate) enum PolicyMessage {
+    /// Make this bundle the active one, if it passes every check.
+    Activate(Box<BundleSource>, oneshot::Sender<Result<Digest, ReloadError>>),
+    /// Read everything again and make it the active.
+    Reload(Order, oneshot::Sender<Result<ReloadView, ReloadError>>),
+    /// Panic.
+    Fault,
+}
+
+/// How to start one child below a supervisor.
+pub(crate) struct ChildSpec {
+    pub(crate) path: String,
+    pub(crate) spawn: Box<dyn Fn(ActorCell) -> Spawning + Send + Sync>,
+}
+
+impl fmt::Debug for ChildSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChildSpec").field(&self.path).finish()
+    }
+}
+
+type Spawning = Pin<Box<dyn Future<Output = Result<ActorCell, SpawnErr>> + Send>>;
+
+/// What a supervisor is told.
+#[derive(Debug)]
+pub(crate) enum SupervisorMessage {
+    /// Start one more child.
+    Add(ChildSpec),
+    /// Start the child of this number again.
+    Restart(usize),
+    /// Panic.
+    Fault,
+}
+
+impl ChildSpec {
+    /// A child under a path, made anew at each start.
+    pub(crate) fn new<A>(path: String, make: impl Fn() -> A + Send + Sync + 'static) -> Self
+    where
+        A: Actor<Arguments = ()>,
+    {
+        Self {
+            path,
+            spawn: Box::new(move |parent: ActorCell| {
+                let actor = make();
+                Box::pin(async move {
+                    let (child, _): (ActorRef<A::Msg>, _) =
+                        Actor::spawn_linked(None, actor, (), parent).await?;
+                    Ok(child.get_cell())
+                })
+            }),
+        }
+    }
 }

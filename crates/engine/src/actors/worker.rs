@@ -10,19 +10,11 @@ use crate::{
     actors::tree::{Tree, injected_fault},
     call::Call,
     context::Context,
+    routes::{Routes, WorkerMessage},
 };
 
-/// What a worker is told.
-#[derive(Debug)]
-pub(crate) enum WorkerMessage<S> {
-    /// Take this call through the stage.
-    Take(Box<Call<S>>),
-    /// Panic.
-    Fault,
-}
-
 /// Where a worker's reference is kept for those who send to it.
-pub(crate) type Publish<S> = fn(&Context, usize, ActorRef<WorkerMessage<S>>);
+pub(crate) type Publish<S> = fn(&Routes, usize, ActorRef<WorkerMessage<S>>);
 
 /// A worker of the stage that takes `Call<S>`.
 #[derive(Debug)]
@@ -46,7 +38,7 @@ impl<S: Send + Sync + std::fmt::Debug + 'static> Actor for Worker<S> {
         (): (),
     ) -> Result<(), ActorProcessingErr> {
         self.tree.enter(&self.path, &myself, || WorkerMessage::Fault);
-        (self.publish)(&self.context, self.number, myself);
+        (self.publish)(&self.context.routes, self.number, myself);
         Ok(())
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Owns what stands between a permit and an adapter. The supervisors that keep connections alive are in [`crate::actors`].
 
+pub(crate) mod assembly;
 pub(crate) mod breaker;
+pub(crate) mod errors;
 pub(crate) mod known_secrets;
 pub(crate) mod overlap;
 pub(crate) mod pins;

@@ -22,21 +22,20 @@ use tokio::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Connector, PrepareRequest, SessionLease},
+    adapter::{Adapter, Connector, Credential, PrepareRequest, SessionLease, SessionOwner},
     outcome::{AdapterError, Outcome},
 };
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_types::{
     contract::{Capability, Contract},
+    digest::Digest,
     error::{ErrorCode, Refusal},
     ids::AdapterName,
 };
 
 use crate::{
-    actors::adapter::AdapterMessage,
-    adapters::{breaker::Breaker, overlap::Overlap, pins::LivePins},
+    adapters::{breaker::Breaker, errors::unreached, overlap::Overlap, pins::LivePins},
     metrics::EngineMetrics,
-    stages::{credential::Proof, invoke::unreached},
 };
 
 /// What a tool must have been given before running out of time counts as its failure.
@@ -44,6 +43,38 @@ const FAIR: Duration = Duration::from_secs(1);
 
 /// How long an adapter may take to list its tools where nobody waits for it.
 const COMPARED_IN: Duration = Duration::from_secs(10);
+
+/// What an adapter's supervisor is told.
+pub(crate) enum AdapterMessage {
+    /// Somebody needs the connection.
+    Connect,
+    /// A try is over, with what the secrets in its environment were when it began.
+    Connected(Result<Box<dyn Adapter>, AdapterError>, Given),
+    /// It is time to look whether the secrets in the environment are still those.
+    Look,
+    /// What they are; none where that cannot be said.
+    Looked(Option<Given>),
+    /// Its contract is not active any more.
+    Retire,
+    /// Panic.
+    Fault,
+}
+
+impl std::fmt::Debug for AdapterMessage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "Connect",
+            Self::Connected(..) => "Connected",
+            Self::Look => "Look",
+            Self::Looked(_) => "Looked",
+            Self::Retire => "Retire",
+            Self::Fault => "Fault",
+        })
+    }
+}
+
+/// Digests of the secrets in the environment of a child process.
+pub(crate) type Given = Vec<Digest>;
 
 /// A port for each adapter.
 #[derive(Debug, Default)]
@@ -347,13 +378,14 @@ impl Lease {
     /// Why there is none by `deadline`; nothing happened then.
     pub(crate) async fn prepare(
         &self,
-        proof: &Proof,
+        credential: Option<&Credential>,
+        owner: SessionOwner,
         deadline: Instant,
     ) -> Result<SessionLease, AdapterError> {
         let approach = PrepareRequest {
             timeout_ms: u64::try_from(until(deadline).as_millis()).unwrap_or(u64::MAX),
-            credential: proof.credential.as_ref(),
-            owner: proof.owner,
+            credential,
+            owner,
         };
         let making = tokio::time::timeout_at(deadline, self.connection.prepare(approach));
         let ready = making.await.unwrap_or_else(|_elapsed| {

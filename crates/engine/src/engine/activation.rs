@@ -5,13 +5,13 @@
 use placet_identity::VerifiedCaller;
 use placet_policy::bundle::BundleSource;
 use placet_types::{digest::Digest, error::Refusal};
-use tokio::sync::oneshot;
 
 use super::Engine;
 use crate::{
-    actors::policy::PolicyMessage,
+    actors::tree::PolicyMessage,
     adapters::ports::Connection,
-    reload::{self, Order, ReloadError},
+    operator, queries,
+    reload::{Order, ReloadError},
     views::{
         Readiness,
         status::{DiskState, ReloadRequest, ReloadView, StatusView},
@@ -24,12 +24,7 @@ impl Engine {
     /// # Errors
     /// [`ReloadError`]; the one before stays active, except after [`ReloadError::NotKept`], when a restart finds out.
     pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
-        let (reply, outcome) = oneshot::channel();
-        let actor = self.context.routes.policy().ok_or(ReloadError::Unavailable)?;
-        actor
-            .cast(PolicyMessage::Activate(Box::new(bundle), reply))
-            .map_err(|_gone| ReloadError::Unavailable)?;
-        outcome.await.unwrap_or(Err(ReloadError::Unavailable))
+        self.tree.ask_policy(|reply| PolicyMessage::Activate(Box::new(bundle), reply)).await
     }
 
     /// Reads policies, contracts, directory and issuers again and makes them what decides; `by` says who asked, for the audit.
@@ -37,8 +32,17 @@ impl Engine {
     /// # Errors
     /// [`ReloadError`]; what was active stays active, except after [`ReloadError::NotKept`], when a restart finds out.
     pub async fn reload(&self, by: &str) -> Result<ReloadView, ReloadError> {
-        let order = Order { by: by.to_owned(), rolls_back: None };
-        reload::reload(&self.context, order).await
+        self.reload_as(Order { by: by.to_owned(), rolls_back: None }).await
+    }
+
+    async fn reload_as(&self, order: Order) -> Result<ReloadView, ReloadError> {
+        let done = self.tree.ask_policy(|reply| PolicyMessage::Reload(order, reply)).await;
+        match &done {
+            Ok(view) if view.changed.is_empty() => tracing::info!("reload: nothing has changed"),
+            Ok(view) => tracing::info!(changed = %view.changed.join(", "), "reloaded"),
+            Err(error) => tracing::error!(%error, "reload refused; what was active stays active"),
+        }
+        done
     }
 
     /// The same for an operator.
@@ -51,13 +55,16 @@ impl Engine {
         caller: &VerifiedCaller,
         request: ReloadRequest,
     ) -> Result<ReloadView, Refusal> {
-        reload::by_operator(&self.context, caller, request).await
+        operator::must_be_operator(&self.context, caller)?;
+        let by = format!("{}/{}", caller.tenant(), caller.actor.principal().id);
+        let order = Order { by, rolls_back: request.roll_back };
+        self.reload_as(order).await.map_err(|error| error.refusal())
     }
 
     /// What decides on this node.
     #[must_use]
     pub fn status(&self) -> StatusView {
-        reload::status(&self.context)
+        queries::status(&self.context)
     }
 
     /// Whether calls can be taken, and what is down.
@@ -97,7 +104,7 @@ impl Engine {
                 "too little free space for the ledger (`limits.free_space_bytes_min`): nothing new is executed".to_owned(),
             );
         }
-        let active = reload::status(&self.context);
+        let active = queries::status(&self.context);
         if active.disk == DiskState::Differs {
             notes.push(
                 "the files on disk differ from what is active: `placet reload` applies them"

@@ -14,63 +14,28 @@ use placet_approvals::{
     service::{ApprovalParts, ApprovalSettings, Approvals},
 };
 use placet_policy::{catalog::Catalog, policies::Policies};
-use placet_types::{
-    contract::{Contract, file::TransportFile},
-    mode::EngineMode,
-};
+use placet_types::mode::EngineMode;
 
-use super::{Connectors, EngineParts};
+use super::EngineParts;
 use crate::{
-    active::{Active, Disk},
-    actors::routes::Routes,
+    active::{Active, Disk, Surfaces},
     adapters::{
+        assembly::{self, Makers},
         known_secrets::KnownSecrets,
-        ports::{Port, Ports},
-        redaction::RedactingConnector,
     },
     admission::Admission,
     attempts::Attempts,
-    context::{Context, Surfaces},
+    context::Context,
     credential_faults::CredentialFaults,
-    in_flight::InFlight,
+    in_flight::{InFlight, Resuming},
     metrics::EngineMetrics,
-    rearm::Rearming,
-    recovery::asking::Asked,
     registry::Registry,
-    resume::Resuming,
-    retention::Swept,
+    responder::Callers,
+    rounds::Rounds,
+    routes::Routes,
     settings::Settings,
     tokens::Tokens,
 };
-
-/// What ports are made with.
-#[derive(Clone, Copy)]
-pub(crate) struct Makers<'a> {
-    pub(crate) connectors: &'a Connectors,
-    pub(crate) handed: &'a KnownSecrets,
-    pub(crate) metrics: &'a EngineMetrics,
-}
-
-/// A port for each contract: the one that `known` has for it, else another.
-pub(crate) fn ports(
-    contracts: &[Arc<Contract>],
-    makers: Makers<'_>,
-    known: impl Fn(&Contract) -> Option<Arc<Port>>,
-) -> Ports {
-    let Makers { connectors, handed, metrics } = makers;
-    Ports::new(contracts.iter().filter_map(|contract| {
-        if let Some(port) = known(contract) {
-            return Some(port);
-        }
-        let connector = match &contract.transport {
-            TransportFile::Internal { .. } => &connectors.internal,
-            TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
-        };
-        let given = handed.to(contract)?;
-        let connector = RedactingConnector::new(Arc::clone(connector), given);
-        Some(Arc::new(Port::new(Arc::clone(contract), Arc::new(connector), metrics.clone())))
-    }))
-}
 
 fn approval_settings(settings: &Settings) -> ApprovalSettings {
     ApprovalSettings {
@@ -98,7 +63,7 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
     let makers = Makers { connectors: &connectors, handed: &handed, metrics: &metrics };
     let active = Active {
         policies: Arc::clone(&policies),
-        ports: Arc::new(ports(&contracts, makers, |_| None)),
+        ports: Arc::new(assembly::ports(&contracts, makers, |_| None)),
     };
     let disk = Disk::default();
     let files = parts.files.as_ref().map(|(files, read)| {
@@ -116,6 +81,7 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
         ids: Arc::clone(&ids),
         metrics: parts.metrics,
     };
+    let registry = Arc::new(Registry::new(settings.answers_kept_ms, settings.answers_kept_max));
     // The engine keeps the approval service, which asks it back.
     Arc::new_cyclic(|context: &Weak<Context>| Context {
         approvals: Arc::new(Approvals::new(approvals, Weak::<Context>::clone(context))),
@@ -125,23 +91,27 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
         files,
         disk,
         handed,
-        registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
-        admission: Admission::new(
-            settings.calls_in_flight_max,
-            settings.calls_in_flight_per_tenant_max,
-        ),
-        routes: Routes::new(settings.stage_workers),
+        callers: Arc::new(Callers {
+            registry: Arc::clone(&registry),
+            admission: Admission::new(
+                settings.calls_in_flight_max,
+                settings.calls_in_flight_per_tenant_max,
+            ),
+            in_flight: InFlight::default(),
+            metrics: metrics.clone(),
+            ledger: ledger.clone(),
+            fallback: Weak::<Context>::clone(context),
+        }),
+        routes: Routes::new(settings.stage_workers, Arc::clone(&registry)),
+        registry,
         resuming: Resuming::default(),
         revoking: watch::Sender::new(()),
         credential_faults: CredentialFaults::default(),
         attempts: Attempts::default(),
-        swept: Swept::default(),
-        hands: InFlight::default(),
-        rearming: Rearming::default(),
         surfaces: Surfaces::default(),
         promotions: tokio::sync::Mutex::default(),
         late: Arc::new(Semaphore::new(settings.ledger.late_answers_max)),
-        asked: Asked::default(),
+        rounds: Rounds::default(),
         engine_mode: Mutex::new(EngineMode::default()),
         ledger,
         verifier: parts.verifier,

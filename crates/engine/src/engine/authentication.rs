@@ -2,7 +2,7 @@
 //!
 //! Owns the reading of the two headers. The rules for tokens and certificates are `placet-identity`'s.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use placet_approvals::refusals;
 use placet_identity::{
@@ -16,7 +16,10 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::attempts::{self, Attempt};
+use crate::{attempts::Attempt, context::Context};
+
+/// How long attempts are counted before they are written.
+const ATTEMPTS_WINDOW: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Verifies who calls: the `Authorization` header or else the connection's certificate, and `Placet-Delegation` where a
@@ -102,15 +105,28 @@ impl Engine {
 
     /// Takes note of what a verified caller tried and was refused before there was a call.
     pub fn attempted(&self, caller: &VerifiedCaller, attempt: Attempt) {
-        attempts::of_caller(&self.context, caller, attempt);
+        if self.context.attempts.of_caller(caller, attempt) {
+            self.write_attempts_later();
+        }
     }
 
     /// Takes note of a token that was refused, by the address it came from. One that has expired was good once, and where keys are missing nobody
     /// knows.
     pub fn token_refused(&self, peer: IpAddr, code: ErrorCode) {
-        if code == ErrorCode::Unauthenticated {
-            attempts::of_peer(&self.context, peer, code);
+        if code == ErrorCode::Unauthenticated && self.context.attempts.of_peer(peer, code) {
+            self.write_attempts_later();
         }
+    }
+
+    fn write_attempts_later(&self) {
+        let context = Arc::clone(&self.context);
+        drop(tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(ATTEMPTS_WINDOW) => write_attempts(&context).await,
+                // The stop writes it.
+                () = context.node.stopped() => {}
+            }
+        }));
     }
 
     /// The caller that somebody is who signed in to the console.
@@ -137,4 +153,11 @@ impl Engine {
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Writes what was counted: when it expires, and before the ledger is closed.
+pub(super) async fn write_attempts(context: &Context) {
+    for event in context.attempts.take() {
+        context.note(event).await;
+    }
 }

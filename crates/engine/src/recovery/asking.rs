@@ -4,14 +4,12 @@
 //! Invariant: a question has no effect, and an adapter that breaks, hangs or does not know leaves the outcome unknown.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
 };
-
-use parking_lot::Mutex;
 
 use futures::{StreamExt as _, stream};
 
@@ -25,15 +23,13 @@ use placet_ledger::{
     ledger::{LedgerError, Outcome},
     record::{Attempt, Class, EffectRecord, EffectState, Resolution},
     sabotage::{Guard, removed},
-    store::EffectQuery,
 };
 use placet_types::ids::{AdapterName, RecordId};
 
 use crate::{
     adapters::ports::{Connection, backoff},
     context::Context,
-    recovery::unknown,
-    stages::{resolve, settle},
+    outcome::{resolve, settle, settlement_retry},
 };
 
 /// How long recovery waits for an adapter that it has to ask, in milliseconds.
@@ -50,68 +46,8 @@ const PAGE: usize = 100;
 /// the next one.
 const AT_A_TIME: usize = 4;
 const SILENT_MAX: u32 = 2;
-/// How many unknown outcomes the times of the last question are kept of.
-const ASKED_KEPT: usize = 10_000;
-/// How many attempts are remembered by when they came to be known; a forgotten one is waited for again.
-const KNOWN_KEPT: usize = 100_000;
 /// The most that an attempt may take, in milliseconds.
 const ATTEMPT_MS_MAX: i64 = 600_000;
-
-/// When which unknown outcome was last asked about, and how often.
-#[derive(Debug, Default)]
-pub(crate) struct Asked {
-    state: Mutex<AskedState>,
-}
-
-#[derive(Debug, Default)]
-struct AskedState {
-    due: HashMap<RecordId, (Instant, u32)>,
-    /// Since when this process has known which attempt of a record.
-    known: HashMap<RecordId, (u32, Instant)>,
-    after: Option<RecordId>,
-}
-
-impl Asked {
-    /// Whether the record's time has come; if so its next time is later.
-    fn is_due(&self, record_id: RecordId) -> bool {
-        let mut state = self.state.lock();
-        if state.due.len() >= ASKED_KEPT {
-            state.due.clear();
-        }
-        let now = Instant::now();
-        let (due, times) = state.due.get(&record_id).copied().unwrap_or((now, 0));
-        if due > now {
-            return false;
-        }
-        // From half a minute to an hour, whatever the interval of the rounds.
-        let pause =
-            backoff(times.saturating_add(8)).max(Duration::from_secs(u64::from(times) * 60));
-        let pause = pause.min(Duration::from_secs(3_600));
-        state.due.insert(record_id, (now + pause, times.saturating_add(1)));
-        true
-    }
-
-    /// For how long this process has known the attempt, by a clock that nobody sets.
-    fn known_for(&self, record_id: RecordId, attempt: &Attempt) -> Duration {
-        let mut state = self.state.lock();
-        if state.known.len() >= KNOWN_KEPT {
-            state.known.clear();
-        }
-        let known = state.known.entry(record_id).or_insert((attempt.number, Instant::now()));
-        if known.0 != attempt.number {
-            *known = (attempt.number, Instant::now());
-        }
-        known.1.elapsed()
-    }
-
-    fn turn(&self, next: Option<Option<RecordId>>) -> Option<RecordId> {
-        let mut state = self.state.lock();
-        if let Some(next) = next {
-            state.after = next;
-        }
-        state.after
-    }
-}
 
 /// How long after its deadline "not found" means "did not happen"; absent where nobody can be asked.
 pub(crate) fn settle_delay(
@@ -145,7 +81,7 @@ fn until_settled_ms(
     let delay = i64::try_from(settle_delay_ms).unwrap_or(i64::MAX);
     let by_wall = attempt.deadline_at.plus_ms(delay).since_ms(context.ledger.store().now());
     let took_ms = attempt.deadline_at.since_ms(attempt.first_dispatched_at);
-    let known = context.asked.known_for(record_id, attempt).as_millis();
+    let known = context.rounds.asked.known_for(record_id, attempt).as_millis();
     let known_ms = i64::try_from(known).unwrap_or(i64::MAX);
     let must_pass = took_ms.clamp(0, ATTEMPT_MS_MAX).saturating_add(delay);
     by_wall.max(must_pass.saturating_sub(known_ms))
@@ -185,7 +121,12 @@ pub(crate) async fn until_known(
             }
         }
     }
-    unknown(context, &record, "the adapter could not say whether the effect happened").await;
+    settlement_retry::end_unknown(
+        context,
+        &record,
+        "the adapter could not say whether the effect happened",
+    )
+    .await;
 }
 
 /// Waits; says whether to go on, which a stopping engine does not: the next start takes the call over.
@@ -243,18 +184,10 @@ async fn question(
 /// One round of questions about outcomes that are unknown (T8 by probe). Each adapter is asked on its own, a few questions at a time, so
 /// that one that hangs keeps only its own calls waiting.
 pub(crate) async fn round(context: &Arc<Context>) {
-    let query = EffectQuery {
-        state: Some("indeterminate".to_owned()),
-        after: context.asked.turn(None),
-        limit: PAGE,
-        ..EffectQuery::default()
-    };
-    let page = match context.ledger.store().effects(&query).await {
+    let page = match context.rounds.asking.next(&context.ledger, "indeterminate", PAGE).await {
         Ok(page) => page,
         Err(error) => return context.noticed(&error.into()),
     };
-    let is_last = page.len() < PAGE;
-    context.asked.turn(Some(page.last().filter(|_| !is_last).map(|last| last.record_id)));
     let mut by_adapter: BTreeMap<AdapterName, Vec<EffectRecord>> = BTreeMap::new();
     for record in page {
         by_adapter.entry(record.scope.capability.adapter().clone()).or_default().push(record);
@@ -280,7 +213,7 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     let active = context.active();
     let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return };
     let Connection::Up(adapter) = port.connection() else { return port.wake() };
-    if port.is_shut() || !context.asked.is_due(record.record_id) {
+    if port.is_shut() || !context.rounds.asked.is_due(record.record_id) {
         return;
     }
     let (patience, began) = (patience_of(context, record), Instant::now());

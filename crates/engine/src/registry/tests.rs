@@ -10,7 +10,7 @@ use placet_types::{
 };
 
 use super::{Owner, Registry};
-use crate::{answer::Answer, stages::result::Subject};
+use crate::{answer::Answer, result::Subject};
 
 fn under_way(call_id: &ToolCallId) -> Answer {
     let subject = Subject {

@@ -13,16 +13,15 @@ use placet_ledger::{
 };
 use placet_types::{clock::Timestamp, ids::TenantId};
 
-use super::{
-    BATCHES_MAX, MARGIN_MS, PAUSE,
-    lists::{List, Place},
+use crate::{
+    context::Context,
+    rounds::{BATCHES_MAX, List, PAUSE, Place},
 };
-use crate::context::Context;
 
 /// Until when something of a tenant has to be over to be due.
 fn since(context: &Context, tenant: &TenantId, now: Timestamp) -> Timestamp {
     let retention = &context.settings.ledger.retention;
-    retention.keys_since(tenant, now).plus_ms(MARGIN_MS.saturating_neg())
+    retention.forgotten_since(tenant, now)
 }
 
 /// What is younger than this is no one's that is due.
@@ -34,7 +33,7 @@ fn youngest(context: &Context, now: Timestamp) -> Timestamp {
 pub(super) async fn approvals(context: &Context) -> Result<bool, LedgerError> {
     let store = context.ledger.store();
     let limit = context.settings.ledger.retention.batch.clamp(1, 1_000);
-    let after = context.swept.approval(&List::Approvals);
+    let after = context.rounds.swept.approval(&List::Approvals);
     let mut query = ApprovalQuery { limit, after, ..ApprovalQuery::default() };
     let mut is_through = false;
     for _ in 0..BATCHES_MAX {
@@ -61,7 +60,7 @@ pub(super) async fn approvals(context: &Context) -> Result<bool, LedgerError> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    context.swept.goes_on(List::Approvals, query.after.map(Place::Approval));
+    context.rounds.swept.goes_on(List::Approvals, query.after.map(Place::Approval));
     Ok(is_through)
 }
 
@@ -93,7 +92,7 @@ async fn is_due(
 pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
     let store = context.ledger.store();
     let limit = context.settings.ledger.retention.batch.clamp(1, 1_000);
-    let after = context.swept.entry(&List::Entries);
+    let after = context.rounds.swept.entry(&List::Entries);
     let mut query = DeskQuery { limit, after, ..DeskQuery::default() };
     let mut is_through = false;
     for _ in 0..BATCHES_MAX {
@@ -117,7 +116,7 @@ pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    context.swept.goes_on(List::Entries, query.after.map(Place::Entry));
+    context.rounds.swept.goes_on(List::Entries, query.after.map(Place::Entry));
     Ok(is_through)
 }
 

@@ -10,15 +10,14 @@ use placet_credentials::Remedy;
 use tokio::time::Instant;
 
 use crate::{
-    adapters::ports::Lease,
+    adapters::{
+        errors::{fault_of, is_ours, unavailable},
+        ports::Lease,
+    },
     call::Gated,
     context::{Context, ending_refusal},
     lifecycle::codes::Cause,
-    stages::{
-        credential::{self, Proof, Unready, fault_of, is_ours},
-        invoke::unavailable,
-        sending::forget,
-    },
+    stages::credential::{self, Proof, Unready, forget},
 };
 
 /// How often a credential is taken that ends before there is a session for it.
@@ -38,7 +37,7 @@ pub(crate) async fn approach(
         let ready = tokio::select! {
             biased;
             () = context.node.ended() => return Err(ending_refusal().into()),
-            ready = lease.prepare(&proof, deadline) => ready,
+            ready = lease.prepare(proof.credential.as_ref(), proof.owner, deadline) => ready,
         };
         match ready {
             Ok(seat) if !proof.is_over() => {

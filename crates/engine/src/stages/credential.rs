@@ -5,10 +5,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use placet_adapter::{
-    adapter::{Credential, SessionOwner},
-    outcome::AdapterError,
-};
+use placet_adapter::adapter::{Credential, SessionOwner};
 use placet_credentials::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
 use placet_identity::{LiveSecret, LiveVersion, VerifiedCaller};
 use placet_ledger::refusal::internal;
@@ -28,10 +25,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use crate::{
+    adapters::errors::{FORBIDDEN, NOT_ALLOWED, NOT_TAKEN},
     call::{Brokered, Gated, Identity},
     context::Context,
     lifecycle::codes::Cause,
-    stages::invoke::FORBIDDEN,
 };
 
 /// What a call is sent with.
@@ -136,34 +133,6 @@ pub(crate) struct Unready {
     pub(crate) cause: Cause,
     /// What an operator has to fix, in our words.
     pub(crate) fault: Option<&'static str>,
-}
-
-/// What is told of a target that does not take its credential.
-const NOT_TAKEN: &str = "the target does not accept the credential";
-/// What is told of one that knows it, and does not allow the call with it.
-const NOT_ALLOWED: &str = "the target does not allow the call with the credential";
-
-/// What an operator has to fix after an adapter failed so, in our words; nothing where it is not the credential.
-pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
-    match error {
-        AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
-        AdapterError::Forbidden(_) => Some(NOT_ALLOWED),
-        AdapterError::Unavailable(_)
-        | AdapterError::NoSession(_)
-        | AdapterError::SchemaMismatch(_)
-        | AdapterError::InvalidResponse(_)
-        | AdapterError::Misconfigured(_)
-        | AdapterError::Refused(_) => None,
-    }
-}
-
-/// Whether it is for operators to fix that a target does not know a credential of this kind: it is the same for every caller. One that was
-/// minted for a user may be refused for the user's sake.
-pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
-    match kind {
-        CredentialKind::StaticSecret | CredentialKind::ClientCredentials => true,
-        CredentialKind::TokenExchange => false,
-    }
 }
 
 impl From<Refusal> for Unready {
@@ -474,6 +443,27 @@ fn as_sent(header: &str, value: SecretString) -> SecretString {
         SecretString::from(format!("Bearer {}", value.expose_secret()))
     } else {
         value
+    }
+}
+
+/// A target knows better than we do how long a credential is good.
+pub(crate) fn forget(context: &Context, proof: &Proof) {
+    let refused = proof.used.as_ref().and_then(|used| used.digest);
+    if let (Some(key), Some(refused)) = (proof.key, refused) {
+        context.broker.forget(&key, refused);
+    }
+}
+
+/// Takes note of a call that somebody has to fix the credential of.
+pub(crate) async fn note_fault(
+    context: &Context,
+    brokered: &Brokered,
+    code: ErrorCode,
+    problem: &'static str,
+) {
+    let now = context.ledger.store().now();
+    if let Some(event) = context.credential_faults.event(brokered, code, problem, now) {
+        context.note(event).await;
     }
 }
 

@@ -14,10 +14,12 @@ use placet_types::error::{ErrorCode, Execution, Refusal};
 use crate::{
     adapters::ports::backoff,
     answer::Answer,
-    call::{Brokered, Call, Responder},
+    call::{Brokered, Call},
     context::Context,
-    fleet, recovery,
-    stages::{recorded, refuse, retry},
+    outcome::{recorded, settlement_retry},
+    recovery,
+    responder::Responder,
+    stages::retry,
 };
 
 /// After how many tries they become rare, and how rare: an obstacle that has lasted for some ten minutes may last for hours.
@@ -35,7 +37,7 @@ pub(crate) async fn unanswered(
     outcome: &Outcome,
     late: Option<&JoinHandle<Option<Outcome>>>,
 ) -> Option<Call<Brokered>> {
-    let open = |record: &EffectRecord| matches!(&record.state, EffectState::Dispatched(attempt) if recovery::is_within_window(context, attempt));
+    let open = |record: &EffectRecord| matches!(&record.state, EffectState::Dispatched(attempt) if recovery::is_within_window(&context.ledger, attempt));
     let Some(record) = record.filter(open) else { return Some(call) };
     let is_unknown = matches!(outcome, Outcome::Unknown(_));
     if call.stage.built.recovered && retry::is_unanswered(outcome) {
@@ -43,7 +45,7 @@ pub(crate) async fn unanswered(
         deferrals(context, call, record, "its target did not answer").await;
     } else if is_unknown && context.is_ending() {
         late.inspect(|task| task.abort());
-        leave(context, call.responder);
+        leave(call.responder);
     } else if is_unknown && late.is_none() && retry::may_repeat_keyed(context, &call.stage, &record)
     {
         retry::send_again(context, call, record).await;
@@ -70,11 +72,11 @@ pub(crate) async fn deferrals(
         let late = |deadline: Instant| deadline <= Instant::now() + pause;
         if !brokered.built.recovered && brokered.built.deadline.is_none_or(late) {
             let reason = format!("sending it again was refused: {why}");
-            return responder.finish(recorded::give_up(context, &record, &reason).await);
+            return responder.finish(settlement_retry::give_up(context, &record, &reason).await);
         }
         tokio::select! {
             biased;
-            () = context.node.ended() => return leave(context, responder),
+            () = context.node.ended() => return leave(responder),
             () = tokio::time::sleep(pause) => {}
         }
         brokered.built.deferrals = tries.saturating_add(1);
@@ -89,13 +91,13 @@ pub(crate) async fn deferrals(
             }
         }
         let EffectState::Dispatched(attempt) = &record.state else { break };
-        if !fleet::is_ours(context, &record) {
+        if !recorded::is_ours(&context.ledger, &record) {
             break;
         }
         let attempt: Attempt = attempt.clone();
-        if !recovery::is_within_window(context, &attempt) {
+        if !recovery::is_within_window(&context.ledger, &attempt) {
             // Before the passage lets go: a call that nothing owns is recovered by the one who looks for such ones.
-            let _hand = context.hands.take(record.record_id);
+            let _hand = context.callers.in_flight.take(record.record_id);
             responder.release();
             return recovery::by_class(context, record, &attempt).await;
         }
@@ -105,7 +107,7 @@ pub(crate) async fn deferrals(
         if let Some(resumed) = &mut brokered.built.resumed {
             resumed.record = record;
         }
-        return context.routes.gate(context, Call { responder, stage: brokered });
+        return context.routes.gate(Call { responder, stage: brokered });
     }
     match recorded::now(context, &record).await {
         // Somebody else works on it, and tells; if that is another node, the ledger does.
@@ -130,12 +132,12 @@ fn pause_before(tries: u32, left_ms: i64) -> Duration {
 }
 
 /// The process ends: the next one, or another node, takes the call over and sends it again.
-pub(crate) fn leave(context: &Context, responder: Responder) {
+pub(crate) fn leave(responder: Responder) {
     let message = "the call was sent, and the engine stops before it is known how it ended; repeat it with the same key";
     let refusal = Refusal::new(ErrorCode::InProgress, message)
         .with_execution(Execution::Unknown)
         .with_retry_after_ms(1_000);
-    refuse::tell(context, responder, refusal, None);
+    responder.refuse(refusal, None);
 }
 
 #[cfg(test)]

@@ -24,10 +24,11 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Call, Responder},
+    call::{Brokered, Call},
     context::Context,
-    fleet,
-    stages::{credential, recorded, refuse, run},
+    outcome::recorded,
+    responder::Responder,
+    stages::{credential, refuse, run},
 };
 
 /// How often, and how long apart, a duplicate looks for a try that has just begun.
@@ -50,17 +51,17 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
     responder.detach_record();
     let record = match kept(context, &stage, record).await {
         Ok(Some(record)) => record,
-        Ok(None) => return refuse::tell(context, responder, moved_on(), None),
+        Ok(None) => return responder.refuse(moved_on(), None),
         Err(error) => {
             context.noticed(&error.clone().into());
-            return refuse::tell(context, responder, lookup_refusal(&error), None);
+            return responder.refuse(lookup_refusal(&error), None);
         }
     };
     if !is_same(&record, &stage) {
         return conflict(context, Call { responder, stage }, &record).await;
     }
     if let Err(refusal) = run::tell_of(context, &responder, &stage, &record).await {
-        return refuse::tell(context, responder, refusal, None);
+        return responder.refuse(refusal, None);
     }
     match &record.state {
         EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
@@ -121,7 +122,7 @@ async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord
         ErrorCode::IdempotencyConflict,
         "this key was used for a call with other arguments; nothing was executed",
     );
-    refuse::tell(context, responder, refusal, None);
+    responder.refuse(refusal, None);
 }
 
 /// Whether a call is the one that a record is of: the same arguments as sent (I5).
@@ -187,10 +188,10 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
             }
             end @ (Answer::Finished(_) | Answer::Refused(_)) => responder.finish(end),
         },
-        Ok(None) => refuse::tell(context, responder, moved_on(), None),
+        Ok(None) => responder.refuse(moved_on(), None),
         Err(error) => {
             context.noticed(&error.clone().into());
-            refuse::tell(context, responder, lookup_refusal(&error), None);
+            responder.refuse(lookup_refusal(&error), None);
         }
     }
 }
@@ -199,9 +200,9 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
     let Call { mut responder, stage } = call;
     let Some((_place, until)) = responder.attach(stage.identity.chain.tenant()) else {
-        return under_way(context, responder, record);
+        return under_way(responder, record);
     };
-    if !fleet::is_told_here(context, record) {
+    if !recorded::is_told_here(&context.ledger, record) {
         // Somebody may wait for it here of whom another node knows nothing: the ledger is looked at for them too.
         drop(context.watch(record));
     }
@@ -224,7 +225,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             Followed::To(end) => {
                 return end_of(context, responder, &stage, record, end.clone(), end).await;
             }
-            Followed::LongEnough => return under_way(context, responder, record),
+            Followed::LongEnough => return under_way(responder, record),
             Followed::Forgotten => {}
         }
     }
@@ -239,19 +240,19 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     match follow(context, &responder.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => responder.park(*held),
         Followed::To(end) => end_of(context, responder, &stage, record, end.clone(), end).await,
-        Followed::LongEnough | Followed::Forgotten => under_way(context, responder, record),
+        Followed::LongEnough | Followed::Forgotten => under_way(responder, record),
     }
 }
 
 /// Tells a duplicate that its original is under way still, and by which id it is asked about.
-fn under_way(context: &Context, responder: Responder, record: &EffectRecord) {
+fn under_way(responder: Responder, record: &EffectRecord) {
     let refusal = Refusal::new(
         ErrorCode::InProgress,
         "the same call is being executed, and did not end while this one waited",
     )
     .with_execution(Execution::Unknown)
     .with_retry_after_ms(1_000);
-    context.metrics.refused(responder.asked.known.as_ref(), &refusal, responder.began.elapsed());
+    responder.count_refusal(&refusal);
     responder.finish(recorded::refused(record, refusal, None));
 }
 
@@ -314,7 +315,7 @@ async fn end_of(
     if let Err(refusal) =
         run::tell_end(context, &responder, stage, record, kept.as_ref(), &end).await
     {
-        return refuse::tell(context, responder, refusal, None);
+        return responder.refuse(refusal, None);
     }
     let mut event = refuse::event_of(AuditKind::Replayed, &responder, stage);
     if is_other {

@@ -7,10 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use placet_adapter::{
-    adapter::SessionLease,
-    outcome::{AdapterError, Outcome as AdapterOutcome, Rejection},
-};
+use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome, Rejection};
 use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
@@ -31,19 +28,23 @@ use placet_types::{
 };
 
 use crate::{
-    adapters::ports::Lease,
-    call::{Brokered, Call, Gated, Invoked, Responder},
+    adapters::errors,
+    call::{Brokered, Call, Gated, Invoked},
     context::{Context, ending_refusal},
-    credential_faults, drift,
-    stages::{
-        credential::{self, Proof},
-        deferral, duplicate, facts, invoke, meters, recorded,
-        refuse::{self, Refused},
+    drift,
+    outcome::{
+        recorded,
         resolve::{self, Late},
-        result::{self, EditedArgs, Subject},
-        retry, run,
-        sending::{self, Called, Leave, Second},
         settle, settlement_retry,
+    },
+    policies,
+    responder::Responder,
+    result::{self, EditedArgs, Subject},
+    stages::{
+        credential, deferral, duplicate, facts, meters,
+        refuse::{self, Refused},
+        retry, run,
+        sending::{self, Called, Leave, Ready, Second},
     },
 };
 
@@ -51,15 +52,6 @@ use crate::{
 const DECIDED_AGAIN_MAX: u32 = 20;
 /// The pause before it is decided again for the approval service once more.
 const DESK_PAUSE: Duration = Duration::from_millis(25);
-
-/// What `prepare` got ready.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    pub(crate) lease: Lease,
-    pub(crate) proof: Proof,
-    pub(crate) seat: SessionLease,
-    pub(crate) deadline: Instant,
-}
 
 /// What is kept of a call while its permit and arguments are with the adapter.
 struct Executing {
@@ -165,7 +157,7 @@ pub(crate) fn decide_again(
     if brokered.built.resumed.is_none() {
         brokered.claimed = record;
     }
-    context.routes.gate(context, Call { responder, stage: brokered });
+    context.routes.gate(Call { responder, stage: brokered });
 }
 
 /// Nothing was recorded, so nothing is sent.
@@ -178,7 +170,7 @@ async fn not_dispatched(
 ) {
     if matches!(error, LedgerError::Store(StoreError::Uncertain(_))) {
         // It may be recorded: anyone who goes on from there may send it, so nothing is given back and nothing is said to be over.
-        return refuse::uncertain(context, responder, &error);
+        return refuse::uncertain(responder, &error);
     }
     let now = context.ledger.store().now();
     let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
@@ -207,7 +199,7 @@ async fn not_dispatched(
     let mut refusal = exhausted.unwrap_or_else(|| ledger_refusal(&error));
     if matches!(error, LedgerError::PolicyMoved) {
         // Here, or on another node; which may have other policies than this one.
-        match context.follow_policies().await {
+        match policies::follow(context).await {
             Ok(true) if brokered.built.decided_again < DECIDED_AGAIN_MAX => {
                 return decide_again(context, responder, brokered, record);
             }
@@ -259,7 +251,10 @@ async fn dispatched(
     let second = second_of(&responder, &executing, &armed);
     let DispatchGuard { dispatch, mut settlement, .. } = armed;
     let started = Instant::now();
-    let ready = retry::within_window(context, &executing.brokered, settlement.record(), ready);
+    let record = settlement.record();
+    let deadline =
+        retry::within_window(&context.ledger, &executing.brokered, record, ready.deadline);
+    let ready = Ready { deadline, ..ready };
     let leave = Leave { dispatch, second, decision_id: executing.subject.decision_id.clone() };
     let Called { outcome, late, is_fresh, second } =
         sending::call(context, &executing.brokered, leave, ready).await;
@@ -290,7 +285,7 @@ async fn dispatched(
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
     if removed(Guard::ResultBeforeCommit) {
-        context.registry.publish(&responder.call_id, recorded::of_result(result.clone(), false));
+        context.registry.publish(&responder.call_id, result::answer_of(result.clone(), false));
     }
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
@@ -302,13 +297,13 @@ async fn dispatched(
             // Through the gate, since every try needs a permit of its own.
             tokio::time::sleep(retry::pause_before(retries)).await;
             brokered.built.retries = retries.saturating_add(1);
-            context.routes.gate(context, Call { responder, stage: brokered });
+            context.routes.gate(Call { responder, stage: brokered });
         }
         Ok(result) => {
             if let Some(approval) = approval_of(&brokered) {
                 context.approvals.call_ended(approval, result.status == ResultStatus::Unknown);
             }
-            context.routes.reply(context, Call { responder, stage: Invoked { result } })
+            context.routes.reply(Call { responder, stage: Invoked { result } })
         }
     }
 }
@@ -355,15 +350,15 @@ async fn note_credential(
     match outcome {
         AdapterOutcome::NotExecuted(error) | AdapterOutcome::Rejected(Rejection { error, .. }) => {
             let kind = brokered.binding.credential.kind;
-            if credential::is_ours(kind)
-                && let Some(problem) = credential::fault_of(error)
+            if errors::is_ours(kind)
+                && let Some(problem) = errors::fault_of(error)
             {
-                let code = invoke::unavailable(error, kind).code;
-                credential_faults::note(context, brokered, code, problem).await;
+                let code = errors::unavailable(error, kind).code;
+                credential::note_fault(context, brokered, code, problem).await;
             }
         }
         AdapterOutcome::Unknown(_) => {}
-        AdapterOutcome::Done(_) if is_fresh => credential_faults::repaired(context, brokered),
+        AdapterOutcome::Done(_) if is_fresh => context.credential_faults.went_well(brokered),
         AdapterOutcome::Done(_) | AdapterOutcome::Failed(_) => {}
     }
 }

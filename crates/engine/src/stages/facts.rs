@@ -5,10 +5,14 @@
 
 use serde_json::Value;
 
-use placet_approvals::rules::{Broken, Open};
+use placet_approvals::{
+    refusals,
+    rules::{Broken, Open},
+};
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
     desk::{DeskEntry, DeskState},
+    parked::ParkedToken,
     record::{EffectRecord, EffectState},
     refusal::lookup_refusal,
     run::RunRecord,
@@ -20,22 +24,20 @@ use placet_policy::{
 };
 use placet_types::{
     approval::VoteChoice,
+    clock::Timestamp,
     desk::{DeskBasis, DeskBody},
-    error::Refusal,
+    error::{ErrorCode, Refusal},
     ids::{AdapterName, DeskId, RecordId, TenantId},
     mode::EngineMode,
     principal::PrincipalChain,
 };
 
-use crate::{
-    call::Brokered,
-    context::Context,
-    stages::{
-        gate::{authority_holds, authority_until, budget_of},
-        retry,
-    },
-};
+use placet_credentials::Bearer;
 
+use crate::{call::Brokered, context::Context, stages::retry};
+
+/// How old the claims may be by which a user counts as a member of a group.
+const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 /// How many standing grants are tried for one call.
 const GRANTS_MAX: usize = 8;
 
@@ -262,4 +264,61 @@ async fn grants_for(
             Ok(grants)
         }
     }
+}
+
+/// What a run may still use up.
+pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
+    BudgetView {
+        calls_left: run.calls_left(),
+        cents_left: run.cents_left(),
+        // A run has no window: its budget counts over its whole life.
+        window_ends: run.opened_at.plus_ms(i64::from(u32::MAX).saturating_mul(1_000)),
+    }
+}
+
+/// A call for a user needs a delegation that still holds, however long it waited (TM-08, TM-17), and no call rides on a token that was
+/// revoked.
+pub(crate) fn authority_holds(
+    context: &Context,
+    stage: &Brokered,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let tenant = stage.identity.chain.tenant();
+    let is_revoked = |token: &ParkedToken| {
+        let (issuer, subject) = (token.issuer.as_str(), token.subject.as_str());
+        let bearer = Bearer { issuer, subject, issued_at: token.issued_at };
+        context.broker.is_revoked(tenant, bearer)
+    };
+    if stage.identity.bearers.iter().any(is_revoked) {
+        return Err(refusals::revoked());
+    }
+    if is_delegated(stage) && stage.identity.authority_until <= now {
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the user's delegation has expired; get a new token and repeat the same call",
+        ));
+    }
+    let claims_age_ms = now.since_ms(stage.identity.groups_as_of);
+    if !stage.identity.user_groups.is_empty() && claims_age_ms > CLAIMS_AGE_MS_MAX {
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the user's groups were learnt more than a day ago; get a new token and repeat the same call",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether somebody else's authority is used, whatever the mode of the tool is called.
+fn is_delegated(stage: &Brokered) -> bool {
+    stage.identity.chain.on_behalf_of.is_some() || stage.built.target.capability.is_delegated()
+}
+
+/// When [`authority_holds`] ends by time alone.
+pub(crate) fn authority_until(stage: &Brokered) -> Option<Timestamp> {
+    let identity = &stage.identity;
+    let delegation = is_delegated(stage).then_some(identity.authority_until);
+    // The first moment at which they are older than they may be.
+    let groups = (!identity.user_groups.is_empty())
+        .then(|| identity.groups_as_of.plus_ms(CLAIMS_AGE_MS_MAX.saturating_add(1)));
+    delegation.into_iter().chain(groups).min()
 }

@@ -7,15 +7,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use placet_approvals::{redecision::never_again, refusals};
-use placet_credentials::Bearer;
+use placet_approvals::redecision::never_again;
 use placet_ledger::{
     approval::ApprovalRecord,
     ledger::LedgerError,
-    parked::ParkedToken,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     refusal::{ledger_refusal, lookup_refusal},
-    run::RunRecord,
     store::{ClaimAnswer, StoreError},
 };
 use placet_policy::{
@@ -25,20 +22,20 @@ use placet_policy::{
     verdict::{Denial, Hold, Verdict},
 };
 use placet_types::{
-    clock::Timestamp,
     digest::Digest,
     error::{ErrorCode, Execution, Refusal},
     mode::ApprovalMode,
 };
 
 use crate::{
-    active,
     call::{Brokered, Call, Gated, Resumed},
     context::Context,
     lifecycle::codes::Cause,
-    retention,
+    outcome::recorded,
     stages::{
-        duplicate, facts, hold, recorded, references,
+        duplicate,
+        facts::{self, budget_of},
+        hold, references,
         refuse::{self, Refused},
         retry, run,
     },
@@ -46,12 +43,10 @@ use crate::{
 
 /// The longest wait for what is in force in the approval service, in milliseconds.
 const DECIDED_WITHIN_MS_MAX: u64 = 10_000;
-/// How old the claims may be by which a user counts as a member of a group.
-const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Decides upon a brokered call and sends it where the verdict says.
 pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
-    if let Err(refusal) = active::renew(context, &mut call.stage) {
+    if let Err(refusal) = renew(context, &mut call.stage) {
         return refuse(context, call, refusal).await;
     }
     let run = match run::open(context, &mut call.stage).await {
@@ -102,10 +97,12 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 let refused = Refused::of(refusal, Some(&decision));
                 return refuse::brokered(context, call, refused).await;
             }
-            context.routes.invoke(
-                context,
-                call.advance(|brokered| Gated { brokered, permit, record, broken }),
-            );
+            context.routes.invoke(call.advance(|brokered| Gated {
+                brokered,
+                permit,
+                record,
+                broken,
+            }));
         }
         Verdict::Hold(held) => held_by_policy(context, call, record, held, budget_of(&run)).await,
         Verdict::Deny(denial) => denied(context, call, denial).await,
@@ -132,7 +129,9 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
     match context.ledger.claim(record.clone()).await {
         Ok(ClaimAnswer::Claimed) => {
             // Only now: a key that is known is answered from its record, however old it is.
-            match retention::refuse_key(context, &record.scope.tenant, &record.key) {
+            let now = context.ledger.store().now();
+            let retention = &context.settings.ledger.retention;
+            match retention.refuse_key(&record.scope.tenant, &record.key, now) {
                 Some(refusal) => Err(refusal),
                 None => Ok(Claim::Ours(record)),
             }
@@ -190,7 +189,7 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
                 return refuse(context, call, refusal).await;
             }
             // In a task of its own: deciding needs stack, and this one's is half used.
-            context.routes.gate(context, call);
+            context.routes.gate(call);
         }
         Err(error) if is_rearmed => {
             let refusal = ledger_refusal(&error).with_execution(Execution::Unknown);
@@ -209,68 +208,11 @@ async fn resumed_of(context: &Context, record: EffectRecord) -> Result<Resumed, 
     Ok(Resumed { record, approval, parked })
 }
 
-/// What a run may still use up.
-pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
-    BudgetView {
-        calls_left: run.calls_left(),
-        cents_left: run.cents_left(),
-        // A run has no window: its budget counts over its whole life.
-        window_ends: run.opened_at.plus_ms(i64::from(u32::MAX).saturating_mul(1_000)),
-    }
-}
-
 /// The mode that people agreed to, where the call has become stronger since (TM-15).
 fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
     let approval = stage.built.resumed.as_ref()?.approval.as_ref()?;
     let used = permit.approval_id() == Some(&approval.approval_id);
     (used && permit.mode_effective() > approval.mode).then_some(approval.mode)
-}
-
-/// A call for a user needs a delegation that still holds, however long it waited (TM-08, TM-17), and no call rides on a token that was
-/// revoked.
-pub(crate) fn authority_holds(
-    context: &Context,
-    stage: &Brokered,
-    now: Timestamp,
-) -> Result<(), Refusal> {
-    let tenant = stage.identity.chain.tenant();
-    let is_revoked = |token: &ParkedToken| {
-        let (issuer, subject) = (token.issuer.as_str(), token.subject.as_str());
-        let bearer = Bearer { issuer, subject, issued_at: token.issued_at };
-        context.broker.is_revoked(tenant, bearer)
-    };
-    if stage.identity.bearers.iter().any(is_revoked) {
-        return Err(refusals::revoked());
-    }
-    if is_delegated(stage) && stage.identity.authority_until <= now {
-        return Err(Refusal::new(
-            ErrorCode::CredentialExpired,
-            "the user's delegation has expired; get a new token and repeat the same call",
-        ));
-    }
-    let claims_age_ms = now.since_ms(stage.identity.groups_as_of);
-    if !stage.identity.user_groups.is_empty() && claims_age_ms > CLAIMS_AGE_MS_MAX {
-        return Err(Refusal::new(
-            ErrorCode::CredentialExpired,
-            "the user's groups were learnt more than a day ago; get a new token and repeat the same call",
-        ));
-    }
-    Ok(())
-}
-
-/// Whether somebody else's authority is used, whatever the mode of the tool is called.
-fn is_delegated(stage: &Brokered) -> bool {
-    stage.identity.chain.on_behalf_of.is_some() || stage.built.target.capability.is_delegated()
-}
-
-/// When [`authority_holds`] ends by time alone.
-pub(crate) fn authority_until(stage: &Brokered) -> Option<Timestamp> {
-    let identity = &stage.identity;
-    let delegation = is_delegated(stage).then_some(identity.authority_until);
-    // The first moment at which they are older than they may be.
-    let groups = (!identity.user_groups.is_empty())
-        .then(|| identity.groups_as_of.plus_ms(CLAIMS_AGE_MS_MAX.saturating_add(1)));
-    delegation.into_iter().chain(groups).min()
 }
 
 /// `first`: whether this call is decided upon for the first time; a call counts once, however often it is decided again.
@@ -319,7 +261,7 @@ async fn held_by_policy(
         let was_approved = resumed.approval.take().is_some();
         if retry::as_sent(&mut call.stage) || was_approved {
             // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
-            return context.routes.gate(context, call);
+            return context.routes.gate(call);
         }
     }
     let record = match record {
@@ -456,4 +398,32 @@ async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
 
 async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) {
     refuse::brokered(context, call, Refused::of(refusal, None)).await;
+}
+
+/// Moves a call that is on its way over to what is active now, where that says the same of its tool and of its caller.
+///
+/// # Errors
+/// [`ErrorCode::Overloaded`] where it does not: what was checked and bound under one value is not decided under another.
+pub(crate) fn renew(context: &Context, stage: &mut Brokered) -> Result<(), Refusal> {
+    let now = context.active();
+    let before = &stage.built.active;
+    if Arc::ptr_eq(&now, before) {
+        return Ok(());
+    }
+    let chain = &stage.identity.chain;
+    let target = now.catalog.resolve(chain.tenant(), &stage.binding.capability);
+    let target = target.filter(|target| {
+        target.contract.digest == stage.built.target.contract.digest
+            && now.describes_alike(before, chain)
+    });
+    let Some(target) = target else {
+        return Err(Refusal::new(
+            ErrorCode::Overloaded,
+            "the tool's contract or the caller's entry in the directory was reloaded while this call was on its way; nothing was executed; repeat it",
+        )
+        .with_retry_after_ms(50));
+    };
+    stage.built.target = target;
+    stage.built.active = now;
+    Ok(())
 }

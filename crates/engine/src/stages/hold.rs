@@ -9,26 +9,24 @@ use serde_json::Value;
 
 use placet_approvals::LIFETIME_MS_MAX;
 use placet_ledger::{
-    audit::AuditKind, ledger::LedgerError, parked::ParkedCall, record::EffectRecord,
-    refusal::ledger_refusal, store::StoreError,
+    audit::AuditKind, ledger::LedgerError, record::EffectRecord, refusal::ledger_refusal,
+    store::StoreError,
 };
 use placet_policy::{decision::Decision, facts::BudgetView, verdict::Hold};
 use placet_types::{
     approval::Requirement,
     caller::CallerIdentity,
-    envelope::{
-        call::{CallVersion, ToolCallEnvelope},
-        proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
-    },
+    envelope::proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
     error::{ErrorCode, Refusal},
     json::canonical_digest,
 };
 
 use crate::{
-    call::{Brokered, Call, Responder},
+    call::{Brokered, Call},
     context::Context,
     stages::{
         credential, duplicate,
+        parked::{envelope_of, parked_of},
         refuse::{self, Refused},
     },
 };
@@ -89,7 +87,7 @@ pub(crate) async fn park(
         }
         Err(error @ LedgerError::Store(StoreError::Uncertain(_))) => {
             context.noticed(&error);
-            refuse::uncertain(context, call.responder, &error);
+            refuse::uncertain(call.responder, &error);
         }
         Err(error) => {
             context.noticed(&error);
@@ -167,55 +165,5 @@ pub(crate) fn evidence_of(stage: &Brokered, decision: &Decision, budget: BudgetV
         description: capability.description.clone(),
         similar: Vec::new(),
         edited: None,
-    }
-}
-
-/// The call envelope exactly as it will run (TM-02).
-pub(crate) fn envelope_of(responder: &Responder, stage: &Brokered) -> ToolCallEnvelope {
-    let capability = &stage.built.target.capability;
-    ToolCallEnvelope {
-        envelope_version: CallVersion::V1,
-        tool_call_id: responder.call_id.clone(),
-        run_id: stage.run.run_id.clone(),
-        trace_id: responder.trace_id.clone(),
-        session_id: stage.built.run.session_id.clone(),
-        capability_id: capability.id.clone(),
-        args: stage.built.args.clone(),
-        principal_chain: stage.identity.chain.clone(),
-        approval_mode_requested: stage.built.mode_requested,
-        approval_mode_effective: capability.mode_highest,
-        approval_mode_highest: capability.mode_highest,
-        policy_decision_id: None,
-        evidence_refs: stage.built.evidence_refs.clone(),
-        idempotency_key: Some(stage.built.key.clone()),
-        auth_ref: Some(stage.identity.auth_ref.clone()),
-        metadata: stage.built.metadata.clone(),
-    }
-}
-
-/// The call as data.
-pub(crate) fn parked_of(
-    responder: &Responder,
-    stage: &Brokered,
-    envelope: ToolCallEnvelope,
-) -> ParkedCall {
-    ParkedCall {
-        envelope,
-        run: stage.run.clone(),
-        step_id: stage.built.step_id.clone(),
-        request_id: stage.built.request_id.clone(),
-        callback: stage.built.callback.clone(),
-        binding: stage.binding.clone(),
-        edited: stage.built.edited.clone(),
-        evidence: stage.evidence.clone(),
-        requested_digest: stage.built.requested_digest,
-        user_groups: stage.identity.user_groups.clone(),
-        proof: stage.identity.proof.clone(),
-        groups_as_of: stage.identity.groups_as_of,
-        accepted_at: responder.accepted_at,
-        authority_until: stage.identity.authority_until,
-        bearers: stage.identity.bearers.clone(),
-        audiences: stage.identity.audiences.clone(),
-        traceparent: placet_telemetry::trace::traceparent_of(&responder.span),
     }
 }

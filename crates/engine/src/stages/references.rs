@@ -18,8 +18,8 @@ use crate::{
     answer::Answer,
     call::{Brokered, Built},
     context::Context,
+    outcome::recorded,
     registry::Owner,
-    stages::recorded,
 };
 
 /// Refuses a call that would use a user's authority without one.

@@ -22,11 +22,12 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Call, Caller, Responder},
+    call::{Brokered, Call, Caller},
     context::Context,
     lifecycle::codes::{self, Cause, Prospect},
-    rearm,
-    stages::{deferral, recorded},
+    outcome::{recorded, settlement_retry},
+    responder::Responder,
+    stages::deferral,
     tokens::Tried,
 };
 
@@ -47,7 +48,7 @@ pub(crate) async fn early(
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
     context.note(event).await;
-    tell(context, responder, refusal, None);
+    responder.refuse(refusal, None);
 }
 
 /// What an event says of a brokered call.
@@ -129,7 +130,7 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
         context.note(event).await;
     }
     responder.detach_record();
-    tell(context, responder, refusal, decision_id);
+    responder.refuse(refusal, decision_id);
 }
 
 /// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
@@ -160,7 +161,7 @@ async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: B
     let Call { mut responder, stage } = call;
     let Before { event, refusal, decision_id, prospect } = before;
     let Some(record) = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone()) else {
-        return tell(context, responder, refusal, decision_id);
+        return responder.refuse(refusal, decision_id);
     };
     let is_tried_again = prospect == Prospect::Retry;
     if !is_tried_again || stage.built.deferrals == 0 {
@@ -170,7 +171,7 @@ async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: B
     if let EffectState::Dispatched(attempt) = &record.state {
         // It was sent before: that it may not be sent again says nothing about the first time.
         if is_tried_again && context.is_ending() {
-            return deferral::leave(context, responder);
+            return deferral::leave(responder);
         }
         if is_tried_again && matches!(attempt.class, Class::Keyed { .. }) {
             tracing::info!(call_id = %responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
@@ -179,7 +180,7 @@ async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: B
         }
         responder.detach_record();
         let reason = format!("sending it again was refused: {}", refusal.code);
-        let answer = recorded::give_up(context, &record, &reason).await;
+        let answer = settlement_retry::give_up(context, &record, &reason).await;
         return responder.finish(answer);
     }
     responder.detach_record();
@@ -187,13 +188,13 @@ async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: B
         let is_own = matches!(stage.built.caller, Caller::Recorded(_));
         return rearmed(context, responder, &record, refusal, prospect, is_own).await;
     }
-    tell(context, responder, refusal, decision_id);
+    responder.refuse(refusal, decision_id);
 }
 
 /// The ledger stopped while it kept what happens to the call: that may be kept, and the one who takes it up from there goes on.
-pub(crate) fn uncertain(context: &Context, mut responder: Responder, error: &LedgerError) {
+pub(crate) fn uncertain(mut responder: Responder, error: &LedgerError) {
     responder.detach_record();
-    tell(context, responder, ledger_refusal(error), None);
+    responder.refuse(ledger_refusal(error), None);
 }
 
 /// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed". What operators decided
@@ -209,7 +210,7 @@ async fn rearmed(
     let ends = prospect == Prospect::End;
     if ends && is_own {
         let reason = format!("policy or contract refused it: {}", refusal.code);
-        let answer = rearm::give_up(context, record, &reason).await;
+        let answer = settlement_retry::disarm(context, record, &reason).await;
         return responder.finish(answer);
     }
     if responder.call_id == record.call_id {
@@ -232,20 +233,7 @@ async fn rearmed(
     told.retry_after_ms = refusal.retry_after_ms;
     told.problems = refusal.problems;
     told.detail = refusal.detail;
-    tell(context, responder, told, None);
-}
-
-/// What a call is told whose record is gone, by its approval.
-pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
-    match &approval.state {
-        ApprovalState::Void { reason } => recorded::void().with_detail(reason),
-        ApprovalState::Expired => recorded::denied(ErrorCode::ApprovalExpired),
-        ApprovalState::Denied => recorded::denied(ErrorCode::ApprovalDenied),
-        ApprovalState::Withdrawn { .. } => recorded::denied(ErrorCode::ApprovalWithdrawn),
-        ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
-            recorded::expired("approved", None)
-        }
-    }
+    responder.refuse(told, None);
 }
 
 /// An approved call that cannot run now: it waits on, or its approval is void.
@@ -262,7 +250,7 @@ async fn approved(
     let Some((record, Some(approval))) =
         stage.built.resumed.map(|resumed| (resumed.record, resumed.approval))
     else {
-        return tell(context, responder, internal("an approved record without its approval"), None);
+        return responder.refuse(internal("an approved record without its approval"), None);
     };
     if prospect == Prospect::AwaitCaller {
         context.note(event.clone()).await;
@@ -310,7 +298,7 @@ async fn approved(
             } else {
                 recorded::void().with_detail(&refusal)
             };
-            tell(context, responder, told, None);
+            responder.refuse(told, None);
         }
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be ended");
@@ -328,7 +316,7 @@ fn wait_for_caller(
 ) {
     context.routes.approval_waits(&approval.approval_id);
     let call_id = responder.call_id.clone();
-    tell(context, responder, refusal, None);
+    responder.refuse(refusal, None);
     // That was no end of the call: anyone who asks next is told from the ledger how it stands.
     context.registry.forget(&call_id);
 }
@@ -357,20 +345,4 @@ pub(crate) async fn wait_on(
         }
         end @ (Answer::Finished(_) | Answer::Refused(_)) => responder.finish(end),
     }
-}
-
-/// Tells the caller.
-pub(crate) fn tell(
-    context: &Context,
-    responder: Responder,
-    refusal: Refusal,
-    decision_id: Option<DecisionId>,
-) {
-    if let Some(detail) = &refusal.detail {
-        tracing::info!(call_id = %responder.call_id, code = %refusal.code, %detail, "call refused");
-    }
-    context.metrics.refused(responder.asked.known.as_ref(), &refusal, responder.began.elapsed());
-    let mut subject = responder.subject();
-    subject.decision_id = decision_id;
-    responder.finish(subject.refused(refusal, context.ledger.store().now()));
 }

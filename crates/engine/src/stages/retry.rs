@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     parked::{ParkedCall, ParkedEdit},
     record::{EffectRecord, EffectState},
 };
@@ -21,14 +21,12 @@ use placet_types::{
 };
 
 use crate::{
-    call::{Brokered, Call, Responder, Resumed},
+    call::{self, Brokered, Call, Resumed},
     context::Context,
-    recovery, resume,
-    stages::{
-        execute::Ready,
-        hold::{envelope_of, parked_of},
-        recorded,
-    },
+    outcome::settlement_retry,
+    recovery,
+    responder::Responder,
+    stages::parked::{envelope_of, parked_of},
 };
 
 /// How often a call is tried again where its contract makes that safe.
@@ -38,16 +36,16 @@ const RETRY_PAUSE_MS: u64 = 50;
 
 /// What goes out again is only sent while its target still knows the token: its commit may have taken long.
 pub(crate) fn within_window(
-    context: &Context,
+    ledger: &Ledger,
     brokered: &Brokered,
     record: Option<&EffectRecord>,
-    ready: Ready,
-) -> Ready {
+    deadline: Instant,
+) -> Instant {
     let attempt = record.and_then(|record| record.state.attempt());
-    let Some(attempt) = attempt.filter(|_| is_repeated(brokered)) else { return ready };
-    let left_ms = u64::try_from(context.ledger.may_repeat_for_ms(attempt)).unwrap_or(0);
+    let Some(attempt) = attempt.filter(|_| is_repeated(brokered)) else { return deadline };
+    let left_ms = u64::try_from(ledger.may_repeat_for_ms(attempt)).unwrap_or(0);
     let closes = Instant::now().checked_add(Duration::from_millis(left_ms));
-    Ready { deadline: closes.map_or(ready.deadline, |closes| ready.deadline.min(closes)), ..ready }
+    closes.map_or(deadline, |closes| deadline.min(closes))
 }
 
 /// Whether a keyed call whose outcome is unknown may be sent again at once: its key is known to the target, and there is time.
@@ -62,7 +60,7 @@ pub(crate) fn may_repeat_keyed(
         && record
             .state
             .attempt()
-            .is_some_and(|attempt| recovery::is_within_window(context, attempt))
+            .is_some_and(|attempt| recovery::is_within_window(&context.ledger, attempt))
         && !context.is_ending()
 }
 
@@ -98,12 +96,12 @@ pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, rec
             tokio::time::sleep(pause_before(brokered.built.retries)).await;
             brokered.built.retries = brokered.built.retries.saturating_add(1);
             brokered.built.resumed = Some(Box::new(resumed));
-            context.routes.gate(context, Call { responder, stage: brokered });
+            context.routes.gate(Call { responder, stage: brokered });
         }
         Err(error) => {
             context.noticed(&error);
             let reason = format!("it was sent, and cannot be read to be sent again: {error}");
-            let answer = recorded::give_up(context, &record, &reason).await;
+            let answer = settlement_retry::give_up(context, &record, &reason).await;
             responder.finish(answer);
         }
     }
@@ -166,7 +164,7 @@ pub(crate) fn is_repeated(brokered: &Brokered) -> bool {
 
 /// What a kept call says of what is sent, with whose tokens, and whose arguments it is.
 fn said_in(kept: &ParkedCall) -> (RequestBinding, AuthRef, Option<ParkedEdit>) {
-    (kept.binding.clone(), resume::recorded_auth(kept), kept.edited.clone())
+    (kept.binding.clone(), call::recorded_auth(kept), kept.edited.clone())
 }
 
 /// What is to be kept of the call: nothing, where what is kept already says what is sent now.

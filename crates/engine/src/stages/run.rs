@@ -22,10 +22,7 @@ use placet_types::{
 };
 
 use crate::{
-    answer::Answer,
-    call::{Brokered, Responder},
-    context::Context,
-    stages::refuse,
+    answer::Answer, call::Brokered, context::Context, responder::Responder, stages::refuse,
 };
 
 /// The run of a call.

@@ -16,7 +16,7 @@ use crate::{
     context::Context,
     stages::{
         broker as broker_stage, build as build_stage, gate as gate_stage, invoke as invoke_stage,
-        refuse, reply,
+        refuse,
     },
 };
 
@@ -53,7 +53,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             if built.target.capability.is_write_class() {
                 responder.asked.key = Some(built.key.clone());
             }
-            context.routes.broker(context, Call { responder, stage: built });
+            context.routes.broker(Call { responder, stage: built });
         }
         Err(refusal) => {
             if refusal.code == ErrorCode::ToolNotFound && event.capability.is_some() {
@@ -89,7 +89,7 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let brokered = span.in_scope(|| broker_stage::broker(context, &responder.trace_id, stage));
     context.metrics.stage(Stage::Broker, began.elapsed());
     match brokered {
-        Ok(brokered) => context.routes.gate(context, Call { responder, stage: brokered }),
+        Ok(brokered) => context.routes.gate(Call { responder, stage: brokered }),
         Err(refusal) => {
             let owner = Arc::clone(context);
             context
@@ -127,6 +127,7 @@ pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
 pub(crate) fn reply(context: &Arc<Context>, call: Call<Invoked>) {
     let began = Instant::now();
     let span = stage_span(&call.responder.span, Stage::Return);
-    span.in_scope(|| reply::reply(context, call));
+    let Call { responder, stage: Invoked { result } } = call;
+    span.in_scope(|| responder.reply(result));
     context.metrics.stage(Stage::Return, began.elapsed());
 }

@@ -12,7 +12,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
 use placet_adapter::{
-    adapter::{Conditions, Credential, SessionLease},
+    adapter::{Conditions, Credential, SessionLease, TraceHeaders},
     outcome::{AdapterError, Outcome as AdapterOutcome},
 };
 use placet_ledger::{
@@ -21,17 +21,19 @@ use placet_ledger::{
     sabotage::{Guard, removed},
 };
 use placet_telemetry::trace::AdapterFields;
-use placet_types::{binding::CredentialUse, contract::file::TransportFile, ids::DecisionId};
+use placet_types::{
+    binding::CredentialUse,
+    contract::{Contract, file::TransportFile},
+    ids::DecisionId,
+};
 
 use crate::{
     adapters::ports::Lease,
     call::Brokered,
     context::Context,
     stages::{
-        credential::{self, Proof},
-        execute::Ready,
+        credential::{self, Proof, forget},
         facts,
-        invoke::trace_headers,
     },
 };
 
@@ -39,6 +41,15 @@ use crate::{
 const GRACE_MS: u64 = 1_000;
 /// The same for one that goes on listening, and so says nothing.
 const GRACE_LISTENING_MS: u64 = 100;
+
+/// What a call is sent with, in hand before its dispatch.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) lease: Lease,
+    pub(crate) proof: Proof,
+    pub(crate) seat: SessionLease,
+    pub(crate) deadline: Instant,
+}
 
 /// What came of calling the adapter.
 #[derive(Debug)]
@@ -89,7 +100,7 @@ pub(crate) async fn call(
             && !facts::is_locked_down(context, brokered)
             && let Some(mut other) =
                 credential::another(context, brokered, &proof, decision_id, deadline).await
-            && let Ok(seat) = lease.prepare(&other, deadline).await
+            && let Ok(seat) = lease.prepare(other.credential.as_ref(), other.owner, deadline).await
             && let Some(dispatch) = once_more(context, leave, &other).await
         {
             second.clone_from(&other.used);
@@ -141,14 +152,6 @@ const fn was_taken(outcome: &AdapterOutcome) -> bool {
             )
             | None,
         ) => false,
-    }
-}
-
-/// A target knows better than we do how long a credential is good.
-pub(crate) fn forget(context: &Context, proof: &Proof) {
-    let refused = proof.used.as_ref().and_then(|used| used.digest);
-    if let (Some(key), Some(refused)) = (proof.key, refused) {
-        context.broker.forget(&key, refused);
     }
 }
 
@@ -248,6 +251,15 @@ fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
         attempt,
     };
     placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
+}
+
+/// The trace headers of a span, as the contract lets the adapter have them.
+pub(crate) fn trace_headers(span: &tracing::Span, contract: &Contract) -> TraceHeaders {
+    let tracestate = || placet_telemetry::trace::tracestate_of(span);
+    TraceHeaders {
+        traceparent: placet_telemetry::trace::traceparent_of(span),
+        tracestate: contract.pass_tracestate.then(tracestate).flatten(),
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What a call is sent with, and when it expires.
 
+use placet_adapter::outcome::AdapterError;
 use serde_json::json;
 
-use crate::stages::invoke::{unavailable, unreached};
-
 use super::*;
+use crate::adapters::errors::{fault_of, unavailable, unreached};
 
 fn set(words: &str) -> BTreeSet<String> {
     words.split_whitespace().map(str::to_owned).collect()

@@ -23,11 +23,8 @@ use placet_types::{
 
 use crate::{
     context::Context,
-    resume,
-    stages::{
-        result::{Subject, error_of, subject_of},
-        settle,
-    },
+    outcome::{recorded::subject_of, settle},
+    result::{Subject, error_of},
 };
 
 /// How often evidence is brought again when the record moved meanwhile.
@@ -180,7 +177,7 @@ pub(crate) async fn with(
     let resolved = context.ledger.resolve(record, outcome, by, result, event).await?;
     // From here on the ledger tells.
     context.registry.forget(&resolved.call_id);
-    resume::called_off(context, record).await;
+    called_off(context, record).await;
     context.approvals.call_resolved(&resolved.call_id).await;
     Ok(())
 }
@@ -200,4 +197,13 @@ pub(crate) async fn did_not_happen(
     .with_execution(Execution::NotExecuted);
     result.error = Some(error_of(&refusal));
     with(context, record, Outcome::FailedFinal(ErrorCode::AdapterFailed), by, &result).await
+}
+
+/// The approval that `before` waited for has ended: it has come to light how its call did.
+pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
+    if let EffectState::PendingApproval { approval_id, .. }
+    | EffectState::Approved { approval_id, .. } = &before.state
+    {
+        context.approvals.called_off(approval_id).await;
+    }
 }

@@ -3,6 +3,7 @@
 //! Owns the references to workers and to the approval service. A call that finds nobody for a while is dropped, and its passage answers.
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -16,19 +17,45 @@ use ractor::{ActorRef, MessagingErr};
 use placet_types::ids::ApprovalId;
 
 use crate::{
-    actors::{
-        approvals::ApprovalsMessage,
-        policy::PolicyMessage,
-        supervisor::{ChildSpec, SupervisorMessage},
-        worker::WorkerMessage,
-    },
     call::{Brokered, Built, Call, Gated, Identity, Invoked, Planned},
-    context::Context,
+    registry::Registry,
 };
 
 /// How often and how long apart a call looks for a worker while a pool is being restarted.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the approval service is told.
+#[derive(Debug)]
+pub(crate) enum ApprovalsMessage {
+    /// People are asked, and nobody may have noted that.
+    Asked { approval_id: ApprovalId },
+    /// The call may run: people agreed, or its caller is back with fresh authority.
+    Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
+    /// The call could not run now.
+    RetryLater { approval_id: ApprovalId },
+    /// Others are to try first, for so long.
+    OthersFirst { approval_id: ApprovalId, wait: Duration },
+    /// The approval has ended, or its call is on its way, or waits for its caller.
+    Over { approval_id: ApprovalId },
+    /// Read on what waits, after the start.
+    ReadOn,
+    /// Look for approvals that other nodes asked for, or that people agreed to there.
+    Read,
+    /// Look at the timers.
+    Tick,
+    /// Panic.
+    Fault,
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum WorkerMessage<S> {
+    /// Take this call through the stage.
+    Take(Box<Call<S>>),
+    /// Panic.
+    Fault,
+}
 
 /// The workers of one stage.
 #[derive(Debug)]
@@ -74,99 +101,79 @@ impl<S: Send + Sync + 'static> Pool<S> {
 /// Every way between actors.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    build: Pool<Planned>,
-    broker: Pool<Built>,
-    gate: Pool<Brokered>,
-    invoke: Pool<Gated>,
-    reply: Pool<Invoked>,
+    registry: Arc<Registry>,
+    build: Arc<Pool<Planned>>,
+    broker: Arc<Pool<Built>>,
+    gate: Arc<Pool<Brokered>>,
+    invoke: Arc<Pool<Gated>>,
+    reply: Arc<Pool<Invoked>>,
     approvals: ArcSwapOption<ActorRef<ApprovalsMessage>>,
-    policy: ArcSwapOption<ActorRef<PolicyMessage>>,
-    adapters: ArcSwapOption<ActorRef<SupervisorMessage>>,
 }
 
 macro_rules! route {
-    ($(#[$doc:meta])* $send:ident, $set:ident, $pool:ident, $stage:ty) => {
+    ($(#[$doc:meta])* $send:ident, $set:ident, $stage:ty) => {
         $(#[$doc])*
-        pub(crate) fn $send(&self, context: &Arc<Context>, call: Call<$stage>) {
-            if let Err(call) = self.$pool.offer(Box::new(call)) {
-                let owner = Arc::clone(context);
-                context.registry.spawn(async move {
-                    let mut waiting = Some(call);
-                    for _ in 0..TRIES {
-                        tokio::time::sleep(PAUSE).await;
-                        let Some(call) = waiting.take() else { return };
-                        match owner.routes.$pool.offer(call) {
-                            Ok(()) => return,
-                            Err(back) => waiting = Some(back),
-                        }
-                    }
-                });
-            }
+        pub(crate) fn $send(&self, call: Call<$stage>) {
+            self.send(&self.$send, call);
         }
 
-        pub(crate) fn $set(context: &Context, number: usize, worker: ActorRef<WorkerMessage<$stage>>) {
-            context.routes.$pool.set(number, worker);
+        pub(crate) fn $set(&self, number: usize, worker: ActorRef<WorkerMessage<$stage>>) {
+            self.$send.set(number, worker);
         }
     };
 }
 
 impl Routes {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize, registry: Arc<Registry>) -> Self {
         Self {
-            build: Pool::new(workers),
-            broker: Pool::new(workers),
-            gate: Pool::new(workers),
-            invoke: Pool::new(workers),
-            reply: Pool::new(workers),
+            registry,
+            build: Arc::new(Pool::new(workers)),
+            broker: Arc::new(Pool::new(workers)),
+            gate: Arc::new(Pool::new(workers)),
+            invoke: Arc::new(Pool::new(workers)),
+            reply: Arc::new(Pool::new(workers)),
             approvals: ArcSwapOption::empty(),
-            policy: ArcSwapOption::empty(),
-            adapters: ArcSwapOption::empty(),
         }
     }
 
     route!(
         /// To the build stage.
-        build, set_build, build, Planned
+        build, set_build, Planned
     );
     route!(
         /// To the broker stage.
-        broker, set_broker, broker, Built
+        broker, set_broker, Built
     );
     route!(
         /// To the gate.
-        gate, set_gate, gate, Brokered
+        gate, set_gate, Brokered
     );
     route!(
         /// To the invoke stage.
-        invoke, set_invoke, invoke, Gated
+        invoke, set_invoke, Gated
     );
     route!(
         /// To the return stage.
-        reply, set_reply, reply, Invoked
+        reply, set_reply, Invoked
     );
+
+    /// Over whichever worker is up; while a pool is being restarted it is looked for one again and again.
+    fn send<S: fmt::Debug + Send + Sync + 'static>(&self, pool: &Arc<Pool<S>>, call: Call<S>) {
+        let Err(mut call) = pool.offer(Box::new(call)) else { return };
+        let pool = Arc::clone(pool);
+        self.registry.spawn(async move {
+            for _ in 0..TRIES {
+                tokio::time::sleep(PAUSE).await;
+                match pool.offer(call) {
+                    Ok(()) => return,
+                    Err(back) => call = back,
+                }
+            }
+        });
+    }
 
     pub(crate) fn set_approvals(&self, approvals: ActorRef<ApprovalsMessage>) {
         self.approvals.store(Some(Arc::new(approvals)));
-    }
-
-    pub(crate) fn set_adapters(&self, adapters: ActorRef<SupervisorMessage>) {
-        self.adapters.store(Some(Arc::new(adapters)));
-    }
-
-    /// One more adapter has to be supervised. A supervisor that is down reads which there are when it comes up.
-    pub(crate) fn supervise(&self, child: ChildSpec) {
-        if let Some(adapters) = &*self.adapters.load() {
-            adapters.cast(SupervisorMessage::Add(child)).unwrap_or_default();
-        }
-    }
-
-    pub(crate) fn set_policy(&self, policy: ActorRef<PolicyMessage>) {
-        self.policy.store(Some(Arc::new(policy)));
-    }
-
-    /// The policy actor, if it is up.
-    pub(crate) fn policy(&self) -> Option<Arc<ActorRef<PolicyMessage>>> {
-        self.policy.load_full()
     }
 
     /// Other nodes may have asked for approvals, and got them.

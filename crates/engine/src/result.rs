@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use placet_adapter::outcome::Answer as AdapterAnswer;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    ledger::LedgerError,
     parked::{ParkedCall, ParkedEdit},
     record::EffectRecord,
 };
@@ -25,10 +24,7 @@ use placet_types::{
     ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
 };
 
-use crate::{
-    answer::{Answer, Held, RefusedCall},
-    context::Context,
-};
+use crate::answer::{Answer, Held, RefusedCall};
 
 /// When to ask again about a call that is being executed, in milliseconds.
 const ASK_AGAIN_MS: u64 = 1_000;
@@ -54,9 +50,9 @@ pub(crate) struct Subject {
 #[derive(Debug, Clone)]
 pub(crate) struct EditedArgs {
     /// Fields marked sensitive masked.
-    args: Value,
+    pub(crate) args: Value,
     /// Where masked values changed.
-    masked: BTreeSet<String>,
+    pub(crate) masked: BTreeSet<String>,
 }
 
 impl EditedArgs {
@@ -226,68 +222,18 @@ pub(crate) fn shown_args(capability: &Capability, args: &Map<String, Value>) -> 
     Some(schema.redact(&Value::Object(args.clone())))
 }
 
-/// The subject of a recorded call as it stands: the approval and the decision that it was sent under, and what approvers made of its
-/// arguments.
-///
-/// # Errors
-/// A ledger that cannot be read for the moment: what is recorded without it would be told for ever. What is damaged or gone is left out.
-pub(crate) async fn subject_of(
-    context: &Context,
-    record: &EffectRecord,
-) -> Result<Subject, LedgerError> {
-    let parked = match context.ledger.parked(record).await {
-        Ok(parked) => Some(parked),
-        Err(error) if error.is_transient() => return Err(error),
-        Err(error) => {
-            tracing::warn!(%error, record_id = %record.record_id, "what was sent cannot be read, and the result says less");
-            None
-        }
-    };
-    let mut subject = Subject::of_record(record, parked.as_ref());
-    subject.edited = parked.as_ref().and_then(|parked| edited(context, record, parked));
-    Ok(as_sent(subject, record))
-}
-
 /// The subject as far as the record alone tells.
 pub(crate) fn subject_alone(record: &EffectRecord) -> Subject {
     as_sent(Subject::of_record(record, None), record)
 }
 
 /// The approval and the decision that the call was sent under.
-fn as_sent(mut subject: Subject, record: &EffectRecord) -> Subject {
+pub(crate) fn as_sent(mut subject: Subject, record: &EffectRecord) -> Subject {
     if let Some(attempt) = record.state.attempt() {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
     }
     subject
-}
-
-/// Puts into a result what could not be read when it was made.
-///
-/// # Errors
-/// As [`subject_of`].
-pub(crate) async fn complete(
-    context: &Context,
-    record: &EffectRecord,
-    result: &mut ToolResultEnvelope,
-) -> Result<(), LedgerError> {
-    if result.edited_args.is_none() {
-        let subject = subject_of(context, record).await?;
-        if let Some(EditedArgs { args, masked }) = subject.edited {
-            result.edited_args = Some(args);
-            result.edited_masked = masked;
-        }
-    }
-    Ok(())
-}
-
-/// What an approver made of the arguments of a recorded call.
-fn edited(context: &Context, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
-    let edit = parked.edited.as_ref()?;
-    let target = context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
-    // A tool that is gone has no schema to say what may be shown.
-    let shown = target.and_then(|target| shown_args(&target.capability, &parked.envelope.args));
-    Some(EditedArgs::of(edit, shown))
 }
 
 /// Puts an adapter's answer into a result; a write that names no change is said to have written its capability.
@@ -348,4 +294,18 @@ pub(crate) fn unknown(subject: Subject, at: Timestamp) -> ToolResultEnvelope {
     .with_execution(Execution::Unknown);
     result.error = Some(error_of(&refusal));
     result
+}
+
+/// An answer that carries a result: the envelope when something was executed, else the refusal in it.
+pub(crate) fn answer_of(mut result: ToolResultEnvelope, replayed: bool) -> Answer {
+    result.replayed = replayed;
+    let executed = match (result.status, &result.error) {
+        (ResultStatus::Succeeded, _) | (_, None) => true,
+        (_, Some(error)) => error.execution == Execution::ExecutedAndFailed,
+    };
+    let refusal = result.error.as_ref().filter(|_| !executed).map(refusal_of);
+    match refusal {
+        Some(refusal) => Answer::Refused(Box::new(RefusedCall { refusal, result })),
+        None => Answer::Finished(Box::new(result)),
+    }
 }

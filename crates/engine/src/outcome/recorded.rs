@@ -2,31 +2,26 @@
 //!
 //! Owns the table "what a duplicate receives". Never executes anything.
 
-use std::sync::Arc;
-
 use placet_ledger::{
-    approval::ApprovalRecord,
-    ledger::{LedgerError, Outcome},
+    approval::{ApprovalRecord, ApprovalState},
+    ledger::{Ledger, LedgerError},
+    parked::ParkedCall,
     record::{EffectRecord, EffectState},
     refusal::{internal, lookup_refusal},
     store::StoreError,
 };
 use placet_types::{
     digest::Digest,
-    envelope::result::{ResultStatus, ToolResultEnvelope},
+    envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution, Refusal},
     ids::{ApprovalId, DecisionId, ToolCallId},
 };
 
 use crate::{
-    answer::{Answer, Held, RefusedCall},
+    answer::{Answer, Held},
     context::Context,
     registry::Owner,
-    stages::{
-        refuse::of_approval,
-        result::{Obstacle, Subject, refusal_of, subject_alone, subject_of, unknown},
-        settlement_retry::{self, Finding},
-    },
+    result::{EditedArgs, Obstacle, Subject, answer_of, as_sent, shown_args, subject_alone},
 };
 
 /// How `record` stands, as an answer. `replayed` marks the recorded result of an earlier call.
@@ -46,7 +41,7 @@ pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: b
                     let altered = StoreError::ContentAltered(*result);
                     unreadable(record, &LedgerError::Store(altered))
                 }
-                Ok(found) => of_result(found, replayed),
+                Ok(found) => answer_of(found, replayed),
                 Err(error) => {
                     if replayed {
                         context.metrics.replay_checked(false);
@@ -104,20 +99,6 @@ pub(crate) async fn standing(context: &Context, record: &EffectRecord) -> Answer
         return now;
     }
     answer
-}
-
-/// An answer that carries a result: the envelope when something was executed, else the refusal in it.
-pub(crate) fn of_result(mut result: ToolResultEnvelope, replayed: bool) -> Answer {
-    result.replayed = replayed;
-    let executed = match (result.status, &result.error) {
-        (ResultStatus::Succeeded, _) | (_, None) => true,
-        (_, Some(error)) => error.execution == Execution::ExecutedAndFailed,
-    };
-    let refusal = result.error.as_ref().filter(|_| !executed).map(refusal_of);
-    match refusal {
-        Some(refusal) => Answer::Refused(Box::new(RefusedCall { refusal, result })),
-        None => Answer::Finished(Box::new(result)),
-    }
 }
 
 /// What a denied, withdrawn or expired approval says to its caller.
@@ -193,48 +174,6 @@ pub(crate) async fn held(
     }
 }
 
-/// Records that the outcome of a dispatch is unknown, and answers so.
-pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
-    let at = context.ledger.store().now();
-    let (result, kept, lacks) = match subject_of(context, record).await {
-        Ok(subject) => {
-            let result = unknown(subject, at);
-            let kept = context.ledger.give_up(record, reason, &result).await;
-            (result, kept, false)
-        }
-        // Nothing is recorded that would say less than is known, for as long as that can be read later.
-        Err(error) => (unknown(subject_alone(record), at), Err(error), true),
-    };
-    match kept {
-        Ok(_) => {
-            context.metrics.indeterminate();
-            of_result(result, false)
-        }
-        // It was settled otherwise, or it is another one's by now.
-        Err(LedgerError::Store(StoreError::Conflict)) => now(context, record).await,
-        Err(error) => {
-            context.noticed(&error);
-            if error.is_transient() {
-                let outcome = Outcome::Unknown(reason.to_owned());
-                let result = result.clone();
-                let finding = Finding { outcome, result, is_probed: false, lacks };
-                settlement_retry::keep_trying(context, record.clone(), finding);
-            }
-            refused(record, unrecorded(&error), result.policy_decision_id.clone())
-        }
-    }
-}
-
-/// What was sent, and of which nothing could be recorded since (I6).
-pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
-    Refusal::new(
-        ErrorCode::LedgerUnavailable,
-        "the call was sent, but its outcome could not be recorded; ask again with the same key after a restart",
-    )
-    .with_execution(Execution::Unknown)
-    .with_detail(error)
-}
-
 /// How a call ended whose record is gone, for those who wait for it here; nothing where nobody does.
 pub(crate) fn gone(
     context: &Context,
@@ -285,4 +224,81 @@ fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
 /// A ledger error as an operator reads it.
 pub(crate) fn readable(error: &LedgerError) -> String {
     error.to_string()
+}
+
+/// What a call is told whose record is gone, by its approval.
+pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
+    match &approval.state {
+        ApprovalState::Void { reason } => void().with_detail(reason),
+        ApprovalState::Expired => denied(ErrorCode::ApprovalExpired),
+        ApprovalState::Denied => denied(ErrorCode::ApprovalDenied),
+        ApprovalState::Withdrawn { .. } => denied(ErrorCode::ApprovalWithdrawn),
+        ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
+            expired("approved", None)
+        }
+    }
+}
+
+/// The subject of a recorded call as it stands: the approval and the decision that it was sent under, and what approvers made of its
+/// arguments.
+///
+/// # Errors
+/// A ledger that cannot be read for the moment: what is recorded without it would be told for ever. What is damaged or gone is left out.
+pub(crate) async fn subject_of(
+    context: &Context,
+    record: &EffectRecord,
+) -> Result<Subject, LedgerError> {
+    let parked = match context.ledger.parked(record).await {
+        Ok(parked) => Some(parked),
+        Err(error) if error.is_transient() => return Err(error),
+        Err(error) => {
+            tracing::warn!(%error, record_id = %record.record_id, "what was sent cannot be read, and the result says less");
+            None
+        }
+    };
+    let mut subject = Subject::of_record(record, parked.as_ref());
+    subject.edited = parked.as_ref().and_then(|parked| edited(context, record, parked));
+    Ok(as_sent(subject, record))
+}
+
+/// Puts into a result what could not be read when it was made.
+///
+/// # Errors
+/// As [`subject_of`].
+pub(crate) async fn complete(
+    context: &Context,
+    record: &EffectRecord,
+    result: &mut ToolResultEnvelope,
+) -> Result<(), LedgerError> {
+    if result.edited_args.is_none() {
+        let subject = subject_of(context, record).await?;
+        if let Some(EditedArgs { args, masked }) = subject.edited {
+            result.edited_args = Some(args);
+            result.edited_masked = masked;
+        }
+    }
+    Ok(())
+}
+
+/// What an approver made of the arguments of a recorded call.
+fn edited(context: &Context, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
+    let edit = parked.edited.as_ref()?;
+    let target = context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
+    // A tool that is gone has no schema to say what may be shown.
+    let shown = target.and_then(|target| shown_args(&target.capability, &parked.envelope.args));
+    Some(EditedArgs::of(edit, shown))
+}
+
+/// Whether somebody in this process tells the end of a call: who has claimed it, or who has it under way.
+pub(crate) fn is_told_here(ledger: &Ledger, record: &EffectRecord) -> bool {
+    let own = ledger.store().epoch();
+    !ledger.store().is_shared()
+        || matches!(record.state, EffectState::Claimed { epoch } if epoch == own)
+        || is_ours(ledger, record)
+}
+
+/// Whether the duty to settle a dispatch is this process's.
+pub(crate) fn is_ours(ledger: &Ledger, record: &EffectRecord) -> bool {
+    let own = ledger.store().epoch();
+    record.state.attempt().is_some_and(|attempt| attempt.duty() == own)
 }

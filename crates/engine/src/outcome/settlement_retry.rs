@@ -12,17 +12,16 @@ use placet_ledger::{
 };
 use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
-    error::{ErrorCode, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     ids::{DecisionId, RecordId},
 };
 
 use crate::{
     adapters::ports::backoff,
+    answer::Answer,
     context::Context,
-    stages::{
-        recorded,
-        result::{Subject, complete, error_of},
-    },
+    outcome::recorded::{self, complete, subject_of},
+    result::{Subject, answer_of, error_of, subject_alone, unknown},
 };
 
 /// What became of a dispatch, and waits to be kept.
@@ -39,7 +38,7 @@ pub(crate) struct Finding {
 /// Tries to keep an outcome that its caller was not told of.
 pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding: Finding) {
     let owner = Arc::clone(context);
-    let hand = context.hands.take(record.record_id);
+    let hand = context.callers.in_flight.take(record.record_id);
     context.registry.spawn(async move {
         let _hand = hand;
         let Finding { outcome, mut result, is_probed, mut lacks } = finding;
@@ -72,7 +71,7 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
                     owner.noticed(&error);
                     tracing::error!(%error, record_id = %record.record_id, "an outcome could not be kept");
                     let reason = format!("its outcome could not be kept: {error}");
-                    let answer = recorded::give_up(&owner, &record, &reason).await;
+                    let answer = give_up(&owner, &record, &reason).await;
                     return owner.registry.publish(&record.call_id, answer);
                 }
             }
@@ -83,7 +82,7 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
 /// Looks whether a dispatch was kept whose commit could not be confirmed. Nothing was sent for it, and that is what is recorded then.
 pub(crate) fn take_back(context: &Arc<Context>, record_id: RecordId, decision_id: DecisionId) {
     let owner = Arc::clone(context);
-    let hand = context.hands.take(record_id);
+    let hand = context.callers.in_flight.take(record_id);
     context.registry.spawn(async move {
         let _hand = hand;
         let mut tries = 0_u32;
@@ -130,4 +129,68 @@ async fn rest(context: &Context, tries: &mut u32) -> bool {
         () = context.node.stopped() => false,
         () = tokio::time::sleep(time) => true,
     }
+}
+
+/// Records that the outcome of a dispatch is unknown, and answers so.
+pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
+    let at = context.ledger.store().now();
+    let (result, kept, lacks) = match subject_of(context, record).await {
+        Ok(subject) => {
+            let result = unknown(subject, at);
+            let kept = context.ledger.give_up(record, reason, &result).await;
+            (result, kept, false)
+        }
+        // Nothing is recorded that would say less than is known, for as long as that can be read later.
+        Err(error) => (unknown(subject_alone(record), at), Err(error), true),
+    };
+    match kept {
+        Ok(_) => {
+            context.metrics.indeterminate();
+            answer_of(result, false)
+        }
+        // It was settled otherwise, or it is another one's by now.
+        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
+        Err(error) => {
+            context.noticed(&error);
+            if error.is_transient() {
+                let outcome = Outcome::Unknown(reason.to_owned());
+                let result = result.clone();
+                let finding = Finding { outcome, result, is_probed: false, lacks };
+                keep_trying(context, record.clone(), finding);
+            }
+            recorded::refused(record, unrecorded(&error), result.policy_decision_id.clone())
+        }
+    }
+}
+
+/// What was sent, and of which nothing could be recorded since (I6).
+pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
+    Refusal::new(
+        ErrorCode::LedgerUnavailable,
+        "the call was sent, but its outcome could not be recorded; ask again with the same key after a restart",
+    )
+    .with_execution(Execution::Unknown)
+    .with_detail(error)
+}
+
+/// Takes the re-arm back: the outcome is unknown as before.
+pub(crate) async fn disarm(context: &Context, record: &EffectRecord, reason: &str) -> Answer {
+    match context.ledger.disarm(record, reason).await {
+        Ok(before) => {
+            let answer = recorded::answer(context, &before, false).await;
+            context.registry.publish(&record.call_id, answer.clone());
+            answer
+        }
+        Err(error) => {
+            context.noticed(&error);
+            tracing::warn!(%error, record_id = %record.record_id, "a re-arm could not be taken back");
+            recorded::now(context, record).await
+        }
+    }
+}
+
+/// Records that nobody can say, and tells the waiters.
+pub(crate) async fn end_unknown(context: &Arc<Context>, record: &EffectRecord, reason: &str) {
+    let answer = give_up(context, record, reason).await;
+    context.registry.publish(&record.call_id, answer);
 }

@@ -24,18 +24,15 @@ use placet_types::{
 use serde_json::Value;
 
 use crate::{
+    adapters::errors::{logged, unavailable},
     answer::Answer,
-    call::Responder,
     context::Context,
-    stages::{
-        invoke::{logged, unavailable},
-        recorded, refuse,
-        result::{
-            EditedArgs, Subject, error_of, fill, named, status_of, subject_alone, subject_of,
-            unknown,
-        },
+    outcome::{
+        recorded::{self, subject_of},
         settlement_retry::{self, Finding},
     },
+    responder::Responder,
+    result::{self, EditedArgs, Subject, error_of, fill, named, status_of, subject_alone, unknown},
 };
 
 /// What the adapter's outcome means for the record and for the caller, of a call that was sent with a credential of this kind.
@@ -206,18 +203,18 @@ impl Unsettled {
             let finding =
                 Finding { outcome, result: (*result).clone(), is_probed: false, lacks: false };
             settlement_retry::keep_trying(context, record.clone(), finding);
-            let refusal = recorded::unrecorded(&error);
-            return refuse::tell(context, responder, refusal, result.policy_decision_id);
+            let refusal = settlement_retry::unrecorded(&error);
+            return responder.refuse(refusal, result.policy_decision_id);
         }
         match record {
             Some(record) if !over => {
                 let reason = format!("its outcome could not be kept: {error}");
-                let answer = recorded::give_up(context, &record, &reason).await;
+                let answer = settlement_retry::give_up(context, &record, &reason).await;
                 responder.finish(answer);
             }
             Some(_) | None => {
-                let refusal = recorded::unrecorded(&error);
-                refuse::tell(context, responder, refusal, result.policy_decision_id);
+                let refusal = settlement_retry::unrecorded(&error);
+                responder.refuse(refusal, result.policy_decision_id);
             }
         }
     }
@@ -300,17 +297,17 @@ async fn recovered(
         Err(error) => Err(error),
     };
     match kept {
-        Ok(()) => recorded::of_result(result, false),
+        Ok(()) => result::answer_of(result, false),
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
         Err(error) if error.is_transient() => {
             context.noticed(&error);
             let finding = Finding { outcome, result, is_probed: true, lacks };
             settlement_retry::keep_trying(context, record.clone(), finding);
-            recorded::refused(record, recorded::unrecorded(&error), None)
+            recorded::refused(record, settlement_retry::unrecorded(&error), None)
         }
         Err(error) => {
             context.noticed(&error);
-            recorded::refused(record, recorded::unrecorded(&error), None)
+            recorded::refused(record, settlement_retry::unrecorded(&error), None)
         }
     }
 }

@@ -1,0 +1,53 @@
+//! Ports from contracts: which connector an adapter is reached through, and what stands before it.
+//!
+//! Owns which kind of contract goes to which connector. Connects nothing itself.
+
+use std::sync::Arc;
+
+use placet_adapter::adapter::Connector;
+use placet_types::contract::{Contract, file::TransportFile};
+
+use crate::adapters::{
+    known_secrets::KnownSecrets,
+    ports::{Port, Ports},
+    redaction::RedactingConnector,
+};
+use crate::metrics::EngineMetrics;
+
+/// Which connector makes connections of which kind.
+#[derive(Debug, Clone)]
+pub struct Connectors {
+    /// For adapters that are compiled in.
+    pub internal: Arc<dyn Connector>,
+    /// For MCP servers.
+    pub mcp: Arc<dyn Connector>,
+}
+
+/// What ports are made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Makers<'a> {
+    pub(crate) connectors: &'a Connectors,
+    pub(crate) handed: &'a KnownSecrets,
+    pub(crate) metrics: &'a EngineMetrics,
+}
+
+/// A port for each contract: the one that `known` has for it, else another.
+pub(crate) fn ports(
+    contracts: &[Arc<Contract>],
+    makers: Makers<'_>,
+    known: impl Fn(&Contract) -> Option<Arc<Port>>,
+) -> Ports {
+    let Makers { connectors, handed, metrics } = makers;
+    Ports::new(contracts.iter().filter_map(|contract| {
+        if let Some(port) = known(contract) {
+            return Some(port);
+        }
+        let connector = match &contract.transport {
+            TransportFile::Internal { .. } => &connectors.internal,
+            TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
+        };
+        let given = handed.to(contract)?;
+        let connector = RedactingConnector::new(Arc::clone(connector), given);
+        Some(Arc::new(Port::new(Arc::clone(contract), Arc::new(connector), metrics.clone())))
+    }))
+}

@@ -1,0 +1,110 @@
+//! What a failure of an adapter says to the caller of a call, to operators and to the log.
+//!
+//! Owns the words. Invariant: nothing that a server says of itself reaches a caller, and no argument of a call reaches the log.
+
+use placet_adapter::outcome::AdapterError;
+use placet_types::{
+    contract::credential::CredentialKind,
+    error::{ErrorCode, Refusal},
+};
+
+/// What a caller is told whose target knows the credential, and does not allow the call with it.
+pub(crate) const FORBIDDEN: &str =
+    "the target does not allow the call with this credential; nothing was executed";
+
+/// What a failure says to the caller before which nothing happened, where the target was shown a credential of this kind.
+pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal {
+    let (code, message) = match error {
+        AdapterError::SchemaMismatch(_) => (
+            ErrorCode::ToolChanged,
+            "the tool changed upstream since it was reviewed; an operator has to review it; nothing was executed",
+        ),
+        AdapterError::CredentialRefused(_) => {
+            let is_ours = is_ours(kind);
+            let code = if is_ours {
+                ErrorCode::CredentialMisconfigured
+            } else {
+                ErrorCode::CredentialRefused
+            };
+            (code, "the target refused the credential; nothing was executed")
+        }
+        // What the target knows and does not allow may be about what the call asks for, which is its caller's.
+        AdapterError::Forbidden(_) => (ErrorCode::CredentialRefused, FORBIDDEN),
+        AdapterError::Refused(reason) => {
+            return Refusal::new(
+                ErrorCode::AdapterFailed,
+                format!("the tool refused the call: {}", shown(reason)),
+            )
+            .with_detail(logged(error));
+        }
+        AdapterError::Unavailable(_)
+        | AdapterError::NoSession(_)
+        | AdapterError::InvalidResponse(_)
+        | AdapterError::Misconfigured(_) => {
+            (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
+        }
+    };
+    Refusal::new(code, message).with_detail(error)
+}
+
+/// What a failure says before the call was handed over. Words that a server has for its own listing or greeting are for the log: no record
+/// would bring them into the run, as it does with those about a call.
+pub(crate) fn unreached(error: AdapterError) -> Refusal {
+    // Whatever the calls are sent with: where there is none yet, the contract's own secret is shown, or nothing.
+    let kind = CredentialKind::StaticSecret;
+    match error {
+        AdapterError::Refused(reason) => unavailable(&AdapterError::Unavailable(reason), kind),
+        // Nothing of a call was in it that its caller could change.
+        AdapterError::Forbidden(_) => {
+            Refusal::new(ErrorCode::CredentialMisconfigured, FORBIDDEN).with_detail(error)
+        }
+        AdapterError::SchemaMismatch(_)
+        | AdapterError::CredentialRefused(_)
+        | AdapterError::NoSession(_)
+        | AdapterError::Unavailable(_)
+        | AdapterError::InvalidResponse(_)
+        | AdapterError::Misconfigured(_) => unavailable(&error, kind),
+    }
+}
+
+/// The error for the log and the audit. A tool that refuses tends to quote its arguments, which belong in neither.
+pub(crate) fn logged(error: &AdapterError) -> String {
+    if matches!(error, AdapterError::Refused(_)) {
+        return "refused by the tool, in words that only the caller is told".to_owned();
+    }
+    error.to_string()
+}
+
+/// The tool's own words, bounded.
+fn shown(reason: &str) -> String {
+    reason.chars().filter(|c| !c.is_control()).take(500).collect()
+}
+
+/// What is told of a target that does not take its credential.
+pub(crate) const NOT_TAKEN: &str = "the target does not accept the credential";
+
+/// What is told of one that knows it, and does not allow the call with it.
+pub(crate) const NOT_ALLOWED: &str = "the target does not allow the call with the credential";
+
+/// What an operator has to fix after an adapter failed so, in our words; nothing where it is not the credential.
+pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
+    match error {
+        AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
+        AdapterError::Forbidden(_) => Some(NOT_ALLOWED),
+        AdapterError::Unavailable(_)
+        | AdapterError::NoSession(_)
+        | AdapterError::SchemaMismatch(_)
+        | AdapterError::InvalidResponse(_)
+        | AdapterError::Misconfigured(_)
+        | AdapterError::Refused(_) => None,
+    }
+}
+
+/// Whether it is for operators to fix that a target does not know a credential of this kind: it is the same for every caller. One that was
+/// minted for a user may be refused for the user's sake.
+pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
+    match kind {
+        CredentialKind::StaticSecret | CredentialKind::ClientCredentials => true,
+        CredentialKind::TokenExchange => false,
+    }
+}

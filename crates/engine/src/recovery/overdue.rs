@@ -1,0 +1,43 @@
+//! Dispatches of this process that nobody is at work on any more.
+//!
+//! Owns the search. Invariant I13: a dispatch whose duty is this process's and that no task holds any more is found, whatever became of its
+//! task: a commit that was kept though nobody could be told, a part of the engine that failed, a read that the ledger refused.
+
+use std::sync::Arc;
+
+use placet_ledger::record::{EffectRecord, EffectState};
+
+use crate::{context::Context, outcome::recorded, recovery};
+
+/// How many dispatched records are looked at in one round.
+const PAGE: usize = 1_000;
+/// How long after its deadline a dispatch may be without a task before it is looked at, in milliseconds.
+const OVERDUE_MS: i64 = 2_000;
+
+/// One look for dispatches of this process that nobody is at work on; they are recovered by class.
+pub(crate) async fn look(context: &Arc<Context>) {
+    if context.is_ending() || context.node.health().is_ledger_lost() {
+        return;
+    }
+    let page = match context.rounds.overdue.next(&context.ledger, "dispatched", PAGE).await {
+        Ok(page) => page,
+        Err(error) => return context.noticed(&error.into()),
+    };
+    let overdue = page.into_iter().filter(|record| is_overdue(context, record));
+    let dropped = context.callers.in_flight.dropped(overdue);
+    if dropped.is_empty() {
+        return;
+    }
+    tracing::warn!(
+        calls = dropped.len(),
+        "calls under way that nobody was at work on are recovered"
+    );
+    recovery::recover(context, dropped).await;
+}
+
+/// Whether it is this process's to settle, and it has expired.
+fn is_overdue(context: &Context, record: &EffectRecord) -> bool {
+    let EffectState::Dispatched(attempt) = &record.state else { return false };
+    let over = attempt.deadline_at.plus_ms(OVERDUE_MS) < context.ledger.store().now();
+    over && recorded::is_ours(&context.ledger, record)
+}
