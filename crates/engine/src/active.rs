@@ -15,8 +15,13 @@ use placet_policy::{policies::Policies, snapshot::Snapshot};
 use placet_types::{
     digest::Digest,
     ids::{CapabilityId, GroupId},
+    mode::EngineMode,
     principal::PrincipalChain,
 };
+
+use arc_swap::ArcSwap;
+
+use placet_identity::{VerifiedCaller, VerifiedToken};
 
 use crate::{adapters::ports::Ports, reload::Read, views::status::DiskState};
 
@@ -84,7 +89,7 @@ impl Disk {
 
 /// Surfaces already computed, for the active policies.
 #[derive(Debug, Default)]
-pub(crate) struct Surfaces {
+struct Surfaces {
     known: Mutex<HashMap<SurfaceKey, (u64, Surface)>>,
 }
 
@@ -96,7 +101,7 @@ type Surface = Arc<BTreeSet<CapabilityId>>;
 const SURFACES_MAX: usize = 10_000;
 
 impl Surfaces {
-    pub(crate) fn of(
+    fn of(
         &self,
         chain: PrincipalChain,
         groups: BTreeSet<GroupId>,
@@ -118,7 +123,64 @@ impl Surfaces {
         surface
     }
 
-    pub(crate) fn clear(&self) {
+    fn clear(&self) {
         self.known.lock().clear();
+    }
+}
+
+/// What decides at this moment, on this node.
+#[derive(Debug)]
+pub(crate) struct Current {
+    active: ArcSwap<Active>,
+    surfaces: Surfaces,
+    engine_mode: Mutex<EngineMode>,
+    /// Whoever activates something, or joins what others activated, does so alone.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+}
+
+impl Current {
+    pub(crate) fn new(active: Active) -> Self {
+        Self {
+            active: ArcSwap::from_pointee(active),
+            surfaces: Surfaces::default(),
+            engine_mode: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// What is active at this moment. A call takes it once, when it is built.
+    pub(crate) fn active(&self) -> Arc<Active> {
+        self.active.load_full()
+    }
+
+    /// Whether this is what is active at this moment.
+    pub(crate) fn is_active(&self, active: &Arc<Active>) -> bool {
+        Arc::ptr_eq(active, &*self.active.load())
+    }
+
+    /// Puts another in its place.
+    pub(crate) fn set(&self, active: Active) {
+        self.active.store(Arc::new(active));
+        self.surfaces.clear();
+    }
+
+    /// The tools that some circumstance could let `caller` call.
+    pub(crate) fn surface(
+        &self,
+        active: &Active,
+        caller: &VerifiedCaller,
+    ) -> Arc<BTreeSet<CapabilityId>> {
+        let groups =
+            caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();
+        self.surfaces.of(caller.chain(), groups, &active.policy)
+    }
+
+    /// The engine's mode.
+    pub(crate) fn engine_mode(&self) -> EngineMode {
+        *self.engine_mode.lock()
+    }
+
+    pub(crate) fn set_engine_mode(&self, mode: EngineMode) {
+        *self.engine_mode.lock() = mode;
     }
 }

@@ -4,6 +4,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use crate::settings::Settings;
+
 use parking_lot::Mutex;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,11 +42,11 @@ struct Bounds {
 }
 
 impl Admission {
-    pub(crate) fn new(overall_max: usize, per_tenant_max: usize) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            overall: Arc::new(Semaphore::new(overall_max)),
+            overall: Arc::new(Semaphore::new(settings.calls_in_flight_max)),
             by_tenant: Mutex::default(),
-            per_tenant_max,
+            per_tenant_max: settings.calls_in_flight_per_tenant_max,
         }
     }
 

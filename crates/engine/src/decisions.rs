@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
 
     fn may_see(&self, view: &DecisionView) -> bool {
         let (chain, person) = (&view.principal_chain, &self.caller.actor.principal().id);
-        let directory = &self.context.active().directory;
+        let directory = &self.context.current.active().directory;
         let agent = directory.agent(self.caller.tenant(), &chain.actor.id);
         self.sees_all
             || agent.is_some_and(|agent| agent.owner == *person)

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::{error::ErrorCode, ids::CapabilityId};
 
-use crate::{adapters::ports::Connection, context::Context};
+use crate::{adapters::ports::Connection, context::Context, outcome::Outcomes};
 
 /// The live definition of a capability is not the one that was reviewed: everything that waits for it ends.
-pub(crate) fn drifted(context: &Arc<Context>, capability: &CapabilityId) {
-    let waiting = context.approvals.pending.of_capability(capability);
+pub(crate) fn drifted(outcomes: &Arc<Outcomes>, capability: &CapabilityId) {
+    let waiting = outcomes.approvals.pending.of_capability(capability);
     if waiting.is_empty() {
         return;
     }
-    let (owner, capability) = (Arc::clone(context), capability.clone());
-    context.registry.spawn(async move {
+    let (owner, capability) = (Arc::clone(outcomes), capability.clone());
+    outcomes.registry.spawn(async move {
         let mut event = AuditEvent::new(AuditKind::Security);
         event.capability = Some(capability);
         event.code = Some(ErrorCode::ApprovalVoid);
@@ -37,15 +37,15 @@ pub(crate) fn drifted(context: &Arc<Context>, capability: &CapabilityId) {
 /// Compares the live definitions of every adapter that something waits for.
 pub(crate) async fn round(context: &Arc<Context>) {
     for capability in context.approvals.pending.capabilities() {
-        if context.stopping() {
+        if context.node.is_stopping() {
             return;
         }
-        let active = context.active();
+        let active = context.current.active();
         let Some(port) = active.ports.of(capability.adapter()) else { continue };
         let Connection::Up(connection) = port.connection() else { continue };
         let Some(known) = port.contract.capabilities.get(capability.capability()) else { continue };
         if port.is_drifted(connection.as_ref(), known, context.settings.live_list_ms_max).await {
-            drifted(context, &capability);
+            drifted(&context.outcomes, &capability);
         }
     }
 }

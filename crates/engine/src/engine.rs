@@ -144,18 +144,18 @@ impl Engine {
         let context = assembly::context_of(parts);
         let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
         let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
-        let active = Active::clone(&context.active());
+        let active = Active::clone(&context.current.active());
         let first = Next { active, issuers: None, by, note: None };
         policies::activate(&context, first).await.map_err(StartError::of_activation)?;
         let mut event = AuditEvent::new(AuditKind::Started);
         event.digests.insert("bundle".to_owned(), bundle_digest);
-        for contract in context.active().catalog.contracts() {
+        for contract in context.current.active().catalog.contracts() {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
         // Before anything is taken in: what was revoked stays so over a restart.
         context.approvals.load().await.map_err(|error| kept(&error))?;
-        let adopted = recovery::adopt_orphans(&context).await;
+        let adopted = recovery::adopt_orphans(&context.ledger).await;
         if let Some(error) = adopted.failed {
             // What was taken over is this epoch's, which is over with this process: the next start takes it over again.
             return Err(kept(&error));
@@ -194,7 +194,7 @@ impl Engine {
         inbound: Inbound,
     ) -> Result<Ticket, Refusal> {
         let context = &self.context;
-        if context.is_ending() {
+        if context.node.is_ending() {
             return Err(ending_refusal());
         }
         let places = context.callers.admission.admit(caller.tenant())?;
@@ -220,7 +220,7 @@ impl Engine {
         let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller };
         context.routes.build(Call { responder, stage });
-        Ok(Ticket::new(Arc::clone(context), call_id, owner, progress))
+        Ok(Ticket::new(Arc::clone(&context.outcomes), call_id, owner, progress))
     }
 
     /// How a call of the caller's stands.
@@ -240,9 +240,9 @@ impl Engine {
         caller: &VerifiedCaller,
         id: &ToolCallId,
     ) -> Result<Ticket, Refusal> {
-        let progress = queries::follow(&self.context, caller, id).await?;
+        let progress = queries::follow(&self.context.outcomes, caller, id).await?;
         let owner = Owner::of(&caller.chain());
-        Ok(Ticket::new(Arc::clone(&self.context), id.clone(), owner, progress))
+        Ok(Ticket::new(Arc::clone(&self.context.outcomes), id.clone(), owner, progress))
     }
 
     /// The tools that some circumstance could let the caller call.
@@ -319,7 +319,7 @@ impl Engine {
 
     /// Says what the engine as a whole does from now on.
     pub fn set_engine_mode(&self, mode: EngineMode) {
-        *self.context.engine_mode.lock() = mode;
+        self.context.current.set_engine_mode(mode);
         let mut event = AuditEvent::new(AuditKind::Security);
         event.note = Some(format!("the engine's mode is {} from here on", mode.as_str()));
         let context = Arc::clone(&self.context);
@@ -339,7 +339,7 @@ impl Engine {
 
     /// Ends the engine because of something outside it, such as the ledger's writer: the process must end.
     pub fn die(&self, reason: &str) {
-        self.context.die(reason);
+        self.context.node.die(reason);
     }
 
     /// Sends nothing from here on: to be said as soon as somebody asks the process to stop. What is with an adapter goes on to its end, and
@@ -360,7 +360,7 @@ impl Engine {
                 "calls were still under way at the stop"
             );
         }
-        for port in self.context.active().ports.all() {
+        for port in self.context.current.active().ports.all() {
             if let Connection::Up(adapter) = port.connection() {
                 adapter.close().await;
             }

@@ -6,7 +6,11 @@
 use std::sync::Arc;
 
 use crate::{
-    answer::Answer, context::Context, outcome::recorded, policies, recovery, registry::Watched,
+    answer::Answer,
+    context::Context,
+    outcome::{Outcomes, recorded},
+    policies, recovery,
+    registry::Watched,
 };
 
 /// How many calls are looked up in one round.
@@ -15,7 +19,7 @@ const LOOKED_UP_MAX: usize = 500;
 /// One look at the fleet: is the ledger there, are the policies ours, has anybody died?
 pub(crate) async fn round(context: &Arc<Context>) {
     if let Err(error) = look(context).await {
-        context.noticed(&error);
+        context.node.noticed(&error);
         tracing::warn!(%error, "cluster maintenance failed");
     }
 }
@@ -31,11 +35,11 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
     if !dead.is_empty() {
         tracing::warn!(epochs = ?dead, "nodes were silent for too long and are fenced");
     }
-    if context.is_ending() {
+    if context.node.is_ending() {
         // Anyone who takes a call over has to end it.
         return Ok(());
     }
-    let adopted = recovery::adopt_orphans(context).await;
+    let adopted = recovery::adopt_orphans(&context.ledger).await;
     if !adopted.records.is_empty() {
         let recovered = recovery::recover(context, adopted.records).await;
         let (unknown, queued) = (recovered.unknown, recovered.queued);
@@ -46,35 +50,35 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
 }
 
 /// One look at the calls that somebody waits for and that nobody here tells of.
-pub(crate) async fn poll(context: &Context) {
-    for call in context.registry.watched(LOOKED_UP_MAX) {
-        if context.stopping() || context.node.health().is_ledger_lost() {
+pub(crate) async fn poll(outcomes: &Outcomes) {
+    for call in outcomes.registry.watched(LOOKED_UP_MAX) {
+        if outcomes.node.is_stopping() || outcomes.node.health().is_ledger_lost() {
             return;
         }
-        look_up(context, &call).await;
+        look_up(outcomes, &call).await;
     }
 }
 
-async fn look_up(context: &Context, call: &Watched) {
-    match context.ledger.store().effect(call.record_id).await {
+async fn look_up(outcomes: &Outcomes, call: &Watched) {
+    match outcomes.ledger.store().effect(call.record_id).await {
         // Nothing has moved since it was told.
         Ok(Some(record)) if record.rev == call.rev && record.call_id == call.call_id => {}
         Ok(Some(record)) if record.call_id == call.call_id => {
-            let answer = recorded::answer(context, &record, false).await;
-            context.registry.publish_watched(call, record.rev, answer);
+            let answer = recorded::answer(outcomes, &record, false).await;
+            outcomes.registry.publish_watched(call, record.rev, answer);
         }
         // The key returned to absent, and may have been taken again by another call.
         Ok(_) => {
-            if let Some(end) = ended(context, call).await {
-                context.registry.publish_watched(call, call.rev, end);
+            if let Some(end) = ended(outcomes, call).await {
+                outcomes.registry.publish_watched(call, call.rev, end);
             }
         }
-        Err(error) => context.noticed(&error.into()),
+        Err(error) => outcomes.node.noticed(&error.into()),
     }
 }
 
 /// How a call ended whose record is gone.
-async fn ended(context: &Context, call: &Watched) -> Option<Answer> {
-    let approval = context.ledger.store().approval_of_call(&call.call_id).await.ok()?;
-    recorded::gone(context, &call.call_id, approval.as_ref())
+async fn ended(outcomes: &Outcomes, call: &Watched) -> Option<Answer> {
+    let approval = outcomes.ledger.store().approval_of_call(&call.call_id).await.ok()?;
+    recorded::gone(outcomes, &call.call_id, approval.as_ref())
 }

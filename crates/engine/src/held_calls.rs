@@ -56,12 +56,13 @@ impl Calls for Context {
     }
 
     fn is_unreachable(&self, approval: &ApprovalRecord) -> bool {
-        self.active().ports.is_unreachable(approval)
+        self.current.active().ports.is_unreachable(approval)
     }
 
     fn revoked(&self) {
         self.revoking.send_replace(());
-        self.tokens.drop_revoked(|tenant, tokens| self.broker.are_revoked(tenant, tokens));
+        self.tokens
+            .drop_revoked(|tenant, tokens| self.credentials.broker.are_revoked(tenant, tokens));
     }
 
     async fn decide(&self, held: &HeldCall<'_>) -> Result<Redecided, Undecided> {

@@ -20,7 +20,7 @@ mod adapters;
 mod admission;
 mod call;
 mod context;
-mod credential_faults;
+mod credentials;
 mod drift;
 mod fleet;
 mod held_calls;

@@ -23,6 +23,7 @@ use placet_types::{
 use crate::{
     context::Context,
     outcome::{
+        Outcomes,
         recorded::{self, subject_of},
         resolve,
     },
@@ -156,37 +157,37 @@ pub(crate) fn event_of(
 
 /// The record behind a call, for its owner or an operator.
 pub(crate) async fn behind(
-    context: &Context,
+    outcomes: &Outcomes,
     caller: &VerifiedCaller,
     call_id: &ToolCallId,
 ) -> Result<EffectRecord, Refusal> {
-    let found = context.ledger.store().effect_of_call(call_id).await;
+    let found = outcomes.ledger.store().effect_of_call(call_id).await;
     let record = found.map_err(|error| lookup_refusal(&error))?;
-    let mine = record.filter(|record| may_see(context, caller, record));
+    let mine = record.filter(|record| may_see(outcomes, caller, record));
     mine.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "there is no such call"))
 }
 
-fn may_see(context: &Context, caller: &VerifiedCaller, record: &EffectRecord) -> bool {
+fn may_see(outcomes: &Outcomes, caller: &VerifiedCaller, record: &EffectRecord) -> bool {
     let owns = caller.chain().key_scope(&record.scope.capability) == record.scope;
     owns || record.scope.tenant == *caller.tenant()
-        && reviewer::is_operator(&context.approvals, caller)
+        && reviewer::is_operator(&outcomes.approvals, caller)
 }
 
 /// A record, for its owner or an operator.
 pub(crate) async fn find(
-    context: &Context,
+    outcomes: &Outcomes,
     caller: &VerifiedCaller,
     record_id: RecordId,
 ) -> Result<EffectRecord, Refusal> {
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such record");
-    let record = context
+    let record = outcomes
         .ledger
         .store()
         .effect(record_id)
         .await
         .map_err(|error| ledger_refusal(&error.into()))?
         .ok_or_else(unknown)?;
-    if may_see(context, caller, &record) { Ok(record) } else { Err(unknown()) }
+    if may_see(outcomes, caller, &record) { Ok(record) } else { Err(unknown()) }
 }
 
 /// Refuses everybody but operators.
@@ -214,11 +215,11 @@ pub(crate) fn check_evidence(evidence: &str) -> Result<(), Refusal> {
 }
 
 /// A record with its result.
-pub(crate) async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
+pub(crate) async fn view_of(outcomes: &Outcomes, record: &EffectRecord) -> RecordView {
     let mut view = brief(record);
-    view.args = args_of(context, record).await;
+    view.args = args_of(outcomes, record).await;
     if let Some(digest) = record.state.result() {
-        match context.ledger.result(record, digest).await {
+        match outcomes.ledger.result(record, digest).await {
             Ok(result) => view.result = Some(result),
             Err(error) => {
                 view.reason =
@@ -230,10 +231,10 @@ pub(crate) async fn view_of(context: &Context, record: &EffectRecord) -> RecordV
 }
 
 /// The arguments, masked as the tool's schema says. None where nobody can tell what in them is sensitive.
-async fn args_of(context: &Context, record: &EffectRecord) -> Option<Value> {
-    let parked = context.ledger.parked(record).await.ok()?;
+async fn args_of(outcomes: &Outcomes, record: &EffectRecord) -> Option<Value> {
+    let parked = outcomes.ledger.parked(record).await.ok()?;
     let scope = &record.scope;
-    let target = context.active().catalog.resolve(&scope.tenant, &scope.capability)?;
+    let target = outcomes.current.active().catalog.resolve(&scope.tenant, &scope.capability)?;
     let schema = target.capability.arguments.as_ref().ok()?;
     Some(schema.redact(&Value::Object(parked.envelope.args)))
 }

@@ -31,12 +31,12 @@ pub(crate) struct Next {
 /// Where nodes share the ledger, a start or a reload brings back none that were replaced unless an operator says so.
 pub(crate) async fn activate(context: &Context, next: Next) -> Result<(), LedgerError> {
     let Next { active, issuers, by, note } = next;
-    let _one_at_a_time = context.promotions.lock().await;
+    let _one_at_a_time = context.current.changing.lock().await;
     let digest = active.digest();
     let mut event = AuditEvent::new(AuditKind::BundleActivated);
     event.digests.insert("bundle".to_owned(), active.policy.digest());
     event.digests.insert("activated".to_owned(), digest);
-    let before = context.active();
+    let before = context.current.active();
     if before.policy.epoch() > 0 {
         event.digests.insert("before".to_owned(), before.digest());
     }
@@ -54,9 +54,9 @@ pub(crate) async fn activate(context: &Context, next: Next) -> Result<(), Ledger
 
 /// Looks what is active in the ledger, and joins its epoch when it is this node's; says whether it is.
 pub(crate) async fn follow(context: &Context) -> Result<bool, LedgerError> {
-    let _one_at_a_time = context.promotions.lock().await;
+    let _one_at_a_time = context.current.changing.lock().await;
     let active = context.ledger.store().policy().await?;
-    let own = context.active();
+    let own = context.current.active();
     let Some(active) = active else { return Ok(false) };
     if active.epoch == own.policy.epoch() {
         context.node.health().foreign_policies(None);
@@ -73,9 +73,8 @@ pub(crate) async fn follow(context: &Context) -> Result<bool, LedgerError> {
 
 fn adopt(context: &Context, active: Active) {
     context.approvals.adopt(Arc::clone(&active.policies));
-    context.active.store(Arc::new(active));
-    context.surfaces.clear();
+    context.current.set(active);
     // What was minted under other policies is not used under these.
-    context.broker.purge(&Purge::All);
+    context.credentials.broker.purge(&Purge::All);
     context.node.health().foreign_policies(None);
 }

@@ -16,7 +16,10 @@ use placet_types::{
 use crate::{
     answer::Answer,
     context::Context,
-    outcome::recorded::{self, of_approval},
+    outcome::{
+        Outcomes,
+        recorded::{self, of_approval},
+    },
     registry::Owner,
     result::Subject,
     views::{ToolView, status::StatusView},
@@ -24,21 +27,21 @@ use crate::{
 
 /// How a call of the caller's stands.
 pub(crate) async fn call(
-    context: &Context,
+    outcomes: &Outcomes,
     caller: &VerifiedCaller,
     call_id: &ToolCallId,
 ) -> Result<Answer, Refusal> {
     let owner = Owner::of(&caller.chain());
-    let live = context.registry.follow(call_id, &owner);
+    let live = outcomes.registry.follow(call_id, &owner);
     let told = live.map(|live| live.borrow().clone());
     if let Some(told) = &told
-        && !may_have_moved(context, told)
+        && !may_have_moved(outcomes, told)
     {
         return Ok(told.clone());
     }
-    let store = context.ledger.store();
+    let store = outcomes.ledger.store();
     let record = store.effect_of_call(call_id).await.map_err(|error| {
-        context.noticed(&error.clone().into());
+        outcomes.node.noticed(&error.clone().into());
         lookup_refusal(&error)
     })?;
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such call");
@@ -51,7 +54,7 @@ pub(crate) async fn call(
             match told {
                 // The claim is this call's own, and it is on its way.
                 Some(told) if claimed => Ok(told),
-                _ => Ok(recorded::standing(context, &record).await),
+                _ => Ok(recorded::standing(outcomes, &record).await),
             }
         }
         (None, Some(told)) => Ok(told),
@@ -68,57 +71,57 @@ pub(crate) async fn call(
 
 /// A view on a call of the caller's, to wait by.
 pub(crate) async fn follow(
-    context: &Arc<Context>,
+    outcomes: &Arc<Outcomes>,
     caller: &VerifiedCaller,
     call_id: &ToolCallId,
 ) -> Result<watch::Receiver<Answer>, Refusal> {
-    let answer = call(context, caller, call_id).await?;
+    let answer = call(outcomes, caller, call_id).await?;
     let owner = Owner::of(&caller.chain());
-    match context.registry.follow(call_id, &owner) {
+    match outcomes.registry.follow(call_id, &owner) {
         Some(progress) if !answer.is_final() || *progress.borrow() == answer => Ok(progress),
         // It ended, and only the ledger remembers: nothing will change any more.
         _ if answer.is_final() => Ok(watch::Sender::new(answer).subscribe()),
-        _ => Ok(wait_for(context, call_id, owner, answer)),
+        _ => Ok(wait_for(outcomes, call_id, owner, answer)),
     }
 }
 
 /// A view on an open call that nobody here has waited for up to now.
 pub(crate) fn wait_for(
-    context: &Arc<Context>,
+    outcomes: &Arc<Outcomes>,
     call_id: &ToolCallId,
     owner: Owner,
     answer: Answer,
 ) -> watch::Receiver<Answer> {
-    let progress = context.registry.enter(call_id, owner, answer);
-    let (owner, call_id) = (Arc::clone(context), call_id.clone());
+    let progress = outcomes.registry.enter(call_id, owner, answer);
+    let (owner, call_id) = (Arc::clone(outcomes), call_id.clone());
     // It may have moved since it was read, before there was anybody to tell.
-    context.registry.spawn(async move { catch_up(&owner, &call_id).await });
+    outcomes.registry.spawn(async move { catch_up(&owner, &call_id).await });
     progress
 }
 
-async fn catch_up(context: &Context, call_id: &ToolCallId) {
-    let store = context.ledger.store();
+async fn catch_up(outcomes: &Outcomes, call_id: &ToolCallId) {
+    let store = outcomes.ledger.store();
     match store.effect_of_call(call_id).await {
         Ok(Some(record)) => {
             if store.is_shared() {
-                drop(context.watch(&record));
+                drop(outcomes.watch(&record));
             }
-            let answer = recorded::answer(context, &record, false).await;
-            context.registry.publish(call_id, answer);
+            let answer = recorded::answer(outcomes, &record, false).await;
+            outcomes.registry.publish(call_id, answer);
         }
         Ok(None) => {
             let approval = store.approval_of_call(call_id).await.ok().flatten();
-            if let Some(end) = recorded::gone(context, call_id, approval.as_ref()) {
-                context.registry.publish(call_id, end);
+            if let Some(end) = recorded::gone(outcomes, call_id, approval.as_ref()) {
+                outcomes.registry.publish(call_id, end);
             }
         }
-        Err(error) => context.noticed(&error.into()),
+        Err(error) => outcomes.node.noticed(&error.into()),
     }
 }
 
 /// Whether the ledger may know more than what was told here last: other nodes work on the same records.
-fn may_have_moved(context: &Context, told: &Answer) -> bool {
-    if !context.ledger.store().is_shared() {
+fn may_have_moved(outcomes: &Outcomes, told: &Answer) -> bool {
+    if !outcomes.ledger.store().is_shared() {
         return false;
     }
     match told {
@@ -131,9 +134,9 @@ fn may_have_moved(context: &Context, told: &Answer) -> bool {
 }
 
 /// The caller's surface.
-pub(crate) fn tools(context: &Context, caller: &VerifiedCaller) -> Vec<ToolView> {
-    let active = context.active();
-    let surface = context.surface(&active, caller);
+pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolView> {
+    let active = outcomes.current.active();
+    let surface = outcomes.current.surface(&active, caller);
     surface
         .iter()
         .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
@@ -154,7 +157,7 @@ pub(crate) fn tools(context: &Context, caller: &VerifiedCaller) -> Vec<ToolView>
 
 /// What decides on this node.
 pub(crate) fn status(context: &Context) -> StatusView {
-    let active = context.active();
+    let active = context.current.active();
     let (disk, needs_restart) = context.disk.state();
     StatusView {
         bundle: active.policy.digest(),
@@ -163,7 +166,7 @@ pub(crate) fn status(context: &Context) -> StatusView {
         since: active.since,
         disk,
         needs_restart,
-        mode: context.engine_mode(),
+        mode: context.current.engine_mode(),
         decides: context.node.health().cannot_decide().is_none(),
         epoch_elsewhere: context.node.health().foreign_epoch(),
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::AuditKind,
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     record::{EffectRecord, EffectState, Rearm},
     refusal::ledger_refusal,
     store::StoreError,
@@ -43,7 +43,7 @@ pub(crate) async fn ask(
     operator::check_evidence(&request.evidence)?;
     for _ in 0..TRIES {
         let record = operator::find(context, caller, record_id).await?;
-        may_be_rearmed(context, &record)?;
+        may_be_rearmed(&context.ledger, &record)?;
         let word = Rearm {
             operator: caller.actor.principal().id.clone(),
             evidence: request.evidence.clone(),
@@ -63,7 +63,7 @@ pub(crate) async fn ask(
             }
             Err(LedgerError::Store(StoreError::Conflict)) => {}
             Err(error) => {
-                context.noticed(&error);
+                context.node.noticed(&error);
                 return Err(ledger_refusal(&error));
             }
         }
@@ -74,7 +74,7 @@ pub(crate) async fn ask(
     ))
 }
 
-fn may_be_rearmed(context: &Context, record: &EffectRecord) -> Result<(), Refusal> {
+fn may_be_rearmed(ledger: &Ledger, record: &EffectRecord) -> Result<(), Refusal> {
     let refuse = |message: String| Err(Refusal::new(ErrorCode::ValidationError, message));
     let EffectState::Indeterminate { attempt, .. } = &record.state else {
         return refuse(format!(
@@ -84,7 +84,7 @@ fn may_be_rearmed(context: &Context, record: &EffectRecord) -> Result<(), Refusa
     };
     // A node that was taken over from may wake up and send until then; from then on it refuses to. Where nothing is shared it is
     // gone: this process could not have the store otherwise.
-    let store = context.ledger.store();
+    let store = ledger.store();
     let may_live = store.is_shared() && attempt.adopted_by.is_some();
     if may_live && store.now() < attempt.deadline_at {
         return refuse(format!(
@@ -100,7 +100,7 @@ pub(crate) async fn send_waiting(context: &Arc<Context>) {
     let page = context.rounds.rearmed.next(&context.ledger, "rearmed", PAGE).await;
     let waiting = match page {
         Ok(waiting) => waiting,
-        Err(error) => return context.noticed(&error.into()),
+        Err(error) => return context.node.noticed(&error.into()),
     };
     for record in waiting {
         send(context, record).await;
@@ -109,10 +109,10 @@ pub(crate) async fn send_waiting(context: &Arc<Context>) {
 
 /// Sends a re-armed call; of several who try, one wins the dispatch.
 async fn send(context: &Arc<Context>, record: EffectRecord) {
-    if context.is_ending() || context.node.health().cannot_decide().is_some() {
+    if context.node.is_ending() || context.node.health().cannot_decide().is_some() {
         return;
     }
-    let Some(guard) = context.resuming.enter_record(record.record_id) else { return };
+    let Some(guard) = context.callers.resuming.enter_record(record.record_id) else { return };
     let owner = Owner::of_scope(&record.scope);
     let told = recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));

@@ -4,6 +4,7 @@
 //! asked about, anything else is unknown. Never guesses. Invariant: nothing is done about a dispatch before the duty for it was taken
 //! over, which one survivor gets.
 
+mod abandoned;
 pub(crate) mod asking;
 pub(crate) mod overdue;
 
@@ -51,11 +52,11 @@ pub(crate) struct Adopted {
 
 /// Takes over the calls that were under way in processes that are over. What another survivor was faster with is left to it, and one
 /// that cannot be taken over keeps no other from it.
-pub(crate) async fn adopt_orphans(context: &Context) -> Adopted {
+pub(crate) async fn adopt_orphans(ledger: &Ledger) -> Adopted {
     let mut adopted = Adopted::default();
     let mut query = EffectQuery { orphaned: true, limit: PAGE, ..EffectQuery::default() };
     loop {
-        let page = match context.ledger.store().effects(&query).await {
+        let page = match ledger.store().effects(&query).await {
             Ok(page) => page,
             Err(error) => {
                 adopted.failed.get_or_insert(error.into());
@@ -64,8 +65,7 @@ pub(crate) async fn adopt_orphans(context: &Context) -> Adopted {
         };
         let Some(last) = page.last() else { return adopted };
         query.after = Some(last.record_id);
-        let adopting =
-            page.into_iter().map(|record| async move { context.ledger.adopt(&record).await });
+        let adopting = page.into_iter().map(|record| async move { ledger.adopt(&record).await });
         let taken: Vec<_> = stream::iter(adopting).buffer_unordered(AT_A_TIME).collect().await;
         for result in taken {
             match result {
@@ -118,7 +118,7 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     context.approvals.call_taken_over(&record).await;
     if attempt.class == Class::Opaque && !removed(Guard::RetryOpaque) {
         let reason = "the process ended between sending the call and recording its outcome";
-        settlement_retry::end_unknown(context, &record, reason).await;
+        settlement_retry::end_unknown(&context.outcomes, &record, reason).await;
         return false;
     }
     let owner = Arc::clone(context);
@@ -137,11 +137,11 @@ pub(crate) async fn by_class(context: &Arc<Context>, record: EffectRecord, attem
             again(context, record).await
         }
         Class::Keyed { .. } | Class::Queryable { .. } => {
-            match asking::settle_delay(context, &record, attempt) {
+            match asking::settle_delay(&context.current, &record, attempt) {
                 Some(delay_ms) => asking::until_known(context, record, attempt, delay_ms).await,
                 None => {
                     settlement_retry::end_unknown(
-                        context,
+                        &context.outcomes,
                         &record,
                         "the target no longer remembers the key",
                     )
@@ -152,7 +152,7 @@ pub(crate) async fn by_class(context: &Arc<Context>, record: EffectRecord, attem
         Class::Opaque if removed(Guard::RetryOpaque) => again(context, record).await,
         Class::Opaque => {
             settlement_retry::end_unknown(
-                context,
+                &context.outcomes,
                 &record,
                 "nothing is known about repeating this call",
             )
@@ -178,7 +178,7 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
                 let attempt = record.state.attempt();
                 if attempt.is_some_and(|attempt| is_within_window(&context.ledger, attempt)) {
                     tries = tries.saturating_add(1);
-                    if asking::pause(context, backoff(tries)).await {
+                    if asking::pause(&context.node, backoff(tries)).await {
                         continue;
                     }
                     return;
@@ -186,7 +186,7 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
                 why
             }
         };
-        return settlement_retry::end_unknown(context, &record, &reason).await;
+        return settlement_retry::end_unknown(&context.outcomes, &record, &reason).await;
     }
 }
 
@@ -215,7 +215,7 @@ pub(crate) async fn take_up(
         let why = format!("what was sent cannot be read: {error}");
         if error.is_transient() { NotTaken::Passing(why) } else { NotTaken::Final(why) }
     })?;
-    let active = context.active();
+    let active = context.current.active();
     let target = active
         .catalog
         .resolve(&record.scope.tenant, &record.scope.capability)

@@ -26,10 +26,11 @@ use placet_types::{
 use crate::{
     admission::{Admission, OwnedSemaphorePermits},
     answer::{Answer, Held},
-    in_flight::{InFlight, InFlightGuard, ResumeGuard},
+    in_flight::{InFlight, InFlightGuard, ResumeGuard, Resuming},
     metrics::EngineMetrics,
     registry::Registry,
     result::{self, Subject},
+    settings::Settings,
     submission::Submission,
 };
 
@@ -51,12 +52,33 @@ pub(crate) struct Abandoned {
 /// What calls are answered through.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    pub(crate) registry: Arc<Registry>,
+    registry: Arc<Registry>,
     pub(crate) admission: Admission,
     pub(crate) in_flight: InFlight,
-    pub(crate) metrics: EngineMetrics,
-    pub(crate) ledger: Ledger,
-    pub(crate) fallback: Weak<dyn Fallback>,
+    pub(crate) resuming: Resuming,
+    metrics: EngineMetrics,
+    ledger: Ledger,
+    fallback: Weak<dyn Fallback>,
+}
+
+impl Callers {
+    pub(crate) fn new(
+        settings: &Settings,
+        registry: &Arc<Registry>,
+        metrics: &EngineMetrics,
+        ledger: &Ledger,
+        fallback: Weak<dyn Fallback>,
+    ) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            admission: Admission::new(settings),
+            in_flight: InFlight::default(),
+            resuming: Resuming::default(),
+            metrics: metrics.clone(),
+            ledger: ledger.clone(),
+            fallback,
+        }
+    }
 }
 
 /// What a call asks for, as its answers name it.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     parked::ParkedCall,
     record::{EffectRecord, EffectState},
     store::StoreError,
@@ -23,7 +23,7 @@ use crate::{
     in_flight::ResumeGuard,
     outcome::recorded,
     registry::Owner,
-    responder::{Asked, Responder},
+    responder::{Asked, Callers, Responder},
 };
 
 /// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
@@ -36,11 +36,11 @@ pub(crate) async fn resume(
     approval_id: &ApprovalId,
     renewed: Option<Box<Identity>>,
 ) {
-    let Some(guard) = context.resuming.enter(approval_id) else {
+    let Some(guard) = context.callers.resuming.enter(approval_id) else {
         // Anyone who is at it may be about to give up.
         return context.routes.retry_later(approval_id);
     };
-    let (approval, record) = match waiting(context, approval_id).await {
+    let (approval, record) = match waiting(&context.ledger, approval_id).await {
         Ok(Waiting::Yes(found)) => *found,
         Ok(Waiting::NotYet) => return,
         Ok(Waiting::Over(approval)) => {
@@ -94,7 +94,7 @@ fn for_others(
     if !store.is_shared() || context.tokens.has(record.record_id) {
         return None;
     }
-    let active = context.active();
+    let active = context.current.active();
     let target = active.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
     let is_exchanged = target.contract.credential.as_ref()?.kind == CredentialKind::TokenExchange;
     is_exchanged.then(|| Duration::from_millis(left_ms))
@@ -108,8 +108,8 @@ enum Waiting {
     Over(Option<Box<ApprovalRecord>>),
 }
 
-async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting, StoreError> {
-    let store = context.ledger.store();
+async fn waiting(ledger: &Ledger, approval_id: &ApprovalId) -> Result<Waiting, StoreError> {
+    let store = ledger.store();
     let Some(approval) = store.approval(approval_id).await? else {
         return Ok(Waiting::Over(None));
     };
@@ -143,7 +143,7 @@ fn take_up(
     drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
     match restore(context, &approval, &record, parked, renewed) {
         Ok(built) => {
-            let mut responder = responder(context, &record, &built);
+            let mut responder = responder(&context.callers, &record, &built);
             responder.resumed_under(guard);
             context.routes.broker(Call { responder, stage: built });
         }
@@ -157,7 +157,7 @@ fn take_up(
     }
 }
 
-fn responder(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Responder {
+fn responder(callers: &Arc<Callers>, record: &EffectRecord, built: &Built) -> Responder {
     let traceparent = built.resumed.as_ref().and_then(|resumed| resumed.parked.traceparent.clone());
     let tool = record.scope.capability.tool_name();
     let fields = CallFields {
@@ -172,8 +172,7 @@ fn responder(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Re
         record_approval(&span, approval_id.as_str(), Some("approved"));
     }
     let asked = Asked::of_record(record, built.run.session_id.clone());
-    let mut responder =
-        Responder::new(Arc::clone(&context.callers), record.call_id.clone(), asked, span);
+    let mut responder = Responder::new(Arc::clone(callers), record.call_id.clone(), asked, span);
     responder.accepted_at = record.created_at;
     responder.attach_record(record.record_id);
     if let Some(resumed) = &built.resumed {
@@ -205,7 +204,7 @@ pub(crate) fn restore(
     {
         return Err("the call is not the approved one".to_owned());
     }
-    let active = context.active();
+    let active = context.current.active();
     let target = active
         .catalog
         .resolve(&record.scope.tenant, &record.scope.capability)

@@ -26,7 +26,7 @@ pub(crate) async fn sweep(context: &Context) {
     while !left.is_empty() {
         let mut unfinished = Vec::new();
         for list in left {
-            if context.stopping() {
+            if context.node.is_stopping() {
                 return;
             }
             let began = Instant::now();
@@ -36,7 +36,7 @@ pub(crate) async fn sweep(context: &Context) {
                 Ok(true) => context.rounds.swept.is_through(&list),
                 Ok(false) => unfinished.push(list),
                 Err(error) => {
-                    context.noticed(&error);
+                    context.node.noticed(&error);
                     tracing::warn!(%error, ?list, "what is past its retention could not be gone through to the end");
                     if !error.is_transient() {
                         // Something in the way there: at least what is before it is found again.

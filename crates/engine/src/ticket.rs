@@ -9,12 +9,12 @@ use tokio::sync::watch;
 
 use placet_types::ids::ToolCallId;
 
-use crate::{answer::Answer, context::Context, queries, registry::Owner};
+use crate::{answer::Answer, outcome::Outcomes, queries, registry::Owner};
 
 /// A view on one call.
 #[derive(Debug)]
 pub struct Ticket {
-    context: Arc<Context>,
+    outcomes: Arc<Outcomes>,
     call_id: ToolCallId,
     owner: Owner,
     progress: watch::Receiver<Answer>,
@@ -24,12 +24,12 @@ pub struct Ticket {
 
 impl Ticket {
     pub(crate) fn new(
-        context: Arc<Context>,
+        outcomes: Arc<Outcomes>,
         call_id: ToolCallId,
         owner: Owner,
         progress: watch::Receiver<Answer>,
     ) -> Self {
-        Self { context, call_id, owner, progress, replays: false }
+        Self { outcomes, call_id, owner, progress, replays: false }
     }
 
     /// The call; of a duplicate of a held call, that one.
@@ -87,9 +87,9 @@ impl Ticket {
         if held.call_id == self.call_id {
             return false;
         }
-        let original = self.context.registry.follow_original(&held.call_id);
+        let original = self.outcomes.registry.follow_original(&held.call_id);
         let original = original.unwrap_or_else(|| {
-            queries::wait_for(&self.context, &held.call_id, self.owner.clone(), answer.clone())
+            queries::wait_for(&self.outcomes, &held.call_id, self.owner.clone(), answer.clone())
         });
         self.call_id = held.call_id.clone();
         self.progress = original;

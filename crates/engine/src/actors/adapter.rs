@@ -23,6 +23,7 @@ use crate::{
         ports::{AdapterMessage, Connection, Given, Port, backoff},
     },
     context::Context,
+    credentials::Credentials,
 };
 
 /// The actor.
@@ -102,7 +103,7 @@ impl AdapterActor {
         {
             return self.port.tell();
         }
-        if state.connecting || self.context.stopping() {
+        if state.connecting || self.context.node.is_stopping() {
             return;
         }
         if state.not_before.is_some_and(|at| Instant::now() < at)
@@ -116,14 +117,14 @@ impl AdapterActor {
     /// Looks whether the secrets in the environment of a child that runs were rotated.
     fn look(&self, myself: &ActorRef<AdapterMessage>, state: &mut AdapterState) {
         let is_up = matches!(self.port.connection(), Connection::Up(adapter) if adapter.is_alive());
-        if state.looking || state.connecting || !is_up || self.context.stopping() {
+        if state.looking || state.connecting || !is_up || self.context.node.is_stopping() {
             return;
         }
         state.looking = true;
         let (port, context) = (Arc::clone(&self.port), Arc::clone(&self.context));
         let actor = myself.clone();
         self.context.registry.spawn(async move {
-            let given = given(&context, &port.contract).await;
+            let given = given(&context.credentials, &port.contract).await;
             actor.cast(AdapterMessage::Looked(given)).unwrap_or_default();
         });
     }
@@ -138,7 +139,7 @@ impl AdapterActor {
         state.looking = false;
         let is_waiting = state.not_before.is_some_and(|at| Instant::now() < at);
         let is_same = given.is_none_or(|given| given == state.given);
-        if is_same || is_waiting || state.connecting || self.context.stopping() {
+        if is_same || is_waiting || state.connecting || self.context.node.is_stopping() {
             return;
         }
         tracing::info!(adapter = %self.port.contract.adapter, "a secret in its environment was rotated: another one is started");
@@ -151,7 +152,7 @@ impl AdapterActor {
         let context = Arc::clone(&self.context);
         self.context.registry.spawn(async move {
             // Before: what changes while the child starts makes it start once more, and is not overlooked.
-            let given = given(&context, &port.contract).await.unwrap_or_default();
+            let given = given(&context.credentials, &port.contract).await.unwrap_or_default();
             let limit = Duration::from_millis(port.contract.limits.connect_ms_max);
             let (connector, contract) = (Arc::clone(&port.connector), Arc::clone(&port.contract));
             // In a task of its own, so that a connector's panic is a failed try.
@@ -220,10 +221,10 @@ impl AdapterActor {
 }
 
 /// What the secrets in the environment of a contract's child are; none where one cannot be read.
-async fn given(context: &Context, contract: &Contract) -> Option<Given> {
+async fn given(credentials: &Credentials, contract: &Contract) -> Option<Given> {
     let mut given = Given::new();
     for name in in_environment(contract) {
-        let live = context.secrets.live_soon(name).await.ok()?;
+        let live = credentials.secrets.live_soon(name).await.ok()?;
         given.push(Digest::of(live.newest.value.expose_secret().as_bytes()));
     }
     Some(given)

@@ -24,6 +24,7 @@ use crate::{
     adapters::ports::backoff,
     call::Identity,
     context::Context,
+    outcome::Outcomes,
     resume,
     routes::ApprovalsMessage,
 };
@@ -251,7 +252,7 @@ impl ApprovalsActor {
 
     /// An approval as it was read: news of it are told only when all that waits was known before.
     fn seen(&self, approval: &ApprovalRecord) {
-        let Context { approvals, ledger, .. } = &*self.context;
+        let Outcomes { approvals, ledger, .. } = &*self.context.outcomes;
         if approvals.is_read() {
             approvals.moved(approval);
         } else {
@@ -275,12 +276,12 @@ impl ApprovalsActor {
         match self.context.ledger.store().approval(approval_id).await {
             Ok(Some(approval)) => self.context.approvals.moved(&approval),
             Ok(None) => {}
-            Err(error) => self.context.noticed(&error.into()),
+            Err(error) => self.context.node.noticed(&error.into()),
         }
     }
 
     fn tick(&self, timers: &mut Timers) {
-        if self.context.is_ending() {
+        if self.context.node.is_ending() {
             return;
         }
         let pending = &self.context.approvals.pending;
@@ -325,7 +326,7 @@ impl ApprovalsActor {
     }
 
     fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {
-        if self.context.is_ending() {
+        if self.context.node.is_ending() {
             // It waits for the next start, or for another node.
             return;
         }

@@ -52,9 +52,9 @@ impl Actor for IdentityActor {
         match message {
             IdentityMessage::Refresh => {
                 let context = Arc::clone(&self.context);
-                context.broker.sweep();
-                context.handed.sweep();
-                context.tokens.sweep(context.clock.now());
+                context.credentials.broker.sweep();
+                context.credentials.known.sweep();
+                context.tokens.sweep(context.credentials.clock.now());
                 // A slow issuer must not keep this actor from answering its supervisor.
                 self.context.registry.spawn(async move {
                     for failure in context.verifier.refresh().await {

@@ -150,7 +150,7 @@ impl KeeperActor {
 
     fn look_at(&self, chore: &mut Chore) {
         let now = Instant::now();
-        if chore.due > now || self.context.stopping() {
+        if chore.due > now || self.context.node.is_stopping() {
             return;
         }
         chore.due = now + chore.every;

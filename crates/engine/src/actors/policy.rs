@@ -78,7 +78,7 @@ struct Parts {
 
 impl PolicyActor {
     async fn promote(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
-        let before = self.context.active();
+        let before = self.context.current.active();
         let contracts: Vec<_> = before.catalog.contracts().cloned().collect();
         let directory = Arc::clone(&before.directory);
         let environment = self.context.settings.environment.clone();
@@ -105,7 +105,7 @@ impl PolicyActor {
         let Loaded { policies, contracts, directory, issuers, issuers_digest, read } = loaded;
         let parts = Parts { policies, contracts, directory, issuers: issuers_digest };
         let active = self.with_ports(parts);
-        let before = self.context.active();
+        let before = self.context.current.active();
         let changed = active.changes_since(&before);
         let decides = self.context.node.health().foreign_epoch().is_none();
         if !changed.is_empty() || !decides {
@@ -123,11 +123,11 @@ impl PolicyActor {
     fn with_ports(&self, parts: Parts) -> Active {
         let Parts { policies, contracts, directory, issuers } = parts;
         let context = &self.context;
-        context.handed.include(&contracts);
-        let before = context.active();
+        context.credentials.known.include(&contracts);
+        let before = context.current.active();
         let makers = Makers {
             connectors: &context.connectors,
-            handed: &context.handed,
+            handed: &context.credentials.known,
             metrics: &context.metrics,
         };
         let ports = assembly::ports(&contracts, makers, |one| {
@@ -146,7 +146,7 @@ impl PolicyActor {
 
     async fn activate(&self, next: Next) -> Result<(), ReloadError> {
         let context = &self.context;
-        let before = context.active();
+        let before = context.current.active();
         match policies::activate(context, next).await {
             Ok(()) => {}
             Err(LedgerError::Store(StoreError::PoliciesReplaced(replaced))) => {
@@ -154,11 +154,11 @@ impl PolicyActor {
             }
             Err(error) => {
                 // Nothing says that the ledger did not take it, and this node would go on deciding by other policies than those.
-                context.die(format!("a promotion could not be kept: {error}"));
+                context.node.die(format!("a promotion could not be kept: {error}"));
                 return Err(ReloadError::NotKept(error.to_string()));
             }
         }
-        self.exchange_ports(&before, &context.active());
+        self.exchange_ports(&before, &context.current.active());
         // What waits may wait for what is not offered any more, or for less or more than is asked for now.
         context.approvals.decide_again();
         context.routes.look_again();

@@ -39,12 +39,12 @@ pub(crate) async fn start(context: &Arc<Context>, tree: &Arc<Tree>) -> Result<()
         let mut tries = 0_u32;
         loop {
             drop(running.await);
-            if context.stopping() {
+            if context.node.is_stopping() {
                 return;
             }
             tries = tries.saturating_add(1);
             if tries > ROOT_RESTARTS_MAX {
-                return context.die("the root supervisor ended too often");
+                return context.node.die("the root supervisor ended too often");
             }
             tracing::error!("the root supervisor ended and is started again");
             tokio::time::sleep(backoff(tries.saturating_sub(1))).await;
@@ -52,6 +52,7 @@ pub(crate) async fn start(context: &Arc<Context>, tree: &Arc<Tree>) -> Result<()
                 Ok((_, next)) => running = next,
                 Err(error) => {
                     return context
+                        .node
                         .die(format!("the root supervisor could not be started: {error}"));
                 }
             }
@@ -86,7 +87,9 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
 /// The invoke stage: its workers, and a supervisor for each adapter.
 fn invoke_children(context: &Arc<Context>, tree: &Arc<Tree>) -> Vec<ChildSpec> {
     let mut children = workers(context, tree, "root/invoke", Routes::set_invoke, runner::invoke);
-    children.extend(context.active().ports.all().map(|port| adapter::child(context, tree, port)));
+    children.extend(
+        context.current.active().ports.all().map(|port| adapter::child(context, tree, port)),
+    );
     children
 }
 

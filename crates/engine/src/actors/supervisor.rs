@@ -116,7 +116,7 @@ impl Supervisor {
         number: usize,
         state: &mut SupervisorState,
     ) {
-        if self.child(number, state).is_none() || self.context.stopping() {
+        if self.child(number, state).is_none() || self.context.node.is_stopping() {
             return;
         }
         if let Some(pause) = self.pause(number, state) {
@@ -157,7 +157,7 @@ impl Supervisor {
             state.restarts.pop_front();
         }
         if state.restarts.len() > RESTARTS_MAX {
-            self.context.die(format!("`{}` had too many restarts", self.path));
+            self.context.node.die(format!("`{}` had too many restarts", self.path));
         }
         None
     }

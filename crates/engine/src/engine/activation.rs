@@ -72,6 +72,7 @@ impl Engine {
     pub fn readiness(&self) -> Readiness {
         let mut notes: Vec<String> = self
             .context
+            .current
             .active()
             .ports
             .all()
@@ -114,7 +115,7 @@ impl Engine {
         if active.disk == DiskState::Unreadable {
             notes.push("the configured files cannot be read: `placet doctor` says why".to_owned());
         }
-        let ready = obstacles.is_empty() && !self.context.is_ending();
+        let ready = obstacles.is_empty() && !self.context.node.is_ending();
         notes.extend(obstacles);
         Readiness { ready, notes, active }
     }

@@ -4,9 +4,6 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-
-use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};
 
 use placet_approvals::{
@@ -14,21 +11,19 @@ use placet_approvals::{
     service::{ApprovalParts, ApprovalSettings, Approvals},
 };
 use placet_policy::{catalog::Catalog, policies::Policies};
-use placet_types::mode::EngineMode;
 
 use super::EngineParts;
 use crate::{
-    active::{Active, Disk, Surfaces},
+    active::{Active, Current, Disk},
     adapters::{
         assembly::{self, Makers},
         known_secrets::KnownSecrets,
     },
-    admission::Admission,
     attempts::Attempts,
     context::Context,
-    credential_faults::CredentialFaults,
-    in_flight::{InFlight, Resuming},
+    credentials::{CredentialFaults, Credentials},
     metrics::EngineMetrics,
+    outcome::Outcomes,
     registry::Registry,
     responder::Callers,
     rounds::Rounds,
@@ -58,17 +53,17 @@ fn policies_of(parts: &EngineParts) -> Arc<Policies> {
 pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
     let policies = policies_of(&parts);
     let EngineParts { settings, ledger, connectors, contracts, broker, notary, ids, .. } = parts;
-    let handed = KnownSecrets::new(&contracts, &parts.secrets);
+    let known = KnownSecrets::new(&contracts, &parts.secrets);
     let metrics = EngineMetrics::new(parts.metrics.clone());
-    let makers = Makers { connectors: &connectors, handed: &handed, metrics: &metrics };
+    let makers = Makers { connectors: &connectors, handed: &known, metrics: &metrics };
     let active = Active {
         policies: Arc::clone(&policies),
         ports: Arc::new(assembly::ports(&contracts, makers, |_| None)),
     };
     let disk = Disk::default();
-    let files = parts.files.as_ref().map(|(files, read)| {
-        disk.were_read(read.clone());
-        Arc::clone(files)
+    let files = parts.files.map(|(files, read)| {
+        disk.were_read(read);
+        files
     });
     let node = Arc::new(Node::default());
     let approvals = ApprovalParts {
@@ -83,45 +78,42 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
     };
     let registry = Arc::new(Registry::new(settings.answers_kept_ms, settings.answers_kept_max));
     // The engine keeps the approval service, which asks it back.
-    Arc::new_cyclic(|context: &Weak<Context>| Context {
-        approvals: Arc::new(Approvals::new(approvals, Weak::<Context>::clone(context))),
-        node,
-        active: ArcSwap::from_pointee(active),
-        connectors,
-        files,
-        disk,
-        handed,
-        callers: Arc::new(Callers {
-            registry: Arc::clone(&registry),
-            admission: Admission::new(
-                settings.calls_in_flight_max,
-                settings.calls_in_flight_per_tenant_max,
-            ),
-            in_flight: InFlight::default(),
+    Arc::new_cyclic(|context: &Weak<Context>| {
+        let fallback = Weak::<Context>::clone(context);
+        let callers = Callers::new(&settings, &registry, &metrics, &ledger, fallback);
+        let outcomes = Outcomes {
+            ledger,
+            node,
             metrics: metrics.clone(),
-            ledger: ledger.clone(),
-            fallback: Weak::<Context>::clone(context),
-        }),
-        routes: Routes::new(settings.stage_workers, Arc::clone(&registry)),
-        registry,
-        resuming: Resuming::default(),
-        revoking: watch::Sender::new(()),
-        credential_faults: CredentialFaults::default(),
-        attempts: Attempts::default(),
-        surfaces: Surfaces::default(),
-        promotions: tokio::sync::Mutex::default(),
-        late: Arc::new(Semaphore::new(settings.ledger.late_answers_max)),
-        rounds: Rounds::default(),
-        engine_mode: Mutex::new(EngineMode::default()),
-        ledger,
-        verifier: parts.verifier,
-        secrets: parts.secrets,
-        broker,
-        tokens: Tokens::default(),
-        clock: parts.clock,
-        ids,
-        metrics,
-        notary,
-        settings,
+            current: Current::new(active),
+            registry: Arc::clone(&registry),
+            callers: Arc::new(callers),
+            tokens: Tokens::default(),
+            approvals: Arc::new(Approvals::new(approvals, Weak::<Context>::clone(context))),
+            late: Arc::new(Semaphore::new(settings.ledger.late_answers_max)),
+        };
+        let credentials = Credentials {
+            secrets: parts.secrets,
+            broker,
+            clock: parts.clock,
+            known,
+            faults: CredentialFaults::default(),
+            metrics,
+        };
+        Context {
+            outcomes: Arc::new(outcomes),
+            credentials,
+            connectors,
+            files,
+            disk,
+            routes: Routes::new(settings.stage_workers, registry),
+            revoking: watch::Sender::new(()),
+            attempts: Attempts::default(),
+            rounds: Rounds::default(),
+            verifier: parts.verifier,
+            ids,
+            notary,
+            settings,
+        }
     })
 }

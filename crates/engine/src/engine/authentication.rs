@@ -51,7 +51,7 @@ impl Engine {
                     return Err(self.unverified(IdentityError::HeldByAgent { issuer }.refusal()));
                 }
                 self.context.approvals.subjects.saw(&caller);
-                if self.context.is_revoked(&caller) {
+                if self.context.credentials.broker.is_caller_revoked(&caller) {
                     return Err(self.unverified(refusals::revoked()));
                 }
                 self.must_be_active(&caller)?;
@@ -74,14 +74,14 @@ impl Engine {
         let client = shown.client().and_then(|client| PrincipalId::new(client).ok());
         shown.kind() == PrincipalKind::User
             && client.is_some_and(|client| {
-                self.context.active().directory.agent(shown.tenant(), &client).is_some()
+                self.context.current.active().directory.agent(shown.tenant(), &client).is_some()
             })
     }
 
     /// Refuses a caller that the directory says is not active, or that acts for such a user: it neither acts nor reads. Of one that the directory
     /// does not know, policies decide. The attempt is a security event.
     fn must_be_active(&self, caller: &VerifiedCaller) -> Result<(), Refusal> {
-        let directory = &self.context.active().directory;
+        let directory = &self.context.current.active().directory;
         let is_inactive = |one: &Principal| match one.kind {
             PrincipalKind::User => {
                 directory.user(&one.tenant_id, &one.id).is_some_and(|user| !user.active)

@@ -23,9 +23,9 @@ impl Engine {
     /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
     pub fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
         operator::must_be_operator(&self.context, caller)?;
-        let counts = self.context.broker.counts();
+        let counts = self.context.credentials.broker.counts();
         let CredentialCounts { minted, reused, refused, kept, revoked } = counts;
-        let services = self.context.broker.services().map(str::to_owned).collect();
+        let services = self.context.credentials.broker.services().map(str::to_owned).collect();
         Ok(CredentialsView { services, minted, reused, refused, kept, revoked })
     }
 
@@ -45,7 +45,7 @@ impl Engine {
     /// Whether a token that somebody was verified by has been revoked since.
     #[must_use]
     pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
-        self.context.is_revoked(caller)
+        self.context.credentials.broker.is_caller_revoked(caller)
     }
 
     /// Resolves when a token that somebody was verified by is revoked, on whichever node: with what they are told then.
@@ -57,7 +57,7 @@ impl Engine {
         let mut further = self.context.revoking.subscribe();
         let (context, caller) = (Arc::clone(&self.context), caller.clone());
         async move {
-            while !context.is_revoked(&caller) {
+            while !context.credentials.broker.is_caller_revoked(&caller) {
                 if further.changed().await.is_err() {
                     return std::future::pending().await;
                 }

@@ -203,7 +203,7 @@ impl Engine {
             NotaryError::NoLog(log) => no_log(log),
             NotaryError::NoEntry => Refusal::new(ErrorCode::NotFound, "there is no such entry"),
             NotaryError::Seal(SealError::NotAfter { .. }) => {
-                self.context.die(format!("the log is not what was signed before: {error}"));
+                self.context.node.die(format!("the log is not what was signed before: {error}"));
                 lookup_refusal(error)
             }
             NotaryError::Store(_)

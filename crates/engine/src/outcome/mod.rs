@@ -2,8 +2,59 @@
 //!
 //! From what is read (`recorded`) to what is written: settlements, those that are tried again, and evidence that comes late.
 
-pub(crate) mod abandoned;
 pub(crate) mod recorded;
 pub(crate) mod resolve;
 pub(crate) mod settle;
 pub(crate) mod settlement_retry;
+
+use std::sync::Arc;
+
+use placet_approvals::{node::Node, service::Approvals};
+use placet_ledger::{audit::AuditEvent, ledger::Ledger, record::EffectRecord, store::Durability};
+use tokio::sync::{Semaphore, watch};
+
+use crate::{
+    active::Current,
+    answer::Answer,
+    metrics::EngineMetrics,
+    registry::{Owner, Registry},
+    responder::Callers,
+    result::Subject,
+    tokens::Tokens,
+};
+
+/// What it takes to tell how calls stand, and to keep what became of them.
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    pub(crate) ledger: Ledger,
+    pub(crate) node: Arc<Node>,
+    pub(crate) metrics: EngineMetrics,
+    pub(crate) current: Current,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) callers: Arc<Callers>,
+    pub(crate) tokens: Tokens,
+    pub(crate) approvals: Arc<Approvals>,
+    /// Places for those who wait for answers that are late.
+    pub(crate) late: Arc<Semaphore>,
+}
+
+impl Outcomes {
+    /// Whether the call of this record may move on another node, or nobody here tells its waiters.
+    pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
+        let owner = Owner::of_scope(&record.scope);
+        self.registry.watch(
+            &record.call_id,
+            owner,
+            record.record_id,
+            Subject::of_record(record, None).in_progress(),
+        )
+    }
+
+    /// Keeps an event and says in the log when that fails; for events that nothing depends on.
+    pub(crate) async fn note(&self, event: AuditEvent) {
+        if let Err(error) = self.ledger.note(event, Durability::Written).await {
+            self.node.noticed(&error);
+            tracing::error!(%error, "an audit event could not be kept");
+        }
+    }
+}

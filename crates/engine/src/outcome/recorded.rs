@@ -18,33 +18,35 @@ use placet_types::{
 };
 
 use crate::{
+    active::Current,
     answer::{Answer, Held},
-    context::Context,
+    metrics::EngineMetrics,
+    outcome::Outcomes,
     registry::Owner,
     result::{EditedArgs, Obstacle, Subject, answer_of, as_sent, shown_args, subject_alone},
 };
 
 /// How `record` stands, as an answer. `replayed` marks the recorded result of an earlier call.
-pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: bool) -> Answer {
+pub(crate) async fn answer(outcomes: &Outcomes, record: &EffectRecord, replayed: bool) -> Answer {
     match &record.state {
         EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
             in_progress(record)
         }
         EffectState::PendingApproval { approval_id, .. }
-        | EffectState::Approved { approval_id, .. } => held(context, record, approval_id).await,
+        | EffectState::Approved { approval_id, .. } => held(outcomes, record, approval_id).await,
         EffectState::Succeeded { result, .. }
         | EffectState::FailedFinal { result, .. }
         | EffectState::FailedRetriable { result, .. }
         | EffectState::Indeterminate { result, .. } => {
-            match context.ledger.result(record, *result).await {
-                Ok(found) if replayed && !is_identical(context, &found, *result) => {
+            match outcomes.ledger.result(record, *result).await {
+                Ok(found) if replayed && !is_identical(&outcomes.metrics, &found, *result) => {
                     let altered = StoreError::ContentAltered(*result);
                     unreadable(record, &LedgerError::Store(altered))
                 }
                 Ok(found) => answer_of(found, replayed),
                 Err(error) => {
                     if replayed {
-                        context.metrics.replay_checked(false);
+                        outcomes.metrics.replay_checked(false);
                     }
                     unreadable(record, &error)
                 }
@@ -57,7 +59,7 @@ pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: b
 
 /// Whether a result about to be given again is byte for byte what is recorded (TM-21).
 pub(crate) fn is_identical(
-    context: &Context,
+    metrics: &EngineMetrics,
     result: &ToolResultEnvelope,
     recorded: Digest,
 ) -> bool {
@@ -67,14 +69,14 @@ pub(crate) fn is_identical(
     if !identical {
         tracing::error!(call_id = %result.tool_call_id, "a result is not what was recorded, and is not given again");
     }
-    context.metrics.replay_checked(identical);
+    metrics.replay_checked(identical);
     identical
 }
 
 /// How a record stands at this moment, whatever was read of it before.
-pub(crate) async fn now(context: &Context, record: &EffectRecord) -> Answer {
-    match context.ledger.store().effect(record.record_id).await {
-        Ok(Some(record)) => answer(context, &record, false).await,
+pub(crate) async fn now(outcomes: &Outcomes, record: &EffectRecord) -> Answer {
+    match outcomes.ledger.store().effect(record.record_id).await {
+        Ok(Some(record)) => answer(outcomes, &record, false).await,
         // The key has returned to absent: what was asked for is over, and nothing happened.
         Ok(None) => refused(record, void(), None),
         Err(error) => refused(record, lookup_refusal(&error), None),
@@ -82,20 +84,20 @@ pub(crate) async fn now(context: &Context, record: &EffectRecord) -> Answer {
 }
 
 /// How an open record stands, with somebody to tell its waiters: after a restart nobody follows a call that is held.
-pub(crate) async fn standing(context: &Context, record: &EffectRecord) -> Answer {
-    let answer = answer(context, record, false).await;
+pub(crate) async fn standing(outcomes: &Outcomes, record: &EffectRecord) -> Answer {
+    let answer = answer(outcomes, record, false).await;
     if answer.is_final() {
         return answer;
     }
     let owner = Owner::of_scope(&record.scope);
-    drop(context.registry.enter(&record.call_id, owner, answer.clone()));
-    if context.ledger.store().is_shared() {
-        drop(context.watch(record));
+    drop(outcomes.registry.enter(&record.call_id, owner, answer.clone()));
+    if outcomes.ledger.store().is_shared() {
+        drop(outcomes.watch(record));
     }
     // It may have ended since it was read, before there was anybody to tell.
-    let now = now(context, record).await;
+    let now = now(outcomes, record).await;
     if now.is_final() {
-        context.registry.publish(&record.call_id, now.clone());
+        outcomes.registry.publish(&record.call_id, now.clone());
         return now;
     }
     answer
@@ -138,15 +140,15 @@ pub(crate) fn void() -> Refusal {
 
 /// A waiting call as its caller is told of it.
 pub(crate) fn held_of(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     approval: &ApprovalRecord,
     subject: Subject,
 ) -> Held {
-    let obstacle = if context.tokens.is_lacking(record.record_id) {
+    let obstacle = if outcomes.tokens.is_lacking(record.record_id) {
         Some(Obstacle::Credential)
     } else {
-        context.active().ports.is_unreachable(approval).then_some(Obstacle::Unreachable)
+        outcomes.current.active().ports.is_unreachable(approval).then_some(Obstacle::Unreachable)
     };
     subject.held(approval, obstacle, record.updated_at)
 }
@@ -158,16 +160,16 @@ pub(crate) fn in_progress(record: &EffectRecord) -> Answer {
 
 /// How a waiting call stands.
 pub(crate) async fn held(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     approval_id: &ApprovalId,
 ) -> Answer {
-    match context.ledger.store().approval(approval_id).await {
+    match outcomes.ledger.store().approval(approval_id).await {
         Ok(Some(approval)) => {
-            let parked = context.ledger.parked(record).await;
+            let parked = outcomes.ledger.parked(record).await;
             // What was altered is noticed when it is taken up; here it only costs the trace's name.
             let subject = Subject::of_record(record, parked.as_ref().ok());
-            Answer::Held(Box::new(held_of(context, record, &approval, subject)))
+            Answer::Held(Box::new(held_of(outcomes, record, &approval, subject)))
         }
         Ok(None) => refused(record, internal("the approval of a waiting record is absent"), None),
         Err(error) => refused(record, lookup_refusal(&error), None),
@@ -176,13 +178,13 @@ pub(crate) async fn held(
 
 /// How a call ended whose record is gone, for those who wait for it here; nothing where nobody does.
 pub(crate) fn gone(
-    context: &Context,
+    outcomes: &Outcomes,
     call_id: &ToolCallId,
     approval: Option<&ApprovalRecord>,
 ) -> Option<Answer> {
     let refusal = approval.map_or_else(void, of_approval);
-    let now = context.ledger.store().now();
-    let told = context.registry.follow_original(call_id)?.borrow().clone();
+    let now = outcomes.ledger.store().now();
+    let told = outcomes.registry.follow_original(call_id)?.borrow().clone();
     Some(Subject::of_answer(told.envelope(), now).refused(refusal, now))
 }
 
@@ -245,10 +247,10 @@ pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
 /// # Errors
 /// A ledger that cannot be read for the moment: what is recorded without it would be told for ever. What is damaged or gone is left out.
 pub(crate) async fn subject_of(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
 ) -> Result<Subject, LedgerError> {
-    let parked = match context.ledger.parked(record).await {
+    let parked = match outcomes.ledger.parked(record).await {
         Ok(parked) => Some(parked),
         Err(error) if error.is_transient() => return Err(error),
         Err(error) => {
@@ -257,7 +259,7 @@ pub(crate) async fn subject_of(
         }
     };
     let mut subject = Subject::of_record(record, parked.as_ref());
-    subject.edited = parked.as_ref().and_then(|parked| edited(context, record, parked));
+    subject.edited = parked.as_ref().and_then(|parked| edited(&outcomes.current, record, parked));
     Ok(as_sent(subject, record))
 }
 
@@ -266,12 +268,12 @@ pub(crate) async fn subject_of(
 /// # Errors
 /// As [`subject_of`].
 pub(crate) async fn complete(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     result: &mut ToolResultEnvelope,
 ) -> Result<(), LedgerError> {
     if result.edited_args.is_none() {
-        let subject = subject_of(context, record).await?;
+        let subject = subject_of(outcomes, record).await?;
         if let Some(EditedArgs { args, masked }) = subject.edited {
             result.edited_args = Some(args);
             result.edited_masked = masked;
@@ -281,9 +283,9 @@ pub(crate) async fn complete(
 }
 
 /// What an approver made of the arguments of a recorded call.
-fn edited(context: &Context, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
+fn edited(current: &Current, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
     let edit = parked.edited.as_ref()?;
-    let target = context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
+    let target = current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
     // A tool that is gone has no schema to say what may be shown.
     let shown = target.and_then(|target| shown_args(&target.capability, &parked.envelope.args));
     Some(EditedArgs::of(edit, shown))

@@ -21,9 +21,10 @@ use placet_types::{
     ids::RecordId,
 };
 
+use placet_approvals::node::Node;
+
 use crate::{
-    context::Context,
-    outcome::{recorded::subject_of, settle},
+    outcome::{Outcomes, recorded::subject_of, settle},
     result::{Subject, error_of},
 };
 
@@ -48,22 +49,21 @@ pub(crate) struct Late {
 }
 
 /// Waits for a late answer, for a while, and settles by it. Beyond a number of them an answer is no longer waited for.
-pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
-    let Ok(place) = Arc::clone(&context.late).try_acquire_owned() else {
+pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) {
+    let Ok(place) = Arc::clone(&outcomes.late).try_acquire_owned() else {
         return tracing::warn!(record_id = %late.record_id, "too many answers are late; this one is not waited for");
     };
-    let owner = Arc::clone(context);
-    context.registry.spawn(async move {
-        let limit = Duration::from_millis(owner.settings.ledger.late_answers_ms);
+    let owner = Arc::clone(outcomes);
+    outcomes.registry.spawn(async move {
         let Late { task, record_id, attempt, subject, capability, kind } = late;
         let listening = task.abort_handle();
         let answered = tokio::select! {
             () = owner.node.stopped() => None,
-            answered = tokio::time::timeout(limit, task) => answered.ok().and_then(Result::ok).flatten(),
+            answered = tokio::time::timeout(Duration::from_millis(limit_ms), task) => answered.ok().and_then(Result::ok).flatten(),
         };
         if let Some(outcome) = answered {
             let (outcome, result) =
-                settle::conclude(&owner, &capability, kind, subject, outcome);
+                settle::conclude(&owner.ledger, &capability, kind, subject, outcome);
             bring(&owner, record_id, attempt, outcome, result).await;
         } else {
             // Its connection need not wait for what nobody hears.
@@ -74,7 +74,7 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
 }
 
 async fn bring(
-    context: &Context,
+    outcomes: &Outcomes,
     record_id: RecordId,
     attempt: u32,
     outcome: Outcome,
@@ -85,44 +85,44 @@ async fn bring(
     }
     let (mut tries, since) = (0_usize, Instant::now());
     while tries < TRIES {
-        let record = match context.ledger.store().effect(record_id).await {
+        let record = match outcomes.ledger.store().effect(record_id).await {
             Ok(Some(record)) => record,
             Ok(None) => return,
             Err(error) if error.is_transient() => {
-                context.noticed(&error.into());
-                if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
+                outcomes.node.noticed(&error.into());
+                if since.elapsed() > KEPT_FOR_LEDGER || !rest(&outcomes.node).await {
                     return came_to_nothing(record_id, attempt, "the ledger is away");
                 }
                 continue;
             }
-            Err(error) => return context.noticed(&error.into()),
+            Err(error) => return outcomes.node.noticed(&error.into()),
         };
         let by = Resolution::LateAnswer { attempt };
-        match with(context, &record, outcome.clone(), by, &result).await {
+        match with(outcomes, &record, outcome.clone(), by, &result).await {
             Ok(()) => return,
             Err(LedgerError::Store(StoreError::Conflict)) => tries = tries.saturating_add(1),
             // Another arm is under way. What this one did counts where that one's outcome is unknown in the end.
             Err(LedgerError::WrongState(_))
                 if matches!(outcome, Outcome::Succeeded) && is_overtaken(&record, attempt) =>
             {
-                if since.elapsed() > KEPT_BACK || !rest(context).await {
+                if since.elapsed() > KEPT_BACK || !rest(&outcomes.node).await {
                     return came_to_nothing(record_id, attempt, "another arm is under way still");
                 }
             }
             // That its outcome is unknown could not be written yet.
             Err(LedgerError::WrongState(_)) if is_own(&record, attempt) => {
-                if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
+                if since.elapsed() > KEPT_FOR_LEDGER || !rest(&outcomes.node).await {
                     return came_to_nothing(record_id, attempt, "its attempt has not ended");
                 }
             }
             Err(error) if error.is_transient() => {
-                context.noticed(&error);
-                if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
+                outcomes.node.noticed(&error);
+                if since.elapsed() > KEPT_FOR_LEDGER || !rest(&outcomes.node).await {
                     return came_to_nothing(record_id, attempt, "the ledger is away");
                 }
             }
             Err(error) => {
-                context.noticed(&error);
+                outcomes.node.noticed(&error);
                 // It was resolved otherwise, or the answer speaks for one attempt of several.
                 return tracing::info!(%error, %record_id, "a late answer changes nothing");
             }
@@ -146,16 +146,16 @@ fn is_overtaken(record: &EffectRecord, attempt: u32) -> bool {
 }
 
 /// Waits a little; says whether to go on, which a stopping engine does not.
-async fn rest(context: &Context) -> bool {
+async fn rest(node: &Node) -> bool {
     tokio::select! {
-        () = context.node.stopped() => false,
+        () = node.stopped() => false,
         () = tokio::time::sleep(REST) => true,
     }
 }
 
 /// Records what came to light.
 pub(crate) async fn with(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     outcome: Outcome,
     by: Resolution,
@@ -174,36 +174,36 @@ pub(crate) async fn with(
         Resolution::Probe { attempt } => format!("the adapter was asked about attempt {attempt}"),
         Resolution::Operator { operator } => format!("{operator} looked"),
     });
-    let resolved = context.ledger.resolve(record, outcome, by, result, event).await?;
+    let resolved = outcomes.ledger.resolve(record, outcome, by, result, event).await?;
     // From here on the ledger tells.
-    context.registry.forget(&resolved.call_id);
-    called_off(context, record).await;
-    context.approvals.call_resolved(&resolved.call_id).await;
+    outcomes.registry.forget(&resolved.call_id);
+    called_off(outcomes, record).await;
+    outcomes.approvals.call_resolved(&resolved.call_id).await;
     Ok(())
 }
 
 /// Records that an effect did not happen, as the adapter knows.
 pub(crate) async fn did_not_happen(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     by: Resolution,
 ) -> Result<(), LedgerError> {
-    let subject = subject_of(context, record).await?;
-    let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
+    let subject = subject_of(outcomes, record).await?;
+    let mut result = subject.result(ResultStatus::Refused, outcomes.ledger.store().now());
     let refusal = Refusal::new(
         ErrorCode::AdapterFailed,
         "the tool says that the call did not happen; send it as a new step or with a new key if it is still wanted",
     )
     .with_execution(Execution::NotExecuted);
     result.error = Some(error_of(&refusal));
-    with(context, record, Outcome::FailedFinal(ErrorCode::AdapterFailed), by, &result).await
+    with(outcomes, record, Outcome::FailedFinal(ErrorCode::AdapterFailed), by, &result).await
 }
 
 /// The approval that `before` waited for has ended: it has come to light how its call did.
-pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
+pub(crate) async fn called_off(outcomes: &Outcomes, before: &EffectRecord) {
     if let EffectState::PendingApproval { approval_id, .. }
     | EffectState::Approved { approval_id, .. } = &before.state
     {
-        context.approvals.called_off(approval_id).await;
+        outcomes.approvals.called_off(approval_id).await;
     }
 }

@@ -11,7 +11,7 @@ use placet_adapter::outcome::{
 };
 use placet_ledger::{
     dispatch::Settlement,
-    ledger::{LedgerError, Outcome},
+    ledger::{Ledger, LedgerError, Outcome},
     record::EffectRecord,
     store::StoreError,
 };
@@ -26,8 +26,8 @@ use serde_json::Value;
 use crate::{
     adapters::errors::{logged, unavailable},
     answer::Answer,
-    context::Context,
     outcome::{
+        Outcomes,
         recorded::{self, subject_of},
         settlement_retry::{self, Finding},
     },
@@ -37,13 +37,13 @@ use crate::{
 
 /// What the adapter's outcome means for the record and for the caller, of a call that was sent with a credential of this kind.
 pub(crate) fn conclude(
-    context: &Context,
+    ledger: &Ledger,
     capability: &Capability,
     kind: CredentialKind,
     subject: Subject,
     outcome: AdapterOutcome,
 ) -> (Outcome, ToolResultEnvelope) {
-    let now = context.ledger.store().now();
+    let now = ledger.store().now();
     let writes = capability.is_write_class();
     let answered = |subject: Subject, status: ResultStatus, answer: AdapterAnswer| {
         let mut result = subject.result(status, now);
@@ -112,23 +112,23 @@ pub(crate) struct Unsettled {
 
 /// Keeps an outcome, and returns what may be told of it.
 pub(crate) async fn keep(
-    context: &Context,
+    outcomes: &Outcomes,
     settlement: Settlement,
     outcome: Outcome,
     result: ToolResultEnvelope,
 ) -> Result<ToolResultEnvelope, Unsettled> {
     let record = settlement.record().cloned();
-    let (outcome, result) = spoken_for(context, record.as_ref(), outcome, result);
+    let (outcome, result) = spoken_for(&outcomes.ledger, record.as_ref(), outcome, result);
     let unsettled = |error, outcome, result| {
         let (record, result) = (record.clone(), Box::new(result));
         Unsettled { record, error, outcome, result }
     };
-    match context.ledger.settle(settlement, outcome.clone(), &result).await {
+    match outcomes.ledger.settle(settlement, outcome.clone(), &result).await {
         Ok(_) => {}
         Err(LedgerError::Store(StoreError::TooLarge(what))) if let Some(record) = &record => {
             tracing::warn!(%what, capability = named(&result), "a result is too large to be kept and is left out");
             let result = without_output(result);
-            return match context.ledger.settle_again(record, outcome.clone(), &result).await {
+            return match outcomes.ledger.settle_again(record, outcome.clone(), &result).await {
                 Ok(_) => Ok(result),
                 Err(error) => Err(unsettled(error, outcome, result)),
             };
@@ -136,7 +136,7 @@ pub(crate) async fn keep(
         Err(error) => return Err(unsettled(error, outcome, result)),
     }
     if matches!(outcome, Outcome::Unknown(_)) {
-        context.metrics.indeterminate();
+        outcomes.metrics.indeterminate();
     }
     Ok(result)
 }
@@ -144,7 +144,7 @@ pub(crate) async fn keep(
 /// What is told of an outcome that the record does not take for the call's: "nothing happened" and "it failed" speak for the last
 /// attempt only, and after one that ended without an outcome nobody can say.
 fn spoken_for(
-    context: &Context,
+    ledger: &Ledger,
     record: Option<&EffectRecord>,
     outcome: Outcome,
     result: ToolResultEnvelope,
@@ -170,7 +170,7 @@ fn spoken_for(
     subject.session_id = result.session_id;
     subject.decision_id = result.policy_decision_id;
     subject.traceparent = result.trace_context;
-    let result = unknown(subject, context.ledger.store().now());
+    let result = unknown(subject, ledger.store().now());
     (Outcome::Unknown(reason.to_owned()), result)
 }
 
@@ -187,10 +187,10 @@ fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
 
 impl Unsettled {
     /// Tells the caller that nobody can say, and leaves no record open that could be closed: its outcome is unknown then.
-    pub(crate) async fn tell(self, context: &Arc<Context>, responder: Responder) {
+    pub(crate) async fn tell(self, outcomes: &Arc<Outcomes>, responder: Responder) {
         let Self { record, error, outcome, result } = self;
         tracing::error!(%error, call_id = %responder.call_id, "an outcome could not be kept");
-        context.noticed(&error);
+        outcomes.node.noticed(&error);
         let over = matches!(
             error,
             LedgerError::Store(
@@ -202,14 +202,14 @@ impl Unsettled {
         {
             let finding =
                 Finding { outcome, result: (*result).clone(), is_probed: false, lacks: false };
-            settlement_retry::keep_trying(context, record.clone(), finding);
+            settlement_retry::keep_trying(outcomes, record.clone(), finding);
             let refusal = settlement_retry::unrecorded(&error);
             return responder.refuse(refusal, result.policy_decision_id);
         }
         match record {
             Some(record) if !over => {
                 let reason = format!("its outcome could not be kept: {error}");
-                let answer = settlement_retry::give_up(context, &record, &reason).await;
+                let answer = settlement_retry::give_up(outcomes, &record, &reason).await;
                 responder.finish(answer);
             }
             Some(_) | None => {
@@ -222,13 +222,13 @@ impl Unsettled {
 
 /// Settles a call of an earlier epoch whose outcome an adapter could still tell.
 pub(crate) async fn late(
-    context: &Arc<Context>,
+    outcomes: &Arc<Outcomes>,
     record: &EffectRecord,
     answer: AdapterAnswer,
 ) -> Answer {
-    let (subject, read) = read(context, record).await;
-    let result = found_of(context, record, subject, answer);
-    recovered(context, record, Outcome::Succeeded, result, read).await
+    let (subject, read) = read(outcomes, record).await;
+    let result = found_of(outcomes, record, subject, answer);
+    recovered(outcomes, record, Outcome::Succeeded, result, read).await
 }
 
 /// The result of a call whose answer an adapter could tell afterwards.
@@ -236,25 +236,28 @@ pub(crate) async fn late(
 /// # Errors
 /// A ledger that cannot be read for the moment.
 pub(crate) async fn found(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     answer: AdapterAnswer,
 ) -> Result<ToolResultEnvelope, LedgerError> {
-    let subject = subject_of(context, record).await?;
-    Ok(found_of(context, record, subject, answer))
+    let subject = subject_of(outcomes, record).await?;
+    Ok(found_of(outcomes, record, subject, answer))
 }
 
 fn found_of(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     subject: Subject,
     answer: AdapterAnswer,
 ) -> ToolResultEnvelope {
-    let now = context.ledger.store().now();
+    let now = outcomes.ledger.store().now();
     let mut result = subject.result(ResultStatus::Succeeded, now);
     let declared = || {
-        let target =
-            context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
+        let target = outcomes
+            .current
+            .active()
+            .catalog
+            .resolve(&record.scope.tenant, &record.scope.capability);
         target.map_or(0, |target| target.capability.cost_cents)
     };
     result.cost = Cost { cents: answer.cost_cents.unwrap_or_else(declared) };
@@ -263,20 +266,20 @@ fn found_of(
 }
 
 /// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
-pub(crate) async fn not_found(context: &Arc<Context>, record: &EffectRecord) -> Answer {
-    let (subject, read) = read(context, record).await;
-    let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
+pub(crate) async fn not_found(outcomes: &Arc<Outcomes>, record: &EffectRecord) -> Answer {
+    let (subject, read) = read(outcomes, record).await;
+    let mut result = subject.result(ResultStatus::Refused, outcomes.ledger.store().now());
     let refusal = Refusal::new(
         ErrorCode::AdapterUnavailable,
         "the process ended while the call was under way; the tool says that it did not happen",
     );
     result.error = Some(error_of(&refusal));
-    recovered(context, record, Outcome::FailedRetriable(refusal.code), result, read).await
+    recovered(outcomes, record, Outcome::FailedRetriable(refusal.code), result, read).await
 }
 
 /// What a result is about; and why it may say less than it should, where the ledger cannot be read for the moment.
-async fn read(context: &Context, record: &EffectRecord) -> (Subject, Result<(), LedgerError>) {
-    match subject_of(context, record).await {
+async fn read(outcomes: &Outcomes, record: &EffectRecord) -> (Subject, Result<(), LedgerError>) {
+    match subject_of(outcomes, record).await {
         Ok(subject) => (subject, Ok(())),
         Err(error) => (subject_alone(record), Err(error)),
     }
@@ -284,29 +287,31 @@ async fn read(context: &Context, record: &EffectRecord) -> (Subject, Result<(), 
 
 /// Records what was found out. What could not be read for it is read before it is tried again.
 async fn recovered(
-    context: &Arc<Context>,
+    outcomes: &Arc<Outcomes>,
     record: &EffectRecord,
     outcome: Outcome,
     result: ToolResultEnvelope,
     read: Result<(), LedgerError>,
 ) -> Answer {
-    let (outcome, result) = spoken_for(context, Some(record), outcome, result);
+    let (outcome, result) = spoken_for(&outcomes.ledger, Some(record), outcome, result);
     let lacks = read.is_err();
     let kept = match read {
-        Ok(()) => context.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop),
+        Ok(()) => {
+            outcomes.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop)
+        }
         Err(error) => Err(error),
     };
     match kept {
         Ok(()) => result::answer_of(result, false),
-        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
+        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(outcomes, record).await,
         Err(error) if error.is_transient() => {
-            context.noticed(&error);
+            outcomes.node.noticed(&error);
             let finding = Finding { outcome, result, is_probed: true, lacks };
-            settlement_retry::keep_trying(context, record.clone(), finding);
+            settlement_retry::keep_trying(outcomes, record.clone(), finding);
             recorded::refused(record, settlement_retry::unrecorded(&error), None)
         }
         Err(error) => {
-            context.noticed(&error);
+            outcomes.node.noticed(&error);
             recorded::refused(record, settlement_retry::unrecorded(&error), None)
         }
     }

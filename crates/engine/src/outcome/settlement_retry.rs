@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use placet_ledger::{
-    ledger::{LedgerError, Outcome},
+    ledger::{Ledger, LedgerError, Outcome},
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
@@ -16,11 +16,15 @@ use placet_types::{
     ids::{DecisionId, RecordId},
 };
 
+use placet_approvals::node::Node;
+
 use crate::{
     adapters::ports::backoff,
     answer::Answer,
-    context::Context,
-    outcome::recorded::{self, complete, subject_of},
+    outcome::{
+        Outcomes,
+        recorded::{self, complete, subject_of},
+    },
     result::{Subject, answer_of, error_of, subject_alone, unknown},
 };
 
@@ -36,14 +40,14 @@ pub(crate) struct Finding {
 }
 
 /// Tries to keep an outcome that its caller was not told of.
-pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding: Finding) {
-    let owner = Arc::clone(context);
-    let hand = context.callers.in_flight.take(record.record_id);
-    context.registry.spawn(async move {
+pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, finding: Finding) {
+    let owner = Arc::clone(outcomes);
+    let hand = outcomes.callers.in_flight.take(record.record_id);
+    outcomes.registry.spawn(async move {
         let _hand = hand;
         let Finding { outcome, mut result, is_probed, mut lacks } = finding;
         let mut tries = 0_u32;
-        while rest(&owner, &mut tries).await {
+        while rest(&owner.node, &mut tries).await {
             if lacks {
                 if complete(&owner, &record, &mut result).await.is_err() {
                     continue;
@@ -68,7 +72,7 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
                 // It was kept when the connection broke, or somebody else has ended it.
                 Err(LedgerError::Store(StoreError::Conflict)) => return,
                 Err(error) => {
-                    owner.noticed(&error);
+                    owner.node.noticed(&error);
                     tracing::error!(%error, record_id = %record.record_id, "an outcome could not be kept");
                     let reason = format!("its outcome could not be kept: {error}");
                     let answer = give_up(&owner, &record, &reason).await;
@@ -80,27 +84,27 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
 }
 
 /// Looks whether a dispatch was kept whose commit could not be confirmed. Nothing was sent for it, and that is what is recorded then.
-pub(crate) fn take_back(context: &Arc<Context>, record_id: RecordId, decision_id: DecisionId) {
-    let owner = Arc::clone(context);
-    let hand = context.callers.in_flight.take(record_id);
-    context.registry.spawn(async move {
+pub(crate) fn take_back(outcomes: &Arc<Outcomes>, record_id: RecordId, decision_id: DecisionId) {
+    let owner = Arc::clone(outcomes);
+    let hand = outcomes.callers.in_flight.take(record_id);
+    outcomes.registry.spawn(async move {
         let _hand = hand;
         let mut tries = 0_u32;
-        while rest(&owner, &mut tries).await {
+        while rest(&owner.node, &mut tries).await {
             let record = match owner.ledger.store().effect(record_id).await {
                 Ok(Some(record)) => record,
                 Ok(None) => return,
                 Err(error) if error.is_transient() => continue,
-                Err(error) => return owner.noticed(&error.into()),
+                Err(error) => return owner.node.noticed(&error.into()),
             };
             let unsent = matches!(&record.state, EffectState::Dispatched(attempt) if attempt.decision_id == decision_id);
             if !unsent {
                 return;
             }
-            match owner.ledger.settle_again(&record, unsent_outcome(), &not_sent(&owner, &record)).await {
+            match owner.ledger.settle_again(&record, unsent_outcome(), &not_sent(&owner.ledger, &record)).await {
                 Ok(kept) => return owner.registry.forget(&kept.call_id),
                 Err(error) if error.is_transient() => {}
-                Err(error) => return owner.noticed(&error),
+                Err(error) => return owner.node.noticed(&error),
             }
         }
     });
@@ -110,9 +114,9 @@ const fn unsent_outcome() -> Outcome {
     Outcome::FailedRetriable(ErrorCode::LedgerUnavailable)
 }
 
-fn not_sent(context: &Context, record: &EffectRecord) -> ToolResultEnvelope {
+fn not_sent(ledger: &Ledger, record: &EffectRecord) -> ToolResultEnvelope {
     let subject = Subject::of_record(record, None);
-    let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
+    let mut result = subject.result(ResultStatus::Refused, ledger.store().now());
     let refusal = Refusal::new(
         ErrorCode::LedgerUnavailable,
         "the ledger could not be reached as the call was to be sent; nothing was executed",
@@ -122,22 +126,26 @@ fn not_sent(context: &Context, record: &EffectRecord) -> ToolResultEnvelope {
 }
 
 /// Waits before the next try; a stopping engine tries no more.
-async fn rest(context: &Context, tries: &mut u32) -> bool {
+async fn rest(node: &Node, tries: &mut u32) -> bool {
     let time = backoff(*tries).min(Duration::from_secs(5));
     *tries = tries.saturating_add(1);
     tokio::select! {
-        () = context.node.stopped() => false,
+        () = node.stopped() => false,
         () = tokio::time::sleep(time) => true,
     }
 }
 
 /// Records that the outcome of a dispatch is unknown, and answers so.
-pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
-    let at = context.ledger.store().now();
-    let (result, kept, lacks) = match subject_of(context, record).await {
+pub(crate) async fn give_up(
+    outcomes: &Arc<Outcomes>,
+    record: &EffectRecord,
+    reason: &str,
+) -> Answer {
+    let at = outcomes.ledger.store().now();
+    let (result, kept, lacks) = match subject_of(outcomes, record).await {
         Ok(subject) => {
             let result = unknown(subject, at);
-            let kept = context.ledger.give_up(record, reason, &result).await;
+            let kept = outcomes.ledger.give_up(record, reason, &result).await;
             (result, kept, false)
         }
         // Nothing is recorded that would say less than is known, for as long as that can be read later.
@@ -145,18 +153,18 @@ pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reaso
     };
     match kept {
         Ok(_) => {
-            context.metrics.indeterminate();
+            outcomes.metrics.indeterminate();
             answer_of(result, false)
         }
         // It was settled otherwise, or it is another one's by now.
-        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
+        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(outcomes, record).await,
         Err(error) => {
-            context.noticed(&error);
+            outcomes.node.noticed(&error);
             if error.is_transient() {
                 let outcome = Outcome::Unknown(reason.to_owned());
                 let result = result.clone();
                 let finding = Finding { outcome, result, is_probed: false, lacks };
-                keep_trying(context, record.clone(), finding);
+                keep_trying(outcomes, record.clone(), finding);
             }
             recorded::refused(record, unrecorded(&error), result.policy_decision_id.clone())
         }
@@ -174,23 +182,23 @@ pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
 }
 
 /// Takes the re-arm back: the outcome is unknown as before.
-pub(crate) async fn disarm(context: &Context, record: &EffectRecord, reason: &str) -> Answer {
-    match context.ledger.disarm(record, reason).await {
+pub(crate) async fn disarm(outcomes: &Outcomes, record: &EffectRecord, reason: &str) -> Answer {
+    match outcomes.ledger.disarm(record, reason).await {
         Ok(before) => {
-            let answer = recorded::answer(context, &before, false).await;
-            context.registry.publish(&record.call_id, answer.clone());
+            let answer = recorded::answer(outcomes, &before, false).await;
+            outcomes.registry.publish(&record.call_id, answer.clone());
             answer
         }
         Err(error) => {
-            context.noticed(&error);
+            outcomes.node.noticed(&error);
             tracing::warn!(%error, record_id = %record.record_id, "a re-arm could not be taken back");
-            recorded::now(context, record).await
+            recorded::now(outcomes, record).await
         }
     }
 }
 
 /// Records that nobody can say, and tells the waiters.
-pub(crate) async fn end_unknown(context: &Arc<Context>, record: &EffectRecord, reason: &str) {
-    let answer = give_up(context, record, reason).await;
-    context.registry.publish(&record.call_id, answer);
+pub(crate) async fn end_unknown(outcomes: &Arc<Outcomes>, record: &EffectRecord, reason: &str) {
+    let answer = give_up(outcomes, record, reason).await;
+    outcomes.registry.publish(&record.call_id, answer);
 }

@@ -26,10 +26,13 @@ use placet_ledger::{
 };
 use placet_types::ids::{AdapterName, RecordId};
 
+use placet_approvals::node::Node;
+
 use crate::{
+    active::Current,
     adapters::ports::{Connection, backoff},
     context::Context,
-    outcome::{resolve, settle, settlement_retry},
+    outcome::{Outcomes, resolve, settle, settlement_retry},
 };
 
 /// How long recovery waits for an adapter that it has to ask, in milliseconds.
@@ -51,7 +54,7 @@ const ATTEMPT_MS_MAX: i64 = 600_000;
 
 /// How long after its deadline "not found" means "did not happen"; absent where nobody can be asked.
 pub(crate) fn settle_delay(
-    context: &Context,
+    current: &Current,
     record: &EffectRecord,
     attempt: &Attempt,
 ) -> Option<u64> {
@@ -62,7 +65,7 @@ pub(crate) fn settle_delay(
         return None;
     }
     let target =
-        context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
+        current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
     target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
 }
 
@@ -99,30 +102,30 @@ pub(crate) async fn until_known(
         let wait_ms = until_settled_ms(context, record.record_id, attempt, settle_delay_ms);
         match ask(context, &record, attempt).await {
             Probe::Committed(answer) => {
-                let told = settle::late(context, &record, answer).await;
+                let told = settle::late(&context.outcomes, &record, answer).await;
                 return context.registry.publish(&record.call_id, told);
             }
             Probe::NotFound if wait_ms <= 0 => {
-                let told = settle::not_found(context, &record).await;
+                let told = settle::not_found(&context.outcomes, &record).await;
                 return context.registry.publish(&record.call_id, told);
             }
             Probe::NotFound if wait_ms > SETTLE_WAIT_MS => break,
             Probe::NotFound => {
                 let wait_ms = u64::try_from(wait_ms).unwrap_or(0).clamp(50, 5_000);
-                if !pause(context, Duration::from_millis(wait_ms)).await {
+                if !pause(&context.node, Duration::from_millis(wait_ms)).await {
                     return;
                 }
             }
             Probe::Unknown => {
                 asked = asked.saturating_add(1);
-                if !pause(context, backoff(asked)).await {
+                if !pause(&context.node, backoff(asked)).await {
                     return;
                 }
             }
         }
     }
     settlement_retry::end_unknown(
-        context,
+        &context.outcomes,
         &record,
         "the adapter could not say whether the effect happened",
     )
@@ -130,16 +133,16 @@ pub(crate) async fn until_known(
 }
 
 /// Waits; says whether to go on, which a stopping engine does not: the next start takes the call over.
-pub(super) async fn pause(context: &Context, time: Duration) -> bool {
+pub(super) async fn pause(node: &Node, time: Duration) -> bool {
     tokio::select! {
-        () = context.node.stopped() => false,
+        () = node.stopped() => false,
         () = tokio::time::sleep(time) => true,
     }
 }
 
 /// One question, when there is a connection in time.
-async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Probe {
-    let active = context.active();
+async fn ask(outcomes: &Outcomes, record: &EffectRecord, attempt: &Attempt) -> Probe {
+    let active = outcomes.current.active();
     let Some(port) = active.ports.of(record.scope.capability.adapter()) else {
         return Probe::Unknown;
     };
@@ -149,15 +152,15 @@ async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Pro
         if let Connection::Up(adapter) = port.connection() {
             return question(adapter, record, attempt).await.unwrap_or(Probe::Unknown);
         }
-        if Instant::now() >= deadline || !pause(context, Duration::from_millis(100)).await {
+        if Instant::now() >= deadline || !pause(&outcomes.node, Duration::from_millis(100)).await {
             return Probe::Unknown;
         }
     }
 }
 
 /// How long an adapter waits for its target when it is asked about a record.
-fn patience_of(context: &Context, record: &EffectRecord) -> Duration {
-    let target = context.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
+fn patience_of(current: &Current, record: &EffectRecord) -> Duration {
+    let target = current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
     let plan = target.as_ref().and_then(|target| target.capability.probe.as_ref());
     Duration::from_millis(plan.map_or(ANSWER_MS, |plan| plan.timeout_ms.min(ANSWER_MS)))
 }
@@ -186,7 +189,7 @@ async fn question(
 pub(crate) async fn round(context: &Arc<Context>) {
     let page = match context.rounds.asking.next(&context.ledger, "indeterminate", PAGE).await {
         Ok(page) => page,
-        Err(error) => return context.noticed(&error.into()),
+        Err(error) => return context.node.noticed(&error.into()),
     };
     let mut by_adapter: BTreeMap<AdapterName, Vec<EffectRecord>> = BTreeMap::new();
     for record in page {
@@ -202,21 +205,21 @@ pub(crate) async fn round(context: &Arc<Context>) {
 
 /// Asks about one call. `silent` counts the questions of this round in a row that its adapter did not answer.
 async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &AtomicU32) {
-    if context.stopping() || silent.load(Ordering::Relaxed) >= SILENT_MAX {
+    if context.node.is_stopping() || silent.load(Ordering::Relaxed) >= SILENT_MAX {
         return;
     }
     let record = &record;
     let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
-    let Some(delay_ms) = settle_delay(context, record, attempt) else { return };
+    let Some(delay_ms) = settle_delay(&context.current, record, attempt) else { return };
     // Its time counts from the first look, not from the first question.
     let until_ms = until_settled_ms(context, record.record_id, attempt, delay_ms);
-    let active = context.active();
+    let active = context.current.active();
     let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return };
     let Connection::Up(adapter) = port.connection() else { return port.wake() };
     if port.is_shut() || !context.rounds.asked.is_due(record.record_id) {
         return;
     }
-    let (patience, began) = (patience_of(context, record), Instant::now());
+    let (patience, began) = (patience_of(&context.current, record), Instant::now());
     let probe = question(adapter, record, attempt).await;
     // An adapter that gave up waiting says that it does not know.
     let without_success = matches!(probe, Some(Probe::Unknown)) && began.elapsed() >= patience;
@@ -235,17 +238,17 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
         Some(Probe::NotFound | Probe::Unknown) | None => return,
     };
     if let Err(error) = resolved {
-        context.noticed(&error);
+        context.node.noticed(&error);
         tracing::info!(%error, record_id = %record.record_id, "what a probe found could not be recorded");
     }
 }
 
 async fn committed(
-    context: &Context,
+    outcomes: &Outcomes,
     record: &EffectRecord,
     answer: AdapterAnswer,
     by: Resolution,
 ) -> Result<(), LedgerError> {
-    let result = settle::found(context, record, answer).await?;
-    resolve::with(context, record, Outcome::Succeeded, by, &result).await
+    let result = settle::found(outcomes, record, answer).await?;
+    resolve::with(outcomes, record, Outcome::Succeeded, by, &result).await
 }

@@ -16,12 +16,12 @@ const OVERDUE_MS: i64 = 2_000;
 
 /// One look for dispatches of this process that nobody is at work on; they are recovered by class.
 pub(crate) async fn look(context: &Arc<Context>) {
-    if context.is_ending() || context.node.health().is_ledger_lost() {
+    if context.node.is_ending() || context.node.health().is_ledger_lost() {
         return;
     }
     let page = match context.rounds.overdue.next(&context.ledger, "dispatched", PAGE).await {
         Ok(page) => page,
-        Err(error) => return context.noticed(&error.into()),
+        Err(error) => return context.node.noticed(&error.into()),
     };
     let overdue = page.into_iter().filter(|record| is_overdue(context, record));
     let dropped = context.callers.in_flight.dropped(overdue);

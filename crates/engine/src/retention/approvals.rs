@@ -7,27 +7,16 @@
 use placet_ledger::{
     approval::ApprovalRecord,
     desk::DeskEntry,
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     record::EffectState,
     store::{ApprovalQuery, DeskQuery, StoreError},
 };
-use placet_types::{clock::Timestamp, ids::TenantId};
+use placet_types::clock::Timestamp;
 
 use crate::{
     context::Context,
     rounds::{BATCHES_MAX, List, PAUSE, Place},
 };
-
-/// Until when something of a tenant has to be over to be due.
-fn since(context: &Context, tenant: &TenantId, now: Timestamp) -> Timestamp {
-    let retention = &context.settings.ledger.retention;
-    retention.forgotten_since(tenant, now)
-}
-
-/// What is younger than this is no one's that is due.
-fn youngest(context: &Context, now: Timestamp) -> Timestamp {
-    context.settings.ledger.retention.tombstones_due_first(now)
-}
 
 /// A turn of the approvals. Says whether the end of the list was reached.
 pub(super) async fn approvals(context: &Context) -> Result<bool, LedgerError> {
@@ -37,11 +26,13 @@ pub(super) async fn approvals(context: &Context) -> Result<bool, LedgerError> {
     let mut query = ApprovalQuery { limit, after, ..ApprovalQuery::default() };
     let mut is_through = false;
     for _ in 0..BATCHES_MAX {
-        if context.stopping() {
+        if context.node.is_stopping() {
             return Ok(true);
         }
         let (page, now) = (store.approvals(&query).await?, store.now());
-        is_through = page.last().is_none_or(|last| last.created_at >= youngest(context, now));
+        is_through = page.last().is_none_or(|last| {
+            last.created_at >= context.settings.ledger.retention.tombstones_due_first(now)
+        });
         let last = page.last().map(|last| last.approval_id.clone());
         let (mut due, mut kept) = (Vec::new(), None);
         for approval in page {
@@ -52,7 +43,7 @@ pub(super) async fn approvals(context: &Context) -> Result<bool, LedgerError> {
             }
         }
         // What is gone is no place to go on from.
-        let stays = if dropped(context, &due, &[]).await? { kept } else { last };
+        let stays = if dropped(&context.ledger, &due, &[]).await? { kept } else { last };
         query.after = stays.or(query.after);
         if is_through {
             query.after = None;
@@ -71,7 +62,8 @@ async fn is_due(
     now: Timestamp,
 ) -> Result<bool, LedgerError> {
     // It came to its end no later than it would have expired.
-    let is_old = approval.expires_at < since(context, approval.chain.tenant(), now);
+    let is_old = approval.expires_at
+        < context.settings.ledger.retention.forgotten_since(approval.chain.tenant(), now);
     if !is_old || !approval.may_be_forgotten() {
         return Ok(false);
     }
@@ -96,19 +88,21 @@ pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
     let mut query = DeskQuery { limit, after, ..DeskQuery::default() };
     let mut is_through = false;
     for _ in 0..BATCHES_MAX {
-        if context.stopping() {
+        if context.node.is_stopping() {
             return Ok(true);
         }
         let (page, now) = (store.desk_entries(&query).await?, store.now());
-        is_through = page.last().is_none_or(|last| last.created_at >= youngest(context, now));
+        is_through = page.last().is_none_or(|last| {
+            last.created_at >= context.settings.ledger.retention.tombstones_due_first(now)
+        });
         let last = page.last().map(|last| last.desk_id.clone());
         let is_due = |entry: &DeskEntry| {
-            let since = since(context, &entry.tenant, now);
+            let since = context.settings.ledger.retention.forgotten_since(&entry.tenant, now);
             entry.over_since().is_some_and(|over| over < since) && !entry.is_open(now)
         };
         let (due, kept): (Vec<DeskEntry>, Vec<DeskEntry>) = page.into_iter().partition(is_due);
         let kept = kept.into_iter().next_back().map(|entry| entry.desk_id);
-        let stays = if dropped(context, &[], &due).await? { kept } else { last };
+        let stays = if dropped(&context.ledger, &[], &due).await? { kept } else { last };
         query.after = stays.or(query.after);
         if is_through {
             query.after = None;
@@ -122,14 +116,14 @@ pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
 
 /// Drops them; says whether they are gone, which they are not where another node was faster with one of them.
 async fn dropped(
-    context: &Context,
+    ledger: &Ledger,
     approvals: &[ApprovalRecord],
     entries: &[DeskEntry],
 ) -> Result<bool, LedgerError> {
     if approvals.is_empty() && entries.is_empty() {
         return Ok(true);
     }
-    match context.ledger.forget_desk(approvals, entries).await {
+    match ledger.forget_desk(approvals, entries).await {
         Ok(()) => {
             let (approvals, entries) = (approvals.len(), entries.len());
             tracing::info!(approvals, entries, "expired approvals and entries dropped");

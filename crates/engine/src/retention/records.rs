@@ -19,6 +19,7 @@ use crate::{
     context::Context,
     recovery,
     rounds::{BATCHES_MAX, List, PAUSE, Place},
+    settings::Retention,
 };
 
 /// A turn of the approvals that are void. They have no record any more, so what was shown of them is dropped here once it has expired.
@@ -33,7 +34,7 @@ pub(super) async fn proposals(context: &Context) -> Result<bool, LedgerError> {
         ..ApprovalQuery::default()
     };
     for _ in 0..BATCHES_MAX {
-        if context.stopping() {
+        if context.node.is_stopping() {
             return Ok(true);
         }
         let page = store.approvals(&query).await?;
@@ -86,7 +87,7 @@ pub(super) async fn records(
     };
     let (mut moved, mut is_through) = (0_usize, false);
     for _ in 0..BATCHES_MAX {
-        if context.stopping() {
+        if context.node.is_stopping() {
             break;
         }
         let page = store.effects(&query).await?;
@@ -97,7 +98,7 @@ pub(super) async fn records(
         }
         let now = store.now();
         let seen: Vec<RecordId> = page.iter().map(|record| record.record_id).collect();
-        let due = page.into_iter().filter(|record| is_due(context, record, now)).collect();
+        let due = page.into_iter().filter(|record| is_due(retention, record, now)).collect();
         let gone = move_on(context, due).await?;
         moved = moved.saturating_add(gone.len());
         // What has moved is no place to go on from: its store may not know any more where it stood.
@@ -109,11 +110,10 @@ pub(super) async fn records(
     if moved > 0 {
         tracing::info!(records = moved, state, "records past their retention were moved");
     }
-    Ok(is_through || context.stopping())
+    Ok(is_through || context.node.is_stopping())
 }
 
-fn is_due(context: &Context, record: &EffectRecord, now: Timestamp) -> bool {
-    let retention = &context.settings.ledger.retention;
+fn is_due(retention: &Retention, record: &EffectRecord, now: Timestamp) -> bool {
     let tenant = &record.scope.tenant;
     if let EffectState::Tombstone { .. } = &record.state {
         let since = retention.forgotten_since(tenant, now);

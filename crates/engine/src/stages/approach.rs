@@ -31,7 +31,7 @@ pub(crate) async fn approach(
     deadline: Instant,
 ) -> Result<(Proof, SessionLease), Unready> {
     let brokered = &gated.brokered;
-    let mut proof = credential::prove(context, gated, deadline).await?;
+    let mut proof = credential::prove(&context.credentials, gated, deadline).await?;
     let mut refused: Option<Proof> = None;
     for _ in 0..TAKEN_MAX {
         let ready = tokio::select! {
@@ -47,17 +47,23 @@ pub(crate) async fn approach(
                 return Ok((proof, seat));
             }
             // It has ended meanwhile; its session goes on with the next one.
-            Ok(_ended) => proof = credential::prove(context, gated, deadline).await?,
+            Ok(_ended) => proof = credential::prove(&context.credentials, gated, deadline).await?,
             Err(AdapterError::NoSession(_)) if proof.is_over() => {
-                proof = credential::prove(context, gated, deadline).await?;
+                proof = credential::prove(&context.credentials, gated, deadline).await?;
             }
             Err(error @ AdapterError::CredentialRefused(_)) => {
-                forget(context, &proof);
+                forget(&context.credentials, &proof);
                 let permit_id = gated.permit.decision().id.clone();
                 let other = match &refused {
                     None => {
-                        credential::another(context, brokered, &proof, Some(permit_id), deadline)
-                            .await
+                        credential::another(
+                            &context.credentials,
+                            brokered,
+                            &proof,
+                            Some(permit_id),
+                            deadline,
+                        )
+                        .await
                     }
                     Some(_) => None,
                 };

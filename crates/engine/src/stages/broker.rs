@@ -22,6 +22,7 @@ use placet_types::{
 use crate::{
     call::{Brokered, Built, Caller, Identity},
     context::Context,
+    credentials::Credentials,
     stages::{credential, references, run::ClassLimit},
 };
 
@@ -29,10 +30,10 @@ use crate::{
 pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<Brokered, Refusal> {
     let (identity, run, credential) = match &built.caller {
         Caller::Verified(caller) => {
-            let identity = identity_of(context, &built.active.directory, caller)?;
+            let identity = identity_of(&context.credentials, &built.active.directory, caller)?;
             references::check_user(&built, identity.chain.on_behalf_of.is_some())?;
             let run = run_of(trace_id, &built, &identity);
-            let plan = credential::plan_for(context, &built.target, caller, &identity);
+            let plan = credential::plan_for(&context.credentials, &built.target, caller, &identity);
             (identity, run, plan.map_err(|error| error.refusal())?)
         }
         Caller::Recorded(identity) => {
@@ -81,17 +82,17 @@ pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<
 
 /// The identity of a caller whose tokens were verified at the API, if they still hold.
 pub(crate) fn identity_of(
-    context: &Context,
+    credentials: &Credentials,
     directory: &Directory,
     caller: &VerifiedCaller,
 ) -> Result<Identity, Refusal> {
-    if caller.expires_at() <= context.clock.now() {
+    if caller.expires_at() <= credentials.clock.now() {
         return Err(Refusal::new(
             ErrorCode::CredentialExpired,
             "the token expired while the call waited to be taken up",
         ));
     }
-    if context.is_revoked(caller) {
+    if credentials.broker.is_caller_revoked(caller) {
         return Err(refusals::revoked());
     }
     let delegation = caller.delegation.as_ref();

@@ -18,9 +18,10 @@ use placet_types::{
 };
 
 use crate::{
-    active::Active,
+    active::{Active, Current},
     call::{Built, Caller, Planned},
     context::Context,
+    settings::Settings,
     submission::{LABEL_BYTES_MAX, LABELS_MAX, Submission},
 };
 
@@ -34,8 +35,8 @@ pub(crate) fn build(
     let Planned { submission, caller } = planned;
     check_labels(&submission)?;
     check_run(&submission.run.run_id)?;
-    check_callback(context, &caller, &submission)?;
-    let target = resolve(context, &active, &caller, &submission.tool)?;
+    check_callback(&context.settings, &caller, &submission)?;
+    let target = resolve(&context.current, &active, &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
     let args = target.validate(&submission.args)?;
     let key = key_of(&submission, &target, call_id)?;
@@ -87,7 +88,7 @@ fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
 }
 
 fn resolve(
-    context: &Context,
+    current: &Current,
     active: &Active,
     caller: &VerifiedCaller,
     tool: &str,
@@ -95,7 +96,7 @@ fn resolve(
     let unknown = || Refusal::new(ErrorCode::ToolNotFound, "there is no such tool");
     let id = CapabilityId::from_tool_name(tool).map_err(|error| unknown().with_detail(error))?;
     let target = active.catalog.resolve(caller.tenant(), &id).ok_or_else(unknown)?;
-    if context.surface(active, caller).contains(&id) {
+    if current.surface(active, caller).contains(&id) {
         Ok(target)
     } else {
         Err(unknown().with_detail(format_args!("`{id}` is outside the caller's surface")))
@@ -148,12 +149,12 @@ fn key_missing(no_request: bool, no_step: bool) -> Refusal {
 
 /// Refuses a channel that is not for the caller, and one that there is not, with the same words.
 fn check_callback(
-    context: &Context,
+    settings: &Settings,
     caller: &VerifiedCaller,
     submission: &Submission,
 ) -> Result<(), Refusal> {
     let Some(name) = &submission.callback else { return Ok(()) };
-    let tenants = context.settings.callbacks.get(name);
+    let tenants = settings.callbacks.get(name);
     if tenants.is_some_and(|tenants| tenants.contains(caller.tenant())) {
         return Ok(());
     }

@@ -28,6 +28,7 @@ use crate::{
     adapters::errors::{FORBIDDEN, NOT_ALLOWED, NOT_TAKEN},
     call::{Brokered, Gated, Identity},
     context::Context,
+    credentials::Credentials,
     lifecycle::codes::Cause,
 };
 
@@ -92,7 +93,7 @@ pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
 /// # Errors
 /// Why no credential could be minted for it, whatever policy and people say.
 pub(crate) fn plan_for(
-    context: &Context,
+    credentials: &Credentials,
     target: &Target,
     caller: &VerifiedCaller,
     identity: &Identity,
@@ -106,7 +107,7 @@ pub(crate) fn plan_for(
         BrokerError::ScopeMissing { missing, needed }
     })?;
     match &identity.tokens {
-        Some(tokens) => context.broker.check(&plan, tokens)?,
+        Some(tokens) => credentials.broker.check(&plan, tokens)?,
         None if plan.kind == CredentialKind::TokenExchange => {
             let problem = "the caller showed no token that could be exchanged";
             return Err(BrokerError::NoActor { problem });
@@ -159,7 +160,7 @@ pub(crate) fn needs_tokens(stage: &Brokered) -> bool {
 
 /// The credential of a permitted call.
 pub(crate) async fn prove(
-    context: &Context,
+    credentials: &Credentials,
     gated: &Gated,
     deadline: Instant,
 ) -> Result<Proof, Unready> {
@@ -168,16 +169,16 @@ pub(crate) async fn prove(
         return Ok(Proof::of_nobody(brokered));
     };
     if file.kind == CredentialKind::StaticSecret {
-        return of_secret(context, brokered, file).await;
+        return of_secret(credentials, brokered, file).await;
     }
     let permit_id = gated.permit.decision().id.clone();
-    minted(context, brokered, file, permit_id, deadline).await
+    minted(credentials, brokered, file, permit_id, deadline).await
 }
 
 /// Another credential for the same attempt, after its target refused `refused`: another live version of a static secret, or a new token in
 /// the place of one that was not minted for this call. None where there is no other, or it cannot be had: the refusal stands then.
 pub(crate) async fn another(
-    context: &Context,
+    credentials: &Credentials,
     brokered: &Brokered,
     refused: &Proof,
     permit_id: Option<DecisionId>,
@@ -187,23 +188,23 @@ pub(crate) async fn another(
     if file.kind == CredentialKind::StaticSecret {
         let name = file.secret.as_deref()?;
         // Rotated after we read it, or here before there.
-        let live = own_secret(context, brokered, name).await.ok()?;
+        let live = own_secret(credentials, brokered, name).await.ok()?;
         let used = refused.version.as_ref()?.sent.value.expose_secret();
         let newest = live.newest.value.clone();
         let mut versions = std::iter::once(live.newest).chain(live.previous);
         let other = versions.find(|version| version.value.expose_secret() != used)?;
-        return Some(proof_of(context, brokered, file, name, Version { sent: other, newest }));
+        return Some(proof_of(credentials, brokered, file, name, Version { sent: other, newest }));
     }
     if !refused.used.as_ref()?.reused {
         return None;
     }
-    let other = minted(context, brokered, file, permit_id?, deadline).await.ok()?;
+    let other = minted(credentials, brokered, file, permit_id?, deadline).await.ok()?;
     // A service may give the same token as long as it thinks it is good.
     (other.used.as_ref()?.digest != refused.used.as_ref()?.digest).then_some(other)
 }
 
 async fn minted(
-    context: &Context,
+    credentials: &Credentials,
     brokered: &Brokered,
     file: &CredentialFile,
     permit_id: DecisionId,
@@ -212,21 +213,21 @@ async fn minted(
     let plan = &brokered.binding.credential;
     let scopes = scopes_for(plan, file, brokered)?;
     let (origin, request) = request_of(brokered, file, permit_id, scopes, deadline)?;
-    let granted = context.broker.mint(request).await;
-    context.metrics.credential(match &granted {
+    let granted = credentials.broker.mint(request).await;
+    credentials.metrics.credential(match &granted {
         Ok(grant) if grant.used().reused => "reused",
         Ok(_) => "minted",
         Err(_) => "refused",
     });
     let grant = granted?;
     if grant.is_untyped() {
-        context.metrics.credential("untyped");
+        credentials.metrics.credential("untyped");
     }
-    let now = context.clock.now();
+    let now = credentials.clock.now();
     let value = grant.value_for(&origin, now)?;
     // By the clock that nobody sets, since the session that it begins takes its time.
     let ends = in_ms(grant.expires_at().since_ms(now));
-    if let Some(handed) = context.handed.to(&brokered.built.target.contract) {
+    if let Some(handed) = credentials.known.to(&brokered.built.target.contract) {
         // From now on it is removed from what this target says, in whatever call.
         let left_ms = grant.good_until().map(|until| until.since_ms(now));
         let left_ms = left_ms.and_then(|left_ms| u64::try_from(left_ms).ok());
@@ -315,24 +316,24 @@ fn request_of(
 
 /// A static secret, read at this moment.
 async fn of_secret(
-    context: &Context,
+    credentials: &Credentials,
     brokered: &Brokered,
     file: &CredentialFile,
 ) -> Result<Proof, Unready> {
     let name = file.secret.as_deref().unwrap_or_default();
-    let live = own_secret(context, brokered, name).await?;
+    let live = own_secret(credentials, brokered, name).await?;
     let newest = live.newest.value.clone();
     let port = brokered.built.active.ports.of(&brokered.built.target.contract.adapter);
     let previous = live
         .previous
         .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
     let sent = previous.unwrap_or(live.newest);
-    Ok(proof_of(context, brokered, file, name, Version { sent, newest }))
+    Ok(proof_of(credentials, brokered, file, name, Version { sent, newest }))
 }
 
 /// The contract's own secret, as far as it can be sent.
 async fn own_secret(
-    context: &Context,
+    credentials: &Credentials,
     brokered: &Brokered,
     name: &str,
 ) -> Result<LiveSecret, Unready> {
@@ -347,7 +348,7 @@ async fn own_secret(
             fault: Some(fault),
         }
     };
-    let live = context.secrets.live_soon(name).await;
+    let live = credentials.secrets.live_soon(name).await;
     let live = live.map_err(|error| unready("the secret cannot be read", error.to_string()))?;
     sendable(live, &brokered.built.target.contract.transport).ok_or_else(|| {
         let problem = "holds what no header can, such as a line break or more than 16 KiB";
@@ -381,17 +382,21 @@ fn fits_header(value: &SecretString) -> bool {
 
 /// Why a call is not ready to be sent, where its target cannot be reached: it may be for want of the secret that the contract's listings and
 /// sessions show, and then that is what an operator has to hear of.
-pub(crate) async fn blamed(context: &Context, brokered: &Brokered, unready: Unready) -> Unready {
+pub(crate) async fn blamed(
+    credentials: &Credentials,
+    brokered: &Brokered,
+    unready: Unready,
+) -> Unready {
     let file = brokered.built.target.contract.credential.as_ref();
     let Some(name) = file.and_then(|file| file.secret.as_deref()) else { return unready };
     if unready.refusal.code != ErrorCode::AdapterUnavailable {
         return unready;
     }
-    own_secret(context, brokered, name).await.err().unwrap_or(unready)
+    own_secret(credentials, brokered, name).await.err().unwrap_or(unready)
 }
 
 fn proof_of(
-    context: &Context,
+    credentials: &Credentials,
     brokered: &Brokered,
     file: &CredentialFile,
     name: &str,
@@ -400,7 +405,7 @@ fn proof_of(
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
     let value = &version.sent.value;
-    let mark = context.secrets.mark(name, value);
+    let mark = credentials.secrets.mark(name, value);
     Proof {
         credential: Some(Credential {
             value: as_sent(&header, value.clone()),
@@ -417,7 +422,7 @@ fn proof_of(
             audience: plan.audience.clone(),
             resource: None,
             scopes: plan.scopes.clone(),
-            expires_at: end_of(&version.sent, (context.clock.now(), Instant::now())),
+            expires_at: end_of(&version.sent, (credentials.clock.now(), Instant::now())),
             digest: mark,
             reused: false,
         }),
@@ -447,10 +452,10 @@ fn as_sent(header: &str, value: SecretString) -> SecretString {
 }
 
 /// A target knows better than we do how long a credential is good.
-pub(crate) fn forget(context: &Context, proof: &Proof) {
+pub(crate) fn forget(credentials: &Credentials, proof: &Proof) {
     let refused = proof.used.as_ref().and_then(|used| used.digest);
     if let (Some(key), Some(refused)) = (proof.key, refused) {
-        context.broker.forget(&key, refused);
+        credentials.broker.forget(&key, refused);
     }
 }
 
@@ -462,7 +467,7 @@ pub(crate) async fn note_fault(
     problem: &'static str,
 ) {
     let now = context.ledger.store().now();
-    if let Some(event) = context.credential_faults.event(brokered, code, problem, now) {
+    if let Some(event) = context.credentials.faults.event(brokered, code, problem, now) {
         context.note(event).await;
     }
 }

@@ -43,7 +43,7 @@ pub(crate) async fn unanswered(
     if call.stage.built.recovered && retry::is_unanswered(outcome) {
         late.inspect(|task| task.abort());
         deferrals(context, call, record, "its target did not answer").await;
-    } else if is_unknown && context.is_ending() {
+    } else if is_unknown && context.node.is_ending() {
         late.inspect(|task| task.abort());
         leave(call.responder);
     } else if is_unknown && late.is_none() && retry::may_repeat_keyed(context, &call.stage, &record)
@@ -72,7 +72,8 @@ pub(crate) async fn deferrals(
         let late = |deadline: Instant| deadline <= Instant::now() + pause;
         if !brokered.built.recovered && brokered.built.deadline.is_none_or(late) {
             let reason = format!("sending it again was refused: {why}");
-            return responder.finish(settlement_retry::give_up(context, &record, &reason).await);
+            return responder
+                .finish(settlement_retry::give_up(&context.outcomes, &record, &reason).await);
         }
         tokio::select! {
             biased;
@@ -86,7 +87,7 @@ pub(crate) async fn deferrals(
             Ok(Some(now)) => record = now,
             Ok(None) => break,
             Err(error) => {
-                context.noticed(&error.into());
+                context.node.noticed(&error.into());
                 continue;
             }
         }

@@ -9,6 +9,7 @@ use tokio::{sync::watch, time::Instant};
 
 use placet_ledger::{
     audit::AuditKind,
+    ledger::Ledger,
     record::{EffectRecord, EffectState},
     refusal::lookup_refusal,
     sabotage::{Guard, removed},
@@ -27,6 +28,7 @@ use crate::{
     call::{Brokered, Call},
     context::Context,
     outcome::recorded,
+    registry::Registry,
     responder::Responder,
     stages::{credential, refuse, run},
 };
@@ -49,11 +51,11 @@ pub(crate) fn answer(
 async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: EffectRecord) {
     let Call { mut responder, stage } = call;
     responder.detach_record();
-    let record = match kept(context, &stage, record).await {
+    let record = match kept(&context.ledger, &stage, record).await {
         Ok(Some(record)) => record,
         Ok(None) => return responder.refuse(moved_on(), None),
         Err(error) => {
-            context.noticed(&error.clone().into());
+            context.node.noticed(&error.clone().into());
             return responder.refuse(lookup_refusal(&error), None);
         }
     };
@@ -76,7 +78,7 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
                 return end_of(context, responder, &stage, &record, standing.clone(), standing)
                     .await;
             }
-            if is_of_same_chain(context, approval_id, &stage).await {
+            if is_of_same_chain(&context.ledger, approval_id, &stage).await {
                 let is_needed = credential::needs_tokens(&stage);
                 context.tokens.renew(record.record_id, &stage.identity, is_needed);
                 // An approved call may wait for this very caller.
@@ -132,11 +134,11 @@ pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
 
 /// Whether people were asked about a call of this very chain. Anyone who comes by another one may see how it stands, and gives it nothing: it
 /// would not be what was approved.
-async fn is_of_same_chain(context: &Context, approval_id: &ApprovalId, stage: &Brokered) -> bool {
+async fn is_of_same_chain(ledger: &Ledger, approval_id: &ApprovalId, stage: &Brokered) -> bool {
     let digest = |chain: &PrincipalChain| {
         chain.digest_into(DigestBuilder::new("placet.same_chain.v1")).finish()
     };
-    let approval = context.ledger.store().approval(approval_id).await;
+    let approval = ledger.store().approval(approval_id).await;
     let chain = approval.ok().flatten().map(|approval| digest(&approval.chain));
     chain == Some(digest(&stage.identity.chain))
 }
@@ -144,7 +146,7 @@ async fn is_of_same_chain(context: &Context, approval_id: &ApprovalId, stage: &B
 /// What a call with other arguments is compared with. A claim may come to nothing, or lose against one that another node made of the
 /// same key, for this very call perhaps: what is no duplicate of it waits for what the ledger keeps. Nothing: it kept nothing, or not yet.
 async fn kept(
-    context: &Context,
+    ledger: &Ledger,
     stage: &Brokered,
     mut record: EffectRecord,
 ) -> Result<Option<EffectRecord>, StoreError> {
@@ -153,7 +155,7 @@ async fn kept(
             return Ok(Some(record));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
-        let Some(now) = context.ledger.store().effect(record.record_id).await? else {
+        let Some(now) = ledger.store().effect(record.record_id).await? else {
             return Ok(None);
         };
         record = now;
@@ -190,7 +192,7 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
         },
         Ok(None) => responder.refuse(moved_on(), None),
         Err(error) => {
-            context.noticed(&error.clone().into());
+            context.node.noticed(&error.clone().into());
             responder.refuse(lookup_refusal(&error), None);
         }
     }
@@ -220,7 +222,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         }
-        match follow(context, &responder.call_id, original, until).await {
+        match follow(&context.registry, &responder.call_id, original, until).await {
             Followed::To(Answer::Held(held)) => return responder.park(*held),
             Followed::To(end) => {
                 return end_of(context, responder, &stage, record, end.clone(), end).await;
@@ -237,7 +239,7 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
     }
     // Another node works on it, so the ledger is looked at.
     context.registry.forget(&record.call_id);
-    match follow(context, &responder.call_id, context.watch(record), until).await {
+    match follow(&context.registry, &responder.call_id, context.watch(record), until).await {
         Followed::To(Answer::Held(held)) => responder.park(*held),
         Followed::To(end) => end_of(context, responder, &stage, record, end.clone(), end).await,
         Followed::LongEnough | Followed::Forgotten => under_way(responder, record),
@@ -268,7 +270,7 @@ enum Followed {
 
 /// Waits until a call is held or has ended, for a duplicate of it.
 async fn follow(
-    context: &Context,
+    registry: &Registry,
     duplicate: &ToolCallId,
     mut original: watch::Receiver<Answer>,
     until: Instant,
@@ -283,7 +285,7 @@ async fn follow(
             Ok(Ok(())) => {}
             Ok(Err(_closed)) => return Followed::Forgotten,
             Err(_elapsed) if Instant::now() >= until => return Followed::LongEnough,
-            Err(_elapsed) if context.registry.is_deserted(duplicate) => {
+            Err(_elapsed) if registry.is_deserted(duplicate) => {
                 return Followed::LongEnough;
             }
             Err(_elapsed) => {}
@@ -307,7 +309,7 @@ async fn end_of(
     let recorded = kept.as_ref().and_then(|kept| kept.state.result());
     let is_other = match (&end, recorded) {
         (Answer::Finished(result), Some(digest)) => {
-            !recorded::is_identical(context, result, digest)
+            !recorded::is_identical(&context.metrics, result, digest)
         }
         _ => false,
     };

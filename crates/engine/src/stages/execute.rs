@@ -12,7 +12,7 @@ use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
     dispatch::{DispatchGuard, Intent},
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     record::{EffectRecord, EffectState},
     refusal::ledger_refusal,
     reservation::Reservation,
@@ -40,6 +40,7 @@ use crate::{
     policies,
     responder::Responder,
     result::{self, EditedArgs, Subject},
+    routes::Routes,
     stages::{
         credential, deferral, duplicate, facts, meters,
         refuse::{self, Refused},
@@ -65,9 +66,9 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     if facts::is_locked_down(context, &brokered) {
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
-        return decide_again(context, responder, brokered, record);
+        return decide_again(&context.routes, responder, brokered, record);
     }
-    if context.is_ending() {
+    if context.node.is_ending() {
         drop(permit);
         let refused = Refused::of(ending_refusal(), None);
         return refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
@@ -76,7 +77,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let subject = subject_of(&responder, &brokered, &permit, &call_id);
     let brings = run::brings_as(&brokered, record.is_some());
     let mut intent =
-        intent_of(context, &responder, &brokered, &permit, ready.deadline, call_id, brings);
+        intent_of(&context.ledger, &responder, &brokered, &permit, ready.deadline, call_id, brings);
     // Every use of a break-glass record is found by its name.
     intent.audit.desk.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
@@ -85,16 +86,14 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let armed = match &record {
         Some(record) => {
             responder.attach_record(record.record_id);
-            let parked = retry::parked_again(context, &responder, &brokered, &permit, record).await;
+            let parked =
+                retry::parked_again(&context.ledger, &responder, &brokered, &permit, record).await;
             let dedup = &brokered.built.target.capability.dedup;
             context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup).await
         }
         None => {
-            let durability = if context.settings.durable_reads {
-                Durability::Synced
-            } else {
-                Durability::Written
-            };
+            let is_synced = context.settings.durable_reads;
+            let durability = if is_synced { Durability::Synced } else { Durability::Written };
             context.ledger.dispatch_read(permit, intent, durability).await
         }
     };
@@ -118,13 +117,13 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         }
         Err(error) => {
             drop(ready);
-            context.noticed(&error);
+            context.node.noticed(&error);
             if let (Some(record), Some(decision_id)) = (&record, subject.decision_id)
                 && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
                 // What is sent again is looked up before its next try.
                 && !retry::is_repeated(&brokered)
             {
-                settlement_retry::take_back(context, record.record_id, decision_id);
+                settlement_retry::take_back(&context.outcomes, record.record_id, decision_id);
             }
             not_dispatched(context, responder, brokered, record, error).await;
         }
@@ -138,7 +137,7 @@ async fn consumed(context: &Context, approval_id: &ApprovalId) {
         Ok(Some(approval)) => context.approvals.moved(&approval),
         Ok(None) => context.approvals.pending.forget(approval_id),
         // The next reading finds it.
-        Err(error) => context.noticed(&error.into()),
+        Err(error) => context.node.noticed(&error.into()),
     }
 }
 
@@ -148,7 +147,7 @@ fn approval_of(brokered: &Brokered) -> Option<&ApprovalRecord> {
 
 /// Back to the gate, with the key that this call has taken.
 pub(crate) fn decide_again(
-    context: &Arc<Context>,
+    routes: &Routes,
     responder: Responder,
     mut brokered: Brokered,
     record: Option<EffectRecord>,
@@ -157,7 +156,7 @@ pub(crate) fn decide_again(
     if brokered.built.resumed.is_none() {
         brokered.claimed = record;
     }
-    context.routes.gate(Call { responder, stage: brokered });
+    routes.gate(Call { responder, stage: brokered });
 }
 
 /// Nothing was recorded, so nothing is sent.
@@ -184,7 +183,7 @@ async fn not_dispatched(
         context.approvals.follow().await;
         let mut brokered = brokered;
         brokered.built.without_grants = true;
-        return decide_again(context, responder, brokered, record);
+        return decide_again(&context.routes, responder, brokered, record);
     }
     if matches!(error, LedgerError::DeskMoved) && brokered.built.decided_again < DECIDED_AGAIN_MAX {
         // A freeze or a revocation that was acknowledged here or on another node, or one whose time has come.
@@ -193,7 +192,7 @@ async fn not_dispatched(
             // It may have been decided, and not be readable yet.
             tokio::time::sleep(DESK_PAUSE).await;
         }
-        return decide_again(context, responder, brokered, record);
+        return decide_again(&context.routes, responder, brokered, record);
     }
     let exhausted = meters::refusal(&error, now);
     let mut refusal = exhausted.unwrap_or_else(|| ledger_refusal(&error));
@@ -201,11 +200,11 @@ async fn not_dispatched(
         // Here, or on another node; which may have other policies than this one.
         match policies::follow(context).await {
             Ok(true) if brokered.built.decided_again < DECIDED_AGAIN_MAX => {
-                return decide_again(context, responder, brokered, record);
+                return decide_again(&context.routes, responder, brokered, record);
             }
             Ok(_) => refusal = context.node.health().cannot_decide().unwrap_or(refusal),
             Err(error) => {
-                context.noticed(&error);
+                context.node.noticed(&error);
                 refusal = ledger_refusal(&error);
             }
         }
@@ -237,7 +236,7 @@ async fn without_approval(
         resumed.approval = None;
     }
     let _was_edited = retry::as_sent(&mut brokered);
-    decide_again(context, responder, brokered, record);
+    decide_again(&context.routes, responder, brokered, record);
 }
 
 /// The adapter is called: from here on the outcome is recorded whatever happens.
@@ -281,7 +280,8 @@ async fn dispatched(
         kind,
     });
     let capability = &brokered.built.target.capability;
-    let (outcome, mut result) = settle::conclude(context, capability, kind, subject, outcome);
+    let (outcome, mut result) =
+        settle::conclude(&context.ledger, capability, kind, subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
     if removed(Guard::ResultBeforeCommit) {
@@ -289,10 +289,11 @@ async fn dispatched(
     }
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
-        resolve::await_answer(context, late);
+        let limit_ms = context.settings.ledger.late_answers_ms;
+        resolve::await_answer(&context.outcomes, late, limit_ms);
     }
     match kept {
-        Err(unsettled) => unsettled.tell(context, responder).await,
+        Err(unsettled) => unsettled.tell(&context.outcomes, responder).await,
         Ok(_) if again => {
             // Through the gate, since every try needs a permit of its own.
             tokio::time::sleep(retry::pause_before(retries)).await;
@@ -332,7 +333,7 @@ async fn note_answer(
     let capability = &brokered.binding.capability;
     context.metrics.adapter_took(capability, took);
     if let Some(AdapterError::SchemaMismatch(_)) = outcome.not_executed() {
-        drift::drifted(context, capability);
+        drift::drifted(&context.outcomes, capability);
         let mut event = refuse::event_of(AuditKind::Security, responder, brokered);
         event.code = Some(ErrorCode::ToolChanged);
         event.note = Some("the tool is not what its contract says".to_owned());
@@ -358,7 +359,7 @@ async fn note_credential(
             }
         }
         AdapterOutcome::Unknown(_) => {}
-        AdapterOutcome::Done(_) if is_fresh => context.credential_faults.went_well(brokered),
+        AdapterOutcome::Done(_) if is_fresh => context.credentials.faults.went_well(brokered),
         AdapterOutcome::Done(_) | AdapterOutcome::Failed(_) => {}
     }
 }
@@ -392,7 +393,7 @@ fn edited(brokered: &Brokered) -> Option<EditedArgs> {
 }
 
 fn intent_of(
-    context: &Context,
+    ledger: &Ledger,
     responder: &Responder,
     brokered: &Brokered,
     permit: &Permit,
@@ -410,11 +411,11 @@ fn intent_of(
         call_id,
         args: brokered.built.args.clone(),
         binding: brokered.binding.clone(),
-        deadline_at: context.ledger.store().now().plus_ms(left_ms),
+        deadline_at: ledger.store().now().plus_ms(left_ms),
         reserve: Reservation {
             run: run::key_of(brokered),
             cents: brokered.built.target.capability.cost_cents,
-            meters: meters::of(context, brokered),
+            meters: meters::of(ledger, brokered),
             session: brokered.built.run.session_id.clone(),
             brings,
         },

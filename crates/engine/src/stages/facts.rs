@@ -12,6 +12,7 @@ use placet_approvals::{
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
     desk::{DeskEntry, DeskState},
+    ledger::Ledger,
     parked::ParkedToken,
     record::{EffectRecord, EffectState},
     refusal::lookup_refusal,
@@ -32,7 +33,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-use placet_credentials::Bearer;
+use placet_credentials::{Bearer, Broker};
 
 use crate::{call::Brokered, context::Context, stages::retry};
 
@@ -106,7 +107,7 @@ fn mode_for(
     adapter: &AdapterName,
 ) -> EngineMode {
     let is_locked_down = open.is_locked_down(tenant, adapter, context.ledger.store().now());
-    if is_locked_down { EngineMode::Lockdown } else { context.engine_mode() }
+    if is_locked_down { EngineMode::Lockdown } else { context.current.engine_mode() }
 }
 
 /// Whether a lockdown is in force for a call.
@@ -128,7 +129,7 @@ pub(crate) fn decide(
     let chain = &stage.identity.chain;
     let (open, rev) = context.approvals.rules.basis();
     let (tenant, adapter) = (chain.tenant(), capability.id.adapter());
-    authority_holds(context, stage, now)?;
+    authority_holds(&context.credentials.broker, stage, now)?;
     let broken = open.broken(chain, &capability.id, now);
     let stricter_at = [
         open.stricter_at(chain.tenant(), capability.id.adapter(), now),
@@ -216,12 +217,12 @@ fn grant_facts(stage: &Brokered, entry: &DeskEntry) -> ApprovalFacts {
 
 /// Whether enough of those who agreed to a grant still count.
 fn is_still_agreed(
-    context: &Context,
+    ledger: &Ledger,
     policy: &Snapshot,
     chain: &PrincipalChain,
     entry: &DeskEntry,
 ) -> bool {
-    let now = context.ledger.store().now();
+    let now = ledger.store().now();
     let lapsed = policy.lapsed(chain, &entry.requirement, &entry.votes, now);
     let ballot = Ballot::of(&entry.requirement, 0, entry.terms(), &entry.votes);
     Ballot { lapsed: &lapsed, ..ballot }.tally() == Tally::Satisfied
@@ -242,7 +243,7 @@ async fn grants_for(
             // That it cannot be read does not say that there is none: nobody is asked, and nothing is given up, because of that.
             let entry = context.ledger.store().desk_entry(desk_id).await.map_err(|error| {
                 let refusal = lookup_refusal(&error);
-                context.noticed(&error.into());
+                context.node.noticed(&error.into());
                 refusal
             })?;
             // That it is used up by now does not matter: it was used for this very call.
@@ -259,7 +260,7 @@ async fn grants_for(
             let open = context.approvals.rules.open();
             let mut grants = open.grants(chain, capability, contract, &args, now);
             // Before they are cut: as many of no use do not hide one that counts.
-            grants.retain(|entry| is_still_agreed(context, policy, chain, entry));
+            grants.retain(|entry| is_still_agreed(&context.ledger, policy, chain, entry));
             grants.truncate(GRANTS_MAX);
             Ok(grants)
         }
@@ -279,7 +280,7 @@ pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
 /// A call for a user needs a delegation that still holds, however long it waited (TM-08, TM-17), and no call rides on a token that was
 /// revoked.
 pub(crate) fn authority_holds(
-    context: &Context,
+    broker: &Broker,
     stage: &Brokered,
     now: Timestamp,
 ) -> Result<(), Refusal> {
@@ -287,7 +288,7 @@ pub(crate) fn authority_holds(
     let is_revoked = |token: &ParkedToken| {
         let (issuer, subject) = (token.issuer.as_str(), token.subject.as_str());
         let bearer = Bearer { issuer, subject, issued_at: token.issued_at };
-        context.broker.is_revoked(tenant, bearer)
+        broker.is_revoked(tenant, bearer)
     };
     if stage.identity.bearers.iter().any(is_revoked) {
         return Err(refusals::revoked());

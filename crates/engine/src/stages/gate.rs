@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use placet_approvals::redecision::never_again;
 use placet_ledger::{
     approval::ApprovalRecord,
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     record::{EffectRecord, EffectState, RECORD_VERSION},
     refusal::{ledger_refusal, lookup_refusal},
     store::{ClaimAnswer, StoreError},
@@ -28,9 +28,11 @@ use placet_types::{
 };
 
 use crate::{
+    active::Current,
     call::{Brokered, Call, Gated, Resumed},
     context::Context,
     lifecycle::codes::Cause,
+    metrics::EngineMetrics,
     outcome::recorded,
     stages::{
         duplicate,
@@ -46,7 +48,7 @@ const DECIDED_WITHIN_MS_MAX: u64 = 10_000;
 
 /// Decides upon a brokered call and sends it where the verdict says.
 pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
-    if let Err(refusal) = renew(context, &mut call.stage) {
+    if let Err(refusal) = renew(&context.current, &mut call.stage) {
         return refuse(context, call, refusal).await;
     }
     let run = match run::open(context, &mut call.stage).await {
@@ -79,7 +81,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         Ok(decided) => decided,
         Err(refusal) => return refuse(context, call, refusal).await,
     };
-    record_on_span(context, &call, &decided.verdict, first);
+    record_on_span(&context.metrics, &call, &decided.verdict, first);
     let broken = decided.broken;
     match decided.verdict {
         Verdict::Permit(permit) => {
@@ -124,7 +126,7 @@ enum Claim {
 
 /// Takes the key for this call (T1).
 async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Refusal> {
-    let record = fresh_record(context, call);
+    let record = fresh_record(&context.ledger, call);
     call.responder.attach_record(record.record_id);
     match context.ledger.claim(record.clone()).await {
         Ok(ClaimAnswer::Claimed) => {
@@ -142,7 +144,7 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
         }
         Err(error) => {
             call.responder.detach_record();
-            context.noticed(&error);
+            context.node.noticed(&error);
             // Nobody has the key for this call, so it was not executed by it.
             let unreachable = matches!(error, LedgerError::Store(StoreError::Unreachable(_)));
             Err(if unreachable { ledger_refusal(&error) } else { lookup_refusal(&error) })
@@ -150,9 +152,9 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
     }
 }
 
-fn fresh_record(context: &Context, call: &Call<Brokered>) -> EffectRecord {
+fn fresh_record(ledger: &Ledger, call: &Call<Brokered>) -> EffectRecord {
     let stage = &call.stage;
-    let now = context.ledger.store().now();
+    let now = ledger.store().now();
     EffectRecord {
         version: RECORD_VERSION,
         record_id: stage.record_id,
@@ -168,7 +170,7 @@ fn fresh_record(context: &Context, call: &Call<Brokered>) -> EffectRecord {
         arm: 0,
         attempts: 0,
         unknown: None,
-        state: EffectState::Claimed { epoch: context.ledger.store().epoch() },
+        state: EffectState::Claimed { epoch: ledger.store().epoch() },
     }
 }
 
@@ -181,7 +183,7 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
         return duplicate::answer(context, call, record).await;
     }
     let is_rearmed = matches!(record.state, EffectState::Rearmed { .. });
-    match resumed_of(context, record).await {
+    match resumed_of(&context.ledger, record).await {
         Ok(resumed) => {
             let approved = retry::as_approved(&mut call.stage, &resumed.parked);
             call.stage.built.resumed = Some(Box::new(resumed));
@@ -199,12 +201,12 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     }
 }
 
-async fn resumed_of(context: &Context, record: EffectRecord) -> Result<Resumed, LedgerError> {
+async fn resumed_of(ledger: &Ledger, record: EffectRecord) -> Result<Resumed, LedgerError> {
     let approval = match record.state.approval_id() {
-        Some(id) => context.ledger.store().approval(id).await?,
+        Some(id) => ledger.store().approval(id).await?,
         None => None,
     };
-    let parked = context.ledger.parked(&record).await?;
+    let parked = ledger.parked(&record).await?;
     Ok(Resumed { record, approval, parked })
 }
 
@@ -216,7 +218,7 @@ fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
 }
 
 /// `first`: whether this call is decided upon for the first time; a call counts once, however often it is decided again.
-fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
+fn record_on_span(metrics: &EngineMetrics, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
     let decision = verdict.decision();
     placet_telemetry::trace::record_decision(
         &call.responder.span,
@@ -224,7 +226,7 @@ fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict, f
         decision.id.as_str(),
     );
     if first && decision.is_misclassified() {
-        context.metrics.misclassified();
+        metrics.misclassified();
     }
 }
 
@@ -404,8 +406,8 @@ async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) 
 ///
 /// # Errors
 /// [`ErrorCode::Overloaded`] where it does not: what was checked and bound under one value is not decided under another.
-pub(crate) fn renew(context: &Context, stage: &mut Brokered) -> Result<(), Refusal> {
-    let now = context.active();
+pub(crate) fn renew(current: &Current, stage: &mut Brokered) -> Result<(), Refusal> {
+    let now = current.active();
     let before = &stage.built.active;
     if Arc::ptr_eq(&now, before) {
         return Ok(());

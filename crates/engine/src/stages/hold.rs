@@ -86,11 +86,11 @@ pub(crate) async fn park(
             duplicate::overtaken(context, call, claimed).await;
         }
         Err(error @ LedgerError::Store(StoreError::Uncertain(_))) => {
-            context.noticed(&error);
+            context.node.noticed(&error);
             refuse::uncertain(call.responder, &error);
         }
         Err(error) => {
-            context.noticed(&error);
+            context.node.noticed(&error);
             let refusal = ledger_refusal(&error);
             let refused = Refused::of(refusal, Some(&hold.decision));
             refuse::brokered(context, call, refused).await;

@@ -36,13 +36,14 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
     match prepare(context, &call.stage, deadline).await {
         Ok(ready) => execute::execute(context, call, ready).await,
         // What it was decided under is not active any more, its adapter's contract perhaps: it is decided by what is.
-        Err(_) if !context.is_active(&call.stage.brokered.built.active) => {
+        Err(_) if !context.current.is_active(&call.stage.brokered.built.active) => {
             let Call { responder, stage: Gated { brokered, permit, record, .. } } = call;
             drop(permit);
-            execute::decide_again(context, responder, brokered, record);
+            execute::decide_again(&context.routes, responder, brokered, record);
         }
         Err(unready) => {
-            let unready = credential::blamed(context, &call.stage.brokered, unready).await;
+            let unready =
+                credential::blamed(&context.credentials, &call.stage.brokered, unready).await;
             refuse_prepared(context, call, unready).await;
         }
     }
@@ -77,7 +78,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
     }
     let decision = call.stage.permit.decision().clone();
     if refusal.code == ErrorCode::ToolChanged {
-        drift::drifted(context, &call.stage.brokered.binding.capability);
+        drift::drifted(&context.outcomes, &call.stage.brokered.binding.capability);
     }
     let refused = Refused { refusal, decision: Some(&decision), cause };
     let call = call.advance(|gated| {

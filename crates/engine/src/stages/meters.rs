@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use placet_ledger::{
-    ledger::LedgerError,
+    ledger::{Ledger, LedgerError},
     meter::{Meter, Metered, Window, WindowExhausted},
     store::StoreError,
 };
@@ -16,11 +16,11 @@ use placet_types::{
     error::{ErrorCode, Refusal},
 };
 
-use crate::{call::Brokered, context::Context};
+use crate::call::Brokered;
 
 /// What a call is counted in besides its run.
-pub(crate) fn of(context: &Context, stage: &Brokered) -> Vec<Meter> {
-    let now = context.ledger.store().now();
+pub(crate) fn of(ledger: &Ledger, stage: &Brokered) -> Vec<Meter> {
+    let now = ledger.store().now();
     let chain = &stage.identity.chain;
     let target = &stage.built.target;
     let minute = Window::Minute;

@@ -17,8 +17,7 @@ use placet_types::{
 use crate::{
     answer::Answer,
     call::{Brokered, Built},
-    context::Context,
-    outcome::recorded,
+    outcome::{Outcomes, recorded},
     registry::Owner,
 };
 
@@ -41,13 +40,13 @@ pub(crate) fn check_user(built: &Built, has_user: bool) -> Result<(), Refusal> {
 /// # Errors
 /// [`ErrorCode::ValidationError`] naming each reference that leads nowhere, or when the tool needs evidence and there is none; a refusal that
 /// passes when the ledger cannot be read.
-pub(crate) async fn resolve(context: &Context, stage: &mut Brokered) -> Result<(), Refusal> {
+pub(crate) async fn resolve(outcomes: &Outcomes, stage: &mut Brokered) -> Result<(), Refusal> {
     if let Some(resumed) = &stage.built.resumed {
         stage.evidence.clone_from(&resumed.parked.evidence);
         return Ok(());
     }
     if stage.evidence.is_empty() {
-        stage.evidence = found(context, stage).await?;
+        stage.evidence = found(outcomes, stage).await?;
     }
     if stage.evidence.is_empty() && stage.built.target.capability.is_delegated() {
         let problem = "a tool that acts with a user's authority needs the id of at least one earlier call of this run";
@@ -56,10 +55,10 @@ pub(crate) async fn resolve(context: &Context, stage: &mut Brokered) -> Result<(
     Ok(())
 }
 
-async fn found(context: &Context, stage: &Brokered) -> Result<Vec<EvidenceItem>, Refusal> {
+async fn found(outcomes: &Outcomes, stage: &Brokered) -> Result<Vec<EvidenceItem>, Refusal> {
     let (mut items, mut lost) = (BTreeSet::new(), Vec::new());
     for (place, reference) in stage.built.evidence_refs.iter().enumerate() {
-        match result_of(context, stage, reference).await? {
+        match result_of(outcomes, stage, reference).await? {
             Some(item) => {
                 items.insert(item);
             }
@@ -90,24 +89,24 @@ fn refused(
 
 /// The result that a reference leads to: of this caller, in this run, and good.
 async fn result_of(
-    context: &Context,
+    outcomes: &Outcomes,
     stage: &Brokered,
     reference: &str,
 ) -> Result<Option<EvidenceItem>, Refusal> {
     let Ok(call_id) = reference.parse::<ToolCallId>() else { return Ok(None) };
     let owner = Owner::of(&stage.identity.chain);
-    let live = context.registry.follow(&call_id, &owner).map(|live| live.borrow().clone());
+    let live = outcomes.registry.follow(&call_id, &owner).map(|live| live.borrow().clone());
     let answer = match live {
         Some(finished @ Answer::Finished(_)) => finished,
         _ => {
-            let record = context.ledger.store().effect_of_call(&call_id).await;
+            let record = outcomes.ledger.store().effect_of_call(&call_id).await;
             let record = record.map_err(|error| {
                 let refusal = lookup_refusal(&error);
-                context.noticed(&error.into());
+                outcomes.node.noticed(&error.into());
                 refusal
             })?;
             match record.filter(|record| Owner::of_scope(&record.scope) == owner) {
-                Some(record) => recorded::answer(context, &record, false).await,
+                Some(record) => recorded::answer(outcomes, &record, false).await,
                 None => return Ok(None),
             }
         }

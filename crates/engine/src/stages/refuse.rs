@@ -28,7 +28,7 @@ use crate::{
     outcome::{recorded, settlement_retry},
     responder::Responder,
     stages::deferral,
-    tokens::Tried,
+    tokens::{Tokens, Tried},
 };
 
 /// Ends a call that has no record: the event is kept, the caller is told.
@@ -103,8 +103,8 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     let Call { mut responder, stage } = call;
     let Refused { refusal, decision, cause } = refused;
     let prospect = codes::prospect(refusal.code, cause);
-    let security =
-        codes::is_security_event(refusal.code) || is_alarming(context, &stage, &refusal, cause);
+    let security = codes::is_security_event(refusal.code)
+        || is_alarming(&context.tokens, &stage, &refusal, cause);
     let kind = if security { AuditKind::Security } else { AuditKind::Refused };
     let mut event = event_of(kind, &responder, &stage);
     event.code = Some(refusal.code);
@@ -135,11 +135,11 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
 
 /// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
 /// is tried again.
-fn is_alarming(context: &Context, stage: &Brokered, refusal: &Refusal, cause: Cause) -> bool {
+fn is_alarming(tokens: &Tokens, stage: &Brokered, refusal: &Refusal, cause: Cause) -> bool {
     let Some(resumed) = &stage.built.resumed else { return false };
     let Cause::Credential(remedy @ (Remedy::Operator | Remedy::None)) = cause else { return false };
     let until = resumed.approval.as_ref().map_or(resumed.record.updated_at, |one| one.expires_at);
-    if remedy == Remedy::Operator && !context.tokens.is_news(resumed.record.record_id, until) {
+    if remedy == Remedy::Operator && !tokens.is_news(resumed.record.record_id, until) {
         return false;
     }
     let detail = refusal.detail.as_deref().unwrap_or_default();
@@ -170,7 +170,7 @@ async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: B
     }
     if let EffectState::Dispatched(attempt) = &record.state {
         // It was sent before: that it may not be sent again says nothing about the first time.
-        if is_tried_again && context.is_ending() {
+        if is_tried_again && context.node.is_ending() {
             return deferral::leave(responder);
         }
         if is_tried_again && matches!(attempt.class, Class::Keyed { .. }) {
@@ -180,7 +180,7 @@ async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: B
         }
         responder.detach_record();
         let reason = format!("sending it again was refused: {}", refusal.code);
-        let answer = settlement_retry::give_up(context, &record, &reason).await;
+        let answer = settlement_retry::give_up(&context.outcomes, &record, &reason).await;
         return responder.finish(answer);
     }
     responder.detach_record();

@@ -61,7 +61,7 @@ pub(crate) fn may_repeat_keyed(
             .state
             .attempt()
             .is_some_and(|attempt| recovery::is_within_window(&context.ledger, attempt))
-        && !context.is_ending()
+        && !context.node.is_ending()
 }
 
 /// Whether the target did not answer: what it did may be asked for again with the same token.
@@ -99,9 +99,9 @@ pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, rec
             context.routes.gate(Call { responder, stage: brokered });
         }
         Err(error) => {
-            context.noticed(&error);
+            context.node.noticed(&error);
             let reason = format!("it was sent, and cannot be read to be sent again: {error}");
-            let answer = settlement_retry::give_up(context, &record, &reason).await;
+            let answer = settlement_retry::give_up(&context.outcomes, &record, &reason).await;
             responder.finish(answer);
         }
     }
@@ -169,7 +169,7 @@ fn said_in(kept: &ParkedCall) -> (RequestBinding, AuthRef, Option<ParkedEdit>) {
 
 /// What is to be kept of the call: nothing, where what is kept already says what is sent now.
 pub(crate) async fn parked_again(
-    context: &Context,
+    ledger: &Ledger,
     responder: &Responder,
     brokered: &Brokered,
     permit: &Permit,
@@ -179,7 +179,7 @@ pub(crate) async fn parked_again(
         (EffectState::Claimed { .. }, _) => None,
         (_, Some(resumed)) => Some(said_in(&resumed.parked)),
         // A client tries again what failed; its contract may be another one by now.
-        (_, None) => context.ledger.parked(record).await.ok().map(|kept| said_in(&kept)),
+        (_, None) => ledger.parked(record).await.ok().map(|kept| said_in(&kept)),
     };
     // Anyone who came back did so with another token, and that is the one it runs with.
     let (built, auth) = (&brokered.built, &brokered.identity.auth_ref);

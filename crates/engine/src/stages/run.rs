@@ -22,7 +22,7 @@ use placet_types::{
 };
 
 use crate::{
-    answer::Answer, call::Brokered, context::Context, responder::Responder, stages::refuse,
+    answer::Answer, call::Brokered, outcome::Outcomes, responder::Responder, stages::refuse,
 };
 
 /// The run of a call.
@@ -70,20 +70,20 @@ impl ClassLimit {
     }
 }
 
-/// The run as its first call fixed it, with all that it has in its context; the call knows that from here on. What the call leaves out is
+/// The run as its first call fixed it, with all that it has in its outcomes; the call knows that from here on. What the call leaves out is
 /// as before, within what the agent's classes allow now.
-pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunRecord, Refusal> {
+pub(crate) async fn open(outcomes: &Outcomes, stage: &mut Brokered) -> Result<RunRecord, Refusal> {
     let wanted = RunRecord {
         key: key_of(stage),
         safety_mode: stage.run.safety_mode,
         budget: stage.run.run_budget,
-        opened_at: context.ledger.store().now(),
+        opened_at: outcomes.ledger.store().now(),
         calls_used: 0,
         cents_used: 0,
         taint: stage.run.taint.clone(),
     };
-    let known = open_in_session(context, stage, &wanted).await.map_err(|error| {
-        context.noticed(&error);
+    let known = open_in_session(outcomes, stage, &wanted).await.map_err(|error| {
+        outcomes.node.noticed(&error);
         ledger_refusal(&error)
     })?;
     stage.taint.clone_from(&known.taint);
@@ -124,29 +124,31 @@ pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunR
 }
 
 /// Opens the run and, where its caller names one, the session, each with the taint of both: what another run of the session has seen is
-/// in its context.
+/// in its outcomes.
 async fn open_in_session(
-    context: &Context,
+    outcomes: &Outcomes,
     stage: &Brokered,
     wanted: &RunRecord,
 ) -> Result<RunRecord, LedgerError> {
     let Some(session) = &stage.built.run.session_id else {
-        return context.ledger.open_run(wanted.clone()).await;
+        return outcomes.ledger.open_run(wanted.clone()).await;
     };
     let shared = RunRecord { key: wanted.key.of_session(session), ..wanted.clone() };
-    let (known, shared) =
-        tokio::try_join!(context.ledger.open_run(wanted.clone()), context.ledger.open_run(shared))?;
+    let (known, shared) = tokio::try_join!(
+        outcomes.ledger.open_run(wanted.clone()),
+        outcomes.ledger.open_run(shared)
+    )?;
     let taint: BTreeSet<Taint> = known.taint.union(&shared.taint).copied().collect();
     if taint == known.taint && taint == shared.taint {
         return Ok(known);
     }
     let brought =
         RunTaint { run: known.key.clone(), session: Some(session.clone()), taint: taint.clone() };
-    context.ledger.taint_run(brought, AuditEvent::new(AuditKind::RunTainted)).await?;
+    outcomes.ledger.taint_run(brought, AuditEvent::new(AuditKind::RunTainted)).await?;
     Ok(RunRecord { taint, ..known })
 }
 
-/// What a result of the call brings into the run's context that was not there when it was decided upon. Nothing is ever taken out of it, so
+/// What a result of the call brings into the run's outcomes that was not there when it was decided upon. Nothing is ever taken out of it, so
 /// the rest is there still.
 pub(crate) fn brings(stage: &Brokered) -> BTreeSet<Taint> {
     stage.built.target.capability.result_taint.difference(&stage.taint).copied().collect()
@@ -158,25 +160,25 @@ pub(crate) fn brings_as(stage: &Brokered, is_recorded: bool) -> BTreeSet<Taint> 
     if is_recorded { stage.built.target.capability.result_taint.clone() } else { brings(stage) }
 }
 
-/// A call is about to be told what became, or becomes, of `record`: what the result brings comes into its run's context first. The run's
+/// A call is about to be told what became, or becomes, of `record`: what the result brings comes into its run's outcomes first. The run's
 /// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
 pub(crate) async fn tell_of(
-    context: &Context,
+    outcomes: &Outcomes,
     responder: &Responder,
     stage: &Brokered,
     record: &EffectRecord,
 ) -> Result<(), Refusal> {
     let taint = brings(stage);
-    if taint.is_empty() || brings_by_itself(context, stage, record).await? {
+    if taint.is_empty() || brings_by_itself(outcomes, stage, record).await? {
         return Ok(());
     }
-    bring(context, responder, stage, record, taint).await
+    bring(outcomes, responder, stage, record, taint).await
 }
 
 /// A call that waited for the end of `record` is about to be told it. What stood there as it attached may have ended otherwise since, by
 /// a try of another run; so what counts is what is told. `kept` is the record as it stands now, where that can be read.
 pub(crate) async fn tell_end(
-    context: &Context,
+    outcomes: &Outcomes,
     responder: &Responder,
     stage: &Brokered,
     record: &EffectRecord,
@@ -187,14 +189,14 @@ pub(crate) async fn tell_end(
     if taint.is_empty() || !has_words(end, kept) {
         return Ok(());
     }
-    let known = context.ledger.store().run(&key_of(stage)).await.map_err(|error| {
-        context.noticed(&error.clone().into());
+    let known = outcomes.ledger.store().run(&key_of(stage)).await.map_err(|error| {
+        outcomes.node.noticed(&error.clone().into());
         lookup_refusal(&error)
     })?;
     if known.is_some_and(|known| taint.is_subset(&known.taint)) {
         return Ok(());
     }
-    bring(context, responder, stage, record, taint).await
+    bring(outcomes, responder, stage, record, taint).await
 }
 
 /// Whether an end is told in words of the target.
@@ -211,7 +213,7 @@ fn has_words(end: &Answer, kept: Option<&EffectRecord>) -> bool {
 }
 
 async fn bring(
-    context: &Context,
+    outcomes: &Outcomes,
     responder: &Responder,
     stage: &Brokered,
     record: &EffectRecord,
@@ -221,8 +223,8 @@ async fn bring(
     event.record_id = Some(record.record_id);
     let session = stage.built.run.session_id.clone();
     let brought = RunTaint { run: key_of(stage), session, taint };
-    context.ledger.taint_run(brought, event).await.map_err(|error| {
-        context.noticed(&error);
+    outcomes.ledger.taint_run(brought, event).await.map_err(|error| {
+        outcomes.node.noticed(&error);
         lookup_refusal(&error)
     })
 }
@@ -230,7 +232,7 @@ async fn bring(
 /// Whether the run of a call has what the result of `record` brings without more ado: nothing of a result is told, or recording it brings
 /// it to this very run. A record is of the run of its first try; later tries may be of other runs.
 async fn brings_by_itself(
-    context: &Context,
+    outcomes: &Outcomes,
     stage: &Brokered,
     record: &EffectRecord,
 ) -> Result<bool, Refusal> {
@@ -245,10 +247,10 @@ async fn brings_by_itself(
         }
         EffectState::PendingApproval { .. } | EffectState::Approved { .. } => {
             // What waits is kept as the call of the run that it is sent for. If it is gone, it is as if it were another one's.
-            match context.ledger.parked(record).await {
+            match outcomes.ledger.parked(record).await {
                 Ok(parked) => record.unknown.is_none() && parked.run.run_id == stage.run.run_id,
                 Err(error) if error.is_transient() => {
-                    context.noticed(&error);
+                    outcomes.node.noticed(&error);
                     return Err(lookup_refusal(&error));
                 }
                 Err(_damaged) => false,

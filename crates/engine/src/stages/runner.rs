@@ -30,7 +30,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     event.run_id = Some(stage.submission.run.run_id.clone());
     event.audiences = stage.caller.several_audiences();
     let chain = stage.caller.chain();
-    let active = context.active();
+    let active = context.current.active();
     event.caller = Some(broker_stage::shown(&active.directory, &chain, &stage.caller.proof()));
     event.chain = Some(chain);
     // Of a tool that exists, also where it is outside the caller's surface: what the caller calls it is no name to count by.

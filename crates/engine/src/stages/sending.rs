@@ -95,11 +95,12 @@ pub(crate) async fn call(
             .await;
     let mut second = None;
     if was_refused(&tried.outcome) {
-        forget(context, &proof);
+        forget(&context.credentials, &proof);
         if let Some(leave) = leave
             && !facts::is_locked_down(context, brokered)
             && let Some(mut other) =
-                credential::another(context, brokered, &proof, decision_id, deadline).await
+                credential::another(&context.credentials, brokered, &proof, decision_id, deadline)
+                    .await
             && let Ok(seat) = lease.prepare(other.credential.as_ref(), other.owner, deadline).await
             && let Some(dispatch) = once_more(context, leave, &other).await
         {
@@ -115,7 +116,7 @@ pub(crate) async fn call(
             )
             .await;
             if was_refused(&tried.outcome) {
-                forget(context, &other);
+                forget(&context.credentials, &other);
             } else if was_taken(&tried.outcome) {
                 credential::learn(brokered, &proof, &other);
                 tracing::warn!(capability = %brokered.binding.capability, "a target refused the credential and took another live one");
@@ -161,7 +162,7 @@ async fn once_more(context: &Context, leave: Second, other: &Proof) -> Option<Di
     let Second { spare, mut event } = leave;
     event.credential = other.used.clone().map(Box::new);
     let dispatch = context.ledger.dispatch_once_more(spare, event).await;
-    dispatch.inspect_err(|error| context.noticed(error)).ok()
+    dispatch.inspect_err(|error| context.node.noticed(error)).ok()
 }
 
 struct Tried {

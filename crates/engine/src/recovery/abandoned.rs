@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
+    ledger::Ledger,
     record::{EffectRecord, EffectState},
     refusal::lookup_refusal,
 };
@@ -46,7 +47,7 @@ async fn answer_for(context: &Arc<Context>, call: &Abandoned) -> Answer {
         Ok(Some(record)) if record.call_id != *call_id => refused(fault()),
         Ok(Some(record)) => match &record.state {
             EffectState::Claimed { .. } => {
-                release(context, &record).await;
+                release(&context.ledger, &record).await;
                 refused(fault())
             }
             EffectState::Dispatched(_) if !recorded::is_ours(&context.ledger, &record) => {
@@ -55,7 +56,7 @@ async fn answer_for(context: &Arc<Context>, call: &Abandoned) -> Answer {
             }
             EffectState::Dispatched(_) => {
                 settlement_retry::give_up(
-                    context,
+                    &context.outcomes,
                     &record,
                     "a part of the engine failed while the call was under way",
                 )
@@ -85,14 +86,14 @@ async fn answer_for(context: &Arc<Context>, call: &Abandoned) -> Answer {
     }
 }
 
-async fn release(context: &Context, record: &EffectRecord) {
+async fn release(ledger: &Ledger, record: &EffectRecord) {
     let mut event = AuditEvent::new(AuditKind::Refused);
     event.tenant = Some(record.scope.tenant.clone());
     event.call_id = Some(record.call_id.clone());
     event.capability = Some(record.scope.capability.clone());
     event.record_id = Some(record.record_id);
     event.code = Some(ErrorCode::Internal);
-    if let Err(error) = context.ledger.release(record.record_id, event).await {
+    if let Err(error) = ledger.release(record.record_id, event).await {
         tracing::error!(%error, "the release of an abandoned claim could not be kept");
     }
 }

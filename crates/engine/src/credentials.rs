@@ -1,0 +1,27 @@
+//! What calls are sent with: static secrets, the broker that mints, and what was handed out.
+//!
+//! Owns the bundle of these handles alone. How a credential is planned and proved is `stages::credential`'s.
+
+mod faults;
+
+use std::sync::Arc;
+
+use placet_credentials::Broker;
+use placet_identity::Secrets;
+use placet_types::clock::Clock;
+
+use crate::{adapters::known_secrets::KnownSecrets, metrics::EngineMetrics};
+
+pub(crate) use faults::CredentialFaults;
+
+/// Where credentials come from.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) broker: Broker,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// What adapters were given, and never say again.
+    pub(crate) known: KnownSecrets,
+    pub(crate) faults: CredentialFaults,
+    pub(crate) metrics: EngineMetrics,
+}
