@@ -28,6 +28,8 @@ async fn in_a_lockdown_no_call_runs_until_it_is_lifted() {
     let id = entered.ok().split_whitespace().find(|word| word.starts_with("desk_")).unwrap();
     let id = id.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_').to_owned();
 
+    let status = setup.asks(&placet, &token, &["reload", "--status"]).await;
+    assert!(status.ok().contains("lockdown: no call runs"), "{status:?}");
     let problem = agent.call(&read("s3")).await.refused(403, "POLICY_DENIED");
     assert!(problem["detail"].as_str().unwrap().contains("lockdown"), "{problem:#}");
     assert_eq!(ben.decide(&held, "approve").await.ok()["state"], "approved");
@@ -36,6 +38,8 @@ async fn in_a_lockdown_no_call_runs_until_it_is_lifted() {
 
     let lift = ["approvals", "freezes", "lift", &id, "--reason", "it is stopped"];
     setup.asks(&placet, &token, &lift).await.ok();
+    let status = setup.asks(&placet, &token, &["reload", "--status"]).await;
+    assert!(!status.ok().contains("lockdown"), "{status:?}");
     agent.call(&read("s4")).await.succeeded();
     crate::harness::until("the approved call runs", || async { !file.try_exists().unwrap() }).await;
 }

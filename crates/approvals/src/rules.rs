@@ -234,6 +234,18 @@ impl Open {
         self.freezes(tenant, adapter, now).any(|freeze| freeze.lockdown)
     }
 
+    /// Whether a lockdown of every adapter is in force, in any tenant.
+    #[must_use]
+    pub fn has_lockdown(&self, now: Timestamp) -> bool {
+        self.all().filter(|entry| entry.is_in_force(now)).any(|entry| match &entry.body {
+            DeskBody::Freeze(freeze) => freeze.lockdown && freeze.adapters.is_empty(),
+            DeskBody::Grant(_)
+            | DeskBody::BreakGlass(_)
+            | DeskBody::Delegation(_)
+            | DeskBody::Revocation(_) => false,
+        })
+    }
+
     /// Which freezes are in force, in all tenants.
     #[must_use]
     pub fn freezes_in_force(&self, now: Timestamp) -> BTreeSet<DeskId> {

@@ -40,12 +40,17 @@ pub(crate) async fn round(context: &Arc<Context>) {
         if context.node.is_stopping() {
             return;
         }
-        let active = context.current.active();
-        let Some(port) = active.ports.of(capability.adapter()) else { continue };
-        let Connection::Up(connection) = port.connection() else { continue };
-        let Some(known) = port.contract.capabilities.get(capability.capability()) else { continue };
-        if port.is_drifted(connection.as_ref(), known, context.settings.live_list_ms_max).await {
+        if is_drifted(context, &capability).await {
             drifted(&context.outcomes, &capability);
         }
     }
+}
+
+/// Whether the live definition of a capability differs from its pin, as far as that can be found out at this moment.
+pub(crate) async fn is_drifted(context: &Context, capability: &CapabilityId) -> bool {
+    let active = context.current.active();
+    let Some(port) = active.ports.of(capability.adapter()) else { return false };
+    let Connection::Up(connection) = port.connection() else { return false };
+    let Some(known) = port.contract.capabilities.get(capability.capability()) else { return false };
+    port.is_drifted(connection.as_ref(), known, context.settings.live_list_ms_max).await
 }

@@ -11,6 +11,7 @@ use placet_ledger::{record::EffectState, refusal::lookup_refusal};
 use placet_types::{
     error::{ErrorCode, Execution, Refusal},
     ids::ToolCallId,
+    mode::EngineMode,
 };
 
 use crate::{
@@ -159,6 +160,8 @@ pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolVie
 pub(crate) fn status(context: &Context) -> StatusView {
     let active = context.current.active();
     let (disk, needs_restart) = context.disk.state();
+    let has_lockdown = context.approvals.rules.open().has_lockdown(context.ledger.store().now());
+    let mode = if has_lockdown { EngineMode::Lockdown } else { context.current.engine_mode() };
     StatusView {
         bundle: active.policy.digest(),
         active: active.digest(),
@@ -166,7 +169,7 @@ pub(crate) fn status(context: &Context) -> StatusView {
         since: active.since,
         disk,
         needs_restart,
-        mode: context.current.engine_mode(),
+        mode,
         decides: context.node.health().cannot_decide().is_none(),
         epoch_elsewhere: context.node.health().foreign_epoch(),
     }

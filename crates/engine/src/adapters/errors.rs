@@ -12,13 +12,18 @@ use placet_types::{
 pub(crate) const FORBIDDEN: &str =
     "the target does not allow the call with this credential; nothing was executed";
 
+/// What the caller of a tool is told whose live definition is not the one that was reviewed.
+pub(crate) fn tool_changed() -> Refusal {
+    Refusal::new(
+        ErrorCode::ToolChanged,
+        "the tool changed upstream since it was reviewed; an operator has to review it; nothing was executed",
+    )
+}
+
 /// What a failure says to the caller before which nothing happened, where the target was shown a credential of this kind.
 pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal {
     let (code, message) = match error {
-        AdapterError::SchemaMismatch(_) => (
-            ErrorCode::ToolChanged,
-            "the tool changed upstream since it was reviewed; an operator has to review it; nothing was executed",
-        ),
+        AdapterError::SchemaMismatch(_) => return tool_changed().with_detail(error),
         AdapterError::CredentialRefused(_) => {
             let is_ours = is_ours(kind);
             let code = if is_ours {

@@ -22,8 +22,10 @@ use placet_types::{
 };
 
 use crate::{
+    adapters::errors,
     call::{Brokered, Call},
     context::Context,
+    drift,
     stages::{
         credential, duplicate,
         parked::{envelope_of, parked_of},
@@ -42,6 +44,11 @@ pub(crate) async fn park(
     hold: Hold,
     budget: BudgetView,
 ) {
+    // People would be asked about a tool that is refused until it is reviewed, whatever they say.
+    if drift::is_drifted(context, &call.stage.binding.capability).await {
+        let refused = Refused::of(errors::tool_changed(), Some(&hold.decision));
+        return refuse::brokered(context, call, refused).await;
+    }
     let chain = call.stage.identity.chain.clone();
     let held_max = context.settings.held_per_agent_max;
     // Until the call is on the board, or came to nothing.

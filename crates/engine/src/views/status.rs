@@ -60,7 +60,7 @@ pub struct StatusView {
     pub disk: DiskState,
     /// The keys of the configuration whose change counts from the next start on, as of the last reload.
     pub needs_restart: Vec<String>,
-    /// The mode of the engine, as far as it holds for everybody.
+    /// `lockdown` while a lockdown of every adapter is in force in any tenant.
     pub mode: EngineMode,
     /// Whether this node decides: not while it cannot reach the ledger, or while another node has activated what it does not have.
     pub decides: bool,

@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 
 use placet_engine::answer::Answer;
-use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode};
+use placet_types::{
+    approval::VoteChoice,
+    digest::Digest,
+    error::{ErrorCode, Execution},
+};
 
 use crate::fake::Behaviour;
 use crate::world::{Make, World, bundle, finished, held, plan, refused, waits};
@@ -188,6 +192,9 @@ async fn a_tool_that_drifts_while_people_think_makes_the_approval_void() {
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
     assert!(world.witness.effects("erase").is_empty());
+    // Nobody is asked again before somebody has reviewed it.
+    let again = refused(world.call(plan("erase", "s1", "a")).await);
+    assert_eq!((again.code, again.execution), (ErrorCode::ToolChanged, Execution::NotExecuted));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use clap::Args as ClapArgs;
 use placet_engine::views::status::{ReloadRequest, ReloadView, StatusView};
+use placet_types::mode::EngineMode;
 
 use crate::{
     client::{Client, ClientArgs},
@@ -74,6 +75,9 @@ fn print_report(status: &StatusView) {
         status.since,
         status.disk.in_words()
     ));
+    if status.mode == EngineMode::Lockdown {
+        output::line("lockdown: no call runs until somebody lifts it");
+    }
     if !status.needs_restart.is_empty() {
         let keys = status.needs_restart.join("`, `");
         output::line(format!(

@@ -3,7 +3,7 @@
 //! Owns the one check that asks a server; where none answers there is nothing to compare.
 
 use placet_engine::views::{Readiness, status::DiskState};
-use placet_types::digest::Digest;
+use placet_types::{digest::Digest, mode::EngineMode};
 use url::Url;
 
 use super::Check;
@@ -33,7 +33,10 @@ pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<C
         active.since
     );
     let needs_restart = active.needs_restart.join("`, `");
-    Some(if let Some(epoch) = active.epoch_elsewhere {
+    Some(if active.mode == EngineMode::Lockdown {
+        let todo = "no call runs until somebody lifts it: `placet approvals freezes list`";
+        Check::warn(ABOUT, format!("lockdown; {found}"), todo)
+    } else if let Some(epoch) = active.epoch_elsewhere {
         let todo = format!(
             "another server has activated epoch {epoch}: put the same files here, then `placet reload`"
         );
