@@ -1,7 +1,6 @@
 //! `Call<S>`: a call changes type as it goes through the stages, so that none can be skipped.
 //!
-//! Owns the stage types and [`Responder`], the duty to answer. Invariant: a passage that is dropped unanswered answers by itself,
-//! with what the ledger knows to be true.
+//! Owns the stage types. The duty to answer goes with a call from stage to stage: a [`Responder`].
 
 use std::{collections::BTreeSet, sync::Arc};
 

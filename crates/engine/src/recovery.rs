@@ -14,6 +14,7 @@ use futures::{StreamExt as _, stream};
 
 use placet_ledger::{
     ledger::{Ledger, LedgerError},
+    parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState},
     sabotage::{Guard, removed},
     store::{EffectQuery, StoreError},
@@ -27,7 +28,7 @@ use crate::{
     in_flight::ResumeGuard,
     outcome::{recorded, settlement_retry},
     registry::Owner,
-    responder::{Asked, Responder},
+    responder::{Asked, Callers, Responder},
 };
 
 /// How many records are read at a time.
@@ -178,7 +179,7 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
                 let attempt = record.state.attempt();
                 if attempt.is_some_and(|attempt| is_within_window(&context.ledger, attempt)) {
                     tries = tries.saturating_add(1);
-                    if asking::pause(&context.node, backoff(tries)).await {
+                    if context.pause(backoff(tries)).await {
                         continue;
                     }
                     return;
@@ -229,21 +230,7 @@ pub(crate) async fn take_up(
     {
         return Err("what was kept of the call is not what was sent".into());
     }
-    let tool = record.scope.capability.tool_name();
-    let fields = CallFields {
-        tenant: Some(record.scope.tenant.as_str()),
-        run_id: Some(record.run_id.as_str()),
-        tool_call_id: Some(record.call_id.as_str()),
-        tool: Some(&tool),
-    };
-    let traceparent = parked.traceparent.as_deref().unwrap_or_default();
-    let span = continue_span(traceparent, None, Stage::Invoke, &fields);
-    let asked = Asked::of_record(record, parked.envelope.session_id.clone());
-    let mut responder =
-        Responder::new(Arc::clone(&context.callers), record.call_id.clone(), asked, span);
-    responder.accepted_at = record.created_at;
-    responder.attach_record(record.record_id);
-    responder.in_trace_of(&parked.envelope.trace_id);
+    let mut responder = responder_of(&context.callers, record, Some(&parked), Stage::Invoke);
     if let Some(guard) = guard {
         responder.resumed_under(guard);
     }
@@ -265,4 +252,31 @@ pub(crate) async fn take_up(
     let built = Built::restored(active, target, identity, resumed);
     context.routes.broker(Call { responder, stage: built });
     Ok(())
+}
+
+/// The duty to answer a recorded call that is taken up again, in the trace that it began in.
+pub(crate) fn responder_of(
+    callers: &Arc<Callers>,
+    record: &EffectRecord,
+    parked: Option<&ParkedCall>,
+    stage: Stage,
+) -> Responder {
+    let tool = record.scope.capability.tool_name();
+    let fields = CallFields {
+        tenant: Some(record.scope.tenant.as_str()),
+        run_id: Some(record.run_id.as_str()),
+        tool_call_id: Some(record.call_id.as_str()),
+        tool: Some(&tool),
+    };
+    let traceparent = parked.and_then(|parked| parked.traceparent.as_deref()).unwrap_or_default();
+    let span = continue_span(traceparent, None, stage, &fields);
+    let session_id = parked.and_then(|parked| parked.envelope.session_id.clone());
+    let asked = Asked::of_record(record, session_id);
+    let mut responder = Responder::new(Arc::clone(callers), record.call_id.clone(), asked, span);
+    responder.accepted_at = record.created_at;
+    responder.attach_record(record.record_id);
+    if let Some(parked) = parked {
+        responder.in_trace_of(&parked.envelope.trace_id);
+    }
+    responder
 }

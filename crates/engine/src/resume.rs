@@ -14,7 +14,7 @@ use placet_ledger::{
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
-use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval};
+use placet_telemetry::trace::{Stage, record_approval};
 use placet_types::{contract::credential::CredentialKind, ids::ApprovalId, json::canonical_digest};
 
 use crate::{
@@ -22,8 +22,8 @@ use crate::{
     context::Context,
     in_flight::ResumeGuard,
     outcome::recorded,
+    recovery,
     registry::Owner,
-    responder::{Asked, Callers, Responder},
 };
 
 /// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
@@ -143,7 +143,12 @@ fn take_up(
     drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
     match restore(context, &approval, &record, parked, renewed) {
         Ok(built) => {
-            let mut responder = responder(&context.callers, &record, &built);
+            let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
+            let callers = &context.callers;
+            let mut responder = recovery::responder_of(callers, &record, parked, Stage::Approval);
+            if let EffectState::Approved { approval_id, .. } = &record.state {
+                record_approval(&responder.span, approval_id.as_str(), Some("approved"));
+            }
             responder.resumed_under(guard);
             context.routes.broker(Call { responder, stage: built });
         }
@@ -155,30 +160,6 @@ fn take_up(
             });
         }
     }
-}
-
-fn responder(callers: &Arc<Callers>, record: &EffectRecord, built: &Built) -> Responder {
-    let traceparent = built.resumed.as_ref().and_then(|resumed| resumed.parked.traceparent.clone());
-    let tool = record.scope.capability.tool_name();
-    let fields = CallFields {
-        tenant: Some(record.scope.tenant.as_str()),
-        run_id: Some(record.run_id.as_str()),
-        tool_call_id: Some(record.call_id.as_str()),
-        tool: Some(&tool),
-    };
-    let span =
-        continue_span(traceparent.as_deref().unwrap_or_default(), None, Stage::Approval, &fields);
-    if let EffectState::Approved { approval_id, .. } = &record.state {
-        record_approval(&span, approval_id.as_str(), Some("approved"));
-    }
-    let asked = Asked::of_record(record, built.run.session_id.clone());
-    let mut responder = Responder::new(Arc::clone(callers), record.call_id.clone(), asked, span);
-    responder.accepted_at = record.created_at;
-    responder.attach_record(record.record_id);
-    if let Some(resumed) = &built.resumed {
-        responder.in_trace_of(&resumed.parked.envelope.trace_id);
-    }
-    responder
 }
 
 /// `Call::<Built>` from what was parked, every digest verified; else why the approval is void.

@@ -7,7 +7,7 @@ pub(crate) mod resolve;
 pub(crate) mod settle;
 pub(crate) mod settlement_retry;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use placet_approvals::{node::Node, service::Approvals};
 use placet_ledger::{audit::AuditEvent, ledger::Ledger, record::EffectRecord, store::Durability};
@@ -39,6 +39,14 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
+    /// Waits; says whether to go on, which a stopping engine does not: the next start goes on.
+    pub(crate) async fn pause(&self, time: Duration) -> bool {
+        tokio::select! {
+            () = self.node.stopped() => false,
+            () = tokio::time::sleep(time) => true,
+        }
+    }
+
     /// Whether the call of this record may move on another node, or nobody here tells its waiters.
     pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
         let owner = Owner::of_scope(&record.scope);

@@ -21,8 +21,6 @@ use placet_types::{
     ids::RecordId,
 };
 
-use placet_approvals::node::Node;
-
 use crate::{
     outcome::{Outcomes, recorded::subject_of, settle},
     result::{Subject, error_of},
@@ -90,7 +88,7 @@ async fn bring(
             Ok(None) => return,
             Err(error) if error.is_transient() => {
                 outcomes.node.noticed(&error.into());
-                if since.elapsed() > KEPT_FOR_LEDGER || !rest(&outcomes.node).await {
+                if since.elapsed() > KEPT_FOR_LEDGER || !outcomes.pause(REST).await {
                     return came_to_nothing(record_id, attempt, "the ledger is away");
                 }
                 continue;
@@ -105,19 +103,19 @@ async fn bring(
             Err(LedgerError::WrongState(_))
                 if matches!(outcome, Outcome::Succeeded) && is_overtaken(&record, attempt) =>
             {
-                if since.elapsed() > KEPT_BACK || !rest(&outcomes.node).await {
+                if since.elapsed() > KEPT_BACK || !outcomes.pause(REST).await {
                     return came_to_nothing(record_id, attempt, "another arm is under way still");
                 }
             }
             // That its outcome is unknown could not be written yet.
             Err(LedgerError::WrongState(_)) if is_own(&record, attempt) => {
-                if since.elapsed() > KEPT_FOR_LEDGER || !rest(&outcomes.node).await {
+                if since.elapsed() > KEPT_FOR_LEDGER || !outcomes.pause(REST).await {
                     return came_to_nothing(record_id, attempt, "its attempt has not ended");
                 }
             }
             Err(error) if error.is_transient() => {
                 outcomes.node.noticed(&error);
-                if since.elapsed() > KEPT_FOR_LEDGER || !rest(&outcomes.node).await {
+                if since.elapsed() > KEPT_FOR_LEDGER || !outcomes.pause(REST).await {
                     return came_to_nothing(record_id, attempt, "the ledger is away");
                 }
             }
@@ -143,14 +141,6 @@ fn is_own(record: &EffectRecord, attempt: u32) -> bool {
 fn is_overtaken(record: &EffectRecord, attempt: u32) -> bool {
     matches!(record.state, EffectState::Dispatched(_))
         && record.unknown.as_ref().is_some_and(|unknown| unknown.attempt.number == attempt)
-}
-
-/// Waits a little; says whether to go on, which a stopping engine does not.
-async fn rest(node: &Node) -> bool {
-    tokio::select! {
-        () = node.stopped() => false,
-        () = tokio::time::sleep(REST) => true,
-    }
 }
 
 /// Records what came to light.

@@ -1,6 +1,7 @@
-//! Unsettled: what could not be written while the ledger could not be reached, tried again until it can.
+//! Calls of which nobody can say how they ended, and what could not be written while the ledger could not be reached, tried again until it
+//! can.
 //!
-//! Owns those tries. Invariant I13: no record of this process stays dispatched for ever because the ledger was away for a while; what
+//! Owns those tries, and what is told meanwhile. Invariant I13: no record of this process stays dispatched for ever because the ledger was away for a while; what
 //! does not get in before the process ends is taken over by the next one, by class.
 
 use std::{sync::Arc, time::Duration};
@@ -15,8 +16,6 @@ use placet_types::{
     error::{ErrorCode, Execution, Refusal},
     ids::{DecisionId, RecordId},
 };
-
-use placet_approvals::node::Node;
 
 use crate::{
     adapters::ports::backoff,
@@ -47,7 +46,7 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
         let _hand = hand;
         let Finding { outcome, mut result, is_probed, mut lacks } = finding;
         let mut tries = 0_u32;
-        while rest(&owner.node, &mut tries).await {
+        while rest(&owner, &mut tries).await {
             if lacks {
                 if complete(&owner, &record, &mut result).await.is_err() {
                     continue;
@@ -90,7 +89,7 @@ pub(crate) fn take_back(outcomes: &Arc<Outcomes>, record_id: RecordId, decision_
     outcomes.registry.spawn(async move {
         let _hand = hand;
         let mut tries = 0_u32;
-        while rest(&owner.node, &mut tries).await {
+        while rest(&owner, &mut tries).await {
             let record = match owner.ledger.store().effect(record_id).await {
                 Ok(Some(record)) => record,
                 Ok(None) => return,
@@ -126,13 +125,10 @@ fn not_sent(ledger: &Ledger, record: &EffectRecord) -> ToolResultEnvelope {
 }
 
 /// Waits before the next try; a stopping engine tries no more.
-async fn rest(node: &Node, tries: &mut u32) -> bool {
+async fn rest(outcomes: &Outcomes, tries: &mut u32) -> bool {
     let time = backoff(*tries).min(Duration::from_secs(5));
     *tries = tries.saturating_add(1);
-    tokio::select! {
-        () = node.stopped() => false,
-        () = tokio::time::sleep(time) => true,
-    }
+    outcomes.pause(time).await
 }
 
 /// Records that the outcome of a dispatch is unknown, and answers so.

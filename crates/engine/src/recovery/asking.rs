@@ -26,8 +26,6 @@ use placet_ledger::{
 };
 use placet_types::ids::{AdapterName, RecordId};
 
-use placet_approvals::node::Node;
-
 use crate::{
     active::Current,
     adapters::ports::{Connection, backoff},
@@ -112,13 +110,13 @@ pub(crate) async fn until_known(
             Probe::NotFound if wait_ms > SETTLE_WAIT_MS => break,
             Probe::NotFound => {
                 let wait_ms = u64::try_from(wait_ms).unwrap_or(0).clamp(50, 5_000);
-                if !pause(&context.node, Duration::from_millis(wait_ms)).await {
+                if !context.pause(Duration::from_millis(wait_ms)).await {
                     return;
                 }
             }
             Probe::Unknown => {
                 asked = asked.saturating_add(1);
-                if !pause(&context.node, backoff(asked)).await {
+                if !context.pause(backoff(asked)).await {
                     return;
                 }
             }
@@ -130,14 +128,6 @@ pub(crate) async fn until_known(
         "the adapter could not say whether the effect happened",
     )
     .await;
-}
-
-/// Waits; says whether to go on, which a stopping engine does not: the next start takes the call over.
-pub(super) async fn pause(node: &Node, time: Duration) -> bool {
-    tokio::select! {
-        () = node.stopped() => false,
-        () = tokio::time::sleep(time) => true,
-    }
 }
 
 /// One question, when there is a connection in time.
@@ -152,7 +142,7 @@ async fn ask(outcomes: &Outcomes, record: &EffectRecord, attempt: &Attempt) -> P
         if let Connection::Up(adapter) = port.connection() {
             return question(adapter, record, attempt).await.unwrap_or(Probe::Unknown);
         }
-        if Instant::now() >= deadline || !pause(&outcomes.node, Duration::from_millis(100)).await {
+        if Instant::now() >= deadline || !outcomes.pause(Duration::from_millis(100)).await {
             return Probe::Unknown;
         }
     }

@@ -29,7 +29,7 @@ use placet_types::{
 
 use crate::{
     active::Current,
-    call::{Brokered, Call, Gated, Resumed},
+    call::{Brokered, Call, Gated},
     context::Context,
     lifecycle::codes::Cause,
     metrics::EngineMetrics,
@@ -183,7 +183,7 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
         return duplicate::answer(context, call, record).await;
     }
     let is_rearmed = matches!(record.state, EffectState::Rearmed { .. });
-    match resumed_of(&context.ledger, record).await {
+    match retry::resumed_of(&context.ledger, record).await {
         Ok(resumed) => {
             let approved = retry::as_approved(&mut call.stage, &resumed.parked);
             call.stage.built.resumed = Some(Box::new(resumed));
@@ -199,15 +199,6 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
         }
         Err(error) => refuse(context, call, ledger_refusal(&error)).await,
     }
-}
-
-async fn resumed_of(ledger: &Ledger, record: EffectRecord) -> Result<Resumed, LedgerError> {
-    let approval = match record.state.approval_id() {
-        Some(id) => ledger.store().approval(id).await?,
-        None => None,
-    };
-    let parked = ledger.parked(&record).await?;
-    Ok(Resumed { record, approval, parked })
 }
 
 /// The mode that people agreed to, where the call has become stronger since (TM-15).

@@ -83,15 +83,7 @@ pub(crate) const fn is_unanswered(outcome: &AdapterOutcome) -> bool {
 /// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
 pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, record: EffectRecord) {
     let Call { responder, stage: mut brokered } = call;
-    let resumed = async {
-        let parked = context.ledger.parked(&record).await?;
-        let approval = match record.state.approval_id() {
-            Some(id) => context.ledger.store().approval(id).await?,
-            None => None,
-        };
-        Ok::<_, LedgerError>(Resumed { record: record.clone(), approval, parked })
-    };
-    match resumed.await {
+    match resumed_of(&context.ledger, record.clone()).await {
         Ok(resumed) => {
             tokio::time::sleep(pause_before(brokered.built.retries)).await;
             brokered.built.retries = brokered.built.retries.saturating_add(1);
@@ -191,4 +183,17 @@ pub(crate) async fn parked_again(
     envelope.approval_mode_effective = permit.mode_effective();
     envelope.policy_decision_id = Some(permit.decision().id.clone());
     Some(parked_of(responder, brokered, envelope))
+}
+
+/// What is recorded of a call that is taken up again.
+pub(crate) async fn resumed_of(
+    ledger: &Ledger,
+    record: EffectRecord,
+) -> Result<Resumed, LedgerError> {
+    let approval = match record.state.approval_id() {
+        Some(id) => ledger.store().approval(id).await?,
+        None => None,
+    };
+    let parked = ledger.parked(&record).await?;
+    Ok(Resumed { record, approval, parked })
 }
