@@ -134,7 +134,7 @@ pub(crate) struct Current {
     active: ArcSwap<Active>,
     surfaces: Surfaces,
     engine_mode: Mutex<EngineMode>,
-    /// Whoever activates something, or joins what others activated, does so alone.
+    /// Held by the one who activates something, or joins what others activated.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 

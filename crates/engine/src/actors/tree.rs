@@ -173,7 +173,7 @@ pub(crate) enum SupervisorMessage {
 }
 
 impl ChildSpec {
-    /// A child under a path, made anew at each start.
+    /// A child under a path; each start makes another actor.
     pub(crate) fn new<A>(path: String, make: impl Fn() -> A + Send + Sync + 'static) -> Self
     where
         A: Actor<Arguments = ()>,
