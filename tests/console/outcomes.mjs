@@ -140,7 +140,7 @@ await check("a lockdown is shown on every page until it is lifted", async () => 
   const pages = ["/", "/decisions", "/report", "/load", "/grants", "/calendar", "/help"];
   const shown = async (path) => {
     await ben.goto(base + path);
-    return /Lockdown: no call runs\. a runaway agent/.test(await ben.locator("main").innerText());
+    return /Lockdown: no call runs \(a runaway agent\)\./.test(await ben.locator("main").innerText());
   };
   await ben.goto(`${base}/calendar`);
   await ben.locator("#name").fill("a runaway agent");
