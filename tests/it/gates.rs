@@ -179,7 +179,7 @@ async fn a_gate_of_two_groups_says_how_many_distinct_people_it_needs() {
     assert_eq!(ben.decide(&held, "approve").await.ok()["state"], "pending");
     let cleo = setup.client(&placet, "user", "cleo").await;
     assert_eq!(cleo.decide(&held, "approve").await.ok()["state"], "approved");
-    agent.call(&call).await.succeeded();
+    agent.end_of(&text(&held, "call_id")).await.succeeded();
     placet.stop().await;
 }
 

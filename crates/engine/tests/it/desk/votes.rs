@@ -38,7 +38,7 @@ async fn who_cannot_decide_is_told_why_in_words() {
         assert!(!standing.may_approve, "{person}");
         standing.why_not.unwrap()
     };
-    assert!(why("ana").await.contains("answer for the agent"));
+    assert!(why("ana").await.contains("you own the agent"));
     assert!(why("cy").await.contains("made for you"));
     assert!(why("eve").await.contains("none of the groups that are asked: approvers, finance"));
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
