@@ -4,7 +4,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use serde_json::{Value, json};
 
-use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    store::Store,
+};
 use placet_types::{approval::VoteChoice, error::ErrorCode, principal::PrincipalKind};
 
 use crate::world::{World, finished, held, plan, refused, waits};
@@ -294,7 +297,9 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     let denied = held(world.call(plan("erase", "s5", "a")).await);
     world.vote("ben", &denied, VoteChoice::Deny).await.unwrap();
     let void = held(world.call(plan("erase", "s6", "a")).await);
-    world.witness.drifted.store(true, Ordering::SeqCst);
+    let record = Store::effect_of_call(world.store.as_ref(), &void.call_id).await;
+    let record = record.unwrap().unwrap();
+    world.store.tamper(&record.scope.tenant, record.parked, b"{\"envelope\":{}}".to_vec());
     world.vote("ben", &void, VoteChoice::Approve).await.unwrap();
     refused(world.end_of(&void).await);
     let pending = held(world.call(plan("erase", "s7", "a")).await);
