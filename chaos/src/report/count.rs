@@ -168,9 +168,12 @@ fn of_keys(outcome: &mut Outcome, keys: &BTreeMap<KeyId, Key<'_>>) {
 }
 
 /// How duplicates were answered that were sent after a success was acknowledged.
+/// When a request was sent, and which.
+type SentAt<'a> = (Moment, &'a Sent);
+
 fn replays(
     events: &[Event],
-    sent: &HashMap<u64, (Moment, &Sent)>,
+    sent: &HashMap<u64, SentAt<'_>>,
     keys: &BTreeMap<KeyId, Key<'_>>,
 ) -> Replay {
     let mut replay = Replay::default();

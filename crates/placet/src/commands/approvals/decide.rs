@@ -87,7 +87,8 @@ pub(super) async fn approve(client: &Client, args: &Approve, json: bool) -> Outc
     if json {
         output::json(&detail);
     } else {
-        output::line(show::awaited(&detail));
+        let states = words::states_of(&detail.approval.state);
+        output::lines_with_states(&show::awaited(&detail), &states);
     }
     Ok(exit)
 }

@@ -27,7 +27,8 @@ pub(super) async fn run(client: &Client, id: &ApprovalId, json: bool) -> Outcome
     if json {
         output::json(&detail);
     } else {
-        output::line(shown(&detail));
+        let states = words::states_of(&detail.approval.state);
+        output::lines_with_states(&shown(&detail), &states);
     }
     Ok(Exit::Ok)
 }
