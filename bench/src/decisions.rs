@@ -53,7 +53,7 @@ const SHIPPED: [(&str, &str); 7] = shipped![
     "20-gates.cedar",
     "30-guards.cedar",
     "40-review.cedar",
-    "50-desk.cedar",
+    "50-directives.cedar",
 ];
 
 /// The cost of a decision with one bundle.
@@ -171,7 +171,7 @@ impl Subject {
             approval: None,
             frozen: false,
             break_glass: None,
-            desk: placet_types::desk::DeskBasis::default(),
+            directives: placet_types::directive::DirectiveBasis::default(),
             proof: &CallerProof::of_development(&self.chain),
             key: Some(RecordId::derive(
                 &self.chain.key_scope(&capability.id),

@@ -12,18 +12,18 @@ const POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'; form-
 
 // What the server says, and what it was asked. Each look at the page has other words for how long ago it began.
 const began = new Date(Date.now() - 5_000).toISOString();
-const desk = { state: "waits", agreed: 0, note: "", edited: "", button: "Approve" };
+const directives = { state: "waits", agreed: 0, note: "", edited: "", button: "Approve" };
 let looks = 0, lines = [], asked = [], answer = () => "stream", is_signed_in = true;
 
 const page = () => `<!doctype html><html lang="en" data-now="${Date.now()}"><head><title>t</title><script src="/console.js" defer></script></head><body><main>
-<div id="head" data-live data-address="/call"><h1 data-told>till/refund ${desk.state}</h1>
+<div id="head" data-live data-address="/call"><h1 data-told>till/refund ${directives.state}</h1>
 <p><time datetime="${began}" data-relative>${looks}</time></p></div>
-<div id="what" data-live data-name="What will run"><p>${desk.edited}</p></div>
-<div id="people" data-live data-name="Agreement"><div data-told>${desk.agreed} of 2 from approvers</div>
+<div id="what" data-live data-name="What will run"><p>${directives.edited}</p></div>
+<div id="people" data-live data-name="Agreement"><div data-told>${directives.agreed} of 2 from approvers</div>
 <p>Asked <time datetime="${began}" data-relative>${looks}</time></p>
-<ul><li><a href="/a">first</a></li><li><a href="/b">second</a></li></ul><p>${desk.note}</p></div>
-<div id="decide" data-live><button>${desk.button}</button><button>Deny</button><p>${desk.note}</p></div>
-<div id="further" data-live><details id="digests"><summary>Digests</summary><p>${desk.note}</p></details></div>
+<ul><li><a href="/a">first</a></li><li><a href="/b">second</a></li></ul><p>${directives.note}</p></div>
+<div id="decide" data-live><button>${directives.button}</button><button>Deny</button><p>${directives.note}</p></div>
+<div id="further" data-live><details id="digests"><summary>Digests</summary><p>${directives.note}</p></details></div>
 </main><div id="live" role="status" aria-live="polite"></div></body></html>`;
 
 const server = createServer((request, response) => {
@@ -50,10 +50,10 @@ const server = createServer((request, response) => {
 await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
 const base = `http://127.0.0.1:${server.address().port}`;
 
-const happen = () => { for (const line of lines) line.write("event: desk\ndata: look\n\n"); };
+const happen = () => { for (const line of lines) line.write("event: approvals\ndata: look\n\n"); };
 const open = async (path = "/call") => {
   for (const line of lines) line.end();
-  Object.assign(desk, { state: "waits", agreed: 0, note: "", edited: "", button: "Approve" });
+  Object.assign(directives, { state: "waits", agreed: 0, note: "", edited: "", button: "Approve" });
   lines = []; asked = []; looks = 0; answer = () => "stream"; is_signed_in = true;
   const window = await window_();
   await window.goto(base + path);
@@ -73,15 +73,15 @@ const looked = async (window) => {
   const before = looks;
   happen();
   await until(() => looks > before, "the page looks again");
-  await until(() => window.evaluate((note) => document.querySelector("#decide p").textContent === note, desk.note), "it shows what it saw");
+  await until(() => window.evaluate((note) => document.querySelector("#decide p").textContent === note, directives.note), "it shows what it saw");
 };
 
-await check("a page at a busy desk is brought up to date, and not more often than once a second", async () => {
+await check("a page at a busy directives is brought up to date, and not more often than once a second", async () => {
   const window = await open();
   const began = Date.now();
   // It never falls silent for a quarter of a second.
   const news = setInterval(happen, 100);
-  desk.note = "while it is busy";
+  directives.note = "while it is busy";
   try {
     await window.locator("#decide", { hasText: "while it is busy" }).waitFor();
     const before = looks;
@@ -97,7 +97,7 @@ await check("an answer that is no stream ends nothing: the line is asked for aga
   for (const line of lines.splice(0)) line.end();
   await until(() => asked.length >= 5, "it asks until it is answered", 60_000);
   // 503 at the second, third and fourth time: each pause is longer than half of what the one before could have been.
-  desk.note = "told on the new line";
+  directives.note = "told on the new line";
   await looked(window);
   assert.equal(asked.length, 5);
   await window.context().close();
@@ -130,13 +130,13 @@ await check("anyone who is signed out is told so, with the way back in", async (
 await check("what changed is told, and neither the passing of time nor what nobody has to hear", async () => {
   const window = await open();
   await looked(window);
-  desk.note = "a word in passing";
+  directives.note = "a word in passing";
   await looked(window);
-  desk.agreed = 1;
-  desk.note = "one";
+  directives.agreed = 1;
+  directives.note = "one";
   await looked(window);
   await hears(window, "Agreement: 1 of 2 from approvers");
-  Object.assign(desk, { state: "denied", edited: "other arguments", note: "two" });
+  Object.assign(directives, { state: "denied", edited: "other arguments", note: "two" });
   await looked(window);
   await hears(window, "till/refund denied. What will run: changed.");
   for (const text of await heard(window)) assert.doesNotMatch(text, /ago|in \d|updated|Digests|undefined/);
@@ -158,21 +158,21 @@ await check("what is open stays open, and the focus stays or goes to its part, n
   const window = await open();
   const focused = () => window.evaluate(() => [document.activeElement.tagName, document.activeElement.textContent.slice(0, 8), document.activeElement.id]);
   await window.locator("summary").click();
-  desk.note = "opened";
+  directives.note = "opened";
   await looked(window);
   await until(() => window.locator("details p", { hasText: "opened" }).count(), "the part is exchanged");
   assert.equal(await window.locator("details").evaluate((details) => details.open), true);
   assert.deepEqual(await focused(), ["SUMMARY", "Digests", ""]);
   await window.locator("summary").click();
-  desk.note = "closed";
+  directives.note = "closed";
   await looked(window);
   assert.equal(await window.locator("details").evaluate((details) => details.open), false);
   await window.getByRole("link", { name: "second" }).focus();
-  desk.note = "a link";
+  directives.note = "a link";
   await looked(window);
   assert.deepEqual(await focused(), ["A", "second", ""]);
   await window.getByRole("button", { name: "Approve" }).focus();
-  Object.assign(desk, { button: "Approve it", note: "a button" });
+  Object.assign(directives, { button: "Approve it", note: "a button" });
   await looked(window);
   assert.deepEqual((await focused()).filter((_, at) => at !== 1), ["DIV", "decide"]);
   await window.context().close();
@@ -180,7 +180,7 @@ await check("what is open stays open, and the focus stays or goes to its part, n
 
 await check("a page that stands under the address of its form looks at its own address", async () => {
   const window = await open("/call/decision");
-  desk.state = "expired";
+  directives.state = "expired";
   happen();
   await window.locator("h1", { hasText: "expired" }).waitFor();
   await window.context().close();

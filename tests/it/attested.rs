@@ -46,7 +46,7 @@ fn trusting(provider: &Provider, more: Value) -> Setup {
 fn with_permits(setup: Setup, permits: &str) -> Setup {
     let folder = setup.path("policies");
     fs::create_dir(&folder).unwrap();
-    for name in ["20-gates.cedar", "30-guards.cedar", "40-review.cedar", "50-desk.cedar"] {
+    for name in ["20-gates.cedar", "30-guards.cedar", "40-review.cedar", "50-directives.cedar"] {
         fs::copy(workspace::root().join("policies").join(name), folder.join(name)).unwrap();
     }
     fs::write(folder.join("10-permits.cedar"), permits).unwrap();

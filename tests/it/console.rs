@@ -1,7 +1,7 @@
 //! People at the web console, in real Chromium: signed in with a real OpenID provider, deciding on the calls of an agent.
 //!
 //! Owns the set-up: who exists, a tool that gives money back, a gate that wants two people. What the people do stands in
-//! `tests/console/desk.mjs`, and each of its checks is a line of its output. How an open page keeps its line is `tests/console/live.mjs`,
+//! `tests/console/approvals.mjs`, and each of its checks is a line of its output. How an open page keeps its line is `tests/console/live.mjs`,
 //! where the server is one that fails as the check wants.
 
 use std::{env, fs, process::Stdio, time::Duration};
@@ -215,7 +215,7 @@ async fn people_decide_in_the_browser() {
         "base": base, "agent": token.ok().trim(), "witness": setup.path("witness"), "chromium": npm::chromium(),
         "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
     });
-    checks("desk.mjs", &task).await;
+    checks("approvals.mjs", &task).await;
     let log = placet.stop().await;
     for secret in [SECRET, "code=", "id_token", "code_verifier"] {
         assert!(!log.contains(secret), "the log holds `{secret}`");

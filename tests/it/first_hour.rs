@@ -232,11 +232,11 @@ async fn an_approver_decides_and_stops_everything() {
 
     let mut freeze = String::new();
     for line in lines(APPROVALS, "Lockdown") {
-        let ran = shell.types(&line.replace("desk_…", &freeze)).await;
+        let ran = shell.types(&line.replace("dir_…", &freeze)).await;
         ran.ok();
         let read = "PLACET_TOKEN=$AGENT placet call files__list --arg path=.";
         if freeze.is_empty() {
-            freeze = id(&ran, "desk");
+            freeze = id(&ran, "dir");
             let stopped = shell.types(read).await;
             assert!(stopped.err.contains("lockdown"), "{stopped:?}");
         } else {

@@ -209,7 +209,7 @@ async fn somebody_can_lift_a_freeze_in_the_default_directory() {
     let set = [&freezes[..], &["set", "--name", "Release", "--for", "2d", "--reason", "release"]]
         .concat();
     let set = setup.asks(&placet, &ben, &set).await;
-    let id = set.ok().split_whitespace().find(|word| word.starts_with("desk_")).unwrap();
+    let id = set.ok().split_whitespace().find(|word| word.starts_with("dir_")).unwrap();
     let id = id.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let cleo = setup.token("user", "cleo").await;
     let lift = [&freezes[..], &["lift", id, "--reason", "done"]].concat();

@@ -25,7 +25,7 @@ async fn in_a_lockdown_no_call_runs_until_it_is_lifted() {
     assert!(refused.err.contains("POLICY_DENIED"), "{refused:?}");
     let token = setup.token("user", "ben").await;
     let entered = setup.asks(&placet, &token, &set).await;
-    let id = entered.ok().split_whitespace().find(|word| word.starts_with("desk_")).unwrap();
+    let id = entered.ok().split_whitespace().find(|word| word.starts_with("dir_")).unwrap();
     let id = id.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_').to_owned();
 
     let status = setup.asks(&placet, &token, &["reload", "--status"]).await;

@@ -21,6 +21,8 @@ mod tidy;
 mod harness;
 
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod attempts;
 #[cfg(test)]
 mod attested;
@@ -46,8 +48,6 @@ mod credit;
 mod decisions;
 #[cfg(test)]
 mod delegated;
-#[cfg(test)]
-mod desk;
 #[cfg(test)]
 mod envelopes;
 #[cfg(test)]

@@ -78,7 +78,7 @@ async fn what_became_of_a_call_is_news_on_the_node_that_neither_asked_nor_ran_it
     let database = Database::start().await;
     let (one, two) = database.two_nodes().await;
     let (a, b) = (one.start().await, two.start().await);
-    let mut news = two.ben(&b).await.desk_events().await;
+    let mut news = two.ben(&b).await.approval_events().await;
     one.put("a.txt", "x");
     let held = one.agent(&a).await.call(&delete("a.txt", "s1")).await.held();
     let approval = text(&held, "approval_id");
@@ -421,7 +421,7 @@ async fn no_node_begins_a_write_inside_a_freeze_that_another_one_has_acknowledge
         let freezing = &nodes[round % 3];
         let ben = freezing.ben(&running[round % 3]).await;
         let wanted = json!({ "arrange": { "kind": "freeze", "name": "now" }, "reason": "closed", "lasts_ms": 3_600_000 });
-        let entry = ben.post("/v1/desk", &wanted).await.ok();
+        let entry = ben.post("/v1/directives", &wanted).await.ok();
         // Not one of them looks first: each has what it read a moment ago.
         for (number, (node, placet)) in nodes.iter().zip(&running).enumerate() {
             let name = format!("r{round}-{number}.txt");
@@ -429,7 +429,7 @@ async fn no_node_begins_a_write_inside_a_freeze_that_another_one_has_acknowledge
             assert!(!node.file(&name).try_exists().unwrap(), "{name} was written in the freeze");
         }
         let end = json!({ "act": "end", "reason": "over" });
-        ben.post(&format!("/v1/desk/{}/acts", text(&entry, "desk_id")), &end).await.ok();
+        ben.post(&format!("/v1/directives/{}/acts", text(&entry, "directive_id")), &end).await.ok();
         // That less is forbidden they learn within their next rounds.
         for (number, (node, placet)) in nodes.iter().zip(&running).enumerate() {
             let agent = node.agent(placet).await;

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Findings, Invariant, story::Story, world::World};
-use crate::history::journal::{AttemptImage, DeskImage, JournalEntry, RecordChange};
+use crate::history::journal::{AttemptImage, DirectiveImage, JournalEntry, RecordChange};
 
 /// A standing grant in a run.
 #[derive(Debug, Default)]
 struct Course<'a> {
     /// As it became, and where that stands.
-    images: Vec<(&'a JournalEntry, &'a DeskImage)>,
+    images: Vec<(&'a JournalEntry, &'a DirectiveImage)>,
     /// Its uses by token: the entry of the first dispatch, and the dispatch.
     uses: BTreeMap<&'a str, (&'a JournalEntry, &'a AttemptImage)>,
     /// Tokens that had an effect.
@@ -38,8 +38,8 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
 fn courses<'a>(world: &World<'a>) -> BTreeMap<&'a str, Course<'a>> {
     let mut courses: BTreeMap<&str, Course<'a>> = BTreeMap::new();
     for entry in &world.entries {
-        for image in entry.desk.iter().filter(|image| image.grant.is_some()) {
-            courses.entry(&image.desk_id).or_default().images.push((entry, image));
+        for image in entry.directives.iter().filter(|image| image.grant.is_some()) {
+            courses.entry(&image.directive_id).or_default().images.push((entry, image));
         }
     }
     for story in world.keys.values() {

@@ -72,7 +72,7 @@ pub(super) fn by_revisions<'a>(entries: &mut Vec<&'a JournalEntry>) {
 enum Thing<'a> {
     Record(&'a str),
     Approval(&'a str),
-    Desk(&'a str),
+    Directive(&'a str),
 }
 
 /// What an entry does to one of them.
@@ -98,9 +98,9 @@ impl<'a> Known<'a> {
     /// Nothing is there yet of what these entries tell.
     fn of(entries: &[&'a JournalEntry]) -> Self {
         let mut known = Self::default();
-        for image in entries.iter().flat_map(|entry| &entry.desk) {
+        for image in entries.iter().flat_map(|entry| &entry.directives) {
             if image.state == "active" {
-                let first = known.in_force.entry(&image.desk_id).or_insert(image.rev);
+                let first = known.in_force.entry(&image.directive_id).or_insert(image.rev);
                 *first = image.rev.min(*first);
             }
         }
@@ -128,7 +128,7 @@ impl<'a> Known<'a> {
 
     fn first_use(&self, thing: Thing<'_>) -> u64 {
         match thing {
-            Thing::Desk(id) => self.in_force.get(id).copied().unwrap_or(0),
+            Thing::Directive(id) => self.in_force.get(id).copied().unwrap_or(0),
             Thing::Record(_) | Thing::Approval(_) => 0,
         }
     }
@@ -159,15 +159,18 @@ fn steps(entry: &JournalEntry) -> impl Iterator<Item = (Thing<'_>, Step)> {
         .approvals
         .iter()
         .map(|one| (Thing::Approval(&one.approval_id), Step::Becomes(one.rev)));
-    let desk = entry.desk.iter().map(|one| (Thing::Desk(&one.desk_id), Step::Becomes(one.rev)));
-    let used = entry.spend.iter().map(|id| (Thing::Desk(id), Step::IsUsed));
-    changes.chain(approvals).chain(desk).chain(used)
+    let directives = entry
+        .directives
+        .iter()
+        .map(|one| (Thing::Directive(&one.directive_id), Step::Becomes(one.rev)));
+    let used = entry.spend.iter().map(|id| (Thing::Directive(id), Step::IsUsed));
+    changes.chain(approvals).chain(directives).chain(used)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{by_revisions, by_time};
-    use crate::history::journal::{DeskImage, JournalEntry, RecordChange, RecordImage};
+    use crate::history::journal::{DirectiveImage, JournalEntry, RecordChange, RecordImage};
 
     fn entry(log: &str, seq: u64, at_ms: i64) -> JournalEntry {
         JournalEntry { log: log.to_owned(), seq, at_ms, ..JournalEntry::default() }
@@ -230,17 +233,18 @@ mod tests {
 
     #[test]
     fn a_grant_is_used_when_it_is_in_force_and_what_fits_nowhere_stands_by_its_time() {
-        let image = |rev: u64, state: &str| DeskImage {
-            desk_id: "grant".to_owned(),
+        let image = |rev: u64, state: &str| DirectiveImage {
+            directive_id: "grant".to_owned(),
             rev,
             state: state.to_owned(),
-            ..DeskImage::default()
+            ..DirectiveImage::default()
         };
-        let asked = JournalEntry { desk: vec![image(1, "proposed")], ..entry("a", 1, 10) };
-        let given = JournalEntry { desk: vec![image(2, "active")], ..entry("a", 2, 3_600_000) };
+        let asked = JournalEntry { directives: vec![image(1, "proposed")], ..entry("a", 1, 10) };
+        let given =
+            JournalEntry { directives: vec![image(2, "active")], ..entry("a", 2, 3_600_000) };
         let spend = Some("grant".to_owned());
         let used = JournalEntry { spend, ..entry("b", 1, 20) };
-        let ended = JournalEntry { desk: vec![image(4, "ended")], ..entry("c", 1, 5) };
+        let ended = JournalEntry { directives: vec![image(4, "ended")], ..entry("c", 1, 5) };
         let stray = put("d", 1, 30, "x", 7);
         let entries = [asked, given, used, ended, stray];
         assert_eq!(sorted(&entries), ["a1", "a2", "b1", "c1", "d1"]);

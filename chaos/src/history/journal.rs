@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-mod desk;
+mod directive;
 mod image;
 
-pub use desk::{DeskImage, GrantImage};
+pub use directive::{DirectiveImage, GrantImage};
 pub use image::{ApprovalImage, AttemptImage, RecordImage, Resolved};
 
 /// One entry of a log.
@@ -37,7 +37,7 @@ pub struct JournalEntry {
     pub approvals: Vec<ApprovalImage>,
     /// What became of entries of the approval service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub desk: Vec<DeskImage>,
+    pub directives: Vec<DirectiveImage>,
     /// The standing grant that was used once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend: Option<String>,
@@ -141,8 +141,8 @@ impl JournalEntry {
             approvals: list("approvals")
                 .map(|one| ApprovalImage::read(one).ok_or_else(|| missing("approvals")))
                 .collect::<Result<_, _>>()?,
-            desk: list("desk")
-                .map(|one| DeskImage::read(one).ok_or_else(|| missing("desk")))
+            directives: list("directives")
+                .map(|one| DirectiveImage::read(one).ok_or_else(|| missing("directives")))
                 .collect::<Result<_, _>>()?,
             spend: body.get("spend").and_then(Value::as_str).map(str::to_owned),
             audit: list("audit")

@@ -87,14 +87,15 @@ async fn ask(
         approver: approver.to_owned(),
         uses_max,
     }));
-    let answer = scene.api.post(node, "/v1/desk", bearer, Bytes::from(body.to_string())).await;
+    let answer =
+        scene.api.post(node, "/v1/directives", bearer, Bytes::from(body.to_string())).await;
     let document = answer.ok()?.json();
-    let grant = document.get("desk_id").and_then(Value::as_str)?.to_owned();
+    let grant = document.get("directive_id").and_then(Value::as_str)?.to_owned();
     if document.get("in_force") == Some(&json!(false)) {
         // It covers more than the call, so that anyone who proposes it does not agree to it.
         let other = APPROVERS.iter().copied().find(|other| *other != approver)?;
         let bearer = scene.people.bearer(&held.tenant, other).ok()?;
-        let (digest, path) = (document.get("digest")?, format!("/v1/desk/{grant}/acts"));
+        let (digest, path) = (document.get("digest")?, format!("/v1/directives/{grant}/acts"));
         let body =
             json!({ "act": "decide", "decision": "approve", "reason": "chaos", "digest": digest });
         drop(scene.api.post(node, &path, bearer, Bytes::from(body.to_string())).await);
@@ -106,6 +107,6 @@ async fn ask(
 async fn end(scene: &Scene, held: &Call, grant: &str, approver: &str, node: usize) {
     let Ok(bearer) = scene.people.bearer(&held.tenant, approver) else { return };
     let body = json!({ "act": "end", "reason": "enough" }).to_string();
-    let path = format!("/v1/desk/{grant}/acts");
+    let path = format!("/v1/directives/{grant}/acts");
     drop(scene.api.post(node, &path, bearer, Bytes::from(body)).await);
 }

@@ -172,13 +172,13 @@ impl Console {
 
 /// The API and the console: what a page's handler is given.
 #[derive(Debug, Clone)]
-pub(crate) struct Desk {
+pub(crate) struct ConsoleState {
     pub(crate) api: ApiState,
     pub(crate) console: Arc<Console>,
 }
 
 /// Every route of the console.
-pub(crate) fn router(desk: Desk) -> Router {
+pub(crate) fn router(app: ConsoleState) -> Router {
     let pages = Router::new()
         .route("/", get(home::home))
         .route("/approvals/{id}", get(call::show))
@@ -210,6 +210,6 @@ pub(crate) fn router(desk: Desk) -> Router {
         .route(assets::STYLE_ROUTE, get(assets::style))
         .route(assets::SCRIPT_ROUTE, get(assets::script))
         .route("/{*path}", any(kept::unknown));
-    let pages = pages.layer(middleware::from_fn_with_state(desk.clone(), kept::keep));
-    pages.layer(middleware::map_response(headers::protect)).with_state(desk)
+    let pages = pages.layer(middleware::from_fn_with_state(app.clone(), kept::keep));
+    pages.layer(middleware::map_response(headers::protect)).with_state(app)
 }

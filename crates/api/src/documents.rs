@@ -5,14 +5,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use placet_approvals::views::{ApprovalView, DeskEntryView, TimelineStep};
+use placet_approvals::views::{ApprovalView, DirectiveView, TimelineStep};
 use placet_engine::{
     engine::evidence::CheckpointView,
     views::{RecordView, ToolView},
 };
 use placet_types::{
     error::ErrorCode,
-    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    ids::{ApprovalId, DirectiveId, RecordId, ToolCallId},
 };
 
 /// What `GET /v1/tools` answers.
@@ -32,14 +32,14 @@ pub struct ApprovalList {
     pub next_after: Option<ApprovalId>,
 }
 
-/// What `GET /v1/desk` answers.
+/// What `GET /v1/directives` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DeskList {
+pub struct DirectiveList {
     /// The entries the caller may see.
-    pub entries: Vec<DeskEntryView>,
+    pub entries: Vec<DirectiveView>,
     /// What to send as `after` for the next page, which may be there although this one is not full; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_after: Option<DeskId>,
+    pub next_after: Option<DirectiveId>,
 }
 
 /// What `GET /v1/calls/{id}/timeline` answers.

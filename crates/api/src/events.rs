@@ -1,10 +1,10 @@
-//! Server-sent events: one call followed to its end, and what happens in the approval service ([`desk`]).
+//! Server-sent events: one call followed to its end, and what happens in the approval service ([`directives`]).
 //!
 //! Owns the stream's life: it starts with how the call stands, sends every change, comments while nothing changes, and ends
 //! after the final answer, when its time is up or when the listeners close. Holds a place among the streams until then. Invariant: the last
 //! event of a stream whose reader's token counts no more says so, and nothing that the reader may not see comes before it.
 
-pub(crate) mod desk;
+pub(crate) mod approvals;
 
 use std::{pin::Pin, time::Duration};
 

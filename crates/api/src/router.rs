@@ -22,7 +22,7 @@ use crate::{
     answer,
     api::{ApiState, Caller},
     challenge::challenge,
-    console::{self, Console, ConsoleSettings, Desk},
+    console::{self, Console, ConsoleSettings, ConsoleState},
     guard::Guard,
     openapi::table,
     problem::Failure,
@@ -47,8 +47,9 @@ pub(crate) fn router(api: &ApiState, guard: Guard, console: Option<ConsoleSettin
     }
     let mut router = router.with_state(api.clone());
     if let Some(settings) = console {
-        let desk = Desk { api: api.clone(), console: Arc::new(Console::new(settings)) };
-        router = router.merge(console::router(desk));
+        let directives =
+            ConsoleState { api: api.clone(), console: Arc::new(Console::new(settings)) };
+        router = router.merge(console::router(directives));
     }
     let config = Arc::new(api.config().clone());
     let router = router.layer(middleware::from_fn_with_state(config, challenge));

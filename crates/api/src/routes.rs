@@ -10,7 +10,7 @@ pub(crate) mod audit;
 pub(crate) mod calls;
 pub(crate) mod credentials;
 pub(crate) mod decisions;
-pub(crate) mod desk;
+pub(crate) mod directives;
 pub(crate) mod inbox;
 pub(crate) mod ledger;
 pub(crate) mod report;

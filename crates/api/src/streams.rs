@@ -19,7 +19,7 @@ pub(crate) enum About {
     /// One call.
     Call,
     /// The approval service: what approvers see live.
-    Desk,
+    Approvals,
     /// A request, until it is answered, however long it waits.
     Request,
 }
@@ -28,7 +28,7 @@ pub(crate) enum About {
 #[derive(Debug)]
 pub(crate) struct Streams {
     calls: Arc<Places>,
-    desk: Arc<Places>,
+    approvals: Arc<Places>,
     requests: Arc<Places>,
 }
 
@@ -73,13 +73,13 @@ impl Full {
             (Self::Own, About::Request) => "too many requests of this principal are at work",
             (Self::Tenant, About::Request) => "too many requests of this tenant are at work",
             (Self::All, About::Request) => "too many requests are at work",
-            (Self::Own, About::Call | About::Desk) => {
+            (Self::Own, About::Call | About::Approvals) => {
                 "too many event streams of this principal are open"
             }
-            (Self::Tenant, About::Call | About::Desk) => {
+            (Self::Tenant, About::Call | About::Approvals) => {
                 "too many event streams of this tenant are open"
             }
-            (Self::All, About::Call | About::Desk) => "too many event streams are open",
+            (Self::All, About::Call | About::Approvals) => "too many event streams are open",
         }
     }
 }
@@ -88,7 +88,7 @@ impl Streams {
     /// So many for calls, as many for the approval service, and so many for requests.
     pub(crate) fn new(max: usize, requests_max: usize) -> Self {
         let places = |max| Arc::new(Places { max, open: Mutex::default() });
-        Self { calls: places(max), desk: places(max), requests: places(requests_max) }
+        Self { calls: places(max), approvals: places(max), requests: places(requests_max) }
     }
 
     /// A place for one more stream or request.
@@ -98,7 +98,7 @@ impl Streams {
     pub(crate) fn place(&self, about: About, principal: &Principal) -> Result<Place, Full> {
         let places = match about {
             About::Call => &self.calls,
-            About::Desk => &self.desk,
+            About::Approvals => &self.approvals,
             About::Request => &self.requests,
         };
         let person = (principal.tenant_id.clone(), principal.kind, principal.id.clone());
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(others.len(), 64);
         let (none, full) = fill(&streams, About::Call, &who("initech", "a"));
         assert_eq!((none.len(), full), (0, Full::All));
-        let desk = fill(&streams, About::Desk, &who("acme", "a")).0;
-        assert_eq!(desk.len(), 64);
+        let directives = fill(&streams, About::Approvals, &who("acme", "a")).0;
+        assert_eq!(directives.len(), 64);
         assert_eq!(fill(&streams, About::Request, &who("acme", "a")).0.len(), 4);
         held.pop();
         assert_eq!(fill(&streams, About::Call, &who("initech", "a")).0.len(), 64);

@@ -244,7 +244,7 @@ impl TestApi {
 
     /// Makes an entry of the approval service.
     pub(crate) async fn arrange(&self, who: &str, arrange: Value) -> Value {
-        let reply = self.post_as(who, "/v1/desk", arrangement(&arrange)).await;
+        let reply = self.post_as(who, "/v1/directives", arrangement(&arrange)).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
         reply.json()
     }
@@ -252,9 +252,13 @@ impl TestApi {
     /// All that is kept of the tenant, as those see it who may see everything.
     pub(crate) async fn state(&self) -> Vec<Value> {
         let mut state = Vec::new();
-        for path in
-            ["/v1/inbox?state=finished", "/v1/inbox", "/v1/approvals", "/v1/desk", "/v1/ledger"]
-        {
+        for path in [
+            "/v1/inbox?state=finished",
+            "/v1/inbox",
+            "/v1/approvals",
+            "/v1/directives",
+            "/v1/ledger",
+        ] {
             state.push(self.get_as("eve", path).await.json());
         }
         state

@@ -3,7 +3,7 @@
 mod calls;
 mod challenge;
 mod coverage;
-mod desk;
+mod directives;
 mod events;
 mod manners;
 

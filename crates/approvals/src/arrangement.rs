@@ -6,10 +6,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use placet_identity::VerifiedCaller;
-use placet_policy::manage::DeskActKind;
+use placet_policy::manage::DirectiveActKind;
 use placet_types::{
     approval::Requirement,
-    desk::{BreakGlass, DESK_TEXT_BYTES_MAX, Delegation, DeskBody, Freeze, Revocation},
+    directive::{
+        BreakGlass, DIRECTIVE_TEXT_BYTES_MAX, Delegation, DirectiveBody, Freeze, Revocation,
+    },
     error::Refusal,
     ids::AdapterName,
 };
@@ -22,7 +24,7 @@ use crate::{
     refusals::invalid,
     reviewer,
     service::Approvals,
-    views::{Arrangement, DeskEntryView, DeskRequest},
+    views::{Arrangement, DirectiveRequest, DirectiveView},
 };
 
 /// What is said of a subject that nobody has come with.
@@ -36,8 +38,8 @@ impl Approvals {
     pub async fn arrange(
         self: &Arc<Self>,
         caller: &VerifiedCaller,
-        request: DeskRequest,
-    ) -> Result<DeskEntryView, Refusal> {
+        request: DirectiveRequest,
+    ) -> Result<DirectiveView, Refusal> {
         decision::may_decide_at_all(self, caller, &request.reason).await?;
         match request.arrange.clone() {
             Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
@@ -46,23 +48,27 @@ impl Approvals {
             }
             Arrangement::BreakGlass(glass) => {
                 let terms = break_glass(glass, request.lasts_ms)?;
-                enter(self, caller, DeskActKind::DeclareBreakGlass, &request, terms).await
+                enter(self, caller, DirectiveActKind::DeclareBreakGlass, &request, terms).await
             }
             Arrangement::Freeze(freeze) => {
-                let act =
-                    if freeze.lockdown { DeskActKind::SetLockdown } else { DeskActKind::SetFreeze };
+                let act = if freeze.lockdown {
+                    DirectiveActKind::SetLockdown
+                } else {
+                    DirectiveActKind::SetFreeze
+                };
                 let terms = self::freeze(self, freeze)?;
                 enter(self, caller, act, &request, terms).await
             }
             Arrangement::Delegation(delegation) => {
                 let terms = self::delegation(self, caller, delegation)?;
-                enter(self, caller, DeskActKind::DelegateVotes, &request, terms).await
+                enter(self, caller, DirectiveActKind::DelegateVotes, &request, terms).await
             }
             Arrangement::Revocation(revocation) => {
                 let seen = self.subjects.is_seen(caller.tenant(), &revocation);
                 let terms = self::revocation(revocation)?;
                 let mut view =
-                    enter(self, caller, DeskActKind::RevokeCredentials, &request, terms).await?;
+                    enter(self, caller, DirectiveActKind::RevokeCredentials, &request, terms)
+                        .await?;
                 // Who entered it may not ask about subjects before policy let them.
                 view.hint = (seen == Some(false)).then(|| UNSEEN.to_owned());
                 Ok(view)
@@ -72,8 +78,11 @@ impl Approvals {
 }
 
 fn check_text(text: &str, pointer: &str) -> Result<(), Refusal> {
-    if text.trim().is_empty() || text.len() > DESK_TEXT_BYTES_MAX {
-        return Err(invalid(pointer, format!("must be 1 to {DESK_TEXT_BYTES_MAX} bytes of text")));
+    if text.trim().is_empty() || text.len() > DIRECTIVE_TEXT_BYTES_MAX {
+        return Err(invalid(
+            pointer,
+            format!("must be 1 to {DIRECTIVE_TEXT_BYTES_MAX} bytes of text"),
+        ));
     }
     Ok(())
 }
@@ -82,7 +91,7 @@ fn break_glass(glass: BreakGlass, lasts_ms: u64) -> Result<Terms, Refusal> {
     check_text(&glass.ticket, "/arrange/ticket")?;
     // One other person; who, Cedar says.
     let requirement = Requirement::new(BTreeMap::new(), 1, lasts_ms);
-    Ok(Terms { body: DeskBody::BreakGlass(glass), requirement })
+    Ok(Terms { body: DirectiveBody::BreakGlass(glass), requirement })
 }
 
 /// Nobody has to agree.
@@ -99,7 +108,7 @@ fn freeze(service: &Approvals, freeze: Freeze) -> Result<Terms, Refusal> {
     if let Some(unknown) = unknown {
         return Err(invalid("/arrange/adapters", format!("there is no adapter `{unknown}`")));
     }
-    Ok(Terms { body: DeskBody::Freeze(freeze), requirement: nobody() })
+    Ok(Terms { body: DirectiveBody::Freeze(freeze), requirement: nobody() })
 }
 
 fn delegation(
@@ -123,7 +132,7 @@ fn delegation(
     if let Some(other) = delegation.groups.iter().find(|group| !own.contains(*group)) {
         return Err(invalid("/arrange/groups", format!("you are not in `{other}` yourself")));
     }
-    Ok(Terms { body: DeskBody::Delegation(delegation), requirement: nobody() })
+    Ok(Terms { body: DirectiveBody::Delegation(delegation), requirement: nobody() })
 }
 
 fn revocation(revocation: Revocation) -> Result<Terms, Refusal> {
@@ -131,16 +140,16 @@ fn revocation(revocation: Revocation) -> Result<Terms, Refusal> {
     if let Some(issuer) = &revocation.issuer {
         check_text(issuer, "/arrange/issuer")?;
     }
-    Ok(Terms { body: DeskBody::Revocation(revocation), requirement: nobody() })
+    Ok(Terms { body: DirectiveBody::Revocation(revocation), requirement: nobody() })
 }
 
 async fn enter(
     service: &Approvals,
     caller: &VerifiedCaller,
-    act: DeskActKind,
-    request: &DeskRequest,
+    act: DirectiveActKind,
+    request: &DirectiveRequest,
     terms: Terms,
-) -> Result<DeskEntryView, Refusal> {
+) -> Result<DirectiveView, Refusal> {
     let entry = drafted(service, caller, request, terms)?;
     allowed(service, caller, act, &entry).await?;
     let place = service.quotas.take(&service.rules, &entry)?;

@@ -8,14 +8,14 @@ use placet_ledger::{
 };
 use placet_types::ids::ToolCallId;
 
-use crate::{service::Approvals, views::DeskEventKind};
+use crate::{service::Approvals, views::ApprovalEventKind};
 
 impl Approvals {
     /// The call of an approval has come to an end; that its outcome is unknown is one for the time being.
     pub fn call_ended(&self, approval: &ApprovalRecord, is_unknown: bool) {
         if self.sent_calls.ends(&approval.approval_id, is_unknown) {
             let now = self.ledger.store().now();
-            self.events.approval(DeskEventKind::Settled, approval, now);
+            self.events.approval(ApprovalEventKind::Settled, approval, now);
         }
     }
 

@@ -5,15 +5,15 @@
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
-    desk::{DeskEntry, DeskState},
+    directive::{Directive, DirectiveState},
     refusal::ledger_refusal,
-    store::DeskQuery,
+    store::DirectiveQuery,
 };
 use placet_types::{
     clock::Timestamp,
-    desk::{DeskBody, Grant},
+    directive::{DirectiveBody, Grant},
     error::Refusal,
-    ids::DeskId,
+    ids::DirectiveId,
 };
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     refusals::gone,
     rules,
     service::Approvals,
-    views::{DeskEntryView, DeskNoteView, EntriesPage, EntriesQuery},
+    views::{DirectiveNoteView, DirectiveView, EntriesPage, EntriesQuery},
 };
 
 /// How many entries are read at a time, at least and at most.
@@ -45,7 +45,7 @@ impl Approvals {
             must_be_there(self, caller, after).await?;
         }
         let most = wanted.limit.saturating_add(1).clamp(*READ.start(), *READ.end());
-        let mut query = DeskQuery {
+        let mut query = DirectiveQuery {
             tenant: Some(caller.tenant().clone()),
             kind: wanted.kind,
             open_at: wanted.only_open.then(|| store.now()),
@@ -56,18 +56,18 @@ impl Approvals {
         };
         let (mut page, mut looked) = (EntriesPage::default(), 0_usize);
         loop {
-            let read = store.desk_entries(&query).await;
+            let read = store.directives(&query).await;
             let read = read.map_err(|error| ledger_refusal(&error.into()))?;
             for entry in read.iter().filter(|entry| may_see(self, caller, entry)) {
                 if page.entries.len() >= wanted.limit {
-                    page.next_after = page.entries.last().map(|last| last.desk_id.clone());
+                    page.next_after = page.entries.last().map(|last| last.directive_id.clone());
                     return Ok(page);
                 }
                 page.entries.push(view_of(self, caller, entry));
             }
             looked = looked.saturating_add(read.len());
             let Some(last) = read.last().filter(|_| read.len() >= most) else { return Ok(page) };
-            query.after = Some(last.desk_id.clone());
+            query.after = Some(last.directive_id.clone());
             if looked >= LOOKED_MAX {
                 page.next_after = query.after;
                 return Ok(page);
@@ -80,9 +80,9 @@ impl Approvals {
 async fn must_be_there(
     service: &Approvals,
     caller: &VerifiedCaller,
-    after: &DeskId,
+    after: &DirectiveId,
 ) -> Result<(), Refusal> {
-    let entry = service.ledger.store().desk_entry(after).await;
+    let entry = service.ledger.store().directive(after).await;
     let entry = entry.map_err(|error| ledger_refusal(&error.into()))?;
     if entry.is_some_and(|entry| entry.tenant == *caller.tenant()) { Ok(()) } else { Err(gone()) }
 }
@@ -95,9 +95,9 @@ impl Approvals {
     pub async fn entry(
         &self,
         caller: &VerifiedCaller,
-        desk_id: &DeskId,
-    ) -> Result<DeskEntryView, Refusal> {
-        Ok(view_of(self, caller, &visible(self, caller, desk_id).await?))
+        directive_id: &DirectiveId,
+    ) -> Result<DirectiveView, Refusal> {
+        Ok(view_of(self, caller, &visible(self, caller, directive_id).await?))
     }
 }
 
@@ -105,17 +105,17 @@ impl Approvals {
 pub(crate) fn view_of(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
-) -> DeskEntryView {
+    entry: &Directive,
+) -> DirectiveView {
     let now = service.ledger.store().now();
     let note = match &entry.state {
-        DeskState::Ended { end: note } | DeskState::Reviewed { review: note } => {
-            Some(DeskNoteView { by: note.by.clone(), at: note.at, text: note.text.clone() })
+        DirectiveState::Ended { end: note } | DirectiveState::Reviewed { review: note } => {
+            Some(DirectiveNoteView { by: note.by.clone(), at: note.at, text: note.text.clone() })
         }
-        DeskState::Proposed | DeskState::Active | DeskState::Denied => None,
+        DirectiveState::Proposed | DirectiveState::Active | DirectiveState::Denied => None,
     };
-    DeskEntryView {
-        desk_id: entry.desk_id.clone(),
+    DirectiveView {
+        directive_id: entry.directive_id.clone(),
         state: state_of(entry, now).to_owned(),
         in_force: entry.is_in_force(now),
         review_due: rules::is_review_due(entry, now),
@@ -136,29 +136,29 @@ pub(crate) fn view_of(
 }
 
 /// The state, and by the clock what it has come to.
-fn state_of(entry: &DeskEntry, now: Timestamp) -> &'static str {
+fn state_of(entry: &Directive, now: Timestamp) -> &'static str {
     match &entry.state {
-        DeskState::Proposed | DeskState::Active if now >= entry.expires_at => "expired",
-        DeskState::Active if entry.uses_left() == Some(0) => "used_up",
-        DeskState::Active if now < entry.starts_at => "scheduled",
-        state @ (DeskState::Proposed
-        | DeskState::Active
-        | DeskState::Denied
-        | DeskState::Ended { .. }
-        | DeskState::Reviewed { .. }) => state.name(),
+        DirectiveState::Proposed | DirectiveState::Active if now >= entry.expires_at => "expired",
+        DirectiveState::Active if entry.uses_left() == Some(0) => "used_up",
+        DirectiveState::Active if now < entry.starts_at => "scheduled",
+        state @ (DirectiveState::Proposed
+        | DirectiveState::Active
+        | DirectiveState::Denied
+        | DirectiveState::Ended { .. }
+        | DirectiveState::Reviewed { .. }) => state.name(),
     }
 }
 
-fn shown_body(service: &Approvals, entry: &DeskEntry) -> DeskBody {
+fn shown_body(service: &Approvals, entry: &Directive) -> DirectiveBody {
     match &entry.body {
-        DeskBody::Grant(grant) => {
+        DirectiveBody::Grant(grant) => {
             let target = service.policies().catalog.resolve(&entry.tenant, &grant.capability);
             let pattern = masking::masked_pattern(target.as_ref(), &grant.pattern);
-            DeskBody::Grant(Box::new(Grant { pattern, ..grant.as_ref().clone() }))
+            DirectiveBody::Grant(Box::new(Grant { pattern, ..grant.as_ref().clone() }))
         }
-        body @ (DeskBody::BreakGlass(_)
-        | DeskBody::Freeze(_)
-        | DeskBody::Delegation(_)
-        | DeskBody::Revocation(_)) => body.clone(),
+        body @ (DirectiveBody::BreakGlass(_)
+        | DirectiveBody::Freeze(_)
+        | DirectiveBody::Delegation(_)
+        | DirectiveBody::Revocation(_)) => body.clone(),
     }
 }

@@ -5,23 +5,23 @@
 use std::collections::BTreeSet;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::{audit::AuditKind, desk::DeskEntry, refusal::ledger_refusal};
+use placet_ledger::{audit::AuditKind, directive::Directive, refusal::ledger_refusal};
 use placet_policy::{
-    manage::{DeskActKind, EntryFacts, Management},
+    manage::{DirectiveActKind, EntryFacts, Management},
     review::{ReviewRefusal, Reviewer},
 };
 use placet_types::{
     approval::Vote,
-    desk::DeskBody,
+    directive::DirectiveBody,
     error::{ErrorCode, Refusal},
-    ids::{DeskId, GroupId, PrincipalId},
+    ids::{DirectiveId, GroupId, PrincipalId},
 };
 
 use crate::{audit, reviewer, service::Approvals};
 
 /// Whether the caller may see an entry.
-pub(crate) fn may_see(service: &Approvals, caller: &VerifiedCaller, entry: &DeskEntry) -> bool {
-    may(service, caller, DeskActKind::View, entry).is_ok()
+pub(crate) fn may_see(service: &Approvals, caller: &VerifiedCaller, entry: &Directive) -> bool {
+    may(service, caller, DirectiveActKind::View, entry).is_ok()
 }
 
 /// Whether policy lets the caller do this in the approval service.
@@ -31,8 +31,8 @@ pub(crate) fn may_see(service: &Approvals, caller: &VerifiedCaller, entry: &Desk
 pub(crate) fn may(
     service: &Approvals,
     caller: &VerifiedCaller,
-    act: DeskActKind,
-    entry: &DeskEntry,
+    act: DirectiveActKind,
+    entry: &Directive,
 ) -> Result<(), ReviewRefusal> {
     // An agent that acts for a person is not that person.
     if !reviewer::is_person(caller) {
@@ -68,38 +68,38 @@ pub(crate) fn may(
 pub(crate) async fn visible(
     service: &Approvals,
     caller: &VerifiedCaller,
-    desk_id: &DeskId,
-) -> Result<DeskEntry, Refusal> {
+    directive_id: &DirectiveId,
+) -> Result<Directive, Refusal> {
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such entry");
-    let entry = service.ledger.store().desk_entry(desk_id).await;
+    let entry = service.ledger.store().directive(directive_id).await;
     let entry = entry.map_err(|error| ledger_refusal(&error.into()))?.ok_or_else(unknown)?;
     if may_see(service, caller, &entry) { Ok(entry) } else { Err(unknown()) }
 }
 
 /// Everybody who has decided on an entry, and for whom.
-pub(crate) fn deciders(entry: &DeskEntry) -> BTreeSet<PrincipalId> {
+pub(crate) fn deciders(entry: &Directive) -> BTreeSet<PrincipalId> {
     entry.votes.iter().flat_map(Vote::voices).map(|voice| voice.person.clone()).collect()
 }
 
-const fn colleague_of(entry: &DeskEntry) -> Option<&PrincipalId> {
+const fn colleague_of(entry: &Directive) -> Option<&PrincipalId> {
     match &entry.body {
-        DeskBody::Delegation(delegation) => Some(&delegation.to),
-        DeskBody::Grant(_)
-        | DeskBody::BreakGlass(_)
-        | DeskBody::Freeze(_)
-        | DeskBody::Revocation(_) => None,
+        DirectiveBody::Delegation(delegation) => Some(&delegation.to),
+        DirectiveBody::Grant(_)
+        | DirectiveBody::BreakGlass(_)
+        | DirectiveBody::Freeze(_)
+        | DirectiveBody::Revocation(_) => None,
     }
 }
 
 /// What ending an entry before its time is called.
-pub(crate) const fn ending_of(body: &DeskBody) -> DeskActKind {
+pub(crate) const fn ending_of(body: &DirectiveBody) -> DirectiveActKind {
     match body {
-        DeskBody::Grant(_) => DeskActKind::RevokeGrant,
-        DeskBody::BreakGlass(_) => DeskActKind::EndBreakGlass,
-        DeskBody::Freeze(freeze) if freeze.lockdown => DeskActKind::LiftLockdown,
-        DeskBody::Freeze(_) => DeskActKind::LiftFreeze,
-        DeskBody::Delegation(_) => DeskActKind::TakeBack,
-        DeskBody::Revocation(_) => DeskActKind::LiftRevocation,
+        DirectiveBody::Grant(_) => DirectiveActKind::RevokeGrant,
+        DirectiveBody::BreakGlass(_) => DirectiveActKind::EndBreakGlass,
+        DirectiveBody::Freeze(freeze) if freeze.lockdown => DirectiveActKind::LiftLockdown,
+        DirectiveBody::Freeze(_) => DirectiveActKind::LiftFreeze,
+        DirectiveBody::Delegation(_) => DirectiveActKind::TakeBack,
+        DirectiveBody::Revocation(_) => DirectiveActKind::LiftRevocation,
     }
 }
 
@@ -107,8 +107,8 @@ pub(crate) const fn ending_of(body: &DeskBody) -> DeskActKind {
 pub(crate) async fn allowed(
     service: &Approvals,
     caller: &VerifiedCaller,
-    act: DeskActKind,
-    entry: &DeskEntry,
+    act: DirectiveActKind,
+    entry: &Directive,
 ) -> Result<(), Refusal> {
     let Err(refusal) = may(service, caller, act, entry) else { return Ok(()) };
     Err(refused(service, caller, act, &refusal).await)
@@ -118,7 +118,7 @@ pub(crate) async fn allowed(
 pub(crate) async fn refused(
     service: &Approvals,
     caller: &VerifiedCaller,
-    act: DeskActKind,
+    act: DirectiveActKind,
     refusal: &ReviewRefusal,
 ) -> Refusal {
     let mut event = audit::of_caller(AuditKind::Security, caller);

@@ -7,18 +7,18 @@ use std::{sync::Arc, time::Duration};
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::VoteError,
-    desk::{DeskEntry, DeskError, DeskNote},
+    directive::{Directive, DirectiveError, DirectiveNote},
     ledger::LedgerError,
     refusal::ledger_refusal,
     store::StoreError,
 };
-use placet_policy::manage::DeskActKind;
+use placet_policy::manage::DirectiveActKind;
 use placet_types::{
     approval::VoteChoice,
-    desk::DeskBody,
     digest::Digest,
+    directive::DirectiveBody,
     error::{ErrorCode, Refusal},
-    ids::DeskId,
+    ids::DirectiveId,
 };
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
     refusals::{check_reason, crowded, not_counted},
     reviewer::{self, Capacity},
     service::Approvals,
-    views::{DeskAct, DeskEntryView},
+    views::{DirectiveAct, DirectiveView},
 };
 
 /// How often an act is tried again when another one, or a use of the grant, came first.
@@ -45,19 +45,21 @@ impl Approvals {
     pub async fn act(
         self: &Arc<Self>,
         caller: &VerifiedCaller,
-        desk_id: &DeskId,
-        act: DeskAct,
-    ) -> Result<DeskEntryView, Refusal> {
+        directive_id: &DirectiveId,
+        act: DirectiveAct,
+    ) -> Result<DirectiveView, Refusal> {
         let (text, pointer) = match &act {
-            DeskAct::Decide { reason, .. } | DeskAct::End { reason } => (reason, "/reason"),
-            DeskAct::Review { note } => (note, "/note"),
+            DirectiveAct::Decide { reason, .. } | DirectiveAct::End { reason } => {
+                (reason, "/reason")
+            }
+            DirectiveAct::Review { note } => (note, "/note"),
         };
         check_reason(text, pointer)?;
         decision::may_decide_at_all(self, caller, text).await?;
         for tried in 0..TRIES {
             // A grant that many calls use is in another revision every moment; anyone who waits a little longer each time gets through.
             tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;
-            let entry = entry_access::visible(self, caller, desk_id).await?;
+            let entry = entry_access::visible(self, caller, directive_id).await?;
             let (next, what) = moved(self, caller, &entry, &act).await?;
             match entry_draft::keep(self, caller, &next, &what).await {
                 Ok(()) => {
@@ -80,24 +82,24 @@ impl Approvals {
 async fn moved(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
-    act: &DeskAct,
-) -> Result<(DeskEntry, String), Refusal> {
+    entry: &Directive,
+    act: &DirectiveAct,
+) -> Result<(Directive, String), Refusal> {
     let now = service.ledger.store().now();
     let by = caller.actor.principal().id.clone();
     match act {
-        DeskAct::Decide { decision, reason, digest } => {
+        DirectiveAct::Decide { decision, reason, digest } => {
             decided(service, caller, entry, *decision, reason, *digest).await
         }
-        DeskAct::End { reason } => {
+        DirectiveAct::End { reason } => {
             allowed(service, caller, ending_of(&entry.body), entry).await?;
-            let next = entry.ended(DeskNote { by, at: now, text: reason.clone() });
+            let next = entry.ended(DirectiveNote { by, at: now, text: reason.clone() });
             Ok((next.map_err(|error| unmoved(&error))?, "ended".to_owned()))
         }
-        DeskAct::Review { note } => {
-            let next = entry.reviewed(DeskNote { by, at: now, text: note.clone() });
+        DirectiveAct::Review { note } => {
+            let next = entry.reviewed(DirectiveNote { by, at: now, text: note.clone() });
             let next = next.map_err(|error| unmoved(&error))?;
-            allowed(service, caller, DeskActKind::ReviewBreakGlass, entry).await?;
+            allowed(service, caller, DirectiveActKind::ReviewBreakGlass, entry).await?;
             Ok((next, "reviewed".to_owned()))
         }
     }
@@ -106,34 +108,34 @@ async fn moved(
 async fn decided(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
+    entry: &Directive,
     decision: VoteChoice,
     reason: &str,
     shown: Digest,
-) -> Result<(DeskEntry, String), Refusal> {
+) -> Result<(Directive, String), Refusal> {
     let now = service.ledger.store().now();
     let person = &caller.actor.principal().id;
     if entry_access::deciders(entry).contains(person) {
         return Err(not_counted(&VoteError::Twice));
     }
     let capacity = match &entry.body {
-        DeskBody::Grant(grant) => {
+        DirectiveBody::Grant(grant) => {
             let action = action_of(decision);
             match reviewer::capacity_for_grant(service, caller, entry, grant, action) {
                 Ok(capacity) => capacity,
                 Err(refusal) => {
-                    let act = DeskActKind::View;
+                    let act = DirectiveActKind::View;
                     let told = entry_access::refused(service, caller, act, &refusal).await;
                     return Err(told);
                 }
             }
         }
-        DeskBody::BreakGlass(_) => {
-            allowed(service, caller, DeskActKind::ConfirmBreakGlass, entry).await?;
+        DirectiveBody::BreakGlass(_) => {
+            allowed(service, caller, DirectiveActKind::ConfirmBreakGlass, entry).await?;
             own(service, caller)
         }
-        DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => {
-            return Err(unmoved(&DeskError::Over(entry.state.name())));
+        DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
+            return Err(unmoved(&DirectiveError::Over(entry.state.name())));
         }
     };
     let vote = vote_of(caller, &capacity, decision, reason, shown, now);
@@ -155,6 +157,6 @@ fn own(service: &Approvals, caller: &VerifiedCaller) -> Capacity {
     }
 }
 
-fn unmoved(error: &DeskError) -> Refusal {
+fn unmoved(error: &DirectiveError) -> Refusal {
     Refusal::new(ErrorCode::ValidationError, error.to_string())
 }

@@ -5,7 +5,7 @@
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::AuditKind,
-    desk::{Claimed, DESK_VERSION, DeskEntry},
+    directive::{Claimed, DIRECTIVE_VERSION, Directive},
     ledger::LedgerError,
     refusal::{internal, ledger_refusal},
     store::StoreError,
@@ -13,16 +13,17 @@ use placet_ledger::{
 use placet_types::{
     approval::Requirement,
     clock::Timestamp,
-    desk::{
-        BREAK_GLASS_MS_MAX, DELEGATION_MS_MAX, DeskBody, DeskKind, FREEZE_MS_MAX, GRANT_MS_MAX,
-        REVOCATION_MS_MAX, REVOCATION_MS_MIN,
+    directive::{
+        BREAK_GLASS_MS_MAX, DELEGATION_MS_MAX, DirectiveBody, DirectiveKind, FREEZE_MS_MAX,
+        GRANT_MS_MAX, REVOCATION_MS_MAX, REVOCATION_MS_MIN,
     },
     error::Refusal,
-    ids::DeskId,
+    ids::DirectiveId,
 };
 
 use crate::{
-    audit, quotas::Reservation, refusals::invalid, reviewer, service::Approvals, views::DeskRequest,
+    audit, quotas::Reservation, refusals::invalid, reviewer, service::Approvals,
+    views::DirectiveRequest,
 };
 
 /// How long before it begins something can be entered, in milliseconds: a year and a day.
@@ -31,7 +32,7 @@ const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
 const LASTS_MS_MIN: u64 = 1_000;
 /// What is to be entered, checked.
 pub(crate) struct Terms {
-    pub(crate) body: DeskBody,
+    pub(crate) body: DirectiveBody,
     pub(crate) requirement: Requirement,
 }
 
@@ -43,21 +44,21 @@ struct Span {
     may_begin_later: bool,
 }
 
-const fn span_of(kind: DeskKind) -> Span {
+const fn span_of(kind: DirectiveKind) -> Span {
     let (min_ms, max_ms, may_begin_later) = match kind {
-        DeskKind::Grant => (LASTS_MS_MIN, GRANT_MS_MAX, false),
-        DeskKind::BreakGlass => (LASTS_MS_MIN, BREAK_GLASS_MS_MAX, false),
-        DeskKind::Freeze => (LASTS_MS_MIN, FREEZE_MS_MAX, true),
-        DeskKind::Delegation => (LASTS_MS_MIN, DELEGATION_MS_MAX, true),
-        DeskKind::Revocation => (REVOCATION_MS_MIN, REVOCATION_MS_MAX, false),
+        DirectiveKind::Grant => (LASTS_MS_MIN, GRANT_MS_MAX, false),
+        DirectiveKind::BreakGlass => (LASTS_MS_MIN, BREAK_GLASS_MS_MAX, false),
+        DirectiveKind::Freeze => (LASTS_MS_MIN, FREEZE_MS_MAX, true),
+        DirectiveKind::Delegation => (LASTS_MS_MIN, DELEGATION_MS_MAX, true),
+        DirectiveKind::Revocation => (REVOCATION_MS_MIN, REVOCATION_MS_MAX, false),
     };
     Span { min_ms, max_ms, may_begin_later }
 }
 
 /// From when until when.
 pub(crate) fn window_of(
-    request: &DeskRequest,
-    kind: DeskKind,
+    request: &DirectiveRequest,
+    kind: DirectiveKind,
     now: Timestamp,
 ) -> Result<(Timestamp, Timestamp), Refusal> {
     let Span { min_ms: min, max_ms: max, may_begin_later } = span_of(kind);
@@ -80,15 +81,15 @@ pub(crate) fn window_of(
 pub(crate) fn drafted(
     service: &Approvals,
     caller: &VerifiedCaller,
-    request: &DeskRequest,
+    request: &DirectiveRequest,
     terms: Terms,
-) -> Result<DeskEntry, Refusal> {
+) -> Result<Directive, Refusal> {
     let now = service.ledger.store().now();
     let (starts_at, expires_at) = window_of(request, terms.body.kind(), now)?;
-    let desk_id = DeskId::new(format!("desk_{}", service.ids.fresh()));
-    Ok(DeskEntry {
-        version: DESK_VERSION,
-        desk_id: desk_id.map_err(internal)?,
+    let directive_id = DirectiveId::new(format!("dir_{}", service.ids.fresh()));
+    Ok(Directive {
+        version: DIRECTIVE_VERSION,
+        directive_id: directive_id.map_err(internal)?,
         tenant: caller.tenant().clone(),
         by: caller.actor.principal().id.clone(),
         reason: request.reason.clone(),
@@ -97,7 +98,7 @@ pub(crate) fn drafted(
         expires_at,
         claimed: claimed_of(service, caller, &terms.body),
         body: terms.body,
-        state: DeskEntry::first_state(&terms.requirement),
+        state: Directive::first_state(&terms.requirement),
         requirement: terms.requirement,
         rev: 1,
         votes: Vec::new(),
@@ -106,8 +107,12 @@ pub(crate) fn drafted(
 }
 
 /// What only the token of the one who hands over says of the groups.
-fn claimed_of(service: &Approvals, caller: &VerifiedCaller, body: &DeskBody) -> Option<Claimed> {
-    let DeskBody::Delegation(delegation) = body else { return None };
+fn claimed_of(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    body: &DirectiveBody,
+) -> Option<Claimed> {
+    let DirectiveBody::Delegation(delegation) = body else { return None };
     let groups = reviewer::only_claimed(service, caller, &delegation.groups);
     Some(Claimed { groups, as_of: caller.actor.groups_as_of() })
 }
@@ -115,7 +120,7 @@ fn claimed_of(service: &Approvals, caller: &VerifiedCaller, body: &DeskBody) -> 
 pub(crate) async fn make(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
+    entry: &Directive,
     place: Reservation,
 ) -> Result<(), Refusal> {
     let kept = keep(service, caller, entry, "made").await;
@@ -134,16 +139,16 @@ pub(crate) async fn make(
 pub(crate) async fn keep(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
+    entry: &Directive,
     what: &str,
 ) -> Result<(), LedgerError> {
-    let mut event = audit::of_caller(AuditKind::Desk, caller);
+    let mut event = audit::of_caller(AuditKind::Directive, caller);
     event.note = Some(format!("{} {what}", entry.kind().as_str()));
-    event.desk.insert(entry.desk_id.clone());
+    event.directives.insert(entry.directive_id.clone());
     event.digests.insert("terms".to_owned(), entry.terms());
-    if let DeskBody::Grant(grant) = &entry.body {
+    if let DirectiveBody::Grant(grant) = &entry.body {
         event.approval_id = Some(grant.approval_id.clone());
         event.capability = Some(grant.capability.clone());
     }
-    service.ledger.put_desk(entry.clone(), event).await.map(drop)
+    service.ledger.put_directive(entry.clone(), event).await.map(drop)
 }

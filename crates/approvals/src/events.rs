@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
+use placet_ledger::{approval::ApprovalRecord, directive::Directive};
 use placet_types::clock::Timestamp;
 
-use crate::views::{DeskEvent, DeskEventKind};
+use crate::views::{ApprovalEvent, ApprovalEventKind};
 
 /// How many news are kept for those who read slowly.
 const KEPT: usize = 1_024;
@@ -28,7 +28,7 @@ impl Default for Events {
 /// One piece of news, and what it is of.
 #[derive(Debug)]
 pub(crate) struct News {
-    pub(crate) event: DeskEvent,
+    pub(crate) event: ApprovalEvent,
     pub(crate) of: Of,
 }
 
@@ -36,21 +36,26 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub(crate) enum Of {
     Approval(Box<ApprovalRecord>),
-    Entry(Arc<DeskEntry>),
+    Entry(Arc<Directive>),
 }
 
 impl Events {
     /// Something happened to an approval.
-    pub(crate) fn approval(&self, kind: DeskEventKind, approval: &ApprovalRecord, at: Timestamp) {
+    pub(crate) fn approval(
+        &self,
+        kind: ApprovalEventKind,
+        approval: &ApprovalRecord,
+        at: Timestamp,
+    ) {
         if self.0.receiver_count() == 0 {
             return;
         }
-        let event = DeskEvent {
+        let event = ApprovalEvent {
             kind,
             approval_id: Some(approval.approval_id.clone()),
             call_id: Some(approval.call_id.clone()),
             capability_id: Some(approval.capability.clone()),
-            desk_id: None,
+            directive_id: None,
             outcome: None,
             groups: approval.asked().into_iter().cloned().collect(),
             at,
@@ -61,16 +66,16 @@ impl Events {
     }
 
     /// An entry of the approval service changed.
-    pub(crate) fn entry(&self, entry: &Arc<DeskEntry>, at: Timestamp) {
+    pub(crate) fn entry(&self, entry: &Arc<Directive>, at: Timestamp) {
         if self.0.receiver_count() == 0 {
             return;
         }
-        let event = DeskEvent {
-            kind: DeskEventKind::Entry,
+        let event = ApprovalEvent {
+            kind: ApprovalEventKind::Entry,
             approval_id: None,
             call_id: None,
             capability_id: None,
-            desk_id: Some(entry.desk_id.clone()),
+            directive_id: Some(entry.directive_id.clone()),
             outcome: None,
             groups: entry.requirement.groups.keys().cloned().collect(),
             at,

@@ -16,7 +16,7 @@ use crate::{
     outcome,
     reviewer::{self, is_external},
     service::Approvals,
-    views::{DeskEvent, DeskEventKind},
+    views::{ApprovalEvent, ApprovalEventKind},
 };
 
 impl Approvals {
@@ -40,7 +40,7 @@ pub struct EventFeed {
 
 impl EventFeed {
     /// The next piece of news; nothing when some were missed, so that everything has to be looked at again.
-    pub async fn next(&mut self) -> Option<DeskEvent> {
+    pub async fn next(&mut self) -> Option<ApprovalEvent> {
         loop {
             if let Some(news) = &self.next {
                 let event = self.shown(news).await;
@@ -66,12 +66,12 @@ impl EventFeed {
     }
 
     /// The event as the caller sees it: an external approver is told of the groups of their own tenant, and others how a call has ended.
-    async fn shown(&self, news: &News) -> DeskEvent {
+    async fn shown(&self, news: &News) -> ApprovalEvent {
         let mut event = news.event.clone();
         let Of::Approval(approval) = &news.of else { return event };
         if is_external(&self.caller, approval) {
             event.groups.retain(|group| group.external_tenant() == Some(self.caller.tenant()));
-        } else if event.kind == DeskEventKind::Settled {
+        } else if event.kind == ApprovalEventKind::Settled {
             event.outcome = Some(outcome::of_sent(&self.service, approval).await.to_owned());
         }
         event
@@ -95,24 +95,26 @@ impl EventFeed {
 
 /// Whether an external approver hears of it: not who else decided, and not what became of the call.
 fn is_for_external_tenants(
-    kind: DeskEventKind,
+    kind: ApprovalEventKind,
     approval: &ApprovalRecord,
     tenant: &TenantId,
 ) -> bool {
     match kind {
-        DeskEventKind::Asked
-        | DeskEventKind::Edited
-        | DeskEventKind::Approved
-        | DeskEventKind::Denied
-        | DeskEventKind::Expired
-        | DeskEventKind::Withdrawn
-        | DeskEventKind::Void => true,
-        DeskEventKind::Voted => {
+        ApprovalEventKind::Asked
+        | ApprovalEventKind::Edited
+        | ApprovalEventKind::Approved
+        | ApprovalEventKind::Denied
+        | ApprovalEventKind::Expired
+        | ApprovalEventKind::Withdrawn
+        | ApprovalEventKind::Void => true,
+        ApprovalEventKind::Voted => {
             approval.votes.last().is_some_and(|vote| vote.tenant.as_ref() == Some(tenant))
         }
-        DeskEventKind::Escalated => {
+        ApprovalEventKind::Escalated => {
             approval.asked().iter().any(|group| group.external_tenant() == Some(tenant))
         }
-        DeskEventKind::Dispatched | DeskEventKind::Settled | DeskEventKind::Entry => false,
+        ApprovalEventKind::Dispatched | ApprovalEventKind::Settled | ApprovalEventKind::Entry => {
+            false
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::approval::ApprovalRecord;
-use placet_types::{clock::Timestamp, desk::DeskBody, ids::AdapterName};
+use placet_types::{clock::Timestamp, directive::DirectiveBody, ids::AdapterName};
 
 use crate::{entry_access, reviewer, service::Approvals, views::FreezeView};
 
@@ -37,7 +37,7 @@ fn in_force(
     let now = service.ledger.store().now();
     let open = service.rules.open();
     let freezes = open.of(caller.tenant()).filter_map(|entry| {
-        let DeskBody::Freeze(freeze) = &entry.body else { return None };
+        let DirectiveBody::Freeze(freeze) = &entry.body else { return None };
         let since = entry.starts_at.max(entry.created_at);
         let holds = of.is_none_or(|(of, _)| freeze.holds(of));
         if !holds || !entry.is_in_force(now) {
@@ -45,7 +45,7 @@ fn in_force(
         }
         let seen = entry_access::may_see(service, caller, entry);
         Some(FreezeView {
-            desk_id: seen.then(|| entry.desk_id.clone()),
+            directive_id: seen.then(|| entry.directive_id.clone()),
             name: seen.then(|| freeze.name.clone()),
             until: entry.expires_at,
             lockdown: freeze.lockdown,

@@ -17,11 +17,11 @@ use placet_policy::{catalog::Target, review::ReviewAction};
 use placet_types::{
     approval::{Requirement, VoteChoice},
     clock::Timestamp,
-    desk::{
-        DeskBody, DeskKind, GRANT_USES_MAX, Grant,
+    digest::Digest,
+    directive::{
+        DirectiveBody, DirectiveKind, GRANT_USES_MAX, Grant,
         pattern::{ArgumentPattern, PatternError},
     },
-    digest::Digest,
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, PrincipalId},
 };
@@ -34,7 +34,7 @@ use crate::{
     refusals::{invalid, not_counted},
     reviewer::{self, Capacity},
     service::Approvals,
-    views::{DeskEntryView, DeskRequest},
+    views::{DirectiveRequest, DirectiveView},
 };
 
 /// What a standing grant is wanted for.
@@ -49,9 +49,9 @@ pub(crate) struct Wanted {
 pub(crate) async fn grant(
     service: &Arc<Approvals>,
     caller: &VerifiedCaller,
-    request: DeskRequest,
+    request: DirectiveRequest,
     wanted: Wanted,
-) -> Result<DeskEntryView, Refusal> {
+) -> Result<DirectiveView, Refusal> {
     check_form(&request, &wanted, service.ledger.store().now())?;
     let approval = listing::visible(service, caller, &wanted.approval_id).await?;
     if reviewer::is_external(caller, &approval) {
@@ -91,8 +91,8 @@ pub(crate) async fn grant(
 }
 
 /// Everything about the form: whatever is wrong with it is said before anything is compared with the arguments.
-fn check_form(request: &DeskRequest, wanted: &Wanted, now: Timestamp) -> Result<(), Refusal> {
-    entry_draft::window_of(request, DeskKind::Grant, now)?;
+fn check_form(request: &DirectiveRequest, wanted: &Wanted, now: Timestamp) -> Result<(), Refusal> {
+    entry_draft::window_of(request, DirectiveKind::Grant, now)?;
     if !(1..=GRANT_USES_MAX).contains(&wanted.uses_max) {
         return Err(invalid("/arrange/uses_max", format!("must be 1 to {GRANT_USES_MAX}")));
     }
@@ -146,7 +146,7 @@ async fn terms(
         authors.extend(capacity.stands_for.clone());
     }
     Ok(Terms {
-        body: DeskBody::Grant(Box::new(Grant {
+        body: DirectiveBody::Grant(Box::new(Grant {
             approval_id: approval.approval_id.clone(),
             chain: approval.chain.clone(),
             capability: approval.capability.clone(),

@@ -2,17 +2,17 @@
 //!
 //! Owns the words about delegations. A hint refuses nothing: what the directory does not know today it may know tomorrow.
 
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_types::{
-    desk::{Delegation, DeskBody},
+    directive::{Delegation, DirectiveBody},
     ids::GroupId,
 };
 
 use crate::{rules::CLAIMS_AGE_MS_MAX, service::Approvals};
 
 /// What there is to say of an entry.
-pub(crate) fn of(service: &Approvals, entry: &DeskEntry) -> Option<String> {
-    let DeskBody::Delegation(delegation) = &entry.body else { return None };
+pub(crate) fn of(service: &Approvals, entry: &Directive) -> Option<String> {
+    let DirectiveBody::Delegation(delegation) = &entry.body else { return None };
     let is_open = entry.is_open(service.ledger.store().now());
     let hints: Vec<String> = [colleague(service, entry, delegation), groups(service, entry)]
         .into_iter()
@@ -22,7 +22,7 @@ pub(crate) fn of(service: &Approvals, entry: &DeskEntry) -> Option<String> {
 }
 
 /// Somebody whom the directory does not know may be known to the issuer of tokens, or misspelt.
-fn colleague(service: &Approvals, entry: &DeskEntry, delegation: &Delegation) -> Option<String> {
+fn colleague(service: &Approvals, entry: &Directive, delegation: &Delegation) -> Option<String> {
     let to = &delegation.to;
     let directory = &service.policies().directory;
     if directory.agent(&entry.tenant, to).is_some() {
@@ -39,7 +39,7 @@ fn colleague(service: &Approvals, entry: &DeskEntry, delegation: &Delegation) ->
 }
 
 /// What only a token said of its bearer's groups counts for a day.
-fn groups(service: &Approvals, entry: &DeskEntry) -> Option<String> {
+fn groups(service: &Approvals, entry: &Directive) -> Option<String> {
     let claimed = entry.claimed.as_ref()?;
     let until = claimed.as_of.plus_ms(CLAIMS_AGE_MS_MAX);
     let active = service.policies();

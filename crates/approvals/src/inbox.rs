@@ -18,7 +18,7 @@ use crate::{
     external, history, outcome, reviewer,
     service::Approvals,
     summary,
-    views::{DeskLoad, INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView},
+    views::{INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView, QueueMetrics},
 };
 
 /// How many a page has if nobody says.
@@ -53,7 +53,7 @@ impl Approvals {
             limit => limit.min(INBOX_PAGE_MAX),
         };
         let viewer = reviewer::viewer(self, caller);
-        let load = if viewer.is_person { load_of(self, caller) } else { DeskLoad::default() };
+        let load = if viewer.is_person { load_of(self, caller) } else { QueueMetrics::default() };
         let pending = &self.pending;
         if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
             let over = history::page(self, caller, &viewer, &query, limit).await?;
@@ -117,7 +117,7 @@ async fn line(
 }
 
 /// How things stand in approvals of the caller's tenant: numbers only.
-fn load_of(service: &Approvals, caller: &VerifiedCaller) -> DeskLoad {
+fn load_of(service: &Approvals, caller: &VerifiedCaller) -> QueueMetrics {
     let (tenant, now) = (caller.tenant(), service.ledger.store().now());
     let mut load = service.pending.load(tenant, now);
     load.freezes = service.freezes(caller);

@@ -4,7 +4,7 @@
 //! from nothing that may have changed or gone since: a contract, a schema, a pin.
 
 use placet_policy::catalog::Target;
-use placet_types::desk::pattern::{ArgumentPattern, ArgumentRule, is_related};
+use placet_types::directive::pattern::{ArgumentPattern, ArgumentRule, is_related};
 use serde_json::{Map, Value};
 
 /// What is shown in the place of a sensitive value.

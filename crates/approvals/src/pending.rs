@@ -1,7 +1,7 @@
 //! The index: what waits for people, in short, in memory.
 //!
 //! Owns the summary of every held call: who is asked, who has decided, when something is due. Holds nothing that the ledger does not;
-//! a desk that comes up fills it again. Invariants: some hundred bytes for a held call, and neither a task nor a timer of its own;
+//! an approval service that comes up fills it again. Invariants: some hundred bytes for a held call, and neither a task nor a timer of its own;
 //! what the ledger has said to be over does not come back by an older reading.
 
 use std::{
@@ -27,7 +27,7 @@ use placet_types::{
     mode::ApprovalMode,
 };
 
-use crate::views::DeskEventKind;
+use crate::views::ApprovalEventKind;
 use names::{NONE, Name, Names};
 
 mod names;
@@ -128,7 +128,7 @@ impl PendingIndex {
         approval: &ApprovalRecord,
         directory: &Directory,
         now: Timestamp,
-    ) -> Option<DeskEventKind> {
+    ) -> Option<ApprovalEventKind> {
         let mut inner = self.lock();
         inner.forget_over(now);
         let before = inner.by_id.get(&approval.approval_id).copied();
@@ -157,7 +157,7 @@ impl PendingIndex {
         } else {
             inner.is_over(approval, now);
         }
-        if matches!(news, DeskEventKind::Approved | DeskEventKind::Denied) {
+        if matches!(news, ApprovalEventKind::Approved | ApprovalEventKind::Denied) {
             inner.was_decided(approval, now);
         }
         Some(news)
@@ -294,21 +294,21 @@ impl PendingIndex {
 }
 
 /// What a newer reading of an approval is news of.
-fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> DeskEventKind {
+fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> ApprovalEventKind {
     match &approval.state {
-        ApprovalState::Approved => DeskEventKind::Approved,
-        ApprovalState::Denied => DeskEventKind::Denied,
-        ApprovalState::Expired => DeskEventKind::Expired,
-        ApprovalState::Withdrawn { .. } => DeskEventKind::Withdrawn,
-        ApprovalState::Void { .. } => DeskEventKind::Void,
-        ApprovalState::Consumed { .. } => DeskEventKind::Dispatched,
+        ApprovalState::Approved => ApprovalEventKind::Approved,
+        ApprovalState::Denied => ApprovalEventKind::Denied,
+        ApprovalState::Expired => ApprovalEventKind::Expired,
+        ApprovalState::Withdrawn { .. } => ApprovalEventKind::Withdrawn,
+        ApprovalState::Void { .. } => ApprovalEventKind::Void,
+        ApprovalState::Consumed { .. } => ApprovalEventKind::Dispatched,
         ApprovalState::Pending => match before {
-            None => DeskEventKind::Asked,
-            Some(row) if !row.is_pending => DeskEventKind::Asked,
-            Some(row) if count(approval.edits.len()) != row.edits => DeskEventKind::Edited,
-            Some(row) if count(approval.votes.len()) != row.votes => DeskEventKind::Voted,
-            Some(row) if capped(approval.escalated) > row.escalated => DeskEventKind::Escalated,
-            Some(_) => DeskEventKind::Asked,
+            None => ApprovalEventKind::Asked,
+            Some(row) if !row.is_pending => ApprovalEventKind::Asked,
+            Some(row) if count(approval.edits.len()) != row.edits => ApprovalEventKind::Edited,
+            Some(row) if count(approval.votes.len()) != row.votes => ApprovalEventKind::Voted,
+            Some(row) if capped(approval.escalated) > row.escalated => ApprovalEventKind::Escalated,
+            Some(_) => ApprovalEventKind::Asked,
         },
     }
 }

@@ -3,9 +3,9 @@
 //! Owns the look ahead: Cedar's answer to each deed that the state of the entry allows. Binding is only the answer when it is done.
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::desk::{DeskEntry, DeskNote, DeskState};
-use placet_policy::{manage::DeskActKind, review::ReviewAction};
-use placet_types::desk::DeskBody;
+use placet_ledger::directive::{Directive, DirectiveNote, DirectiveState};
+use placet_policy::{manage::DirectiveActKind, review::ReviewAction};
+use placet_types::directive::DirectiveBody;
 
 use crate::{
     entry_access::{self, ending_of},
@@ -15,38 +15,41 @@ use crate::{
 };
 
 /// What the caller may do with an entry.
-pub(crate) fn of(service: &Approvals, caller: &VerifiedCaller, entry: &DeskEntry) -> EntryStanding {
+pub(crate) fn of(service: &Approvals, caller: &VerifiedCaller, entry: &Directive) -> EntryStanding {
     let now = service.ledger.store().now();
     let is_over = now >= entry.expires_at;
     let may = |act| entry_access::may(service, caller, act, entry).is_ok();
-    let open = matches!(entry.state, DeskState::Proposed | DeskState::Active) && !is_over;
-    let note = DeskNote { by: caller.actor.principal().id.clone(), at: now, text: String::new() };
+    let open = matches!(entry.state, DirectiveState::Proposed | DirectiveState::Active) && !is_over;
+    let note =
+        DirectiveNote { by: caller.actor.principal().id.clone(), at: now, text: String::new() };
     EntryStanding {
         may_agree: !is_over && decides(service, caller, entry, ReviewAction::Approve),
         may_refuse: !is_over && decides(service, caller, entry, ReviewAction::Deny),
         may_end: open && may(ending_of(&entry.body)),
-        may_review: entry.reviewed(note).is_ok() && may(DeskActKind::ReviewBreakGlass),
+        may_review: entry.reviewed(note).is_ok() && may(DirectiveActKind::ReviewBreakGlass),
     }
 }
 
 fn decides(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
+    entry: &Directive,
     action: ReviewAction,
 ) -> bool {
     let voice = entry_access::deciders(entry).contains(&caller.actor.principal().id);
-    if entry.state != DeskState::Proposed || voice {
+    if entry.state != DirectiveState::Proposed || voice {
         return false;
     }
     match &entry.body {
-        DeskBody::Grant(grant) => {
+        DirectiveBody::Grant(grant) => {
             reviewer::is_person(caller)
                 && reviewer::capacity_for_grant(service, caller, entry, grant, action).is_ok()
         }
-        DeskBody::BreakGlass(_) => {
-            entry_access::may(service, caller, DeskActKind::ConfirmBreakGlass, entry).is_ok()
+        DirectiveBody::BreakGlass(_) => {
+            entry_access::may(service, caller, DirectiveActKind::ConfirmBreakGlass, entry).is_ok()
         }
-        DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => false,
+        DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
+            false
+        }
     }
 }

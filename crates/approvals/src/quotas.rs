@@ -10,11 +10,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_types::{
-    desk::DeskKind,
+    directive::DirectiveKind,
     error::Refusal,
-    ids::{DeskId, PrincipalId, TenantId},
+    ids::{DirectiveId, PrincipalId, TenantId},
 };
 
 use crate::{refusals::invalid, rules::EffectiveRules};
@@ -29,14 +29,14 @@ struct Limits {
 }
 
 /// How much of this there may be: everything that is open is looked through for each call.
-const fn limits_of(kind: DeskKind) -> Limits {
+const fn limits_of(kind: DirectiveKind) -> Limits {
     match kind {
-        DeskKind::Grant => Limits { tenant: 5_000, person: 500 },
-        DeskKind::BreakGlass => Limits { tenant: 200, person: 20 },
-        DeskKind::Freeze => Limits { tenant: 500, person: 100 },
-        DeskKind::Delegation => Limits { tenant: 2_000, person: 20 },
+        DirectiveKind::Grant => Limits { tenant: 5_000, person: 500 },
+        DirectiveKind::BreakGlass => Limits { tenant: 200, person: 20 },
+        DirectiveKind::Freeze => Limits { tenant: 500, person: 100 },
+        DirectiveKind::Delegation => Limits { tenant: 2_000, person: 20 },
         // In an emergency one person revokes what many have.
-        DeskKind::Revocation => Limits { tenant: 10_000, person: 10_000 },
+        DirectiveKind::Revocation => Limits { tenant: 10_000, person: 10_000 },
     }
 }
 
@@ -46,18 +46,18 @@ pub(crate) struct Quotas(Arc<Mutex<Vec<Entering>>>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entering {
-    desk_id: DeskId,
+    directive_id: DirectiveId,
     tenant: TenantId,
-    kind: DeskKind,
+    kind: DirectiveKind,
     by: PrincipalId,
     /// Since when a reading of the approval service has the entry, if it was made; nothing: it is being entered still.
     done: Option<Instant>,
 }
 
 impl Entering {
-    fn of(entry: &DeskEntry) -> Self {
+    fn of(entry: &Directive) -> Self {
         Self {
-            desk_id: entry.desk_id.clone(),
+            directive_id: entry.directive_id.clone(),
             tenant: entry.tenant.clone(),
             kind: entry.kind(),
             by: entry.by.clone(),
@@ -71,20 +71,22 @@ impl Entering {
 #[derive(Debug)]
 pub(crate) struct Reservation {
     taken: Arc<Mutex<Vec<Entering>>>,
-    desk_id: DeskId,
+    directive_id: DirectiveId,
 }
 
 impl Reservation {
     /// The entry was not made: its place is free at once.
     pub(crate) fn free(self) {
-        lock(&self.taken).retain(|entering| entering.desk_id != self.desk_id);
+        lock(&self.taken).retain(|entering| entering.directive_id != self.directive_id);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
-        for entering in taken.iter_mut().filter(|entering| entering.desk_id == self.desk_id) {
+        for entering in
+            taken.iter_mut().filter(|entering| entering.directive_id == self.directive_id)
+        {
             entering.done = Some(Instant::now());
         }
     }
@@ -98,23 +100,23 @@ impl Quotas {
     pub(crate) fn take(
         &self,
         rules: &EffectiveRules,
-        entry: &DeskEntry,
+        entry: &Directive,
     ) -> Result<Reservation, Refusal> {
         let (kind, tenant) = (entry.kind(), &entry.tenant);
         let place = self.beside(entry, || {
             // In this order: the entries are of that reading, or of a later one.
             let (read_at, open) = (rules.read_at(), rules.open());
             let counted = open.count(tenant, kind, &entry.by);
-            (read_at, counted, move |desk_id: &DeskId| open.has(tenant, desk_id))
+            (read_at, counted, move |directive_id: &DirectiveId| open.has(tenant, directive_id))
         });
         place.map_err(|problem| invalid("/arrange", problem))
     }
 
     /// The same where `view` says when a reading began that succeeded, how many of the tenant it has, of which so many are one's own, and
     /// which. It is asked while nobody else takes or leaves a place, so that no entry is missed between the two.
-    fn beside<Has: Fn(&DeskId) -> bool>(
+    fn beside<Has: Fn(&DirectiveId) -> bool>(
         &self,
-        entry: &DeskEntry,
+        entry: &Directive,
         view: impl FnOnce() -> (Option<Instant>, (usize, usize), Has),
     ) -> Result<Reservation, String> {
         let mut taken = lock(&self.0);
@@ -125,7 +127,7 @@ impl Quotas {
         let also = |entering: &&Entering| {
             entering.tenant == entry.tenant
                 && entering.kind == entry.kind()
-                && !is_counted(&entering.desk_id)
+                && !is_counted(&entering.directive_id)
         };
         let (mut all, mut own) = (all, own);
         for entering in taken.iter().filter(also) {
@@ -134,7 +136,7 @@ impl Quotas {
         }
         fits(entry.kind(), all, own)?;
         taken.push(Entering::of(entry));
-        Ok(Reservation { taken: Arc::clone(&self.0), desk_id: entry.desk_id.clone() })
+        Ok(Reservation { taken: Arc::clone(&self.0), directive_id: entry.directive_id.clone() })
     }
 }
 fn lock(taken: &Mutex<Vec<Entering>>) -> MutexGuard<'_, Vec<Entering>> {
@@ -142,16 +144,16 @@ fn lock(taken: &Mutex<Vec<Entering>>) -> MutexGuard<'_, Vec<Entering>> {
 }
 
 /// Whether there is room for one more beside those of the tenant, of which so many are one's own.
-fn fits(kind: DeskKind, all: usize, own: usize) -> Result<(), String> {
+fn fits(kind: DirectiveKind, all: usize, own: usize) -> Result<(), String> {
     let Limits { tenant, person } = limits_of(kind);
     let (what, way) = match kind {
-        DeskKind::Grant => ("standing grants", "end one that is not needed any more"),
-        DeskKind::BreakGlass => {
+        DirectiveKind::Grant => ("standing grants", "end one that is not needed any more"),
+        DirectiveKind::BreakGlass => {
             ("break-glass records", "those that are over wait for their review")
         }
-        DeskKind::Freeze => ("freezes", "one has to be lifted first"),
-        DeskKind::Delegation => ("delegations", "take one back that is not needed any more"),
-        DeskKind::Revocation => ("revocations", "one has to be lifted first, or be over"),
+        DirectiveKind::Freeze => ("freezes", "one has to be lifted first"),
+        DirectiveKind::Delegation => ("delegations", "take one back that is not needed any more"),
+        DirectiveKind::Revocation => ("revocations", "one has to be lifted first, or be over"),
     };
     if own >= person {
         return Err(format!("you have {own} open {what}, and nobody may have more: {way}"));
@@ -170,9 +172,9 @@ mod tests {
 
     use super::*;
 
-    fn freeze(number: usize, by: &str) -> DeskEntry {
+    fn freeze(number: usize, by: &str) -> Directive {
         let entry = json!({
-            "version": 1, "desk_id": format!("desk_{number}"), "tenant": "acme", "by": by, "reason": "now",
+            "version": 1, "directive_id": format!("dir_{number}"), "tenant": "acme", "by": by, "reason": "now",
             "created_at": 0, "starts_at": 0, "expires_at": 9, "body": { "kind": "freeze", "name": "now" },
             "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
             "rev": 1, "votes": [], "state": { "state": "active" },
@@ -183,10 +185,10 @@ mod tests {
     #[test]
     fn what_is_being_entered_counts_until_it_is_entered_or_not() {
         let rooms = Quotas::default();
-        let most = limits_of(DeskKind::Freeze).person;
+        let most = limits_of(DirectiveKind::Freeze).person;
         let all = most.saturating_sub(2);
         let enter = |number: usize, by: &str| {
-            rooms.beside(&freeze(number, by), || (None, (all, all), |_: &DeskId| false))
+            rooms.beside(&freeze(number, by), || (None, (all, all), |_: &DirectiveId| false))
         };
         let first = enter(1, "dora").unwrap();
         let _second = enter(2, "dora").unwrap();
@@ -197,16 +199,17 @@ mod tests {
         assert!(enter(5, "dora").is_err());
         // What the view has by now is not counted once more.
         let counted = (most.saturating_sub(1), most.saturating_sub(1));
-        let view = || (None, counted, |desk_id: &DeskId| desk_id.as_str() != "desk_9");
+        let view =
+            || (None, counted, |directive_id: &DirectiveId| directive_id.as_str() != "dir_9");
         assert!(rooms.beside(&freeze(6, "dora"), view).is_ok());
     }
 
     #[test]
     fn a_place_is_kept_until_the_approval_service_was_read_after_its_entry_was_made() {
         let rooms = Quotas::default();
-        let all = limits_of(DeskKind::Freeze).person.saturating_sub(1);
+        let all = limits_of(DirectiveKind::Freeze).person.saturating_sub(1);
         let enter = |number: usize, read_at: Option<Instant>| {
-            rooms.beside(&freeze(number, "dora"), || (read_at, (all, all), |_: &DeskId| false))
+            rooms.beside(&freeze(number, "dora"), || (read_at, (all, all), |_: &DirectiveId| false))
         };
         let room = enter(1, None).unwrap();
         drop(room);
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn of_each_kind_one_person_and_a_tenant_have_so_many_and_no_more() {
-        for kind in DeskKind::ALL {
+        for kind in DirectiveKind::ALL {
             let room = limits_of(kind);
             assert!(0 < room.person && room.person <= room.tenant, "{kind:?}");
             assert_eq!(

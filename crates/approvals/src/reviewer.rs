@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    desk::DeskEntry,
+    directive::Directive,
 };
 use placet_policy::review::{
     Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal,
@@ -16,7 +16,7 @@ use placet_policy::review::{
 use placet_types::{
     approval::{ApproverGroup, Voice, Vote},
     clock::Timestamp,
-    desk::Grant,
+    directive::Grant,
     error::{ErrorCode, Refusal},
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     mode::ApprovalMode,
@@ -58,7 +58,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    fn of_grant(entry: &'a DeskEntry, grant: &'a Grant) -> Self {
+    fn of_grant(entry: &'a Directive, grant: &'a Grant) -> Self {
         Self {
             chain: &grant.chain,
             capability: &grant.capability,
@@ -252,7 +252,7 @@ pub(crate) fn capacity(
 pub(crate) fn capacity_for_grant(
     service: &Approvals,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
+    entry: &Directive,
     grant: &Grant,
     action: ReviewAction,
 ) -> Result<Capacity, ReviewRefusal> {

@@ -22,15 +22,15 @@ use tokio::time::Instant;
 
 use placet_credentials::{Revoked, SubjectName};
 use placet_ledger::{
-    desk::{DeskEntry, DeskState},
-    store::{DeskQuery, Store, StoreError},
+    directive::{Directive, DirectiveState},
+    store::{DirectiveQuery, Store, StoreError},
 };
 use placet_types::{
     clock::Timestamp,
-    desk::{BreakGlass, Delegation, DeskBody, DeskKind, Freeze, Grant},
     digest::Digest,
+    directive::{BreakGlass, Delegation, DirectiveBody, DirectiveKind, Freeze, Grant},
     directory::{Directory, UserEntry},
-    ids::{AdapterName, CapabilityId, DeskId, GroupId, PrincipalId, TenantId},
+    ids::{AdapterName, CapabilityId, DirectiveId, GroupId, PrincipalId, TenantId},
     principal::PrincipalChain,
 };
 
@@ -63,7 +63,7 @@ pub struct EffectiveRules {
 /// The open entries of all tenants.
 #[derive(Debug, Default)]
 pub struct Open {
-    by_tenant: HashMap<TenantId, Vec<Arc<DeskEntry>>>,
+    by_tenant: HashMap<TenantId, Vec<Arc<Directive>>>,
     /// How often what is in force had become stricter before this was read.
     rev: u64,
 }
@@ -72,7 +72,7 @@ pub struct Open {
 #[derive(Debug, Clone)]
 pub struct Broken {
     /// The record.
-    pub desk_id: DeskId,
+    pub directive_id: DirectiveId,
     /// What it is for.
     pub glass: BreakGlass,
     /// Who declared it.
@@ -114,7 +114,7 @@ impl EffectiveRules {
     }
 
     /// Reads the open entries again; answers those that have changed since.
-    pub(crate) async fn renew(&self, store: &dyn Store) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+    pub(crate) async fn renew(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {
         // One at a time: a reading that began later ends later, and so is never replaced by an older one.
         let _one_at_a_time = self.reading.own().await;
         self.renew_now(store).await
@@ -125,7 +125,7 @@ impl EffectiveRules {
         &self,
         store: &dyn Store,
         round: Duration,
-    ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+    ) -> Result<Vec<Arc<Directive>>, StoreError> {
         let _one_at_a_time = self.reading.shared().await?;
         if self.is_current(store, round) {
             return Ok(Vec::new());
@@ -137,7 +137,7 @@ impl EffectiveRules {
     pub(crate) async fn renew_once(
         &self,
         store: &dyn Store,
-    ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+    ) -> Result<Vec<Arc<Directive>>, StoreError> {
         let asked = Instant::now();
         let _one_at_a_time = self.reading.shared().await?;
         let read_at = self.read_at();
@@ -147,7 +147,7 @@ impl EffectiveRules {
         self.renew_now(store).await
     }
 
-    async fn renew_now(&self, store: &dyn Store) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+    async fn renew_now(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {
         let began = Instant::now();
         let read = self.read(store).await;
         self.reading.ended(read.as_ref().err());
@@ -163,21 +163,21 @@ impl EffectiveRules {
         read
     }
 
-    async fn read(&self, store: &dyn Store) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+    async fn read(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {
         let mut query =
-            DeskQuery { open_at: Some(store.now()), limit: PAGE, ..DeskQuery::default() };
+            DirectiveQuery { open_at: Some(store.now()), limit: PAGE, ..DirectiveQuery::default() };
         // First: what becomes stricter meanwhile is noticed when a call is dispatched.
         let mut next = Open { rev: store.restriction_version().await?, ..Open::default() };
         let before = self.open();
-        let mut known: HashMap<DeskId, Arc<DeskEntry>> =
-            before.all().map(|entry| (entry.desk_id.clone(), Arc::clone(entry))).collect();
+        let mut known: HashMap<DirectiveId, Arc<Directive>> =
+            before.all().map(|entry| (entry.directive_id.clone(), Arc::clone(entry))).collect();
         let mut changed = Vec::new();
         loop {
-            let page = store.desk_entries(&query).await?;
+            let page = store.directives(&query).await?;
             let Some(last) = page.last() else { break };
-            query.after = Some(last.desk_id.clone());
+            query.after = Some(last.directive_id.clone());
             for entry in page {
-                let entry = match known.remove(&entry.desk_id) {
+                let entry = match known.remove(&entry.directive_id) {
                     Some(known) if known.rev == entry.rev => known,
                     Some(_) | None => {
                         let entry = Arc::new(entry);
@@ -189,8 +189,8 @@ impl EffectiveRules {
             }
         }
         // What is left of them is over.
-        for desk_id in known.keys() {
-            if let Some(entry) = store.desk_entry(desk_id).await? {
+        for directive_id in known.keys() {
+            if let Some(entry) = store.directive(directive_id).await? {
                 changed.push(Arc::new(entry));
             }
         }
@@ -201,12 +201,12 @@ impl EffectiveRules {
 
 impl Open {
     /// The open entries of a tenant.
-    pub(crate) fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
+    pub(crate) fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<Directive>> {
         self.by_tenant.get(tenant).into_iter().flatten()
     }
 
     /// The open entries of all tenants.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<DeskEntry>> {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Directive>> {
         self.by_tenant.values().flatten()
     }
 
@@ -219,11 +219,11 @@ impl Open {
     ) -> impl Iterator<Item = &Freeze> {
         self.of(tenant).filter(move |entry| entry.is_in_force(now)).filter_map(move |entry| {
             match &entry.body {
-                DeskBody::Freeze(freeze) => freeze.holds(adapter).then_some(freeze),
-                DeskBody::Grant(_)
-                | DeskBody::BreakGlass(_)
-                | DeskBody::Delegation(_)
-                | DeskBody::Revocation(_) => None,
+                DirectiveBody::Freeze(freeze) => freeze.holds(adapter).then_some(freeze),
+                DirectiveBody::Grant(_)
+                | DirectiveBody::BreakGlass(_)
+                | DirectiveBody::Delegation(_)
+                | DirectiveBody::Revocation(_) => None,
             }
         })
     }
@@ -238,20 +238,21 @@ impl Open {
     #[must_use]
     pub fn has_lockdown(&self, now: Timestamp) -> bool {
         self.all().filter(|entry| entry.is_in_force(now)).any(|entry| match &entry.body {
-            DeskBody::Freeze(freeze) => freeze.lockdown && freeze.adapters.is_empty(),
-            DeskBody::Grant(_)
-            | DeskBody::BreakGlass(_)
-            | DeskBody::Delegation(_)
-            | DeskBody::Revocation(_) => false,
+            DirectiveBody::Freeze(freeze) => freeze.lockdown && freeze.adapters.is_empty(),
+            DirectiveBody::Grant(_)
+            | DirectiveBody::BreakGlass(_)
+            | DirectiveBody::Delegation(_)
+            | DirectiveBody::Revocation(_) => false,
         })
     }
 
     /// Which freezes are in force, in all tenants.
     #[must_use]
-    pub fn freezes_in_force(&self, now: Timestamp) -> BTreeSet<DeskId> {
-        let freezes =
-            self.all().filter(|entry| entry.kind() == DeskKind::Freeze && entry.is_in_force(now));
-        freezes.map(|entry| entry.desk_id.clone()).collect()
+    pub fn freezes_in_force(&self, now: Timestamp) -> BTreeSet<DirectiveId> {
+        let freezes = self
+            .all()
+            .filter(|entry| entry.kind() == DirectiveKind::Freeze && entry.is_in_force(now));
+        freezes.map(|entry| entry.directive_id.clone()).collect()
     }
 
     /// When less is allowed to these calls by time alone: the next freeze, or a revocation that was made for later.
@@ -263,9 +264,11 @@ impl Open {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let coming = self.of(tenant).filter(|entry| match &entry.body {
-            DeskBody::Freeze(freeze) => freeze.holds(adapter),
-            DeskBody::Revocation(_) => true,
-            DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Delegation(_) => false,
+            DirectiveBody::Freeze(freeze) => freeze.holds(adapter),
+            DirectiveBody::Revocation(_) => true,
+            DirectiveBody::Grant(_)
+            | DirectiveBody::BreakGlass(_)
+            | DirectiveBody::Delegation(_) => false,
         });
         let coming = coming.filter(|entry| entry.is_restrictive() && entry.starts_at > now);
         coming.map(|entry| entry.starts_at).min()
@@ -280,12 +283,12 @@ impl Open {
         now: Timestamp,
     ) -> Option<Broken> {
         let broken = self.of(chain.tenant()).filter_map(|entry| {
-            let DeskBody::BreakGlass(glass) = &entry.body else { return None };
+            let DirectiveBody::BreakGlass(glass) = &entry.body else { return None };
             let fits = entry.is_in_force(now)
                 && glass.agent.as_ref().is_none_or(|agent| *agent == chain.actor.id)
                 && glass.capability.as_ref().is_none_or(|only| only == capability);
             fits.then(|| Broken {
-                desk_id: entry.desk_id.clone(),
+                directive_id: entry.directive_id.clone(),
                 glass: glass.clone(),
                 by: entry.by.clone(),
                 until: entry.expires_at,
@@ -303,7 +306,7 @@ impl Open {
         contract: Digest,
         args: &Value,
         now: Timestamp,
-    ) -> Vec<Arc<DeskEntry>> {
+    ) -> Vec<Arc<Directive>> {
         let covers = |grant: &Grant| {
             grant.capability == *capability
                 && grant.contract_digest == contract
@@ -313,11 +316,11 @@ impl Open {
         let mut grants: Vec<_> = self
             .of(chain.tenant())
             .filter(|entry| match &entry.body {
-                DeskBody::Grant(grant) => entry.is_in_force(now) && covers(grant),
-                DeskBody::BreakGlass(_)
-                | DeskBody::Freeze(_)
-                | DeskBody::Delegation(_)
-                | DeskBody::Revocation(_) => false,
+                DirectiveBody::Grant(grant) => entry.is_in_force(now) && covers(grant),
+                DirectiveBody::BreakGlass(_)
+                | DirectiveBody::Freeze(_)
+                | DirectiveBody::Delegation(_)
+                | DirectiveBody::Revocation(_) => false,
             })
             .cloned()
             .collect();
@@ -334,7 +337,7 @@ impl Open {
         now: Timestamp,
     ) -> Vec<Duty> {
         let handed = self.of(tenant).filter_map(|entry| {
-            let DeskBody::Delegation(delegation) = &entry.body else { return None };
+            let DirectiveBody::Delegation(delegation) = &entry.body else { return None };
             let is_theirs = entry.is_in_force(now) && delegation.to == *person;
             let author = directory.user(tenant, &entry.by);
             is_theirs.then(|| duty_of(author, entry, delegation, now))
@@ -351,7 +354,7 @@ impl Open {
     pub(crate) fn count(
         &self,
         tenant: &TenantId,
-        kind: DeskKind,
+        kind: DirectiveKind,
         by: &PrincipalId,
     ) -> (usize, usize) {
         let of_kind = || self.of(tenant).filter(|entry| entry.kind() == kind);
@@ -359,8 +362,8 @@ impl Open {
     }
 
     /// Whether an entry is open.
-    pub(crate) fn has(&self, tenant: &TenantId, desk_id: &DeskId) -> bool {
-        self.of(tenant).any(|entry| entry.desk_id == *desk_id)
+    pub(crate) fn has(&self, tenant: &TenantId, directive_id: &DirectiveId) -> bool {
+        self.of(tenant).any(|entry| entry.directive_id == *directive_id)
     }
 
     /// How many break-glass records wait for their review.
@@ -376,8 +379,8 @@ impl Open {
 }
 
 /// What a revocation revokes at this moment.
-pub(crate) fn revoked(entry: &DeskEntry, now: Timestamp) -> Option<Revoked> {
-    let DeskBody::Revocation(revocation) = &entry.body else { return None };
+pub(crate) fn revoked(entry: &Directive, now: Timestamp) -> Option<Revoked> {
+    let DirectiveBody::Revocation(revocation) = &entry.body else { return None };
     if !entry.is_open(now) || entry.starts_at > now {
         return None;
     }
@@ -393,7 +396,7 @@ pub(crate) fn revoked(entry: &DeskEntry, now: Timestamp) -> Option<Revoked> {
 /// A duty, with what the directory knows now of the one who handed it over.
 fn duty_of(
     author: Option<&UserEntry>,
-    entry: &DeskEntry,
+    entry: &Directive,
     delegation: &Delegation,
     now: Timestamp,
 ) -> Duty {
@@ -414,32 +417,34 @@ fn duty_of(
 }
 
 /// Whether a break-glass record is over, was in force, and nobody has looked at it yet.
-pub(crate) fn is_review_due(entry: &DeskEntry, now: Timestamp) -> bool {
+pub(crate) fn is_review_due(entry: &Directive, now: Timestamp) -> bool {
     let over = match &entry.state {
-        DeskState::Active => now >= entry.expires_at,
-        DeskState::Ended { .. } => !entry.votes.is_empty(),
-        DeskState::Proposed | DeskState::Denied | DeskState::Reviewed { .. } => false,
+        DirectiveState::Active => now >= entry.expires_at,
+        DirectiveState::Ended { .. } => !entry.votes.is_empty(),
+        DirectiveState::Proposed | DirectiveState::Denied | DirectiveState::Reviewed { .. } => {
+            false
+        }
     };
-    entry.kind() == DeskKind::BreakGlass && over
+    entry.kind() == DirectiveKind::BreakGlass && over
 }
 
 /// Whether an entry is a freeze that is not in force any more.
-pub(crate) fn is_ended_freeze(entry: &DeskEntry, now: Timestamp) -> bool {
-    entry.kind() == DeskKind::Freeze && entry.starts_at <= now && !entry.is_in_force(now)
+pub(crate) fn is_ended_freeze(entry: &Directive, now: Timestamp) -> bool {
+    entry.kind() == DirectiveKind::Freeze && entry.starts_at <= now && !entry.is_in_force(now)
 }
 
 #[cfg(test)]
 mod tests {
-    use placet_types::desk::{REVOCATION_MS_MAX, REVOCATION_MS_MIN};
+    use placet_types::directive::{REVOCATION_MS_MAX, REVOCATION_MS_MIN};
     use serde_json::json;
 
     use super::*;
 
     const DAY: i64 = 86_400_000;
 
-    fn entry(state: &Value) -> DeskEntry {
+    fn entry(state: &Value) -> Directive {
         let entry = json!({
-            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "dora", "reason": "it is lost",
+            "version": 1, "directive_id": "dir_1", "tenant": "acme", "by": "dora", "reason": "it is lost",
             "created_at": 0, "starts_at": 0, "expires_at": REVOCATION_MS_MIN,
             "body": { "kind": "revocation", "subject": "spiffe://prod.example/bot" },
             "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
@@ -448,9 +453,9 @@ mod tests {
         serde_json::from_value(entry).unwrap()
     }
 
-    fn handed_over(groups: &[&str], claimed: &Value) -> DeskEntry {
+    fn handed_over(groups: &[&str], claimed: &Value) -> Directive {
         let entry = json!({
-            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "ben", "reason": "away",
+            "version": 1, "directive_id": "dir_1", "tenant": "acme", "by": "ben", "reason": "away",
             "created_at": DAY, "starts_at": DAY, "expires_at": 9 * DAY,
             "body": { "kind": "delegation", "to": "leo", "groups": groups },
             "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
@@ -459,13 +464,13 @@ mod tests {
         serde_json::from_value(entry).unwrap()
     }
 
-    fn groups_at(entry: &DeskEntry, listed: Option<&[&str]>, at_ms: i64) -> Vec<String> {
+    fn groups_at(entry: &Directive, listed: Option<&[&str]>, at_ms: i64) -> Vec<String> {
         let author = listed.map(|groups| UserEntry {
             groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
             active: true,
             ..UserEntry::default()
         });
-        let DeskBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
+        let DirectiveBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
         let duty = duty_of(author.as_ref(), entry, delegation, Timestamp::from_ms(at_ms));
         duty.groups.iter().map(ToString::to_string).collect()
     }
@@ -498,7 +503,7 @@ mod tests {
             active: true,
             ..UserEntry::default()
         };
-        let DeskBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
+        let DirectiveBody::Delegation(delegation) = &entry.body else { panic!("no delegation") };
         let duty = duty_of(Some(&author), &entry, delegation, Timestamp::from_ms(DAY));
         assert_eq!(duty.groups.len(), 2);
         assert_eq!(duty.claimed, ["finance".parse().unwrap()].into());

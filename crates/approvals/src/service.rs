@@ -20,7 +20,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditEvent,
-    desk::DeskEntry,
+    directive::Directive,
     ledger::{Ledger, LedgerError},
     log::AuditLog,
     record::EffectRecord,
@@ -30,7 +30,7 @@ use placet_policy::policies::Policies;
 use placet_telemetry::{metrics::Metrics, trace::Stage};
 use placet_types::{
     clock::IdSource,
-    desk::DeskKind,
+    directive::DirectiveKind,
     error::{ErrorCode, Refusal},
     ids::GroupId,
 };
@@ -274,9 +274,9 @@ impl Approvals {
     }
 
     /// An entry was made or has moved here: what is in force is read again.
-    pub(crate) async fn arranged(&self, entry: DeskEntry) {
+    pub(crate) async fn arranged(&self, entry: Directive) {
         drop(self.renewed(self.rules.renew(self.ledger.store()).await));
-        if entry.kind() == DeskKind::Revocation {
+        if entry.kind() == DirectiveKind::Revocation {
             // Also where what is in force could not be read again.
             self.enforce(Some(&entry));
         }
@@ -333,13 +333,13 @@ impl Approvals {
         self.tell_entries(read);
     }
 
-    fn tell_entries(&self, read: Result<Vec<Arc<DeskEntry>>, StoreError>) {
+    fn tell_entries(&self, read: Result<Vec<Arc<Directive>>, StoreError>) {
         for entry in self.renewed(read) {
             self.events.entry(&entry, self.ledger.store().now());
         }
     }
 
-    fn renewed(&self, read: Result<Vec<Arc<DeskEntry>>, StoreError>) -> Vec<Arc<DeskEntry>> {
+    fn renewed(&self, read: Result<Vec<Arc<Directive>>, StoreError>) -> Vec<Arc<Directive>> {
         match read {
             Ok(changed) => {
                 let now = self.ledger.store().now();
@@ -366,7 +366,7 @@ impl Approvals {
     }
 
     /// Has the revocations that are in force, and `another` if it is, observed from now on, and drops what they are about.
-    fn enforce(&self, another: Option<&DeskEntry>) {
+    fn enforce(&self, another: Option<&Directive>) {
         // One at a time, so that what was read before never replaces what was read after it.
         let _one_at_a_time = self.enforcing.lock();
         let now = self.ledger.store().now();

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::RwLock;
 
 use placet_identity::VerifiedCaller;
-use placet_types::{desk::Revocation, ids::TenantId};
+use placet_types::{directive::Revocation, ids::TenantId};
 
 /// How many are remembered.
 const SEEN_MAX: usize = 100_000;

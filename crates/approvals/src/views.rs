@@ -25,14 +25,14 @@ mod inbox;
 mod timeline;
 
 pub use entries::{
-    Arrangement, DeskAct, DeskEntryView, DeskNoteView, DeskRequest, EntriesPage, EntriesQuery,
-    EntryStanding,
+    Arrangement, DirectiveAct, DirectiveNoteView, DirectiveRequest, DirectiveView, EntriesPage,
+    EntriesQuery, EntryStanding,
 };
-pub use events::{DeskEvent, DeskEventKind, FreezeView};
+pub use events::{ApprovalEvent, ApprovalEventKind, FreezeView};
 pub use inbox::{
-    BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem, BulkRefusal, DeskLoad, EditRequest,
+    BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem, BulkRefusal, EditRequest,
     GroupProgress, INBOX_PAGE_MAX, InboxItem, InboxOrder, InboxQuery, InboxView, NextEscalation,
-    OutcomeView, ReviewStanding, Whose,
+    OutcomeView, QueueMetrics, ReviewStanding, Whose,
 };
 pub use timeline::{TimelineStep, TimelineView};
 

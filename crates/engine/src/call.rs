@@ -22,7 +22,7 @@ use placet_types::{
     digest::Digest,
     envelope::{call::AuthRef, result::ToolResultEnvelope},
     evidence::EvidenceItem,
-    ids::{ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId},
+    ids::{ChannelName, DirectiveId, GroupId, IdempotencyKey, RecordId, RequestId, StepId},
     mode::ApprovalMode,
     principal::{PrincipalChain, TokenAudiences},
     proof::CallerProof,
@@ -193,7 +193,7 @@ pub(crate) struct Gated {
     /// The record it runs under; absent for a read that nobody held.
     pub(crate) record: Option<EffectRecord>,
     /// The break-glass record that it was decided under.
-    pub(crate) broken: Option<DeskId>,
+    pub(crate) broken: Option<DirectiveId>,
 }
 
 /// Executed and settled; only the answer is missing.

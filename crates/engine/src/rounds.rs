@@ -13,7 +13,7 @@ use placet_ledger::{
     record::{Attempt, EffectRecord},
     store::{EffectQuery, StoreError},
 };
-use placet_types::ids::{ApprovalId, DeskId, RecordId, TenantId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
 use crate::adapters::ports::backoff;
 
@@ -126,7 +126,7 @@ pub(crate) enum List {
 pub(crate) enum Place {
     Record(RecordId),
     Approval(ApprovalId),
-    Entry(DeskId),
+    Entry(DirectiveId),
 }
 
 /// Where a list stands.
@@ -168,7 +168,7 @@ impl Swept {
         })
     }
 
-    pub(crate) fn entry(&self, list: &List) -> Option<DeskId> {
+    pub(crate) fn entry(&self, list: &List) -> Option<DirectiveId> {
         self.place(list, |place| match place {
             Place::Entry(id) => Some(id.clone()),
             Place::Record(_) | Place::Approval(_) => None,

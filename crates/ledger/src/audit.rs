@@ -11,7 +11,7 @@ use placet_types::{
     caller::CallerIdentity,
     digest::Digest,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, DeskId, RecordId, RunId, TenantId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, RunId, TenantId, ToolCallId},
     principal::{PrincipalChain, TokenAudiences},
     taint::Taint,
 };
@@ -42,7 +42,7 @@ pub enum AuditKind {
     Escalated,
     /// An entry of the approval service was made or moved: a standing grant, a break-glass record, a freeze, a delegation, a
     /// revocation.
-    Desk,
+    Directive,
     /// An approval ended without an effect.
     ApprovalEnded,
     /// A write-class call was dispatched.
@@ -112,7 +112,7 @@ pub struct AuditEvent {
     /// The entries of the approval service that it is about or that it relied on. A dispatch names the standing grant that it used and the
     /// break-glass records it was decided under, so that every use of an entry is found by its name.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub desk: BTreeSet<DeskId>,
+    pub directives: BTreeSet<DirectiveId>,
     /// With which code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
@@ -166,7 +166,7 @@ impl AuditEvent {
             caller: None,
             record_id: None,
             approval_id: None,
-            desk: BTreeSet::new(),
+            directives: BTreeSet::new(),
             code: None,
             decision: None,
             digests: BTreeMap::new(),

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use placet_types::{
     binding::CredentialUse,
     clock::Timestamp,
-    desk::DeskBasis,
     digest::Digest,
+    directive::DirectiveBasis,
     ids::{CapabilityId, IdempotencyKey, RecordId, TenantId, ToolCallId},
 };
 
@@ -158,7 +158,7 @@ pub struct DispatchGuard {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Basis {
     pub(crate) epoch: u64,
-    pub(crate) desk: DeskBasis,
+    pub(crate) directives: DirectiveBasis,
     pub(crate) durability: Durability,
 }
 

@@ -4,7 +4,7 @@
 //! below. Does not decide and does not keep. Invariant: every verb is one [`Store::commit`], so it happens as a whole or not at all.
 
 mod approvals;
-mod desk;
+mod directives;
 mod dispatching;
 mod edits;
 #[cfg(feature = "sabotage")]
@@ -50,7 +50,7 @@ pub enum LedgerError {
     PolicyMoved,
     /// What is in force in the approval service has become stricter since the permit was given; decide again.
     #[error("freezes, grants or revocations have changed since the decision")]
-    DeskMoved,
+    DirectiveMoved,
     /// The standing grant that the permit relies on is not in force any more, or used up; ask people.
     #[error("the standing grant is not in force any more, or used up")]
     GrantSpent,
@@ -75,7 +75,7 @@ impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::PolicyMoved => Self::PolicyMoved,
-            StoreError::DeskMoved => Self::DeskMoved,
+            StoreError::DirectiveMoved => Self::DirectiveMoved,
             StoreError::GrantSpent => Self::GrantSpent,
             other @ (StoreError::Conflict
             | StoreError::Illegal(_)

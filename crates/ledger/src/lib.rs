@@ -8,7 +8,7 @@
 pub mod approval;
 pub mod audit;
 pub mod delivery;
-pub mod desk;
+pub mod directive;
 pub mod dispatch;
 pub mod keys;
 pub mod ledger;

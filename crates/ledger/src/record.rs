@@ -15,7 +15,7 @@ use placet_types::{
     contract::Dedup,
     digest::{Digest, DigestBuilder},
     error::ErrorCode,
-    ids::{ApprovalId, DecisionId, DeskId, IdempotencyKey, RecordId, RunId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DirectiveId, IdempotencyKey, RecordId, RunId, ToolCallId},
     principal::KeyScope,
 };
 
@@ -186,7 +186,7 @@ pub struct Attempt {
     pub approval_id: Option<ApprovalId>,
     /// The standing grant it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grant: Option<DeskId>,
+    pub grant: Option<DirectiveId>,
     /// What it took from its run's budget: it goes back when nothing happened, no matter who finds that out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reservation>>,

@@ -63,7 +63,7 @@ pub fn ledger_refusal(error: &LedgerError) -> Refusal {
             ErrorCode::Overloaded,
             "the policies changed while this call was decided; repeat it",
         ),
-        LedgerError::DeskMoved => Refusal::new(
+        LedgerError::DirectiveMoved => Refusal::new(
             ErrorCode::Overloaded,
             "freezes, grants or revocations changed while this call was decided; repeat it",
         ),

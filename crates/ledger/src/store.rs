@@ -9,15 +9,15 @@ use async_trait::async_trait;
 
 use placet_types::{
     clock::Timestamp,
-    desk::{DeskBasis, DeskKind},
     digest::Digest,
-    ids::{ApprovalId, CapabilityId, DeskId, RecordId, TenantId, ToolCallId},
+    directive::{DirectiveBasis, DirectiveKind},
+    ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId, ToolCallId},
 };
 
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditEvent,
-    desk::DeskEntry,
+    directive::Directive,
     meter::WindowExhausted,
     policies::{PolicyState, ReplacedPolicies},
     record::EffectRecord,
@@ -74,11 +74,11 @@ pub struct Changes {
     /// Approval records; each `rev` is one more than the stored one's.
     pub approvals: Vec<ApprovalRecord>,
     /// Entries of the approval service; each `rev` is one more than the stored one's, and each move one that
-    /// [`DeskEntry::may_follow`] knows.
-    pub desk: Vec<DeskEntry>,
+    /// [`Directive::may_follow`] knows.
+    pub directives: Vec<Directive>,
     /// The standing grant that a dispatch uses once more; refused with [`StoreError::GrantSpent`] when it is not in force or used up
     /// at the moment of the commit.
-    pub spend: Option<DeskId>,
+    pub spend: Option<DirectiveId>,
     /// Runs opened; one that exists already is left as it is.
     pub runs: Vec<RunRecord>,
     /// What a dispatch takes from its run's budget and from its meters; refused with [`StoreError::BudgetExhausted`] or
@@ -90,9 +90,9 @@ pub struct Changes {
     pub taint: Option<RunTaint>,
     /// The policy epoch that the permit was given in; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
     pub expect_policy: Option<u64>,
-    /// What the permit knew of the approval service; refused with [`StoreError::DeskMoved`] where that has become stricter since, or does by its
+    /// What the permit knew of the approval service; refused with [`StoreError::DirectiveMoved`] where that has become stricter since, or does by its
     /// time before the commit.
-    pub expect_desk: Option<DeskBasis>,
+    pub expect_directives: Option<DirectiveBasis>,
     /// Policies that become the active ones; refused with [`StoreError::Conflict`] unless their epoch is the next one, or they are
     /// active already.
     pub activate: Option<PolicyState>,
@@ -105,7 +105,7 @@ pub struct Changes {
     /// [`ApprovalRecord::may_be_forgotten`].
     pub forget_approvals: Vec<(ApprovalId, u64)>,
     /// Entries of the approval service that are dropped, with the stored revision: only those that nothing may become of any more.
-    pub forget_desk: Vec<(DeskId, u64)>,
+    pub forget_directive: Vec<(DirectiveId, u64)>,
     /// Events for the audit chain.
     pub audit: Vec<AuditEvent>,
     /// How durable.
@@ -122,19 +122,19 @@ impl Changes {
             content: Vec::new(),
             effects: Vec::new(),
             approvals: Vec::new(),
-            desk: Vec::new(),
+            directives: Vec::new(),
             spend: None,
             runs: Vec::new(),
             reserve: None,
             refund: None,
             taint: None,
             expect_policy: None,
-            expect_desk: None,
+            expect_directives: None,
             activate: None,
             rolls_back: None,
             forget_content: Vec::new(),
             forget_approvals: Vec::new(),
-            forget_desk: Vec::new(),
+            forget_directive: Vec::new(),
             audit: Vec::new(),
             durability,
             admission,
@@ -227,27 +227,27 @@ pub struct ApprovalMark {
 
 /// Which entries of the approval service to list.
 #[derive(Debug, Clone, Default)]
-pub struct DeskQuery {
+pub struct DirectiveQuery {
     /// Only this tenant's.
     pub tenant: Option<TenantId>,
     /// Only those of this kind.
-    pub kind: Option<DeskKind>,
-    /// Only those of which something may still become at this time ([`DeskEntry::is_open`]).
+    pub kind: Option<DirectiveKind>,
+    /// Only those of which something may still become at this time ([`Directive::is_open`]).
     pub open_at: Option<Timestamp>,
     /// Only those that were made before this time; quick together with `newest_first`.
     pub made_before: Option<Timestamp>,
     /// The newest ones first, instead of the oldest.
     pub newest_first: bool,
     /// After this entry, in the order asked for.
-    pub after: Option<DeskId>,
+    pub after: Option<DirectiveId>,
     /// At most this many; 0 means none.
     pub limit: usize,
 }
 
-impl DeskQuery {
+impl DirectiveQuery {
     /// Whether it asks for this entry; its place and its count are the store's.
     #[must_use]
-    pub fn wants(&self, entry: &DeskEntry) -> bool {
+    pub fn wants(&self, entry: &Directive) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
             && self.kind.is_none_or(|kind| entry.kind() == kind)
             && self.open_at.is_none_or(|at| entry.is_open(at))
@@ -270,7 +270,7 @@ pub enum StoreError {
     PolicyMoved,
     /// What is in force in the approval service is stricter than what the permit was given under.
     #[error("freezes, grants or revocations have changed since the decision")]
-    DeskMoved,
+    DirectiveMoved,
     /// The policies to be activated were active before, and a later activation replaced them.
     #[error("{0}")]
     PoliciesReplaced(Box<ReplacedPolicies>),
@@ -450,13 +450,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
-    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError>;
+    async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError>;
     /// Entries of the approval service, in the order of their age.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
-    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError>;
-    /// How often what is in force has become stricter ([`DeskEntry::is_restrictive`]) in entries that can be read by now: anyone who reads the
+    async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError>;
+    /// How often what is in force has become stricter ([`Directive::is_restrictive`]) in entries that can be read by now: anyone who reads the
     /// entries afterwards has read all of that.
     ///
     /// # Errors

@@ -26,18 +26,19 @@ use async_trait::async_trait;
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
-    ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId},
+    ids::{ApprovalId, DirectiveId, RecordId, TenantId, ToolCallId},
 };
 
 use crate::{
     approval::ApprovalRecord,
     audit::{AuditEvent, AuditKind},
-    desk::DeskEntry,
+    directive::Directive,
     policies::{PastPolicies, PolicyState},
     record::EffectRecord,
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, Store, StoreError,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, DirectiveQuery, EffectQuery, Store,
+        StoreError,
     },
 };
 
@@ -106,7 +107,7 @@ struct Inner {
     claims: BTreeMap<(u64, RecordId), EffectRecord>,
     effects: BTreeMap<RecordId, EffectRecord>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
-    desk: BTreeMap<DeskId, DeskEntry>,
+    directives: BTreeMap<DirectiveId, Directive>,
     restriction_version: u64,
     runs: BTreeMap<RunKey, RunRecord>,
     content: BTreeMap<(TenantId, Digest), Vec<u8>>,
@@ -436,23 +437,23 @@ impl Store for MemoryStore {
         Ok(found)
     }
 
-    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+    async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
         self.reach()?;
         self.reads.entry()?;
-        Ok(self.lock().desk.get(desk_id).cloned())
+        Ok(self.lock().directives.get(directive_id).cloned())
     }
 
-    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+    async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
         self.reach()?;
         self.reads.entries().await?;
         let inner = self.lock();
-        let after = query.after.as_ref().and_then(|after| inner.desk.get(after));
+        let after = query.after.as_ref().and_then(|after| inner.directives.get(after));
         let next = if query.newest_first { Less } else { Greater };
-        let fits = |entry: &&DeskEntry| {
+        let fits = |entry: &&Directive| {
             query.wants(entry)
                 && after.is_none_or(|after| entry.place().cmp(&after.place()) == next)
         };
-        let mut found: Vec<DeskEntry> = inner.desk.values().filter(fits).cloned().collect();
+        let mut found: Vec<Directive> = inner.directives.values().filter(fits).cloned().collect();
         found.sort_by(|a, b| a.place().cmp(&b.place()));
         if query.newest_first {
             found.reverse();

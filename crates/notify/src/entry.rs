@@ -8,14 +8,14 @@ use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind, TRIED},
     delivery::DeliveryMark,
-    desk::{DeskEntry, DeskState},
+    directive::{Directive, DirectiveState},
     log::LogEntry,
 };
 use placet_types::{
     approval::Requirement,
     clock::Timestamp,
-    desk::DeskBody,
     digest::{Digest, DigestBuilder},
+    directive::DirectiveBody,
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
 };
@@ -23,7 +23,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::notice::{
-    About, Asked, CallEnd, CallFacts, CredentialFacts, DeskFacts, Notice, NoticeKind,
+    About, Asked, CallEnd, CallFacts, CredentialFacts, DirectiveFacts, Notice, NoticeKind,
 };
 
 /// What an entry says.
@@ -81,7 +81,7 @@ struct Payload {
     #[serde(default)]
     approvals: Vec<Value>,
     #[serde(default)]
-    desk: Vec<Value>,
+    directives: Vec<Value>,
     #[serde(default)]
     audit: Vec<Value>,
     #[serde(default)]
@@ -91,7 +91,7 @@ struct Payload {
 /// What a payload has in it that says anything to us: most entries of a busy ledger have none of it, and parsing costs.
 const WORDS: [&str; 7] = [
     "\"approvals\":",
-    "\"desk\":",
+    "\"directives\":",
     "\"delivery\":",
     "\"settled\"",
     "\"resolved\"",
@@ -122,11 +122,11 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
             found.notices.push(of_approval(&approval, kind, at));
         }
     }
-    let told = events.iter().any(|event| event.kind == AuditKind::Desk);
-    for entry in each::<DeskEntry>(payload.desk).filter(|_| told) {
+    let told = events.iter().any(|event| event.kind == AuditKind::Directive);
+    for entry in each::<Directive>(payload.directives).filter(|_| told) {
         // A further vote on what waits still moves nothing.
-        if entry.rev == 1 || entry.state != DeskState::Proposed {
-            found.notices.push(of_desk(&entry, at));
+        if entry.rev == 1 || entry.state != DirectiveState::Proposed {
+            found.notices.push(of_directives(&entry, at));
         }
     }
     found.notices.extend(events.iter().filter_map(|event| of_credential(event, at)));
@@ -152,7 +152,7 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
         | AuditKind::RunOpened
         | AuditKind::RunTainted
         | AuditKind::Refused
-        | AuditKind::Desk
+        | AuditKind::Directive
         | AuditKind::Dispatched
         | AuditKind::Settled
         | AuditKind::ReadDispatched
@@ -259,17 +259,17 @@ pub(crate) fn of_lacking(approval: &ApprovalRecord, lacking: &Lacking) -> Option
     Some(notice)
 }
 
-fn of_desk(entry: &DeskEntry, at: Timestamp) -> Notice {
+fn of_directives(entry: &Directive, at: Timestamp) -> Notice {
     let kind = NoticeKind::from(entry.kind());
     Notice {
-        of: format!("{}:{}:{}", entry.desk_id, entry.rev, kind.as_str()),
+        of: format!("{}:{}:{}", entry.directive_id, entry.rev, kind.as_str()),
         kind,
         tenant: entry.tenant.clone(),
         at,
         asked: groups(&entry.requirement, &entry.tenant),
         callback: None,
-        about: About::Desk(Box::new(DeskFacts {
-            desk_id: entry.desk_id.clone(),
+        about: About::Directive(Box::new(DirectiveFacts {
+            directive_id: entry.directive_id.clone(),
             state: entry.state.name(),
             by: entry.by.to_string(),
             operation: operation(&entry.body),
@@ -324,11 +324,13 @@ fn groups(requirement: &Requirement, tenant: &TenantId) -> BTreeSet<Asked> {
         .collect()
 }
 
-fn operation(body: &DeskBody) -> Option<CapabilityId> {
+fn operation(body: &DirectiveBody) -> Option<CapabilityId> {
     match body {
-        DeskBody::Grant(grant) => Some(grant.capability.clone()),
-        DeskBody::BreakGlass(glass) => glass.capability.clone(),
-        DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => None,
+        DirectiveBody::Grant(grant) => Some(grant.capability.clone()),
+        DirectiveBody::BreakGlass(glass) => glass.capability.clone(),
+        DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
+            None
+        }
     }
 }
 

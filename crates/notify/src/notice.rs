@@ -9,10 +9,10 @@ use placet_types::{
     approval::{HoldReason, VoteChoice},
     clock::Timestamp,
     contract::credential::CredentialKind,
-    desk::DeskKind,
     digest::Digest,
+    directive::DirectiveKind,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, ChannelName, DeskId, GroupId, TenantId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, ChannelName, DirectiveId, GroupId, TenantId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
 };
@@ -165,14 +165,14 @@ impl NoticeKind {
     }
 }
 
-impl From<DeskKind> for NoticeKind {
-    fn from(kind: DeskKind) -> Self {
+impl From<DirectiveKind> for NoticeKind {
+    fn from(kind: DirectiveKind) -> Self {
         match kind {
-            DeskKind::Grant => Self::Grant,
-            DeskKind::BreakGlass => Self::BreakGlass,
-            DeskKind::Freeze => Self::Freeze,
-            DeskKind::Delegation => Self::Delegation,
-            DeskKind::Revocation => Self::Revocation,
+            DirectiveKind::Grant => Self::Grant,
+            DirectiveKind::BreakGlass => Self::BreakGlass,
+            DirectiveKind::Freeze => Self::Freeze,
+            DirectiveKind::Delegation => Self::Delegation,
+            DirectiveKind::Revocation => Self::Revocation,
         }
     }
 }
@@ -205,7 +205,7 @@ impl Notice {
     pub fn subject(&self) -> &str {
         match &self.about {
             About::Call(call) => call.call_id.as_str(),
-            About::Desk(desk) => desk.desk_id.as_str(),
+            About::Directive(directives) => directives.directive_id.as_str(),
             About::Credential(credential) => &credential.fault,
         }
     }
@@ -217,7 +217,7 @@ pub enum About {
     /// A held call.
     Call(Box<CallFacts>),
     /// An entry of the approval service.
-    Desk(Box<DeskFacts>),
+    Directive(Box<DirectiveFacts>),
     /// A credential that an operator has to fix.
     Credential(Box<CredentialFacts>),
 }
@@ -266,9 +266,9 @@ pub struct CallEnd {
 
 /// An entry of the approval service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeskFacts {
+pub struct DirectiveFacts {
     /// The entry.
-    pub desk_id: DeskId,
+    pub directive_id: DirectiveId,
     /// How it stands.
     pub state: &'static str,
     /// Who made it.

@@ -223,7 +223,7 @@ async fn deliver(
                     // Without them the message is of use still.
                     book.preview(&told.notice.tenant, call.proposal).await.ok()
                 }
-                About::Call(_) | About::Desk(_) | About::Credential(_) => None,
+                About::Call(_) | About::Directive(_) | About::Credential(_) => None,
             }
         }
         Content::One(_) | Content::Digest(_) | Content::Test => None,
@@ -245,8 +245,8 @@ fn event_of(channel: &ChannelName, message: &Message, is_sent: bool) -> AuditEve
                     event.approval_id = Some(call.approval_id.clone());
                     event.capability = Some(call.operation.clone());
                 }
-                About::Desk(desk) => {
-                    event.desk.insert(desk.desk_id.clone());
+                About::Directive(directives) => {
+                    event.directives.insert(directives.directive_id.clone());
                 }
                 About::Credential(credential) => {
                     event.capability.clone_from(&credential.operation);

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::{
     message::{Content, Letter, Message, Preview, Scope, Told},
-    notice::{About, CallFacts, CredentialFacts, DeskFacts, Notice},
+    notice::{About, CallFacts, CredentialFacts, DirectiveFacts, Notice},
 };
 pub(crate) use words::title;
 use words::{Fact, facts};
@@ -47,8 +47,8 @@ fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String>
         (About::Call(call), Scope::Full | Scope::External(_)) => {
             format!("approvals/{}", call.approval_id)
         }
-        (About::Desk(desk), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            format!("entries/{}", desk.desk_id)
+        (About::Directive(directives), Scope::Full | Scope::External(_) | Scope::Caller) => {
+            format!("entries/{}", directives.directive_id)
         }
         // What fixes it is not in the console.
         (About::Credential(_), Scope::Full | Scope::External(_) | Scope::Caller) => return None,
@@ -102,8 +102,8 @@ fn type_of(told: &Told) -> String {
     match (&told.notice.about, &told.scope) {
         (About::Call(_), Scope::Caller) => format!("call.{}", kind.as_str()),
         (About::Call(_), Scope::Full | Scope::External(_)) => format!("approval.{}", kind.as_str()),
-        (About::Desk(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            format!("desk.{}", kind.as_str())
+        (About::Directive(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
+            format!("directives.{}", kind.as_str())
         }
         (About::Credential(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
             format!("operator.{}", kind.as_str())
@@ -121,8 +121,8 @@ fn data_of(told: &Told, console: Option<&Url>) -> Value {
             for_external(&mut data, call, notice, tenant)
         }
         (About::Call(call), Scope::Full) => for_approvers(&mut data, call, notice),
-        (About::Desk(desk), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            of_desk(&mut data, desk, notice);
+        (About::Directive(directives), Scope::Full | Scope::External(_) | Scope::Caller) => {
+            of_directives(&mut data, directives, notice);
         }
         (About::Credential(credential), Scope::Full | Scope::External(_) | Scope::Caller) => {
             of_credential(&mut data, credential);
@@ -209,19 +209,19 @@ fn for_approvers(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notic
     );
 }
 
-fn of_desk(data: &mut Map<String, Value>, desk: &DeskFacts, notice: &Notice) {
+fn of_directives(data: &mut Map<String, Value>, directives: &DirectiveFacts, notice: &Notice) {
     put(
         data,
         json!({
-            "desk_id": desk.desk_id,
+            "directive_id": directives.directive_id,
             "kind": notice.kind,
-            "state": desk.state,
-            "by": desk.by,
-            "operation": desk.operation,
+            "state": directives.state,
+            "by": directives.by,
+            "operation": directives.operation,
             "asked": asked(notice, None),
-            "starts_at": desk.starts_at.to_string(),
-            "expires_at": desk.expires_at.to_string(),
-            "terms_digest": desk.terms,
+            "starts_at": directives.starts_at.to_string(),
+            "expires_at": directives.expires_at.to_string(),
+            "terms_digest": directives.terms,
         }),
     );
 }

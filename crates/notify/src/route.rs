@@ -63,7 +63,7 @@ fn scope_of(route: &RouteConfig, notice: &Notice) -> Option<Scope> {
 }
 
 /// Whether external approvers are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor what a tenant
-/// arranges at its desk.
+/// arranges at its directives.
 const fn is_for_external_tenants(kind: NoticeKind) -> bool {
     match kind {
         NoticeKind::Held

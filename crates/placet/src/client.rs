@@ -354,7 +354,7 @@ mod tests {
         };
         assert_eq!(asked("POST", "/v1/calls"), Sent::Call);
         assert_eq!(asked("POST", "/placet/v1/calls"), Sent::Call);
-        for path in ["/v1/approvals/apr_1/decisions", "/v1/desk", "/v1/calls/call_1/rearm"] {
+        for path in ["/v1/approvals/apr_1/decisions", "/v1/directives", "/v1/calls/call_1/rearm"] {
             assert_eq!(asked("POST", path), Sent::Deed, "{path}");
         }
         assert_eq!(asked("GET", "/v1/calls"), Sent::Question);

@@ -22,7 +22,7 @@ pub(crate) const POLICIES: &[ShippedFile] = shipped![
     "20-gates.cedar",
     "30-guards.cedar",
     "40-review.cedar",
-    "50-desk.cedar",
+    "50-directives.cedar",
 ];
 
 /// The policy about the built-in `files`; a bundle has it only where there is such a contract, since it names its tool.
@@ -33,7 +33,7 @@ pub(crate) const POLICIES_README: &str = include_str!("../../../policies/README.
 
 /// The cases that say what they are meant to decide.
 pub(crate) const CASES: &[ShippedFile] =
-    shipped!["cases/10-calls.yaml", "cases/20-reviews.yaml", "cases/30-desk.yaml"];
+    shipped!["cases/10-calls.yaml", "cases/20-reviews.yaml", "cases/30-directives.yaml"];
 
 /// The development directory.
 pub(crate) const DIRECTORY: &str = include_str!("../assets/directory.yaml");

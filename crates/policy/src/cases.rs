@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::decision::DenialKind;
-use people::{DeskCase, ReviewCase};
+use people::{DirectiveCase, ReviewCase};
 
 pub mod people;
 pub mod run;
@@ -57,7 +57,7 @@ pub struct CaseFile {
     pub reviews: Vec<ReviewCase>,
     /// What people do in the approval service and whether it is allowed.
     #[serde(default)]
-    pub desk: Vec<DeskCase>,
+    pub directives: Vec<DirectiveCase>,
     /// Callers and the tools that exist for them.
     #[serde(default)]
     pub surfaces: Vec<SurfaceCase>,
@@ -463,7 +463,7 @@ impl CaseFile {
         }
         let file: Self = serde_saphyr::from_str(text)
             .map_err(|error| CaseFileError::Syntax(error.to_string()))?;
-        let people = file.reviews.is_empty() && file.desk.is_empty();
+        let people = file.reviews.is_empty() && file.directives.is_empty();
         if file.cases.is_empty() && people && file.surfaces.is_empty() {
             return Err(CaseFileError::Empty);
         }

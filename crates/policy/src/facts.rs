@@ -11,10 +11,10 @@ use placet_types::{
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
-    desk::DeskBasis,
     digest::Digest,
+    directive::DirectiveBasis,
     evidence::EvidenceItem,
-    ids::{ApprovalId, DeskId, GroupId, PrincipalId, RecordId},
+    ids::{ApprovalId, DirectiveId, GroupId, PrincipalId, RecordId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalChain,
     proof::CallerProof,
@@ -57,7 +57,7 @@ pub struct Facts<'a> {
     /// The break-glass record that is in force for this call, if there is one.
     pub break_glass: Option<&'a BreakGlassFacts>,
     /// As of when this says what is in force in the approval service; no policy sees it, the permit carries it.
-    pub desk: DeskBasis,
+    pub directives: DirectiveBasis,
     /// How the caller, and the user it acts for, proved who they are.
     pub proof: &'a CallerProof,
     /// The call's effect record; every call that writes has one.
@@ -106,7 +106,7 @@ pub enum ApprovalScope {
     /// For one call.
     Once,
     /// For all calls that this standing grant covers.
-    Standing(DeskId),
+    Standing(DirectiveId),
 }
 
 impl ApprovalScope {

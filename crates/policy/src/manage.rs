@@ -28,7 +28,7 @@ use crate::{
 /// What somebody wants to do in the approval service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DeskActKind {
+pub enum DirectiveActKind {
     /// Request emergency access.
     DeclareBreakGlass,
     /// Agree to it, or say no.
@@ -60,7 +60,7 @@ pub enum DeskActKind {
     View,
 }
 
-impl DeskActKind {
+impl DirectiveActKind {
     /// The action's name in policies.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -86,7 +86,7 @@ impl DeskActKind {
 /// An entry, as far as it matters to who may do something with it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryFacts<'a> {
-    /// Whose desk.
+    /// Whose directives.
     pub tenant: &'a TenantId,
     /// Who made it.
     pub by: &'a PrincipalId,
@@ -106,7 +106,7 @@ pub struct Management<'a> {
     /// When they last proved who they are, if the token says.
     pub authenticated_at: Option<Timestamp>,
     /// What.
-    pub act: DeskActKind,
+    pub act: DirectiveActKind,
     /// With which entry; nothing: with a new one of their own.
     pub entry: Option<EntryFacts<'a>>,
     /// When.
@@ -124,7 +124,7 @@ impl Snapshot {
 }
 
 fn may_manage(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRefusal> {
-    let unseen = management.act == DeskActKind::View;
+    let unseen = management.act == DirectiveActKind::View;
     let hidden = |refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal };
     ask(snapshot, management).map_err(|refusal| if unseen { hidden(refusal) } else { refusal })
 }
@@ -168,8 +168,12 @@ fn ask(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRef
 }
 
 /// What stands against an act whatever policies say.
-fn floor(act: DeskActKind, person: &PrincipalId, entry: &EntryFacts<'_>) -> Option<&'static str> {
-    use DeskActKind as Act;
+fn floor(
+    act: DirectiveActKind,
+    person: &PrincipalId,
+    entry: &EntryFacts<'_>,
+) -> Option<&'static str> {
+    use DirectiveActKind as Act;
     let took_part = entry.by == person || entry.decided_by.contains(person);
     if act == Act::ConfirmBreakGlass && entry.by == person {
         return Some("somebody else confirms a break-glass record");
@@ -199,15 +203,15 @@ fn entities_of(snapshot: &Snapshot, reviewer: &Reviewer<'_>, entry: &EntryFacts<
         actions::MANAGING
             .map(|action| Entity::new_no_attrs(names.action_uid(action), [group.clone()].into())),
     );
-    let target = vocabulary::uid(&names.desk_entry, "this");
-    known.push(desk_entry(snapshot, entry, &target)?);
+    let target = vocabulary::uid(&names.directive, "this");
+    known.push(directive(snapshot, entry, &target)?);
     // The first of a person is the one asked about.
     let mut seen = BTreeSet::new();
     known.retain(|entity| seen.insert(entity.uid()));
     Ok((Entities::from_entities(known, None)?, target))
 }
 
-fn desk_entry(
+fn directive(
     snapshot: &Snapshot,
     entry: &EntryFacts<'_>,
     target: &EntityUid,

@@ -4,9 +4,9 @@
 //! defaulted or read from anywhere, so anyone who holds one was given it for this call; the ledger consumes it.
 
 use placet_types::{
-    desk::DeskBasis,
     digest::Digest,
-    ids::{ApprovalId, CapabilityId, DeskId, RecordId},
+    directive::DirectiveBasis,
+    ids::{ApprovalId, CapabilityId, DirectiveId, RecordId},
     mode::ApprovalMode,
 };
 
@@ -24,8 +24,8 @@ pub struct Permit {
     capability: CapabilityId,
     record: Option<RecordId>,
     approval_id: Option<ApprovalId>,
-    grant: Option<DeskId>,
-    desk: DeskBasis,
+    grant: Option<DirectiveId>,
+    directives: DirectiveBasis,
     write_class: bool,
 }
 
@@ -42,7 +42,7 @@ impl Permit {
             record: facts.key,
             approval_id: facts.approval.and_then(|approval| approval.approval_id.clone()),
             grant,
-            desk: facts.desk,
+            directives: facts.directives,
             write_class: facts.capability.is_write_class(),
             decision,
         }
@@ -80,7 +80,7 @@ impl Permit {
 
     /// The standing grant that dispatch uses once, where policy was satisfied by one.
     #[must_use]
-    pub fn grant(&self) -> Option<&DeskId> {
+    pub fn grant(&self) -> Option<&DirectiveId> {
         self.grant.as_ref()
     }
 
@@ -98,8 +98,8 @@ impl Permit {
 
     /// As of when it knew what is in force in the approval service; where that has become stricter, dispatch needs a new decision.
     #[must_use]
-    pub fn desk(&self) -> DeskBasis {
-        self.desk
+    pub fn directives(&self) -> DirectiveBasis {
+        self.directives
     }
 
     /// Whether the call changes something, so that it must be durable before it is sent.

@@ -22,7 +22,7 @@ use placet_types::{
 use crate::{
     annotations::{ApprovalRule, PolicyMeta, Route},
     bundle::{BundleProblem, BundleSource},
-    manage::{DeskActKind, EntryFacts, Management},
+    manage::{DirectiveActKind, EntryFacts, Management},
     review::Reviewer,
     route::{WrittenGroup, WrittenTenant, has_group},
     schema,
@@ -72,8 +72,8 @@ pub fn check_freezes(policies: &Snapshot, staff: &Staff<'_>) -> Result<(), Vec<B
     let mut problems = Vec::new();
     for tenant in staff.directory.tenants.keys().filter(|tenant| !staff.claimed.contains(*tenant)) {
         for (set, lift, what) in [
-            (DeskActKind::SetFreeze, DeskActKind::LiftFreeze, "freeze"),
-            (DeskActKind::SetLockdown, DeskActKind::LiftLockdown, "lockdown"),
+            (DirectiveActKind::SetFreeze, DirectiveActKind::LiftFreeze, "freeze"),
+            (DirectiveActKind::SetLockdown, DirectiveActKind::LiftLockdown, "lockdown"),
         ] {
             let Some(setter) = staff.who_may(policies, tenant, set, None) else { continue };
             if staff.who_may(policies, tenant, lift, Some(setter)).is_none() {
@@ -128,7 +128,7 @@ impl<'a> Staff<'a> {
         &self,
         policies: &Snapshot,
         tenant: &TenantId,
-        act: DeskActKind,
+        act: DirectiveActKind,
         by: Option<&PrincipalId>,
     ) -> Option<&'a PrincipalId> {
         let nothing = (BTreeSet::new(), BTreeSet::new());

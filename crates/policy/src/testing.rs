@@ -37,7 +37,7 @@ pub(crate) fn shipped() -> BundleSource {
         ("20-gates.cedar", include_str!("../../../policies/20-gates.cedar")),
         ("30-guards.cedar", include_str!("../../../policies/30-guards.cedar")),
         ("40-review.cedar", include_str!("../../../policies/40-review.cedar")),
-        ("50-desk.cedar", include_str!("../../../policies/50-desk.cedar")),
+        ("50-directives.cedar", include_str!("../../../policies/50-directives.cedar")),
     ];
     BundleSource::new(
         files.map(|(name, text)| PolicyFile { name: name.to_owned(), text: text.to_owned() }),
@@ -252,7 +252,7 @@ impl Draft {
             approval: approval.as_ref(),
             frozen: self.frozen,
             break_glass: self.break_glass.as_ref(),
-            desk: placet_types::desk::DeskBasis::default(),
+            directives: placet_types::directive::DirectiveBasis::default(),
             proof: self.proof.as_ref().unwrap_or(&made_up),
             key: self.key.then(|| RecordId::derive(&self.chain.key_scope(&self.tool), &key)),
         };

@@ -18,7 +18,7 @@ mod batch;
 mod claims;
 mod config;
 mod connect;
-mod desk;
+mod directives;
 mod error;
 mod import;
 mod inspect;
@@ -61,17 +61,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalMark, ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, Store,
-    StoreError,
+    ApprovalMark, ApprovalQuery, Changes, ClaimAnswer, Committed, DirectiveQuery, EffectQuery,
+    Store, StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId, ToolCallId};
 
 pub use config::{DatabaseUrl, PostgresConfig};
 pub use error::OpenError;
@@ -426,14 +426,14 @@ impl Store for PostgresStore {
         read::approval_marks(&self.pool, query).await
     }
 
-    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+    async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
         self.state.check()?;
-        desk::entry(&self.pool, desk_id).await
+        directives::entry(&self.pool, directive_id).await
     }
 
-    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+    async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
         self.state.check()?;
-        desk::entries(&self.pool, query).await
+        directives::entries(&self.pool, query).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::reservation::Reservation;
@@ -16,7 +16,7 @@ use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::{Changes, EffectChange, StoreError};
 use placet_types::clock::Timestamp;
-use placet_types::ids::{ApprovalId, DeskId, RecordId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
 /// A change that an entry makes.
 #[derive(Debug)]
@@ -27,12 +27,12 @@ pub(crate) enum Op {
     Removed(Arc<EffectRecord>),
     /// An approval, as it was and as it is.
     Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
-    /// An entry of the approval desk, as it was and as it is, with its JSON.
-    Desk { before: Option<Arc<DeskEntry>>, after: Arc<DeskEntry>, body: Vec<u8> },
+    /// An entry of the approval service, as it was and as it is, with its JSON.
+    Directive { before: Option<Arc<Directive>>, after: Arc<Directive>, body: Vec<u8> },
     /// An approval that is gone.
     ApprovalGone(Arc<ApprovalRecord>),
-    /// An entry of the approval desk that is gone.
-    DeskGone(Arc<DeskEntry>),
+    /// An entry of the approval service that is gone.
+    DirectiveGone(Arc<Directive>),
     /// A run, with its JSON.
     Run(Arc<RunRecord>, Vec<u8>),
 }
@@ -44,8 +44,8 @@ pub(crate) trait Base {
     /// An approval.
     fn approval(&self, approval_id: &ApprovalId)
     -> Result<Option<Arc<ApprovalRecord>>, StoreError>;
-    /// An entry of the approval desk.
-    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError>;
+    /// An entry of the approval service.
+    fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError>;
     /// A run.
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError>;
     /// Whether the process of `epoch` is over for certain, so that its duties may be taken over by that of epoch `own`.
@@ -92,18 +92,22 @@ pub(crate) fn policy_after(
     }
 }
 
-/// Refuses what was permitted while less was forbidden at the desk than after `rev` times that it became stricter, or at `now`.
-pub(crate) fn check_desk(rev: u64, now: Timestamp, changes: &Changes) -> Result<(), StoreError> {
-    match changes.expect_desk {
-        Some(basis) if !basis.holds(rev, now) => Err(StoreError::DeskMoved),
+/// Refuses what was permitted while less was forbidden by directives than after `rev` times that they became stricter, or at `now`.
+pub(crate) fn check_directives(
+    rev: u64,
+    now: Timestamp,
+    changes: &Changes,
+) -> Result<(), StoreError> {
+    match changes.expect_directives {
+        Some(basis) if !basis.holds(rev, now) => Err(StoreError::DirectiveMoved),
         Some(_) | None => Ok(()),
     }
 }
 
 /// The same count after these changes were made.
-pub(crate) fn desk_rev_after(rev: u64, ops: &[Op]) -> u64 {
+pub(crate) fn directives_rev_after(rev: u64, ops: &[Op]) -> u64 {
     let stricter =
-        ops.iter().filter(|op| matches!(op, Op::Desk { after, .. } if after.is_restrictive()));
+        ops.iter().filter(|op| matches!(op, Op::Directive { after, .. } if after.is_restrictive()));
     rev.saturating_add(u64::try_from(stricter.count()).unwrap_or(u64::MAX))
 }
 
@@ -113,7 +117,7 @@ pub(crate) struct Transaction<'a> {
     rules: Option<Rules<'a>>,
     pub(crate) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     pub(crate) approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
-    pub(crate) desk: HashMap<DeskId, Option<Arc<DeskEntry>>>,
+    pub(crate) directives: HashMap<DirectiveId, Option<Arc<Directive>>>,
     pub(crate) runs: HashMap<RunKey, Arc<RunRecord>>,
     pub(crate) ops: Vec<Op>,
 }
@@ -125,7 +129,7 @@ impl<'a> Transaction<'a> {
             rules,
             effects: HashMap::new(),
             approvals: HashMap::new(),
-            desk: HashMap::new(),
+            directives: HashMap::new(),
             runs: HashMap::new(),
             ops: Vec::new(),
         }
@@ -159,17 +163,17 @@ impl<'a> Transaction<'a> {
         for approval in std::mem::take(&mut changes.approvals) {
             self.put_approval(approval)?;
         }
-        for entry in std::mem::take(&mut changes.desk) {
-            self.put_desk(entry)?;
+        for entry in std::mem::take(&mut changes.directives) {
+            self.put_directive(entry)?;
         }
-        if let Some(desk_id) = &changes.spend {
-            self.spend(desk_id)?;
+        if let Some(directive_id) = &changes.spend {
+            self.spend(directive_id)?;
         }
         for (approval_id, rev) in std::mem::take(&mut changes.forget_approvals) {
             self.forget_approval(approval_id, rev)?;
         }
-        for (desk_id, rev) in std::mem::take(&mut changes.forget_desk) {
-            self.forget_desk(desk_id, rev)?;
+        for (directive_id, rev) in std::mem::take(&mut changes.forget_directive) {
+            self.forget_directive(directive_id, rev)?;
         }
         Ok(())
     }
@@ -295,15 +299,15 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Drops an entry of the approval desk that nothing will become of any more.
-    fn forget_desk(&mut self, desk_id: DeskId, rev: u64) -> Result<(), StoreError> {
-        let before = self.desk_entry(&desk_id)?.ok_or(StoreError::Conflict)?;
+    /// Drops an entry of the approval service that nothing will become of any more.
+    fn forget_directive(&mut self, directive_id: DirectiveId, rev: u64) -> Result<(), StoreError> {
+        let before = self.directive(&directive_id)?.ok_or(StoreError::Conflict)?;
         let is_open = self.rules.is_some_and(|rules| before.is_open(rules.now));
         if before.rev != rev || is_open {
             return Err(StoreError::Conflict);
         }
-        self.desk.insert(desk_id, None);
-        self.ops.push(Op::DeskGone(before));
+        self.directives.insert(directive_id, None);
+        self.ops.push(Op::DirectiveGone(before));
         Ok(())
     }
 
@@ -317,43 +321,43 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Puts an entry of the approval desk.
-    pub(crate) fn put_desk(&mut self, after: DeskEntry) -> Result<(), StoreError> {
-        let before = self.desk_entry(&after.desk_id)?;
+    /// Puts an entry of the approval service.
+    pub(crate) fn put_directive(&mut self, after: Directive) -> Result<(), StoreError> {
+        let before = self.directive(&after.directive_id)?;
         if !after.may_follow(before.as_deref()) {
             return Err(StoreError::Conflict);
         }
-        self.desk_moved(before, after)
+        self.directive_moved(before, after)
     }
 
     /// Uses a standing grant once more, if it is in force when the entry is made.
-    pub(crate) fn spend(&mut self, desk_id: &DeskId) -> Result<(), StoreError> {
-        let before = self.desk_entry(desk_id)?.ok_or(StoreError::GrantSpent)?;
+    pub(crate) fn spend(&mut self, directive_id: &DirectiveId) -> Result<(), StoreError> {
+        let before = self.directive(directive_id)?.ok_or(StoreError::GrantSpent)?;
         let now = self.rules.map_or(before.starts_at, |rules| rules.now);
         let after = before.spent(now).ok_or(StoreError::GrantSpent)?;
         if removed(Guard::GrantUsesUncounted) {
             return Ok(());
         }
-        self.desk_moved(Some(before), after)
+        self.directive_moved(Some(before), after)
     }
 
-    fn desk_moved(
+    fn directive_moved(
         &mut self,
-        before: Option<Arc<DeskEntry>>,
-        after: DeskEntry,
+        before: Option<Arc<Directive>>,
+        after: Directive,
     ) -> Result<(), StoreError> {
         let body = serde_json::to_vec(&after)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
         let after = Arc::new(after);
-        self.desk.insert(after.desk_id.clone(), Some(Arc::clone(&after)));
-        self.ops.push(Op::Desk { before, after, body });
+        self.directives.insert(after.directive_id.clone(), Some(Arc::clone(&after)));
+        self.ops.push(Op::Directive { before, after, body });
         Ok(())
     }
 
-    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
-        match self.desk.get(desk_id) {
+    fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
+        match self.directives.get(directive_id) {
             Some(changed) => Ok(changed.clone()),
-            None => self.base.desk_entry(desk_id),
+            None => self.base.directive(directive_id),
         }
     }
 

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
@@ -86,8 +86,8 @@ pub enum ExportItem {
     Record(Box<EffectRecord>),
     /// An approval as it is.
     Approval(Box<ApprovalRecord>),
-    /// An entry of the approval desk as it is.
-    Desk(Box<DeskEntry>),
+    /// An entry of the approval service as it is.
+    Directive(Box<Directive>),
     /// A run as it is.
     Run(Box<RunRecord>),
     /// A piece of content.
@@ -124,8 +124,8 @@ pub struct TransferSummary {
     pub records: u64,
     /// Approvals.
     pub approvals: u64,
-    /// Entries of the approval desk.
-    pub desk: u64,
+    /// Entries of the approval service.
+    pub directives: u64,
     /// Runs.
     pub runs: u64,
     /// Pieces of content.
@@ -141,7 +141,7 @@ impl TransferSummary {
             ExportItem::Entry { .. } => &mut self.entries,
             ExportItem::Record(_) => &mut self.records,
             ExportItem::Approval(_) => &mut self.approvals,
-            ExportItem::Desk(_) => &mut self.desk,
+            ExportItem::Directive(_) => &mut self.directives,
             ExportItem::Run(_) => &mut self.runs,
             ExportItem::Content { .. } => &mut self.contents,
             ExportItem::Header(_) | ExportItem::End(_) => return,

@@ -220,7 +220,7 @@ text_id!(
 );
 text_id!(
     /// One entry of the approval service: a standing grant, a break-glass record, a freeze or a delegation; made by the engine.
-    DeskId, "desk_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
+    DirectiveId, "directive_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
 text_id!(
     /// A channel over which people and callers are told of things, as the configuration names it.

@@ -20,7 +20,7 @@ const ENTRIES: [&str; 5] = [
     r#"{"version":2,"effects":[],"approvals":[],"runs":[],"audit":[]}"#,
     r#"{"version":1,"effects":[{"put":{"record":{"version":1,"record_id":"sha256:9020d78ef66e40014e2da76935891a5fe2f1d482453207324005f5dec3afedb2"}}}]}"#,
     r#"{"version":1,"effects":[{"removed":{"record_id":"sha256:9020d78ef66e40014e2da76935891a5fe2f1d482453207324005f5dec3afedb2","rev":1}}],"reserve":{"run":{"tenant":"acme","agent":"scribe","run_id":"r"},"cents":0}}"#,
-    r#"{"version":1,"desk":[{"version":1,"desk_id":"desk_1","tenant":"acme","by":"ada","reason":"r","created_at":"2026-01-01T00:00:00.000Z","starts_at":"2026-01-01T00:00:00.000Z","expires_at":"2026-01-02T00:00:00.000Z","body":{"kind":"freeze","name":"year end"},"requirement":{"groups":{},"quorum":1,"expires_in_ms":1000,"reasons":[]},"rev":1,"votes":[],"state":{"state":"proposed"}}],"spend":"desk_2"}"#,
+    r#"{"version":1,"directives":[{"version":1,"directive_id":"dir_1","tenant":"acme","by":"ada","reason":"r","created_at":"2026-01-01T00:00:00.000Z","starts_at":"2026-01-01T00:00:00.000Z","expires_at":"2026-01-02T00:00:00.000Z","body":{"kind":"freeze","name":"year end"},"requirement":{"groups":{},"quorum":1,"expires_in_ms":1000,"reasons":[]},"rev":1,"votes":[],"state":{"state":"proposed"}}],"spend":"dir_2"}"#,
 ];
 
 /// One journal with these payloads, each with its kind.

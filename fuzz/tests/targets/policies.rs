@@ -108,7 +108,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         approval: None,
         frozen: false,
         break_glass: None,
-        desk: placet_types::desk::DeskBasis::default(),
+        directives: placet_types::directive::DirectiveBasis::default(),
         proof: &CallerProof::of_development(&chain),
         key: Some(RecordId::derive(
             &chain.key_scope(&capability.id),

@@ -326,7 +326,7 @@ fn all_are_found(
         ("log", name),
         ("command line", name),
         ("child environment", name),
-        ("desk events", &approval),
+        ("directives events", &approval),
         ("credentials", &["minted".to_owned()]),
         ("channels", &["chat".to_owned()]),
         ("live", &["event:".to_owned()]),
@@ -361,7 +361,8 @@ async fn streams_chats_callbacks_external_approvers_and_children_get_no_secret_t
     processes(&placet, &mut places);
     let ben = world.setup.ben(&placet).await.token.unwrap();
     let session = signed_in(&world.setup, &placet, "ben").await;
-    let desk = follow(&placet, "/v1/desk/events", &format!("Authorization: Bearer {ben}")).await;
+    let directives =
+        follow(&placet, "/v1/approvals/events", &format!("Authorization: Bearer {ben}")).await;
     let live =
         follow(&placet, "/live", &format!("Cookie: placet={session}; x={}", inbound.query)).await;
     let mut erase = call(&format!("{}__erase", world.name), "s9");
@@ -376,12 +377,12 @@ async fn streams_chats_callbacks_external_approvers_and_children_get_no_secret_t
     looked_at(&world, &placet, &held, &mut places).await;
     agreed(&world, &placet, &held).await;
     until("the streams say so", || async {
-        events.says("event: finished") && desk.says(&approval) && live.says("event:")
+        events.says("event: finished") && directives.says(&approval) && live.says("event:")
     })
     .await;
     until("the spans arrive", || async { world.collector.says(&world.name) }).await;
     places.add("events: of the call", events.bytes());
-    places.add("desk events: of the API", desk.bytes());
+    places.add("directives events: of the API", directives.bytes());
     places.add("live: of the console", live.bytes());
     places.add("log: all of it", placet.stop().await);
     world.collect(&mut places);

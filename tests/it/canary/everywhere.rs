@@ -166,7 +166,7 @@ async fn looked_at(placet: &Placet, own: &Inbound, session: &str, places: &mut P
 async fn asked(estate: &Estate, placet: &Placet, held: &Value, own: &Inbound, places: &mut Places) {
     let ben = estate.setup.ben(placet).await;
     let approval = text(held, "approval_id");
-    for path in ["/v1/ledger", "/v1/approvals", "/v1/inbox", "/v1/desk"] {
+    for path in ["/v1/ledger", "/v1/approvals", "/v1/inbox", "/v1/directives"] {
         places.add(format!("list: {path}"), ben.get(path).await.body.to_vec());
     }
     let shown = ben.get(&format!("/v1/approvals/{approval}")).await;

@@ -138,8 +138,8 @@ impl Client {
     }
 
     /// Follows the approval service.
-    pub(crate) async fn desk_events(&self) -> Events {
-        self.follow("/v1/desk/events").await
+    pub(crate) async fn approval_events(&self) -> Events {
+        self.follow("/v1/approvals/events").await
     }
 
     async fn follow(&self, path: &str) -> Events {
@@ -242,7 +242,7 @@ impl Events {
             loop {
                 let (name, data) = self.next().await.expect("the stream has ended");
                 // What was missed may be what is waited for.
-                assert_eq!(name, "desk", "{data:#}");
+                assert_eq!(name, "approvals", "{data:#}");
                 if data["kind"] == kind && data["approval_id"] == approval_id {
                     return data;
                 }

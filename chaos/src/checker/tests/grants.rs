@@ -8,23 +8,23 @@ use crate::{
     checker::Invariant,
     history::{
         Phase, What,
-        journal::{DeskImage, GrantImage, JournalEntry},
+        journal::{DirectiveImage, GrantImage, JournalEntry},
         people::GrantAsked,
         request::Why,
     },
 };
 
-const GRANT: &str = "desk_1";
+const GRANT: &str = "dir_1";
 
-fn entry(state: &str, uses: u32) -> DeskImage {
+fn entry(state: &str, uses: u32) -> DirectiveImage {
     let grant = GrantImage {
         approval_id: "apr_held".to_owned(),
         requesters: vec!["scribe".to_owned()],
         capability: "w/erase".to_owned(),
         uses_max: 2,
     };
-    DeskImage {
-        desk_id: GRANT.to_owned(),
+    DirectiveImage {
+        directive_id: GRANT.to_owned(),
         kind: "grant".to_owned(),
         tenant: "acme".to_owned(),
         rev: 2,
@@ -62,7 +62,7 @@ fn two_uses(calls: usize, after: impl FnOnce(&mut Script)) -> Script {
         uses_max: 2,
     }));
     script.write(Vec::new(), Vec::new(), Vec::new());
-    script.entries.last_mut().unwrap().desk.push(entry("active", 0));
+    script.entries.last_mut().unwrap().directives.push(entry("active", 0));
     script.say(What::Phase(Phase::Faults));
     let names = ["one", "two", "three"];
     let keys: Vec<Key> = names.iter().take(calls).map(|name| granted(&mut script, name)).collect();
@@ -95,7 +95,7 @@ fn as_many_calls_as_a_grant_has_uses_are_fine() {
     assert_eq!(named(&two_uses(2, |_| {})), Vec::<String>::new());
     let ended = |script: &mut Script| {
         script.write(Vec::new(), Vec::new(), Vec::new());
-        script.entries.last_mut().unwrap().desk.push(entry("ended", 1));
+        script.entries.last_mut().unwrap().directives.push(entry("ended", 1));
     };
     assert_eq!(named(&two_uses(1, ended)), Vec::<String>::new());
 }
@@ -110,7 +110,7 @@ fn one_call_more_than_a_grant_has_uses_is_caught_in_the_log_and_at_the_target() 
 #[test]
 fn a_grant_of_more_uses_than_were_asked_for_is_caught() {
     let why = doctored(|entry| {
-        for image in &mut entry.desk {
+        for image in &mut entry.directives {
             image.grant.as_mut().unwrap().uses_max = 3;
         }
     });
@@ -121,7 +121,7 @@ fn a_grant_of_more_uses_than_were_asked_for_is_caught() {
 fn a_use_after_the_end_is_caught_without_looking_at_a_clock() {
     let ended = |script: &mut Script| {
         script.write(Vec::new(), Vec::new(), Vec::new());
-        script.entries.last_mut().unwrap().desk.push(entry("ended", 1));
+        script.entries.last_mut().unwrap().directives.push(entry("ended", 1));
     };
     let why = named(&two_uses(2, ended));
     assert!(why.iter().any(|why| why.contains("1 of them before it was ended")), "{why:?}");
@@ -148,7 +148,7 @@ fn a_use_that_is_not_counted_and_a_count_without_a_use_are_caught() {
 
 #[test]
 fn a_grant_that_nobody_agreed_to_or_the_caller_did_is_caught() {
-    type Change = fn(&mut DeskImage);
+    type Change = fn(&mut DirectiveImage);
     let changes: [(Change, &str); 4] = [
         (|image| image.agreed.clear(), "0 of 1 agreements"),
         (|image| image.agreed = vec!["scribe".to_owned()], "agreed to the own calls"),
@@ -156,13 +156,13 @@ fn a_grant_that_nobody_agreed_to_or_the_caller_did_is_caught() {
         (|image| image.expires_ms = EPOCH_MS, "when its time was over"),
     ];
     for (change, wanted) in changes {
-        let why = doctored(|entry| entry.desk.iter_mut().for_each(change));
+        let why = doctored(|entry| entry.directives.iter_mut().for_each(change));
         assert!(why.iter().any(|why| why.contains(wanted)), "{wanted}: {why:?}");
     }
 }
 
 #[test]
 fn a_grant_that_the_log_does_not_have_is_caught() {
-    let why = doctored(|entry| entry.desk.clear());
+    let why = doctored(|entry| entry.directives.clear());
     assert!(why.iter().any(|why| why.contains("which the log does not have")), "{why:?}");
 }

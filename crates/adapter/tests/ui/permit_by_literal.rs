@@ -8,7 +8,7 @@ fn forge(decision: Decision) -> Permit {
         record: None,
         approval_id: None,
         grant: None,
-        desk: placet_types::desk::DeskBasis::default(),
+        directives: placet_types::directive::DirectiveBasis::default(),
         write_class: false,
     }
 }

@@ -8,59 +8,68 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Redirect, Response},
 };
-use placet_approvals::views::{Arrangement, DeskRequest};
+use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_types::{
     clock::Timestamp,
-    desk::{BreakGlass, Delegation, Freeze},
+    directive::{BreakGlass, Delegation, Freeze},
     error::ErrorCode,
 };
 
 use super::{
-    Desk, calendar,
+    ConsoleState, calendar,
     form::{Fields, Form},
     visitor::{Trouble, trouble},
 };
 
 /// `POST /break-glass`.
-pub(super) async fn break_glass(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
+pub(super) async fn break_glass(
+    State(app): State<ConsoleState>,
+    form: Form,
+) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let arrange = Arrangement::BreakGlass(BreakGlass {
         ticket: fields.needed("ticket", "the ticket")?,
         agent: fields.optional("agent", "the agent")?,
         capability: fields.optional("capability", "the operation, such as `files/delete`,")?,
     });
-    made(&desk, form, arrange).await
+    made(&app, form, arrange).await
 }
 
 /// `POST /delegations`.
-pub(super) async fn delegation(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
+pub(super) async fn delegation(
+    State(app): State<ConsoleState>,
+    form: Form,
+) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let to = fields.needed("to", "the colleague")?;
     let groups = names(fields.get("groups"), "a group")?;
-    made(&desk, form, Arrangement::Delegation(Delegation { to, groups })).await
+    made(&app, form, Arrangement::Delegation(Delegation { to, groups })).await
 }
 
 /// `POST /calendar`.
-pub(super) async fn freeze(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
+pub(super) async fn freeze(
+    State(app): State<ConsoleState>,
+    form: Form,
+) -> Result<Response, Trouble> {
     let fields = &form.fields;
     let name = fields.needed("name", "the name")?;
     let adapters = names(fields.get("adapters"), "an adapter")?;
     let lockdown = fields.get("lockdown").is_some();
-    made(&desk, form, Arrangement::Freeze(Freeze { name, adapters, lockdown })).await
+    made(&app, form, Arrangement::Freeze(Freeze { name, adapters, lockdown })).await
 }
 
-async fn made(desk: &Desk, form: Form, arrange: Arrangement) -> Result<Response, Trouble> {
+async fn made(app: &ConsoleState, form: Form, arrange: Arrangement) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
-    let request = DeskRequest {
+    let request = DirectiveRequest {
         arrange,
         reason: fields.reason()?,
         starts_at: starts_at(&fields)?,
         lasts_ms: fields.duration_ms()?,
     };
-    let (engine, caller) = (desk.api.engine.clone(), visitor.caller);
+    let (engine, caller) = (app.api.engine.clone(), visitor.caller);
     let entry =
-        desk.api.write(async move { engine.approvals().arrange(&caller, request).await }).await?;
-    Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response())
+        app.api.write(async move { engine.approvals().arrange(&caller, request).await }).await?;
+    Ok(Redirect::to(&format!("/entries/{}", entry.directive_id)).into_response())
 }
 
 /// Names with commas between them.

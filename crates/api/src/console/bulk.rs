@@ -15,7 +15,7 @@ use placet_approvals::views::{
 use placet_types::{clock::Timestamp, error::ErrorCode, ids::ApprovalId};
 
 use super::{
-    Desk, call, decide,
+    ConsoleState, call, decide,
     form::Form,
     grant::reason_field,
     page::{Frame, Place, token},
@@ -29,7 +29,7 @@ pub(super) async fn back() -> Redirect {
 }
 
 /// `POST /together`: shows the chosen ones; changes nothing.
-pub(super) async fn look(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
+pub(super) async fn look(State(app): State<ConsoleState>, form: Form) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let chosen: Vec<ApprovalId> = fields.all("pick").filter_map(|id| id.parse().ok()).collect();
     if chosen.is_empty() || chosen.len() > BULK_MAX {
@@ -38,13 +38,13 @@ pub(super) async fn look(State(desk): State<Desk>, form: Form) -> Result<Respons
     }
     let mut details = Vec::new();
     for id in &chosen {
-        match desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await {
+        match app.api.read(app.api.engine.approvals().approval(&visitor.caller, id)).await {
             Ok(detail) => details.push(detail),
             Err(failure) if failure.document().error_code == ErrorCode::NotFound => {}
             Err(failure) => return Err(Trouble(failure)),
         }
     }
-    Ok(view(&details, chosen.len(), &visitor, desk.console.now()))
+    Ok(view(&details, chosen.len(), &visitor, app.console.now()))
 }
 
 /// The page of what was read, of so many that were chosen.
@@ -145,7 +145,10 @@ fn item(at: usize, detail: &ApprovalDetail, now: Timestamp) -> Markup {
 }
 
 /// `POST /together/decision`.
-pub(super) async fn decide(State(desk): State<Desk>, form: Form) -> Result<Response, Trouble> {
+pub(super) async fn decide(
+    State(app): State<ConsoleState>,
+    form: Form,
+) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let item = |text: &str| {
         let (id, digest) = text.split_once(' ')?;
@@ -161,11 +164,10 @@ pub(super) async fn decide(State(desk): State<Desk>, form: Form) -> Result<Respo
         reason: fields.reason()?,
         approvals,
     };
-    let (engine, caller) = (desk.api.engine.clone(), visitor.caller.clone());
-    let done =
-        desk.api.write(async move { engine.approvals().decide_bulk(&caller, request).await });
+    let (engine, caller) = (app.api.engine.clone(), visitor.caller.clone());
+    let done = app.api.write(async move { engine.approvals().decide_bulk(&caller, request).await });
     let done = done.await?;
-    let (title, now) = ("Decided together", desk.console.now());
+    let (title, now) = ("Decided together", app.console.now());
     let status = if done.refused.is_empty() { StatusCode::OK } else { StatusCode::CONFLICT };
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " (title) }

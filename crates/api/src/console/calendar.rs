@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_approvals::views::{DeskEntryView, EntriesQuery};
-use placet_types::{clock::Timestamp, desk::DeskKind, ids::DeskId};
+use placet_approvals::views::{DirectiveView, EntriesQuery};
+use placet_types::{clock::Timestamp, directive::DirectiveKind, ids::DirectiveId};
 
 use super::{
-    Desk, entries,
+    ConsoleState, entries,
     grant::{lasts, reason_field},
     page::{Frame, Place, token},
     visitor::{PageQuery, Trouble, Visitor},
@@ -131,13 +131,13 @@ pub(super) fn parse_minute(text: &str) -> Option<Timestamp> {
 
 /// `GET /calendar`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
-    let now = desk.console.now();
+    let now = app.console.now();
     let month = query.get("month").and_then(Month::parse).unwrap_or_else(|| Month::of(now));
-    let (freezes, is_whole) = freezes(&desk, &visitor, month).await?;
+    let (freezes, is_whole) = freezes(&app, &visitor, month).await?;
     let title = "Calendar of freezes";
     let content = html! {
         h1 { (title) }
@@ -173,16 +173,16 @@ pub(super) async fn show(
 
 /// The freezes of a month: all that are on or to come, and of those that are over as many as are looked through; and whether these are all.
 async fn freezes(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     month: Month,
-) -> Result<(Vec<DeskEntryView>, bool), Trouble> {
+) -> Result<(Vec<DirectiveView>, bool), Trouble> {
     let (start, weeks) = shown_days(month);
     let from = Timestamp::from_ms(start.saturating_mul(DAY_MS));
     let until = from.plus_ms(weeks.saturating_mul(7).saturating_mul(DAY_MS));
-    let mut found: BTreeMap<DeskId, DeskEntryView> = BTreeMap::new();
+    let mut found: BTreeMap<DirectiveId, DirectiveView> = BTreeMap::new();
     let every = EntriesQuery {
-        kind: Some(DeskKind::Freeze),
+        kind: Some(DirectiveKind::Freeze),
         newest_first: true,
         limit: READ,
         ..EntriesQuery::default()
@@ -194,10 +194,10 @@ async fn freezes(
     for (mut query, rounds) in [(open, OPEN_ROUNDS), (past, PAST_ROUNDS)] {
         let mut is_through = false;
         for _ in 0..rounds {
-            let page = entries::read(desk, visitor, &query).await?;
+            let page = entries::read(app, visitor, &query).await?;
             let last = page.entries.last().map(|last| last.created_at);
             let here = page.entries.into_iter().filter(|entry| is_on(entry, from, until));
-            found.extend(here.map(|entry| (entry.desk_id.clone(), entry)));
+            found.extend(here.map(|entry| (entry.directive_id.clone(), entry)));
             is_through = page.next_after.is_none()
                 || last.is_some_and(|at| at.plus_ms(ENTERED_MS_MAX) < from);
             if is_through {
@@ -207,7 +207,7 @@ async fn freezes(
         }
         is_whole = is_whole && is_through;
     }
-    let mut found: Vec<DeskEntryView> = found.into_values().collect();
+    let mut found: Vec<DirectiveView> = found.into_values().collect();
     found.sort_by_key(|entry| entry.starts_at);
     Ok((found, is_whole))
 }
@@ -222,12 +222,12 @@ fn shown_days(month: Month) -> (i64, i64) {
 }
 
 /// Whether a freeze is on at some moment of a time.
-fn is_on(entry: &DeskEntryView, from: Timestamp, until: Timestamp) -> bool {
+fn is_on(entry: &DirectiveView, from: Timestamp, until: Timestamp) -> bool {
     let ended = entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
     entry.starts_at < until && from < ended && entry.state != "denied"
 }
 
-fn table(month: Month, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
+fn table(month: Month, freezes: &[DirectiveView], now: Timestamp) -> Markup {
     let (first, end) = (month.first_day(), month.next().first_day());
     let (start, weeks) = shown_days(month);
     html! {
@@ -253,11 +253,11 @@ fn table(month: Month, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
     }
 }
 
-fn cell(day: i64, first: i64, end: i64, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
+fn cell(day: i64, first: i64, end: i64, freezes: &[DirectiveView], now: Timestamp) -> Markup {
     let from = Timestamp::from_ms(day.saturating_mul(DAY_MS));
     let until = from.plus_ms(DAY_MS);
     let is_today = from <= now && now < until;
-    let here: Vec<&DeskEntryView> =
+    let here: Vec<&DirectiveView> =
         freezes.iter().filter(|entry| is_on(entry, from, until)).collect();
     let other = day < first || day >= end;
     let number: String = from.to_string().chars().skip(8).take(2).collect();
@@ -267,7 +267,7 @@ fn cell(day: i64, first: i64, end: i64, freezes: &[DeskEntryView], now: Timestam
             @if !here.is_empty() {
                 ul {
                     @for entry in here {
-                        li { a href={ "/entries/" (entry.desk_id) } { (entries::name(&entry.body)) } }
+                        li { a href={ "/entries/" (entry.directive_id) } { (entries::name(&entry.body)) } }
                     }
                 }
             }

@@ -16,7 +16,7 @@ use placet_types::{
 };
 
 use super::{
-    Desk,
+    ConsoleState,
     page::{Frame, Place, token},
     tree::{self, Preview},
     visitor::{PageId, PageQuery, Trouble, Visitor},
@@ -43,7 +43,7 @@ pub(super) struct Notice {
 
 /// `GET /approvals/{id}`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     PageId(id): PageId<ApprovalId>,
     query: PageQuery,
@@ -64,19 +64,19 @@ pub(super) async fn show(
         title: title.to_owned(),
         text: text.to_owned(),
     });
-    page(&desk, &visitor, &id, notice, "").await
+    page(&app, &visitor, &id, notice, "").await
 }
 
 /// The page, with a notice above it and words that somebody wrote already.
 pub(super) async fn page(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     id: &ApprovalId,
     notice: Option<Notice>,
     reason: &str,
 ) -> Result<Response, Trouble> {
-    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await?;
-    Ok(view(&detail, visitor, desk.console.now(), notice, reason))
+    let detail = app.api.read(app.api.engine.approvals().approval(&visitor.caller, id)).await?;
+    Ok(view(&detail, visitor, app.console.now(), notice, reason))
 }
 
 /// The page of what was read.
@@ -145,7 +145,7 @@ pub(super) fn frozen(freezes: &[FreezeView], now: Timestamp) -> Markup {
                 strong { "A freeze is in force" }
                 @if let Some(name) = &freeze.name { ": " (visible(name)) }
                 ". It ends " (words::relative(freeze.until, now)) " unless it is lifted before. Changes wait for those whom the policies ask in a freeze."
-                @if let Some(id) = &freeze.desk_id { " " a href={ "/entries/" (id) } { "Look at it" } }
+                @if let Some(id) = &freeze.directive_id { " " a href={ "/entries/" (id) } { "Look at it" } }
             }
         }
     }

@@ -4,7 +4,7 @@
 //! no inline style is needed.
 
 use maud::{Markup, html};
-use placet_approvals::views::{DeskLoad, GroupProgress};
+use placet_approvals::views::{GroupProgress, QueueMetrics};
 
 use super::words;
 
@@ -88,7 +88,7 @@ fn shortened(name: &str) -> String {
 }
 
 /// How long what waits has waited.
-pub(super) fn by_age(load: &DeskLoad) -> Bars<'static> {
+pub(super) fn by_age(load: &QueueMetrics) -> Bars<'static> {
     let names = ["under 15 min", "15 min to 1 h", "1 h to 4 h", "4 h to 24 h", "over 24 h"];
     Bars {
         title: "Waiting, by age",
@@ -99,7 +99,7 @@ pub(super) fn by_age(load: &DeskLoad) -> Bars<'static> {
 }
 
 /// Which groups are asked for what waits.
-pub(super) fn by_group(load: &DeskLoad) -> Bars<'static> {
+pub(super) fn by_group(load: &QueueMetrics) -> Bars<'static> {
     Bars {
         title: "Waiting, by group",
         columns: ("Group", "Calls"),
@@ -113,7 +113,7 @@ pub(super) fn by_group(load: &DeskLoad) -> Bars<'static> {
 }
 
 /// How long decisions took.
-pub(super) fn to_decision(load: &DeskLoad) -> Bars<'static> {
+pub(super) fn to_decision(load: &QueueMetrics) -> Bars<'static> {
     const EDGES: [(&str, u64); 5] = [
         ("under 1 min", 60_000),
         ("1 to 15 min", 900_000),
@@ -132,7 +132,7 @@ pub(super) fn to_decision(load: &DeskLoad) -> Bars<'static> {
 }
 
 /// The middle and the slow end of the times to decision, in words.
-pub(super) fn decision_words(load: &DeskLoad) -> Option<String> {
+pub(super) fn decision_words(load: &QueueMetrics) -> Option<String> {
     let at = |share: usize| {
         let last = load.decided_in_ms.len().checked_sub(1)?;
         load.decided_in_ms.get(last.checked_mul(share)?.checked_div(100)?)

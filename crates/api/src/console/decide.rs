@@ -11,7 +11,7 @@ use placet_approvals::views::DecisionRequest;
 use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode, ids::ApprovalId};
 
 use super::{
-    Desk,
+    ConsoleState,
     call::{self, Notice},
     form::{Fields, Form},
     visitor::{PageId, Trouble, Visitor, trouble},
@@ -26,7 +26,7 @@ pub(super) async fn back(PageId(id): PageId<ApprovalId>) -> Redirect {
 
 /// `POST /approvals/{id}/decision`.
 pub(super) async fn decide(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     PageId(id): PageId<ApprovalId>,
     form: Form,
 ) -> Result<Response, Trouble> {
@@ -43,13 +43,13 @@ pub(super) async fn decide(
                 title: "Nothing was decided".to_owned(),
                 text: words::sentence(&failure.document().detail),
             };
-            return call::page(&desk, &visitor, &id, Some(notice), &written).await;
+            return call::page(&app, &visitor, &id, Some(notice), &written).await;
         }
     };
     let request = DecisionRequest { decision: choice, reason, digest };
-    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let (engine, caller, target) = (app.api.engine.clone(), visitor.caller.clone(), id.clone());
     let decided =
-        desk.api.write(async move { engine.approvals().decide(&caller, &target, request).await });
+        app.api.write(async move { engine.approvals().decide(&caller, &target, request).await });
     match decided.await {
         Ok(_) => {
             let done = match choice {
@@ -58,13 +58,13 @@ pub(super) async fn decide(
             };
             Ok(Redirect::to(&format!("/approvals/{id}?done={done}")).into_response())
         }
-        Err(failure) => undecided(&desk, &visitor, &id, digest, &written, failure).await,
+        Err(failure) => undecided(&app, &visitor, &id, digest, &written, failure).await,
     }
 }
 
 /// The page as it stands now, with why nothing was decided. A stale page is told apart from every other cause.
 pub(super) async fn undecided(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     id: &ApprovalId,
     shown: Digest,
@@ -75,7 +75,7 @@ pub(super) async fn undecided(
     if document.error_code == ErrorCode::NotFound || document.status >= 500 {
         return Err(Trouble(failure));
     }
-    let now = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await?;
+    let now = app.api.read(app.api.engine.approvals().approval(&visitor.caller, id)).await?;
     let is_stale = now.approval.digest != shown || now.approval.state != "pending";
     let notice = if is_stale {
         Notice {
@@ -96,7 +96,7 @@ pub(super) async fn undecided(
         }
     };
     failure.log();
-    call::page(desk, visitor, id, Some(notice), written).await
+    call::page(app, visitor, id, Some(notice), written).await
 }
 
 /// Yes or no, as the button says.

@@ -10,7 +10,7 @@ use placet_engine::views::decisions::{
 use placet_types::{clock::Timestamp, ids::DecisionId, mode::ApprovalMode, text::visible};
 
 use super::{
-    Desk,
+    ConsoleState,
     page::{Frame, Place},
     visitor::{PageId, PageQuery, Trouble, Visitor, encoded},
     words::{self, Tone},
@@ -29,11 +29,11 @@ const FILTER_BYTES_MAX: usize = 200;
 
 /// `GET /decisions`.
 pub(super) async fn list(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
-    let now = desk.console.now();
+    let now = app.console.now();
     let text = |name| query.get(name).filter(|text| text.len() <= FILTER_BYTES_MAX);
     let range = RANGES.into_iter().find(|(name, ..)| query.get("range") == Some(*name));
     let range = range.unwrap_or(RANGES[1]);
@@ -61,7 +61,7 @@ pub(super) async fn list(
         to,
         limit: 0,
     };
-    let found = desk.api.read(desk.api.engine.decisions(&visitor.caller, wanted.clone())).await?;
+    let found = app.api.read(app.api.engine.decisions(&visitor.caller, wanted.clone())).await?;
     let title = "Decisions";
     let content = html! {
         h1 { (title) }
@@ -186,12 +186,12 @@ fn line(one: &DecisionView, now: Timestamp) -> Markup {
 
 /// `GET /decisions/{id}`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     PageId(id): PageId<DecisionId>,
 ) -> Result<Response, Trouble> {
-    let one = desk.api.read(desk.api.engine.decision(&visitor.caller, &id)).await?;
-    let now = desk.console.now();
+    let one = app.api.read(app.api.engine.decision(&visitor.caller, &id)).await?;
+    let now = app.console.now();
     let title = format!("{} · {}", one.capability_id, word(one.verdict));
     let content = html! {
         p.crumb { a href="/decisions" { "Decisions" } " › " (one.decision_id) }

@@ -21,7 +21,7 @@ use placet_types::{
 use serde_json::{Map, Value};
 
 use super::{
-    Desk, decide,
+    ConsoleState, decide,
     form::{FORM_BYTES_MAX, Form},
     page::{Frame, Place, token},
     tree,
@@ -40,16 +40,16 @@ pub(super) struct Draft {
 
 /// `GET /approvals/{id}/edit`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     PageId(id): PageId<ApprovalId>,
 ) -> Result<Response, Trouble> {
-    page(&desk, &visitor, &id, StatusCode::OK, Draft::default()).await
+    page(&app, &visitor, &id, StatusCode::OK, Draft::default()).await
 }
 
 /// `POST /approvals/{id}/edit`.
 pub(super) async fn edit(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     PageId(id): PageId<ApprovalId>,
     form: Form,
 ) -> Result<Response, Trouble> {
@@ -66,20 +66,20 @@ pub(super) async fn edit(
         draft.problems.push(words::sentence(&failure.document().detail));
     });
     let (Some(args), Ok(reason)) = (args, reason) else {
-        return page(&desk, &visitor, &id, StatusCode::BAD_REQUEST, draft).await;
+        return page(&app, &visitor, &id, StatusCode::BAD_REQUEST, draft).await;
     };
     let request = EditRequest { args, reason, digest };
-    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let (engine, caller, target) = (app.api.engine.clone(), visitor.caller.clone(), id.clone());
     let edited =
-        desk.api.write(async move { engine.approvals().edit(&caller, &target, request).await });
+        app.api.write(async move { engine.approvals().edit(&caller, &target, request).await });
     match edited.await {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=edit")).into_response()),
         Err(failure) if failure.document().error_code == ErrorCode::ValidationError => {
             draft.problems = problems(&failure);
-            page(&desk, &visitor, &id, StatusCode::BAD_REQUEST, draft).await
+            page(&app, &visitor, &id, StatusCode::BAD_REQUEST, draft).await
         }
         Err(failure) => {
-            decide::undecided(&desk, &visitor, &id, digest, &draft.reason, failure).await
+            decide::undecided(&app, &visitor, &id, digest, &draft.reason, failure).await
         }
     }
 }
@@ -103,14 +103,14 @@ fn problems(failure: &Failure) -> Vec<String> {
 }
 
 async fn page(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     id: &ApprovalId,
     status: StatusCode,
     draft: Draft,
 ) -> Result<Response, Trouble> {
-    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, id)).await?;
-    Ok(view(&detail, visitor, desk.console.now(), status, &draft))
+    let detail = app.api.read(app.api.engine.approvals().approval(&visitor.caller, id)).await?;
+    Ok(view(&detail, visitor, app.console.now(), status, &draft))
 }
 
 /// The page of what was read.

@@ -4,14 +4,14 @@
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_approvals::views::{DeskEntryView, EntriesPage, EntriesQuery};
+use placet_approvals::views::{DirectiveView, EntriesPage, EntriesQuery};
 use placet_types::{
     clock::Timestamp,
-    desk::{DeskBody, DeskKind},
+    directive::{DirectiveBody, DirectiveKind},
 };
 
 use super::{
-    Desk,
+    ConsoleState,
     grant::{lasts, reason_field},
     page::{Frame, Place, token},
     visitor::{PageQuery, Trouble, Visitor, encoded},
@@ -23,12 +23,12 @@ const PAGE: usize = 100;
 
 /// A page of entries.
 pub(super) async fn read(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     query: &EntriesQuery,
 ) -> Result<EntriesPage, Trouble> {
-    let page = desk.api.engine.approvals().entries(&visitor.caller, query);
-    Ok(desk.api.read(page).await?)
+    let page = app.api.engine.approvals().entries(&visitor.caller, query);
+    Ok(app.api.read(page).await?)
 }
 
 fn state_of(query: &PageQuery) -> &'static str {
@@ -43,10 +43,10 @@ struct Words<'a> {
 }
 
 async fn page(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     query: &PageQuery,
-    kind: DeskKind,
+    kind: DirectiveKind,
     frame: (&str, Place),
     words: Words<'_>,
     form: Option<Markup>,
@@ -60,9 +60,9 @@ async fn page(
         limit: PAGE,
         ..EntriesQuery::default()
     };
-    let found = read(desk, visitor, &wanted).await?;
+    let found = read(app, visitor, &wanted).await?;
     let (title, place) = frame;
-    let now = desk.console.now();
+    let now = app.console.now();
     let content = html! {
         h1 { (title) }
         p.lede { (words.lede) }
@@ -95,7 +95,7 @@ fn pages(path: &str, state: &str, wanted: &EntriesQuery, found: &EntriesPage) ->
 
 /// `GET /grants`.
 pub(super) async fn grants(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
@@ -105,12 +105,12 @@ pub(super) async fn grants(
         none: "There is no standing grant.",
     };
     let frame = ("Standing grants", Place::Grants);
-    page(&desk, &visitor, &query, DeskKind::Grant, frame, words, None).await
+    page(&app, &visitor, &query, DirectiveKind::Grant, frame, words, None).await
 }
 
 /// `GET /break-glass`.
 pub(super) async fn break_glass(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
@@ -122,12 +122,12 @@ pub(super) async fn break_glass(
     };
     let form = declare_form(&visitor);
     let frame = ("Break-glass", Place::BreakGlass);
-    page(&desk, &visitor, &query, DeskKind::BreakGlass, frame, words, Some(form)).await
+    page(&app, &visitor, &query, DirectiveKind::BreakGlass, frame, words, Some(form)).await
 }
 
 /// `GET /delegations`.
 pub(super) async fn delegations(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
@@ -139,7 +139,7 @@ pub(super) async fn delegations(
     };
     let form = delegation_form(&visitor);
     let frame = ("Delegations", Place::Delegations);
-    page(&desk, &visitor, &query, DeskKind::Delegation, frame, words, Some(form)).await
+    page(&app, &visitor, &query, DirectiveKind::Delegation, frame, words, Some(form)).await
 }
 
 fn declare_form(visitor: &Visitor) -> Markup {
@@ -183,7 +183,7 @@ fn delegation_form(visitor: &Visitor) -> Markup {
     }
 }
 
-fn list(entries: &[DeskEntryView], none: &str, now: Timestamp) -> Markup {
+fn list(entries: &[DirectiveView], none: &str, now: Timestamp) -> Markup {
     html! {
         @if entries.is_empty() { p.card { (none) } }
         @else {
@@ -200,21 +200,21 @@ fn list(entries: &[DeskEntryView], none: &str, now: Timestamp) -> Markup {
 }
 
 /// What a list ends with: how much of a grant is used up; of anything else, who agreed to it.
-fn last_column(entry: Option<&DeskEntryView>) -> &'static str {
-    if entry.is_some_and(|entry| matches!(entry.body, DeskBody::Grant(_))) {
+fn last_column(entry: Option<&DirectiveView>) -> &'static str {
+    if entry.is_some_and(|entry| matches!(entry.body, DirectiveBody::Grant(_))) {
         "Used"
     } else {
         "Agreed"
     }
 }
 
-fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
+fn line(entry: &DirectiveView, now: Timestamp) -> Markup {
     // One that was ended did not last until its time.
     let ended = entry.note.as_ref().filter(|_| entry.state == "ended").map(|note| note.at);
     let until = ended.map_or(entry.expires_at, |at| at.min(entry.expires_at));
     html! {
-        tr data-href={ "/entries/" (entry.desk_id) } {
-            th scope="row" { a href={ "/entries/" (entry.desk_id) } { (name(&entry.body)) } }
+        tr data-href={ "/entries/" (entry.directive_id) } {
+            th scope="row" { a href={ "/entries/" (entry.directive_id) } { (name(&entry.body)) } }
             td data-label="State" {
                 (words::state(&entry.state))
                 @if entry.review_due { " " (words::mark(Tone::Warn, "review due")) }
@@ -224,8 +224,8 @@ fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
             td.nowrap data-label="Until" { (words::relative(until, now)) }
             td data-label=(last_column(Some(entry))) {
                 @match &entry.body {
-                    DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " times" }
-                    DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Delegation(_) | DeskBody::Revocation(_) => {
+                    DirectiveBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " times" }
+                    DirectiveBody::BreakGlass(_) | DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
                         @if entry.votes.is_empty() { span.soft { "–" } }
                         @for (at, vote) in entry.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) }
                     }
@@ -236,16 +236,16 @@ fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
 }
 
 /// What an entry is called in a list.
-pub(super) fn name(body: &DeskBody) -> String {
+pub(super) fn name(body: &DirectiveBody) -> String {
     match body {
-        DeskBody::Grant(grant) => format!("{} by {}", grant.capability, grant.chain.actor.id),
-        DeskBody::BreakGlass(glass) => format!("Break-glass {}", glass.ticket),
-        DeskBody::Freeze(freeze) if freeze.lockdown => format!("Lockdown: {}", freeze.name),
-        DeskBody::Freeze(freeze) => freeze.name.clone(),
-        DeskBody::Delegation(delegation) => {
+        DirectiveBody::Grant(grant) => format!("{} by {}", grant.capability, grant.chain.actor.id),
+        DirectiveBody::BreakGlass(glass) => format!("Break-glass {}", glass.ticket),
+        DirectiveBody::Freeze(freeze) if freeze.lockdown => format!("Lockdown: {}", freeze.name),
+        DirectiveBody::Freeze(freeze) => freeze.name.clone(),
+        DirectiveBody::Delegation(delegation) => {
             let groups: Vec<&str> = delegation.groups.iter().map(|group| group.as_str()).collect();
             format!("{} to {}", groups.join(", "), delegation.to)
         }
-        DeskBody::Revocation(revocation) => format!("Tokens of {}", revocation.subject),
+        DirectiveBody::Revocation(revocation) => format!("Tokens of {}", revocation.subject),
     }
 }

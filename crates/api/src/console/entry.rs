@@ -8,20 +8,20 @@ use axum::{
 };
 use http::StatusCode;
 use maud::{Markup, html};
-use placet_approvals::views::{DeskAct, DeskEntryView};
+use placet_approvals::views::{DirectiveAct, DirectiveView};
 use placet_types::{
     clock::Timestamp,
-    desk::{
-        DeskBody,
+    directive::{
+        DirectiveBody,
         pattern::{ArgumentPattern, ArgumentRule},
     },
     error::ErrorCode,
-    ids::DeskId,
+    ids::DirectiveId,
     text::visible,
 };
 
 use super::{
-    Desk,
+    ConsoleState,
     call::Notice,
     decide, entries,
     form::{Fields, Form},
@@ -34,9 +34,9 @@ use crate::console::call;
 
 /// `GET /entries/{id}`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
-    PageId(id): PageId<DeskId>,
+    PageId(id): PageId<DirectiveId>,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let notice = query.get("done").map(|_| Notice {
@@ -45,36 +45,36 @@ pub(super) async fn show(
         title: "Done".to_owned(),
         text: "It is recorded.".to_owned(),
     });
-    page(&desk, &visitor, &id, notice).await
+    page(&app, &visitor, &id, notice).await
 }
 
 async fn page(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
-    id: &DeskId,
+    id: &DirectiveId,
     notice: Option<Notice>,
 ) -> Result<Response, Trouble> {
-    let entry = desk.api.read(desk.api.engine.approvals().entry(&visitor.caller, id)).await?;
-    Ok(view(&entry, visitor, desk.console.now(), notice))
+    let entry = app.api.read(app.api.engine.approvals().entry(&visitor.caller, id)).await?;
+    Ok(view(&entry, visitor, app.console.now(), notice))
 }
 
 /// The page of what was read.
 pub(super) fn view(
-    entry: &DeskEntryView,
+    entry: &DirectiveView,
     visitor: &Visitor,
     now: Timestamp,
     notice: Option<Notice>,
 ) -> Response {
     let (place, path, list) = match entry.body {
-        DeskBody::Grant(_) => (Place::Grants, "/grants", "Standing grants"),
-        DeskBody::BreakGlass(_) => (Place::BreakGlass, "/break-glass", "Break-glass"),
-        DeskBody::Freeze(_) => (Place::Calendar, "/calendar", "Calendar"),
-        DeskBody::Delegation(_) => (Place::Delegations, "/delegations", "Delegations"),
-        DeskBody::Revocation(_) => (Place::Inbox, "/", "Inbox"),
+        DirectiveBody::Grant(_) => (Place::Grants, "/grants", "Standing grants"),
+        DirectiveBody::BreakGlass(_) => (Place::BreakGlass, "/break-glass", "Break-glass"),
+        DirectiveBody::Freeze(_) => (Place::Calendar, "/calendar", "Calendar"),
+        DirectiveBody::Delegation(_) => (Place::Delegations, "/delegations", "Delegations"),
+        DirectiveBody::Revocation(_) => (Place::Inbox, "/", "Inbox"),
     };
     let title = entries::name(&entry.body);
     let content = html! {
-        p.crumb { a href=(path) { (list) } " › " (entry.desk_id) }
+        p.crumb { a href=(path) { (list) } " › " (entry.directive_id) }
         @if let Some(notice) = &notice {
             div class=(notice.class) role=(if notice.status.is_success() { "status" } else { "alert" }) { h2 { (notice.title) } p { (notice.text) } }
         }
@@ -90,7 +90,7 @@ pub(super) fn view(
                     dt { "Digest" } dd { code { (entry.digest) } }
                 }
             }
-            @if let DeskBody::Grant(grant) = &entry.body { (covers(&grant.pattern)) }
+            @if let DirectiveBody::Grant(grant) = &entry.body { (covers(&grant.pattern)) }
             section.card aria-labelledby="votes-title" {
                 h2 #votes-title { "Who agreed" }
                 @if entry.votes.is_empty() { p { "Nobody has decided on it." } }
@@ -107,17 +107,17 @@ pub(super) fn view(
     Frame { title: &title, place, now }.page_with(status, visitor, &content)
 }
 
-fn facts(entry: &DeskEntryView) -> Markup {
+fn facts(entry: &DirectiveView) -> Markup {
     html! {
         @match &entry.body {
-            DeskBody::Grant(grant) => {
+            DirectiveBody::Grant(grant) => {
                 dt { "Who calls" } dd { (words::chain(&grant.chain)) }
                 dt { "Operation" } dd { (grant.capability) " " (words::mode(grant.mode)) " or weaker" }
                 dt { "Used" } dd { (entry.uses) " of " (grant.uses_max) }
                 dt { "Contract" } dd { (words::digest(&grant.contract_digest)) }
                 dt { "Proposed from" } dd { a href={ "/approvals/" (grant.approval_id) } { (grant.approval_id) } }
             }
-            DeskBody::BreakGlass(glass) => {
+            DirectiveBody::BreakGlass(glass) => {
                 dt { "Ticket" } dd { (visible(&glass.ticket)) }
                 dt { "For" }
                 dd {
@@ -125,16 +125,16 @@ fn facts(entry: &DeskEntryView) -> Markup {
                     @match &glass.capability { Some(capability) => { ", the operation " strong { (capability) } }, None => ", every operation that policies let it open" }
                 }
             }
-            DeskBody::Freeze(freeze) => {
+            DirectiveBody::Freeze(freeze) => {
                 @if freeze.lockdown { dt { "What" } dd { (words::lockdown(&freeze.adapters)) } }
                 dt { "For" }
                 dd { @if freeze.adapters.is_empty() { "every adapter" } @for (at, adapter) in freeze.adapters.iter().enumerate() { @if at > 0 { ", " } (adapter) } }
             }
-            DeskBody::Delegation(delegation) => {
+            DirectiveBody::Delegation(delegation) => {
                 dt { "To" } dd { (delegation.to) }
                 dt { "For" } dd { @for (at, group) in delegation.groups.iter().enumerate() { @if at > 0 { ", " } (group) } }
             }
-            DeskBody::Revocation(revocation) => {
+            DirectiveBody::Revocation(revocation) => {
                 dt { "Tokens of" } dd { (revocation.subject) }
                 dt { "Issued by" } dd { @match &revocation.issuer { Some(issuer) => (issuer), None => "any issuer" } ", before this was entered" }
             }
@@ -167,7 +167,7 @@ fn covers(pattern: &ArgumentPattern) -> Markup {
 }
 
 /// What the reader can do with an entry.
-fn acts(entry: &DeskEntryView, visitor: &Visitor) -> Markup {
+fn acts(entry: &DirectiveView, visitor: &Visitor) -> Markup {
     let may = entry.standing;
     let is_open = matches!(entry.state.as_str(), "active" | "scheduled" | "proposed");
     let own = entry.by == visitor.principal().id;
@@ -188,7 +188,7 @@ fn acts(entry: &DeskEntryView, visitor: &Visitor) -> Markup {
 }
 
 fn act(
-    entry: &DeskEntryView,
+    entry: &DirectiveView,
     visitor: &Visitor,
     name: &str,
     title: &str,
@@ -198,7 +198,7 @@ fn act(
     html! {
         section.card aria-labelledby={ (name) "-title" } {
             h2 #{ (name) "-title" } { (title) }
-            form method="post" action={ "/entries/" (entry.desk_id) } {
+            form method="post" action={ "/entries/" (entry.directive_id) } {
                 (token(visitor))
                 input type="hidden" name="act" value=(name);
                 input type="hidden" name="digest" value=(entry.digest);
@@ -214,15 +214,15 @@ fn act(
 
 /// `POST /entries/{id}`.
 pub(super) async fn act_on(
-    State(desk): State<Desk>,
-    PageId(id): PageId<DeskId>,
+    State(app): State<ConsoleState>,
+    PageId(id): PageId<DirectiveId>,
     form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let wanted = wanted(&fields)?;
-    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let (engine, caller, target) = (app.api.engine.clone(), visitor.caller.clone(), id.clone());
     let done =
-        desk.api.write(async move { engine.approvals().act(&caller, &target, wanted).await }).await;
+        app.api.write(async move { engine.approvals().act(&caller, &target, wanted).await }).await;
     match done {
         Ok(_) => Ok(Redirect::to(&format!("/entries/{id}?done=1")).into_response()),
         Err(failure)
@@ -237,22 +237,22 @@ pub(super) async fn act_on(
                 title: "Nothing was changed".to_owned(),
                 text: words::sentence(&document.detail),
             };
-            page(&desk, &visitor, &id, Some(notice)).await
+            page(&app, &visitor, &id, Some(notice)).await
         }
         Err(failure) => Err(Trouble(failure)),
     }
 }
 
-fn wanted(fields: &Fields) -> Result<DeskAct, Trouble> {
+fn wanted(fields: &Fields) -> Result<DirectiveAct, Trouble> {
     let reason = fields.reason()?;
     match fields.get("act") {
-        Some("decide") => Ok(DeskAct::Decide {
+        Some("decide") => Ok(DirectiveAct::Decide {
             decision: decide::choice(fields)?,
             reason,
             digest: fields.needed("digest", "the digest of what was shown")?,
         }),
-        Some("end") => Ok(DeskAct::End { reason }),
-        Some("review") => Ok(DeskAct::Review { note: reason }),
+        Some("end") => Ok(DirectiveAct::End { reason }),
+        Some("review") => Ok(DirectiveAct::Review { note: reason }),
         Some(_) | None => Err(trouble(ErrorCode::ValidationError, "it is not said what to do")),
     }
 }

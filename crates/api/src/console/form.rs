@@ -15,7 +15,7 @@ use placet_types::{
 };
 
 use super::{
-    Desk,
+    ConsoleState,
     kept::Typed,
     visitor::{Trouble, Visitor, is_from_us, trouble},
 };
@@ -40,14 +40,14 @@ pub(super) struct Form {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
-impl FromRequest<Desk> for Form {
+impl FromRequest<ConsoleState> for Form {
     type Rejection = Response;
 
-    async fn from_request(request: Request, desk: &Desk) -> Result<Self, Response> {
+    async fn from_request(request: Request, app: &ConsoleState) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let visitor = Visitor::from_request_parts(&mut parts, desk).await?;
+        let visitor = Visitor::from_request_parts(&mut parts, app).await?;
         let typed = parts.extensions.get::<Typed>().cloned();
-        let read = read(desk, Request::from_parts(parts, body)).await;
+        let read = read(app, Request::from_parts(parts, body)).await;
         let fields = read.map_err(Trouble::into_response)?;
         let same =
             |token: &str| Digest::of(token.as_bytes()) == Digest::of(visitor.csrf.as_bytes());
@@ -62,9 +62,9 @@ impl FromRequest<Desk> for Form {
 }
 
 /// Reads a form of a page of ours, no matter who sent it.
-pub(super) async fn read(desk: &Desk, request: Request) -> Result<Fields, Trouble> {
+pub(super) async fn read(app: &ConsoleState, request: Request) -> Result<Fields, Trouble> {
     let headers = request.headers();
-    if !is_from_us(&desk.console, headers) {
+    if !is_from_us(&app.console, headers) {
         return Err(forged("the form was not sent by a page of this console"));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -75,7 +75,7 @@ pub(super) async fn read(desk: &Desk, request: Request) -> Result<Fields, Troubl
     if !is_form {
         return Err(trouble(ErrorCode::ValidationError, "this is not a form"));
     }
-    let within = Duration::from_millis(desk.api.config().request_timeout_ms);
+    let within = Duration::from_millis(app.api.config().request_timeout_ms);
     let bytes = tokio::time::timeout(within, body::read(request.into_body(), FORM_BYTES_MAX)).await;
     let bytes = bytes.map_err(|_elapsed| {
         trouble(ErrorCode::DeadlineExceeded, "the form took too long to arrive")

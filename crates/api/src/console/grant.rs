@@ -9,14 +9,14 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
 };
 use maud::{Markup, html};
-use placet_approvals::views::{ApprovalDetail, Arrangement, DeskRequest};
+use placet_approvals::views::{ApprovalDetail, Arrangement, DirectiveRequest};
 use placet_types::{
     clock::Timestamp,
-    desk::{
+    digest::Digest,
+    directive::{
         GRANT_USES_MAX,
         pattern::{Anything, ArgumentPattern, ArgumentRule},
     },
-    digest::Digest,
     error::ErrorCode,
     ids::ApprovalId,
     text::visible,
@@ -24,7 +24,7 @@ use placet_types::{
 use serde_json::Value;
 
 use super::{
-    Desk, decide,
+    ConsoleState, decide,
     form::{Fields, Form},
     page::{Frame, Place, token},
     tree,
@@ -41,12 +41,12 @@ const RULES: [(&str, &str); 4] = [
 
 /// `GET /approvals/{id}/grant`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     PageId(id): PageId<ApprovalId>,
 ) -> Result<Response, Trouble> {
-    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, &id)).await?;
-    Ok(view(&detail, &visitor, desk.console.now()))
+    let detail = app.api.read(app.api.engine.approvals().approval(&visitor.caller, &id)).await?;
+    Ok(view(&detail, &visitor, app.console.now()))
 }
 
 /// The page of what was read.
@@ -142,14 +142,14 @@ pub(super) fn reason_field() -> Markup {
 
 /// `POST /approvals/{id}/grant`.
 pub(super) async fn propose(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     PageId(id): PageId<ApprovalId>,
     form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let digest: Digest = fields.needed("digest", "the digest of what was shown")?;
-    let detail = desk.api.read(desk.api.engine.approvals().approval(&visitor.caller, &id)).await?;
-    let request = DeskRequest {
+    let detail = app.api.read(app.api.engine.approvals().approval(&visitor.caller, &id)).await?;
+    let request = DirectiveRequest {
         arrange: Arrangement::Grant {
             approval_id: id.clone(),
             pattern: pattern(&fields, detail.preview())?,
@@ -161,12 +161,12 @@ pub(super) async fn propose(
         lasts_ms: fields.duration_ms()?,
     };
     let written = request.reason.clone();
-    let (engine, caller) = (desk.api.engine.clone(), visitor.caller.clone());
+    let (engine, caller) = (app.api.engine.clone(), visitor.caller.clone());
     let made =
-        desk.api.write(async move { engine.approvals().arrange(&caller, request).await }).await;
+        app.api.write(async move { engine.approvals().arrange(&caller, request).await }).await;
     match made {
-        Ok(entry) => Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response()),
-        Err(failure) => decide::undecided(&desk, &visitor, &id, digest, &written, failure).await,
+        Ok(entry) => Ok(Redirect::to(&format!("/entries/{}", entry.directive_id)).into_response()),
+        Err(failure) => decide::undecided(&app, &visitor, &id, digest, &written, failure).await,
     }
 }
 

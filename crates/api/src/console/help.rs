@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 use maud::html;
 
 use super::{
-    Desk,
+    ConsoleState,
     page::{Frame, Place},
     visitor::Visitor,
 };
@@ -24,8 +24,8 @@ const KEYS: [(&str, &str); 9] = [
 ];
 
 /// `GET /help`.
-pub(super) async fn show(State(desk): State<Desk>, visitor: Visitor) -> Response {
-    let (title, now) = ("Help", desk.console.now());
+pub(super) async fn show(State(app): State<ConsoleState>, visitor: Visitor) -> Response {
+    let (title, now) = ("Help", app.console.now());
     let content = html! {
         h1 { (title) }
         div.split {

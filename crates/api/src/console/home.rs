@@ -9,26 +9,26 @@ use axum::{
 use http::{HeaderMap, header};
 
 use super::{
-    Desk, inbox,
+    ConsoleState, inbox,
     visitor::{PageQuery, Visitor},
 };
 use crate::routes::about;
 
 /// `GET /`.
-pub(super) async fn home(State(desk): State<Desk>, request: Request) -> Response {
+pub(super) async fn home(State(app): State<ConsoleState>, request: Request) -> Response {
     if !wants_page(request.headers()) {
         return about::about().await;
     }
     let (mut parts, _) = request.into_parts();
-    let visitor = match Visitor::from_request_parts(&mut parts, &desk).await {
+    let visitor = match Visitor::from_request_parts(&mut parts, &app).await {
         Ok(visitor) => visitor,
         Err(to_sign_in) => return to_sign_in,
     };
-    let query = match PageQuery::from_request_parts(&mut parts, &desk).await {
+    let query = match PageQuery::from_request_parts(&mut parts, &app).await {
         Ok(query) => query,
         Err(trouble) => return trouble.into_response(),
     };
-    inbox::show(&desk, &visitor, &query).await.unwrap_or_else(|trouble| trouble.into_response())
+    inbox::show(&app, &visitor, &query).await.unwrap_or_else(|trouble| trouble.into_response())
 }
 
 /// Programs ask for JSON or for anything; browsers name HTML.

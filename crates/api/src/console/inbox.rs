@@ -10,7 +10,7 @@ use placet_types::{
 };
 
 use super::{
-    Desk, call, charts,
+    ConsoleState, call, charts,
     page::{Frame, Place, token},
     visitor::{PageQuery, Trouble, Visitor, encoded},
     words,
@@ -123,14 +123,14 @@ impl Wanted {
 }
 
 pub(super) async fn show(
-    desk: &Desk,
+    app: &ConsoleState,
     visitor: &Visitor,
     query: &PageQuery,
 ) -> Result<Response, Trouble> {
     let wanted = Wanted::of(query);
     let inbox =
-        desk.api.read(desk.api.engine.approvals().inbox(&visitor.caller, wanted.query.clone()));
-    Ok(view(&wanted, &inbox.await?, visitor, desk.console.now()))
+        app.api.read(app.api.engine.approvals().inbox(&visitor.caller, wanted.query.clone()));
+    Ok(view(&wanted, &inbox.await?, visitor, app.console.now()))
 }
 
 /// The page of what was read.

@@ -17,7 +17,7 @@ use maud::{Markup, html};
 use placet_types::error::{ErrorCode, Refusal};
 
 use super::{
-    Desk,
+    ConsoleState,
     form::{CSRF_FIELD, Fields},
     home::wants_page,
     page::{self, Frame, Place, token},
@@ -50,7 +50,11 @@ impl Typed {
 }
 
 /// Shows a refusal within the frame, where there is a session.
-pub(super) async fn keep(State(desk): State<Desk>, mut request: Request, next: Next) -> Response {
+pub(super) async fn keep(
+    State(app): State<ConsoleState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let typed = Typed::default();
     let mut like = Request::new(());
     *like.method_mut() = request.method().clone();
@@ -62,7 +66,7 @@ pub(super) async fn keep(State(desk): State<Desk>, mut request: Request, next: N
         return response;
     };
     let (parts, ()) = like.into_parts();
-    let Ok(visitor) = visit(&parts, &desk, Use::Page).await else { return response };
+    let Ok(visitor) = visit(&parts, &app, Use::Page).await else { return response };
     let form = typed.take().filter(|_| parts.method == Method::POST);
     let again = form.map(|fields| again(&fields, &visitor, parts.uri.path()));
     let content =
@@ -70,7 +74,7 @@ pub(super) async fn keep(State(desk): State<Desk>, mut request: Request, next: N
     let frame = Frame {
         title: page::trouble_title(&failure),
         place: Place::Elsewhere,
-        now: desk.console.now(),
+        now: app.console.now(),
     };
     let mut kept = frame.page_with(response.status(), &visitor, &content);
     if let Some(after) = response.headers().get(header::RETRY_AFTER) {

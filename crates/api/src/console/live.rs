@@ -18,7 +18,7 @@ use placet_approvals::feed::EventFeed;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    Desk,
+    ConsoleState,
     visitor::{Onlooker, Trouble},
 };
 use crate::{
@@ -43,11 +43,11 @@ struct Follower {
 
 /// `GET /live`.
 pub(super) async fn follow(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     Onlooker(visitor): Onlooker,
 ) -> Result<Response, Trouble> {
-    let config = desk.api.config();
-    let (console, session) = (Arc::clone(&desk.console), visitor.session);
+    let config = app.api.config();
+    let (console, session) = (Arc::clone(&app.console), visitor.session);
     let ended_elsewhere = async move {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -58,13 +58,13 @@ pub(super) async fn follow(
     };
     let follower = Follower {
         ended_elsewhere: Box::pin(ended_elsewhere),
-        feed: desk.api.engine.approvals().listen(&visitor.caller),
-        over: Box::pin(desk.api.engine.revoked(&visitor.caller)),
+        feed: app.api.engine.approvals().listen(&visitor.caller),
+        over: Box::pin(app.api.engine.revoked(&visitor.caller)),
         is_over: false,
-        ends_at: desk.api.stream_ends_at().min(visitor.ends_at),
-        closing: Box::pin(desk.api.closing()),
+        ends_at: app.api.stream_ends_at().min(visitor.ends_at),
+        closing: Box::pin(app.api.closing()),
         alive: visitor.alive,
-        _place: desk.api.place(About::Desk, &visitor.caller)?,
+        _place: app.api.place(About::Approvals, &visitor.caller)?,
     };
     let heartbeat =
         KeepAlive::new().interval(Duration::from_millis(config.heartbeat_ms)).text("alive");
@@ -92,7 +92,7 @@ impl Follower {
                 Some(ENDED)
             }
             event = self.feed.next() => match event {
-                Some(_) => Some("desk"),
+                Some(_) => Some("approvals"),
                 None if self.feed.is_over() => None,
                 None => Some("behind"),
             },

@@ -9,19 +9,22 @@ use placet_engine::views::status::StatusView;
 use placet_types::clock::Timestamp;
 
 use super::{
-    Desk, charts,
+    ConsoleState, charts,
     page::{Frame, Place},
     visitor::{Trouble, Visitor},
     words,
 };
 
 /// `GET /load`.
-pub(super) async fn show(State(desk): State<Desk>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn show(
+    State(app): State<ConsoleState>,
+    visitor: Visitor,
+) -> Result<Response, Trouble> {
     let query = InboxQuery { limit: 1, ..InboxQuery::default() };
-    let inbox = desk.api.read(desk.api.engine.approvals().inbox(&visitor.caller, query)).await?;
-    let (title, now) = ("Approval load", desk.console.now());
+    let inbox = app.api.read(app.api.engine.approvals().inbox(&visitor.caller, query)).await?;
+    let (title, now) = ("Approval load", app.console.now());
     let load = &inbox.load;
-    let status = desk.api.engine.status();
+    let status = app.api.engine.status();
     let content = html! {
         h1 { (title) }
         p.lede { "How long calls wait for people, how long decisions take, and which groups have most to do." }

@@ -122,7 +122,7 @@ fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
                 strong { (words::lockdown(&lockdown.adapters)) }
                 @if let Some(name) = &lockdown.name { " (" (visible(name)) ")" }
                 ". It ends " (words::relative(lockdown.until, now)) " unless it is lifted before."
-                @if let Some(id) = &lockdown.desk_id { " " a href={ "/entries/" (id) } { "Look at it" } }
+                @if let Some(id) = &lockdown.directive_id { " " a href={ "/entries/" (id) } { "Look at it" } }
             }
         }
     }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use placet_engine::report::{ReportNumbers, ReportRange, ReportRow, ReportView};
 
 use super::{
-    Desk,
+    ConsoleState,
     charts::Bars,
     page::{Frame, Place},
     visitor::{PageQuery, Trouble, Visitor},
@@ -24,16 +24,16 @@ const BARS_MAX: usize = 20;
 
 /// `GET /report`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let chosen = RANGES.into_iter().find(|(name, _, _)| query.get("range") == Some(*name));
     let (chosen, _, length_ms) = chosen.unwrap_or(RANGES[0]);
-    let (title, now) = ("Report", desk.console.now());
+    let (title, now) = ("Report", app.console.now());
     let from = now.plus_ms(length_ms.saturating_neg());
     let range = ReportRange { from: Some(from), to: Some(now) };
-    let report = desk.api.read(desk.api.engine.report(&visitor.caller, range)).await?;
+    let report = app.api.read(app.api.engine.report(&visitor.caller, range)).await?;
     let content = html! {
         h1 { (title) }
         p.lede { "How the calls of your tenant went, by adapter and capability, from the audit chain." }

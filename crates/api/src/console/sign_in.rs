@@ -19,7 +19,7 @@ use placet_types::{
 };
 
 use super::{
-    Desk, Development,
+    ConsoleState, Development,
     form::{self, CSRF_FIELD, Fields, Form},
     page::{Frame, Place},
     session::Cookie,
@@ -32,17 +32,17 @@ const SIGNED_OUT: &str = "/signed-out";
 
 /// `GET /sign-in`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let to = local_path(query.get("to").unwrap_or("/"));
     if let Some(code) = query.get("code") {
-        return follow_link(&desk, code, &to);
+        return follow_link(&app, code, &to);
     }
-    let settings = &desk.console.settings;
-    let (title, now) = ("Sign in", desk.console.now());
-    let browser = browser(&desk, &headers)?;
+    let settings = &app.console.settings;
+    let (title, now) = ("Sign in", app.console.now());
+    let browser = browser(&app, &headers)?;
     let content = html! {
         div.card.narrow {
             h1 { (title) }
@@ -57,7 +57,7 @@ pub(super) async fn show(
             }
             @if let Some(development) = &settings.development {
                 h2 { "Development sign-in" }
-                @if desk.console.links.may_choose(&browser, now) { (people(development, &to, &browser)) }
+                @if app.console.links.may_choose(&browser, now) { (people(development, &to, &browser)) }
                 @else { (how_to_get_a_link(query.get("link").is_some())) }
             }
             @if settings.provider.is_none() && settings.development.is_none() {
@@ -67,23 +67,23 @@ pub(super) async fn show(
     };
     let mut response =
         Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content);
-    let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure());
+    let cookie = Cookie::SignIn.set(&browser, app.console.is_secure());
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     Ok(response)
 }
 
 /// `GET /sign-in?code=…`: a link made with the development key. The browser that opens it first may choose who signs in. It is led on, so
 /// that the code stays in no address bar.
-fn follow_link(desk: &Desk, code: &str, to: &str) -> Result<Response, Trouble> {
-    let now = desk.console.now();
+fn follow_link(app: &ConsoleState, code: &str, to: &str) -> Result<Response, Trouble> {
+    let now = app.console.now();
     let browser = fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
-    let development = desk.console.settings.development.as_ref();
+    let development = app.console.settings.development.as_ref();
     let code = development.and_then(|development| development.key.read_sign_in_code(code, now));
-    let is_first = code.is_some_and(|code| desk.console.links.follow(code, &browser, now));
+    let is_first = code.is_some_and(|code| app.console.links.follow(code, &browser, now));
     let refused = if is_first { "" } else { "&link=refused" };
     let page = format!("/sign-in?to={}{refused}", encoded(to));
     let mut response = Redirect::to(&page).into_response();
-    let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure()).filter(|_| is_first);
+    let cookie = Cookie::SignIn.set(&browser, app.console.is_secure()).filter(|_| is_first);
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     Ok(response)
 }
@@ -129,8 +129,8 @@ fn people(development: &Development, to: &str, browser: &str) -> Markup {
 }
 
 /// The browser that signs in, as its cookie names it; a new one gets a name.
-fn browser(desk: &Desk, headers: &HeaderMap) -> Result<String, Trouble> {
-    if let Some(known) = Cookie::SignIn.read(headers, desk.console.is_secure()) {
+fn browser(app: &ConsoleState, headers: &HeaderMap) -> Result<String, Trouble> {
+    if let Some(known) = Cookie::SignIn.read(headers, app.console.is_secure()) {
         return Ok(known);
     }
     fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))
@@ -138,32 +138,32 @@ fn browser(desk: &Desk, headers: &HeaderMap) -> Result<String, Trouble> {
 
 /// `GET /sign-in/start`: to the provider. Nothing changes but that this browser is expected back.
 pub(super) async fn start(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let to = local_path(query.get("to").unwrap_or("/"));
     let is_fresh = query.get("fresh").is_some();
-    let Some(provider) = &desk.console.settings.provider else {
+    let Some(provider) = &app.console.settings.provider else {
         // Without a provider, another link is the proof.
         return Ok(Redirect::to(&format!("/sign-in?to={}", encoded(&to))).into_response());
     };
-    let origin = own_origin(&desk.console, &headers).ok_or_else(|| {
+    let origin = own_origin(&app.console, &headers).ok_or_else(|| {
         trouble(ErrorCode::ValidationError, "the address of this service is not known")
     })?;
-    let browser = browser(&desk, &headers)?;
+    let browser = browser(&app, &headers)?;
     let redirect_uri = format!("{origin}{CALLBACK}");
     let begun = provider.begin(&browser, Beginning { redirect_uri, fresh: is_fresh, to }).await;
     let url = begun.map_err(refused)?;
     let mut response = Redirect::to(url.as_str()).into_response();
-    let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure());
+    let cookie = Cookie::SignIn.set(&browser, app.console.is_secure());
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     Ok(response)
 }
 
 /// `GET /sign-in/callback`: back from the provider.
 pub(super) async fn callback(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
@@ -173,8 +173,8 @@ pub(super) async fn callback(
             "this sign-in was not begun here, or too long ago; begin it again",
         )
     };
-    let provider = desk.console.settings.provider.as_ref().ok_or_else(unexpected)?;
-    let secure = desk.console.is_secure();
+    let provider = app.console.settings.provider.as_ref().ok_or_else(unexpected)?;
+    let secure = app.console.is_secure();
     let browser = Cookie::SignIn.read(&headers, secure).ok_or_else(unexpected)?;
     let text = |name| query.get(name).map(str::to_owned);
     let callback = Callback {
@@ -185,31 +185,31 @@ pub(super) async fn callback(
     };
     let SignedIn { token, proof, to } =
         provider.finish(&browser, callback).await.map_err(refused)?;
-    enter(&desk, &headers, token, proof, &local_path(&to)).await
+    enter(&app, &headers, token, proof, &local_path(&to)).await
 }
 
 /// `POST /sign-in/development`.
 pub(super) async fn development(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     request: Request,
 ) -> Result<Response, Trouble> {
     let headers = request.headers().clone();
-    let fields: Fields = form::read(&desk, request).await?;
-    let browser = Cookie::SignIn.read(&headers, desk.console.is_secure());
+    let fields: Fields = form::read(&app, request).await?;
+    let browser = Cookie::SignIn.read(&headers, app.console.is_secure());
     if browser.is_none() || browser.as_deref() != fields.get(CSRF_FIELD) {
         return Err(trouble(
             ErrorCode::PolicyDenied,
             "the sign-in was not begun in this browser; begin it again",
         ));
     }
-    let development = desk.console.settings.development.as_ref();
+    let development = app.console.settings.development.as_ref();
     let development = development
         .ok_or_else(|| trouble(ErrorCode::NotFound, "there is no development sign-in"))?;
     let index: usize = fields.needed("person", "who signs in")?;
     let person = development.people.get(index);
     let person =
         person.ok_or_else(|| trouble(ErrorCode::ValidationError, "there is no such person"))?;
-    if !browser.is_some_and(|browser| desk.console.links.choose(&browser, desk.console.now())) {
+    if !browser.is_some_and(|browser| app.console.links.choose(&browser, app.console.now())) {
         return Err(trouble(
             ErrorCode::PolicyDenied,
             "no valid sign-in link was opened in this browser; get one with `placet console`",
@@ -223,32 +223,32 @@ pub(super) async fn development(
     );
     request.display.clone_from(&person.display);
     let internal = |error: &dyn std::fmt::Display| Trouble(Failure::internal(&error.to_string()));
-    let token = development.key.mint(&request, &*desk.console.settings.clock);
+    let token = development.key.mint(&request, &*app.console.settings.clock);
     let token = token.map_err(|error| internal(&error))?;
-    let proof = SignInProof::of_development(token, desk.console.now());
+    let proof = SignInProof::of_development(token, app.console.now());
     let token = development.verifier.verify_proof(&proof).await;
     let token = token.map_err(|error| internal(&error))?;
     let to = local_path(fields.get("to").unwrap_or("/"));
-    enter(&desk, &headers, token, proof, &to).await
+    enter(&app, &headers, token, proof, &to).await
 }
 
 /// A new session in the place of the one that was there.
 async fn enter(
-    desk: &Desk,
+    app: &ConsoleState,
     headers: &HeaderMap,
     token: VerifiedToken,
     proof: SignInProof,
     to: &str,
 ) -> Result<Response, Trouble> {
-    let secure = desk.console.is_secure();
-    let caller = desk.api.engine.signed_in(token)?;
+    let secure = app.console.is_secure();
+    let caller = app.api.engine.signed_in(token)?;
     if caller.actor.kind() != PrincipalKind::User {
         return Err(trouble(ErrorCode::PolicyDenied, "the console is for people"));
     }
     if let Some(old) = Cookie::Session.read(headers, secure) {
-        desk.console.sessions.end(&old).await?;
+        app.console.sessions.end(&old).await?;
     }
-    let id = desk.console.sessions.begin(caller, &proof).await?;
+    let id = app.console.sessions.begin(caller, &proof).await?;
     let mut response = Redirect::to(to).into_response();
     let cookies = [Cookie::Session.set(&id, secure), Cookie::SignIn.clear(secure)];
     let cookies = cookies.into_iter().flatten().map(|cookie| (header::SET_COOKIE, cookie));
@@ -260,14 +260,14 @@ async fn enter(
 
 /// `POST /sign-out`.
 pub(super) async fn sign_out(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     headers: HeaderMap,
     form: Form,
 ) -> Result<Response, Trouble> {
-    let secure = desk.console.is_secure();
+    let secure = app.console.is_secure();
     drop(form);
     if let Some(id) = Cookie::Session.read(&headers, secure) {
-        desk.console.sessions.end(&id).await?;
+        app.console.sessions.end(&id).await?;
     }
     let mut response = Redirect::to(SIGNED_OUT).into_response();
     let cookie = Cookie::Session.clear(secure);
@@ -276,16 +276,16 @@ pub(super) async fn sign_out(
 }
 
 /// `GET /signed-out`: with the way to sign out of the provider as well, as a link, because a form may not lead elsewhere.
-pub(super) async fn signed_out(State(desk): State<Desk>, headers: HeaderMap) -> Response {
-    let provider = desk.console.settings.provider.as_ref();
-    let back = own_origin(&desk.console, &headers).map(|origin| format!("{origin}{SIGNED_OUT}"));
+pub(super) async fn signed_out(State(app): State<ConsoleState>, headers: HeaderMap) -> Response {
+    let provider = app.console.settings.provider.as_ref();
+    let back = own_origin(&app.console, &headers).map(|origin| format!("{origin}{SIGNED_OUT}"));
     let further = match (provider, back) {
         (Some(provider), Some(back)) => {
             provider.sign_out_url(&back).await.map(|url| (provider.name(), url))
         }
         (_, _) => None,
     };
-    let (title, now) = ("You are signed out", desk.console.now());
+    let (title, now) = ("You are signed out", app.console.now());
     let content = html! {
         div.card.narrow {
             h1 { (title) }

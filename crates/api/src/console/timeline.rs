@@ -8,7 +8,7 @@ use placet_approvals::views::TimelineView;
 use placet_types::{clock::Timestamp, ids::ToolCallId, principal, taint};
 
 use super::{
-    Desk,
+    ConsoleState,
     page::{Frame, Place},
     visitor::{PageId, Trouble, Visitor},
     words,
@@ -16,13 +16,12 @@ use super::{
 
 /// `GET /calls/{id}/timeline`.
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     visitor: Visitor,
     PageId(id): PageId<ToolCallId>,
 ) -> Result<Response, Trouble> {
-    let timeline =
-        desk.api.read(desk.api.engine.approvals().timeline(&visitor.caller, &id)).await?;
-    Ok(view(&id, &timeline, &visitor, desk.console.now()))
+    let timeline = app.api.read(app.api.engine.approvals().timeline(&visitor.caller, &id)).await?;
+    Ok(view(&id, &timeline, &visitor, app.console.now()))
 }
 
 /// The page of what was read.

@@ -21,7 +21,7 @@ use tokio::{sync::watch, time::Instant};
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    Console, Desk,
+    Console, ConsoleState,
     kept::Refused,
     page,
     session::{Cookie, Found, Seen, Use},
@@ -77,12 +77,12 @@ pub(super) fn trouble(code: ErrorCode, message: &str) -> Trouble {
     Trouble(Failure::new(Refusal::new(code, message)))
 }
 
-impl FromRequestParts<Desk> for Visitor {
+impl FromRequestParts<ConsoleState> for Visitor {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, app: &ConsoleState) -> Result<Self, Response> {
         let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
-        visit(parts, desk, by).await
+        visit(parts, app, by).await
     }
 }
 
@@ -90,25 +90,25 @@ impl FromRequestParts<Desk> for Visitor {
 /// a header of its own.
 pub(super) struct Onlooker(pub(super) Visitor);
 
-impl FromRequestParts<Desk> for Onlooker {
+impl FromRequestParts<ConsoleState> for Onlooker {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Response> {
-        visit(parts, desk, Use::Page).await.map(Self)
+    async fn from_request_parts(parts: &mut Parts, app: &ConsoleState) -> Result<Self, Response> {
+        visit(parts, app, Use::Page).await.map(Self)
     }
 }
 
-pub(super) async fn visit(parts: &Parts, desk: &Desk, by: Use) -> Result<Visitor, Response> {
-    let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
+pub(super) async fn visit(parts: &Parts, app: &ConsoleState, by: Use) -> Result<Visitor, Response> {
+    let id = Cookie::Session.read(&parts.headers, app.console.is_secure());
     let was_signed_in = id.is_some();
     let seen = match &id {
-        Some(id) => seen(desk, id, by).await.map_err(IntoResponse::into_response)?,
+        Some(id) => seen(app, id, by).await.map_err(IntoResponse::into_response)?,
         None => None,
     };
     let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
     let now = Instant::now();
     Ok(Visitor {
-        freezes: desk.api.engine.approvals().freezes(&seen.caller),
+        freezes: app.api.engine.approvals().freezes(&seen.caller),
         session: seen.key,
         caller: seen.caller,
         csrf: seen.csrf,
@@ -118,17 +118,17 @@ pub(super) async fn visit(parts: &Parts, desk: &Desk, by: Use) -> Result<Visitor
 }
 
 /// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified again.
-async fn seen(desk: &Desk, id: &str, by: Use) -> Result<Option<Box<Seen>>, Trouble> {
-    let sessions = &desk.console.sessions;
+async fn seen(app: &ConsoleState, id: &str, by: Use) -> Result<Option<Box<Seen>>, Trouble> {
+    let sessions = &app.console.sessions;
     let mut found = sessions.find(id, by).await?;
     if let Found::Kept(proof) = &found {
-        let Some(caller) = again(desk, proof).await? else { return Ok(None) };
+        let Some(caller) = again(app, proof).await? else { return Ok(None) };
         sessions.adopt(id, caller, proof);
         found = sessions.find(id, by).await?;
     }
     let Found::Somebody(seen) = found else { return Ok(None) };
     // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
-    if desk.api.engine.is_revoked(&seen.caller) {
+    if app.api.engine.is_revoked(&seen.caller) {
         sessions.end(id).await?;
         return Ok(None);
     }
@@ -136,8 +136,8 @@ async fn seen(desk: &Desk, id: &str, by: Use) -> Result<Option<Box<Seen>>, Troub
 }
 
 /// Who signed in with this; nobody, where it is not accepted any more.
-async fn again(desk: &Desk, proof: &SignInProof) -> Result<Option<VerifiedCaller>, Trouble> {
-    let settings = &desk.console.settings;
+async fn again(app: &ConsoleState, proof: &SignInProof) -> Result<Option<VerifiedCaller>, Trouble> {
+    let settings = &app.console.settings;
     let token = if proof.is_of_provider() {
         let Some(provider) = &settings.provider else { return Ok(None) };
         provider.again(proof).await.map_err(|error| (error.is_transient(), error.to_string()))
@@ -147,7 +147,7 @@ async fn again(desk: &Desk, proof: &SignInProof) -> Result<Option<VerifiedCaller
         verified.map_err(|error| (error.is_transient(), error.to_string()))
     };
     match token {
-        Ok(token) => Ok(Some(desk.api.engine.signed_in(token)?)),
+        Ok(token) => Ok(Some(app.api.engine.signed_in(token)?)),
         Err((true, error)) => Err(Trouble::from(
             Refusal::new(
                 ErrorCode::IdentityUnavailable,

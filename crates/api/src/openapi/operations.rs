@@ -3,7 +3,7 @@
 //! Owns their texts, parameters and answers. Invariant: an operation that is not open names the credential it wants and the
 //! refusals every verified route can give.
 
-pub(super) mod desk;
+pub(super) mod directives;
 pub(super) mod status;
 
 use schemars::JsonSchema;
@@ -168,7 +168,7 @@ pub(super) fn show_credentials() -> OperationBuilder {
         "What this node has minted and keeps, as numbers; for operators",
     )
     .description(Some(
-        "Tokens are revoked with an entry of the approval service: `POST /v1/desk` with `kind` `revocation`.",
+        "Tokens are revoked with an entry of the approval service: `POST /v1/directives` with `kind` `revocation`.",
     ))
     .response("200", ok::<CredentialsView>("The numbers"))
 }

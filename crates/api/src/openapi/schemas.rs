@@ -16,8 +16,9 @@ use utoipa::openapi::{
 };
 
 use placet_approvals::views::{
-    ApprovalDetail, ApprovalView, BulkDecisionRequest, BulkDecisionView, DecisionRequest, DeskAct,
-    DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView, WithdrawalRequest,
+    ApprovalDetail, ApprovalEvent, ApprovalView, BulkDecisionRequest, BulkDecisionView,
+    DecisionRequest, DirectiveAct, DirectiveRequest, DirectiveView, EditRequest, InboxView,
+    WithdrawalRequest,
 };
 use placet_engine::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
@@ -33,7 +34,7 @@ use placet_types::envelope::result::ToolResultEnvelope;
 
 use crate::{
     documents::{
-        AboutDocument, ApprovalList, CheckpointList, DeskList, ErrorDocument,
+        AboutDocument, ApprovalList, CheckpointList, DirectiveList, ErrorDocument,
         ProtectedResourceDocument, RecordList, Timeline, ToolList,
     },
     problem::ProblemDocument,
@@ -89,11 +90,11 @@ fn name_of_the_approval_service(generator: &mut SchemaGenerator) {
     name::<WithdrawalRequest>(generator);
     name::<BulkDecisionRequest>(generator);
     name::<BulkDecisionView>(generator);
-    name::<DeskList>(generator);
-    name::<DeskRequest>(generator);
-    name::<DeskEntryView>(generator);
-    name::<DeskAct>(generator);
-    name::<DeskEvent>(generator);
+    name::<DirectiveList>(generator);
+    name::<DirectiveRequest>(generator);
+    name::<DirectiveView>(generator);
+    name::<DirectiveAct>(generator);
+    name::<ApprovalEvent>(generator);
     name::<Timeline>(generator);
 }
 

@@ -102,7 +102,7 @@ async fn answers_fit_their_schemas() {
     let record = api.unknown("two").await;
     let freeze = json!({ "kind": "freeze", "name": "night" });
     let entry = api.arrange("ben", freeze).await;
-    let entry = entry["desk_id"].as_str().unwrap();
+    let entry = entry["directive_id"].as_str().unwrap();
     let done = api.post("/v1/calls", call("read", "three").to_string()).await.json();
     let done = done["tool_call_id"].as_str().unwrap();
     for (who, route, id) in [
@@ -112,8 +112,8 @@ async fn answers_fit_their_schemas() {
         ("ben", "/v1/approvals", ""),
         ("ben", "/v1/approvals/{id}", &held.approval),
         ("ben", "/v1/inbox", ""),
-        ("ben", "/v1/desk", ""),
-        ("ben", "/v1/desk/{id}", entry),
+        ("ben", "/v1/directives", ""),
+        ("ben", "/v1/directives/{id}", entry),
         ("ben", "/v1/calls/{id}/timeline", &held.call),
         ("ben", "/v1/ledger", ""),
         ("ben", "/v1/ledger/{id}", &record),

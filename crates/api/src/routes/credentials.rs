@@ -1,6 +1,6 @@
 //! Credentials: what this node has minted and keeps, as numbers.
 //!
-//! Owns the route; who may see it is the engine's to say. Tokens are revoked at `/v1/desk`, as an entry of it.
+//! Owns the route; who may see it is the engine's to say. Tokens are revoked at `/v1/directives`, as an entry of it.
 
 use axum::{extract::State, response::Response};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use placet_approvals::views::{
-    ApprovalDetail, ApprovalView, DeskEntryView, DeskLoad, InboxItem, InboxView, TimelineView,
+    ApprovalDetail, ApprovalView, DirectiveView, InboxItem, InboxView, QueueMetrics, TimelineView,
 };
 use placet_engine::answer::{Answer, Held, RefusedCall};
 use placet_types::{
@@ -198,14 +198,14 @@ pub(crate) fn inbox(approval: &ApprovalView, lines: usize) -> InboxView {
         next_after: None,
         incomplete: false,
         mine: lines,
-        load: DeskLoad::default(),
+        load: QueueMetrics::default(),
     }
 }
 
 /// An entry of the approval service; the reader may do everything with it.
-fn entry(body: &Value) -> DeskEntryView {
+fn entry(body: &Value) -> DirectiveView {
     serde_json::from_value(json!({
-        "desk_id": body["kind"], "state": "proposed", "in_force": true, "review_due": true, "by": "cy", "reason": "because <u>",
+        "directive_id": body["kind"], "state": "proposed", "in_force": true, "review_due": true, "by": "cy", "reason": "because <u>",
         "created_at": 0, "starts_at": 0, "expires_at": 86_400_000, "body": body,
         "requirement": requirement(), "votes": [], "uses": 1, "digest": Digest::of(b"entry"),
         "standing": { "may_agree": true, "may_refuse": true, "may_end": true, "may_review": true },
@@ -213,7 +213,7 @@ fn entry(body: &Value) -> DeskEntryView {
     .unwrap()
 }
 
-pub(crate) fn grant() -> DeskEntryView {
+pub(crate) fn grant() -> DirectiveView {
     entry(&json!({
         "kind": "grant", "approval_id": APPROVAL, "chain": chain(), "capability": "files/delete",
         "mode": "destructive", "contract_digest": Digest::of(b"entry"), "uses_max": 3,
@@ -221,7 +221,7 @@ pub(crate) fn grant() -> DeskEntryView {
     }))
 }
 
-pub(crate) fn break_glass() -> DeskEntryView {
+pub(crate) fn break_glass() -> DirectiveView {
     entry(&json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }))
 }
 

@@ -67,12 +67,12 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             ask("ben", &held.approval, deed(&name, &held))
         }
         "decideBulk" => ask("ben", "", deed(&name, &api.held(&name).await)),
-        "arrangeAtDesk" => ask("ben", "", Some(arrangement(&freeze()))),
-        "getDeskEntry" | "actOnDeskEntry" => {
+        "createDirective" => ask("ben", "", Some(arrangement(&freeze()))),
+        "getDirective" | "actOnDirective" => {
             let entry = api.arrange("ben", freeze()).await;
             let end = json!({ "act": "end", "reason": "done" });
-            let body = Some(end).filter(|_| name == "actOnDeskEntry");
-            ask("ben", entry["desk_id"].as_str().unwrap(), body)
+            let body = Some(end).filter(|_| name == "actOnDirective");
+            ask("ben", entry["directive_id"].as_str().unwrap(), body)
         }
         "getRecord" => ask("ben", &api.unknown(&name).await, None),
         "resolveRecord" => {
@@ -90,7 +90,7 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             ask("ben", list["decisions"][0]["decision_id"].as_str().unwrap(), None)
         }
         "showError" => ask("bot", "NOT_FOUND", None),
-        "readInbox" | "listApprovals" | "listDesk" | "followDesk" | "listRecords"
+        "readInbox" | "listApprovals" | "listDirectives" | "followApprovals" | "listRecords"
         | "showCredentials" | "showReport" | "listDecisions" | "listCheckpoints"
         | "proveInclusion" | "proveConsistency" => ask("ben", "", None),
         "listTools" | "showStatus" | "getAuditKey" | "protectedResource" | "describe" | "about" => {
@@ -208,17 +208,17 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             "listTools" => assert_eq!(reply.json(), json!({ "tools": [] })),
             "listApprovals" => assert_eq!(reply.json(), json!({ "approvals": [] })),
             "readInbox" => assert_eq!(reply.json()["approvals"], json!([])),
-            "listDesk" => assert_eq!(reply.json(), json!({ "entries": [] })),
+            "listDirectives" => assert_eq!(reply.json(), json!({ "entries": [] })),
             "listDecisions" => assert_eq!(reply.json()["decisions"], json!([])),
             // Nothing that happens is for them.
-            "followDesk" => {
+            "followApprovals" => {
                 assert_eq!((reply.status.as_u16(), reply.text()), (200, String::new()));
             }
             "submitCall" => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
             "listRecords" => assert_eq!(reply.json(), json!({ "records": [] })),
             "showReport" => assert!(!reply.text().contains("files"), "{}", reply.text()),
             // It is their own.
-            "arrangeAtDesk" => assert_eq!(reply.json()["by"], "zoe"),
+            "createDirective" => assert_eq!(reply.json()["by"], "zoe"),
             // They are about the process or the log as a whole, and name no tenant.
             "showStatus" | "showCredentials" | "listCheckpoints" | "getAuditKey"
             | "proveInclusion" | "proveConsistency" => {
@@ -263,7 +263,7 @@ async fn the_caller_is_verified_before_anything_else_is_read() {
 #[tokio::test]
 async fn an_id_that_is_malformed_unknown_or_anothers_answers_byte_for_byte_the_same() {
     let api = api().await;
-    let names = ["getCall", "followCall", "getTimeline", "getDeskEntry", "getRecord"];
+    let names = ["getCall", "followCall", "getTimeline", "getDirective", "getRecord"];
     for route in table::all().into_iter().filter(|route| names.contains(&id(route).as_str())) {
         let token = format!("Bearer {}", api.world.people.token("zoe@globex"));
         let path = route.path;

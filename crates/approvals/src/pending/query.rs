@@ -17,7 +17,7 @@ use placet_types::{
 };
 
 use super::{Inner, NONE, Name, PendingIndex, Place, Row, voice_name};
-use crate::views::{DeskLoad, InboxOrder, InboxQuery, Whose};
+use crate::views::{InboxOrder, InboxQuery, QueueMetrics, Whose};
 
 /// Until which age a call is in which of the columns of the chart, in milliseconds; what is older is in the last.
 const AGES_MS: [i64; 4] = [15 * 60_000, 60 * 60_000, 4 * 60 * 60_000, 24 * 60 * 60_000];
@@ -63,7 +63,7 @@ impl PendingIndex {
     }
 
     /// How things stand in approvals of a tenant.
-    pub(crate) fn load(&self, tenant: &TenantId, now: Timestamp) -> DeskLoad {
+    pub(crate) fn load(&self, tenant: &TenantId, now: Timestamp) -> QueueMetrics {
         let mut load = self.lock().load(tenant, now);
         load.decided_in_ms = self.decided_in_ms(tenant);
         load
@@ -296,9 +296,9 @@ impl Inner {
         Found { page, total, mine: mine_in_all }
     }
 
-    fn load(&self, tenant: &TenantId, now: Timestamp) -> DeskLoad {
+    fn load(&self, tenant: &TenantId, now: Timestamp) -> QueueMetrics {
         let tenant = self.names.known(tenant.as_str());
-        let mut load = DeskLoad::default();
+        let mut load = QueueMetrics::default();
         let mut by_set: std::collections::BTreeMap<Name, u32> = std::collections::BTreeMap::new();
         for (place, row) in self.rows.iter().filter(|(_, row)| row.tenant == tenant) {
             if !row.is_pending || tenant == NONE {

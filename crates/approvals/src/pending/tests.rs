@@ -19,7 +19,7 @@ use placet_types::{
 };
 
 use super::{Due, PendingIndex, query::Viewer};
-use crate::views::{DeskEventKind, InboxOrder, InboxQuery};
+use crate::views::{ApprovalEventKind, InboxOrder, InboxQuery};
 
 fn directory() -> Directory {
     serde_json::from_value(json!({"tenants": {"acme": {
@@ -124,17 +124,17 @@ fn now(ms: i64) -> Timestamp {
 fn every_move_is_news_once_and_an_older_reading_is_none() {
     let (board, people) = (PendingIndex::default(), directory());
     let asked = approval(1);
-    assert_eq!(board.moved(&asked, &people, now(1)), Some(DeskEventKind::Asked));
+    assert_eq!(board.moved(&asked, &people, now(1)), Some(ApprovalEventKind::Asked));
     assert_eq!(board.moved(&asked, &people, now(1)), None);
     let mut wants_two = asked.clone();
     wants_two.requirement.quorum = 2;
     let voted = wants_two.cast(vote("ben", VoteChoice::Approve), now(2)).unwrap();
-    assert_eq!(board.moved(&voted, &people, now(2)), Some(DeskEventKind::Voted));
+    assert_eq!(board.moved(&voted, &people, now(2)), Some(ApprovalEventKind::Voted));
     assert_eq!(board.moved(&asked, &people, now(2)), None, "older");
     let escalated = voted.escalate(now(4_001)).unwrap();
-    assert_eq!(board.moved(&escalated, &people, now(4_001)), Some(DeskEventKind::Escalated));
+    assert_eq!(board.moved(&escalated, &people, now(4_001)), Some(ApprovalEventKind::Escalated));
     let denied = escalated.cast(vote("cy", VoteChoice::Deny), now(5_000)).unwrap();
-    assert_eq!(board.moved(&denied, &people, now(5_000)), Some(DeskEventKind::Denied));
+    assert_eq!(board.moved(&denied, &people, now(5_000)), Some(ApprovalEventKind::Denied));
     assert_eq!(board.pending(), 0);
     for old in [&asked, &voted, &escalated, &denied] {
         assert_eq!(board.moved(old, &people, now(5_001)), None, "it is over");

@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
     clock::Timestamp,
-    desk::{
-        BreakGlass, Delegation, DeskBody, DeskKind, Freeze, Revocation, pattern::ArgumentPattern,
-    },
     digest::Digest,
-    ids::{ApprovalId, DeskId, PrincipalId},
+    directive::{
+        BreakGlass, Delegation, DirectiveBody, DirectiveKind, Freeze, Revocation,
+        pattern::ArgumentPattern,
+    },
+    ids::{ApprovalId, DirectiveId, PrincipalId},
 };
 
 /// An entry of the approval service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DeskEntryView {
+pub struct DirectiveView {
     /// The entry.
-    pub desk_id: DeskId,
+    pub directive_id: DirectiveId,
     /// `proposed`, `active`, `denied`, `ended` or `reviewed`; and, by the clock, `expired`, `used_up` or `scheduled` instead of `active`.
     pub state: String,
     /// Whether it counts now.
@@ -37,7 +38,7 @@ pub struct DeskEntryView {
     /// When it ends by itself.
     pub expires_at: Timestamp,
     /// What it arranges.
-    pub body: DeskBody,
+    pub body: DirectiveBody,
     /// Who has to agree.
     pub requirement: Requirement,
     /// Who decided what.
@@ -46,7 +47,7 @@ pub struct DeskEntryView {
     pub uses: u32,
     /// Who ended or reviewed it, and with what words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<DeskNoteView>,
+    pub note: Option<DirectiveNoteView>,
     /// The digest a decision on it must name.
     pub digest: Digest,
     /// What the caller may do with it now.
@@ -72,7 +73,7 @@ pub struct EntryStanding {
 
 /// A word about an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DeskNoteView {
+pub struct DirectiveNoteView {
     /// Who.
     pub by: PrincipalId,
     /// When.
@@ -84,7 +85,7 @@ pub struct DeskNoteView {
 /// What somebody wants to arrange in the approval service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DeskRequest {
+pub struct DirectiveRequest {
     /// What.
     pub arrange: Arrangement,
     /// Why.
@@ -127,7 +128,7 @@ pub enum Arrangement {
 /// What somebody does with an entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "act", rename_all = "snake_case", deny_unknown_fields)]
-pub enum DeskAct {
+pub enum DirectiveAct {
     /// Agrees to it or not.
     Decide {
         /// Yes or no.
@@ -156,7 +157,7 @@ pub enum DeskAct {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EntriesQuery {
     /// Only those of this kind.
-    pub kind: Option<DeskKind>,
+    pub kind: Option<DirectiveKind>,
     /// Only those of which something may still become.
     pub only_open: bool,
     /// The newest ones first, instead of the oldest.
@@ -164,7 +165,7 @@ pub struct EntriesQuery {
     /// Only those that were made before this time.
     pub made_before: Option<Timestamp>,
     /// After this entry, in the order asked for.
-    pub after: Option<DeskId>,
+    pub after: Option<DirectiveId>,
     /// At most this many.
     pub limit: usize,
 }
@@ -173,7 +174,7 @@ pub struct EntriesQuery {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EntriesPage {
     /// The entries that the caller may see.
-    pub entries: Vec<DeskEntryView>,
+    pub entries: Vec<DirectiveView>,
     /// Where to go on, if there may be more: also of a page that is not full, where a lot was looked at that the caller may not see.
-    pub next_after: Option<DeskId>,
+    pub next_after: Option<DirectiveId>,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use placet_types::{
     approval::ApproverGroup,
     clock::Timestamp,
-    ids::{AdapterName, ApprovalId, CapabilityId, DeskId, ToolCallId},
+    ids::{AdapterName, ApprovalId, CapabilityId, DirectiveId, ToolCallId},
 };
 
 /// A freeze that is in force now.
@@ -18,7 +18,7 @@ use placet_types::{
 pub struct FreezeView {
     /// Its entry, for those who may see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub desk_id: Option<DeskId>,
+    pub directive_id: Option<DirectiveId>,
     /// Its name, for those who may see its entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -37,9 +37,9 @@ pub struct FreezeView {
 
 /// Something happened in the approval service. Says what to look at again, never what is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DeskEvent {
+pub struct ApprovalEvent {
     /// What.
-    pub kind: DeskEventKind,
+    pub kind: ApprovalEventKind,
     /// To which approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
@@ -51,7 +51,7 @@ pub struct DeskEvent {
     pub capability_id: Option<CapabilityId>,
     /// To which entry of the approval service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub desk_id: Option<DeskId>,
+    pub directive_id: Option<DirectiveId>,
     /// Of `settled`, how the call ended: `succeeded`, `failed` or `unknown`; `sent` where its record is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
@@ -64,7 +64,7 @@ pub struct DeskEvent {
 /// What happened in the approval service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DeskEventKind {
+pub enum ApprovalEventKind {
     /// People are asked.
     Asked,
     /// Somebody decided, and more have to.

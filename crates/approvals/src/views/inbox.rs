@@ -94,7 +94,7 @@ pub struct InboxView {
     /// How many of all that wait the caller can decide.
     pub mine: usize,
     /// How things stand in the approval service.
-    pub load: DeskLoad,
+    pub load: QueueMetrics,
 }
 
 /// One line of the inbox.
@@ -126,7 +126,7 @@ pub struct GroupProgress {
 
 /// How things stand in approvals of a tenant, for its charts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct DeskLoad {
+pub struct QueueMetrics {
     /// How many wait, by how long they have: under 15 minutes, 1 hour, 4 hours, 24 hours, longer.
     pub waiting_by_age: [u32; 5],
     /// How many wait, by the group that is asked.

@@ -17,7 +17,7 @@ use placet_ledger::{
     sabotage::{Guard, removed},
     store::{ApprovalQuery, StoreError},
 };
-use placet_types::ids::{ApprovalId, DeskId};
+use placet_types::ids::{ApprovalId, DirectiveId};
 
 use crate::{
     actors::tree::{Tree, injected_fault},
@@ -70,7 +70,7 @@ pub(crate) struct Timers {
     /// Where the look at everything stands that other nodes may have moved.
     swept_to: Option<ApprovalId>,
     /// The freezes that were in force when the approval service looked last.
-    frozen: BTreeSet<DeskId>,
+    frozen: BTreeSet<DirectiveId>,
     /// Where the look at the approved calls stands, which other nodes may have left.
     approved_to: Option<ApprovalId>,
 }

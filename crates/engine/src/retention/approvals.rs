@@ -6,10 +6,10 @@
 
 use placet_ledger::{
     approval::ApprovalRecord,
-    desk::DeskEntry,
+    directive::Directive,
     ledger::{Ledger, LedgerError},
     record::EffectState,
-    store::{ApprovalQuery, DeskQuery, StoreError},
+    store::{ApprovalQuery, DirectiveQuery, StoreError},
 };
 use placet_types::clock::Timestamp;
 
@@ -85,23 +85,23 @@ pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
     let store = context.ledger.store();
     let limit = context.settings.ledger.retention.batch.clamp(1, 1_000);
     let after = context.rounds.swept.entry(&List::Entries);
-    let mut query = DeskQuery { limit, after, ..DeskQuery::default() };
+    let mut query = DirectiveQuery { limit, after, ..DirectiveQuery::default() };
     let mut is_through = false;
     for _ in 0..BATCHES_MAX {
         if context.node.is_stopping() {
             return Ok(true);
         }
-        let (page, now) = (store.desk_entries(&query).await?, store.now());
+        let (page, now) = (store.directives(&query).await?, store.now());
         is_through = page.last().is_none_or(|last| {
             last.created_at >= context.settings.ledger.retention.tombstones_due_first(now)
         });
-        let last = page.last().map(|last| last.desk_id.clone());
-        let is_due = |entry: &DeskEntry| {
+        let last = page.last().map(|last| last.directive_id.clone());
+        let is_due = |entry: &Directive| {
             let since = context.settings.ledger.retention.forgotten_since(&entry.tenant, now);
             entry.over_since().is_some_and(|over| over < since) && !entry.is_open(now)
         };
-        let (due, kept): (Vec<DeskEntry>, Vec<DeskEntry>) = page.into_iter().partition(is_due);
-        let kept = kept.into_iter().next_back().map(|entry| entry.desk_id);
+        let (due, kept): (Vec<Directive>, Vec<Directive>) = page.into_iter().partition(is_due);
+        let kept = kept.into_iter().next_back().map(|entry| entry.directive_id);
         let stays = if dropped(&context.ledger, &[], &due).await? { kept } else { last };
         query.after = stays.or(query.after);
         if is_through {
@@ -118,12 +118,12 @@ pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
 async fn dropped(
     ledger: &Ledger,
     approvals: &[ApprovalRecord],
-    entries: &[DeskEntry],
+    entries: &[Directive],
 ) -> Result<bool, LedgerError> {
     if approvals.is_empty() && entries.is_empty() {
         return Ok(true);
     }
-    match ledger.forget_desk(approvals, entries).await {
+    match ledger.forget_directive(approvals, entries).await {
         Ok(()) => {
             let (approvals, entries) = (approvals.len(), entries.len());
             tracing::info!(approvals, entries, "expired approvals and entries dropped");

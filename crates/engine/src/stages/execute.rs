@@ -52,7 +52,7 @@ use crate::{
 /// How often a call is decided again because policies, or what is in force in the approval service, changed on its way.
 const DECIDED_AGAIN_MAX: u32 = 20;
 /// The pause before it is decided again for the approval service once more.
-const DESK_PAUSE: Duration = Duration::from_millis(25);
+const DIRECTIVE_PAUSE: Duration = Duration::from_millis(25);
 
 /// What is kept of a call while its permit and arguments are with the adapter.
 struct Executing {
@@ -79,7 +79,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let mut intent =
         intent_of(&context.ledger, &responder, &brokered, &permit, ready.deadline, call_id, brings);
     // Every use of a break-glass record is found by its name.
-    intent.audit.desk.extend(broken);
+    intent.audit.directives.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
     let granted = permit.grant().is_some();
     let approval_id = permit.approval_id().cloned();
@@ -185,12 +185,14 @@ async fn not_dispatched(
         brokered.built.without_grants = true;
         return decide_again(&context.routes, responder, brokered, record);
     }
-    if matches!(error, LedgerError::DeskMoved) && brokered.built.decided_again < DECIDED_AGAIN_MAX {
+    if matches!(error, LedgerError::DirectiveMoved)
+        && brokered.built.decided_again < DECIDED_AGAIN_MAX
+    {
         // A freeze or a revocation that was acknowledged here or on another node, or one whose time has come.
         context.approvals.follow().await;
         if brokered.built.decided_again > 0 {
             // It may have been decided, and not be readable yet.
-            tokio::time::sleep(DESK_PAUSE).await;
+            tokio::time::sleep(DIRECTIVE_PAUSE).await;
         }
         return decide_again(&context.routes, responder, brokered, record);
     }

@@ -11,7 +11,7 @@ use placet_approvals::{
 };
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
-    desk::{DeskEntry, DeskState},
+    directive::{Directive, DirectiveState},
     ledger::Ledger,
     parked::ParkedToken,
     record::{EffectRecord, EffectState},
@@ -26,9 +26,9 @@ use placet_policy::{
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,
-    desk::{DeskBasis, DeskBody},
+    directive::{DirectiveBasis, DirectiveBody},
     error::{ErrorCode, Refusal},
-    ids::{AdapterName, DeskId, RecordId, TenantId},
+    ids::{AdapterName, DirectiveId, RecordId, TenantId},
     mode::EngineMode,
     principal::PrincipalChain,
 };
@@ -55,7 +55,7 @@ pub(crate) struct Circumstances<'a> {
 pub(crate) struct Decided {
     pub(crate) verdict: Verdict,
     /// The break-glass record that policy was told of.
-    pub(crate) broken: Option<DeskId>,
+    pub(crate) broken: Option<DirectiveId>,
 }
 
 /// Decides upon a call: with its approval, where it has one; where people would be asked, with a standing grant that covers it.
@@ -86,7 +86,7 @@ pub(crate) async fn decide_call(
         return Ok(decided);
     }
     for entry in grants_for(context, stage, record).await? {
-        let DeskBody::Grant(grant) = &entry.body else { continue };
+        let DirectiveBody::Grant(grant) = &entry.body else { continue };
         let facts = grant_facts(stage, &entry);
         let tried =
             decide(context, stage, &Circumstances { approval: Some(&facts), ..circumstances })?;
@@ -136,7 +136,7 @@ pub(crate) fn decide(
         broken.as_ref().map(|broken| broken.until),
         authority_until(stage),
     ];
-    let desk = DeskBasis { rev, until: stricter_at.into_iter().flatten().min() };
+    let directives = DirectiveBasis { rev, until: stricter_at.into_iter().flatten().min() };
     let glass = broken.as_ref().map(glass_facts);
     let facts = Facts {
         chain,
@@ -155,14 +155,14 @@ pub(crate) fn decide(
         approval: circumstances.approval,
         frozen: open.freezes(tenant, adapter, now).next().is_some(),
         break_glass: glass.as_ref(),
-        desk,
+        directives,
         proof: &stage.identity.proof,
         key: circumstances.record,
     };
     let started = tokio::time::Instant::now();
     let verdict = stage.built.active.policy.decide(&facts, context.fresh_decision_id()?);
     context.metrics.decided(started.elapsed());
-    Ok(Decided { verdict, broken: broken.map(|broken| broken.desk_id) })
+    Ok(Decided { verdict, broken: broken.map(|broken| broken.directive_id) })
 }
 
 /// What a call may use up of its run's budget. What it took when it was sent first, sent again it does not need once more.
@@ -201,10 +201,10 @@ fn approval_facts(approval: &ApprovalRecord) -> ApprovalFacts {
     }
 }
 
-fn grant_facts(stage: &Brokered, entry: &DeskEntry) -> ApprovalFacts {
+fn grant_facts(stage: &Brokered, entry: &Directive) -> ApprovalFacts {
     ApprovalFacts {
         approval_id: None,
-        scope: ApprovalScope::Standing(entry.desk_id.clone()),
+        scope: ApprovalScope::Standing(entry.directive_id.clone()),
         request_digest: stage.request_digest,
         shown_digest: entry.terms(),
         expires_at: entry.expires_at,
@@ -220,7 +220,7 @@ fn is_still_agreed(
     ledger: &Ledger,
     policy: &Snapshot,
     chain: &PrincipalChain,
-    entry: &DeskEntry,
+    entry: &Directive,
 ) -> bool {
     let now = ledger.store().now();
     let lapsed = policy.lapsed(chain, &entry.requirement, &entry.votes, now);
@@ -233,22 +233,24 @@ async fn grants_for(
     context: &Context,
     stage: &Brokered,
     record: Option<&EffectRecord>,
-) -> Result<Vec<std::sync::Arc<DeskEntry>>, Refusal> {
+) -> Result<Vec<std::sync::Arc<Directive>>, Refusal> {
     let now = context.ledger.store().now();
     let chain = &stage.identity.chain;
     let capability = &stage.built.target.capability.id;
     match record.map(|record| &record.state) {
         Some(EffectState::Dispatched(attempt)) => {
-            let Some(desk_id) = &attempt.grant else { return Ok(Vec::new()) };
+            let Some(directive_id) = &attempt.grant else { return Ok(Vec::new()) };
             // That it cannot be read does not say that there is none: nobody is asked, and nothing is given up, because of that.
-            let entry = context.ledger.store().desk_entry(desk_id).await.map_err(|error| {
+            let entry = context.ledger.store().directive(directive_id).await.map_err(|error| {
                 let refusal = lookup_refusal(&error);
                 context.node.noticed(&error.into());
                 refusal
             })?;
             // That it is used up by now does not matter: it was used for this very call.
-            let counts = |entry: &DeskEntry| {
-                entry.state == DeskState::Active && entry.starts_at <= now && now < entry.expires_at
+            let counts = |entry: &Directive| {
+                entry.state == DirectiveState::Active
+                    && entry.starts_at <= now
+                    && now < entry.expires_at
             };
             Ok(entry.filter(counts).map(std::sync::Arc::new).into_iter().collect())
         }

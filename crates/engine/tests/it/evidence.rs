@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use placet_approvals::views::{DeskEventKind, InboxQuery};
+use placet_approvals::views::{ApprovalEventKind, InboxQuery};
 use placet_engine::{settings::LedgerSettings, views::RearmRequest};
 use placet_ledger::{
     audit::AuditKind,
@@ -343,7 +343,7 @@ async fn people_are_not_asked_any_more_once_it_comes_to_light_how_the_call_ended
     let next = tokio::time::timeout(Duration::from_secs(5), news.next()).await.unwrap().unwrap();
     assert_eq!(
         (next.kind, next.approval_id),
-        (DeskEventKind::Void, Some(again.approval_id.clone()))
+        (ApprovalEventKind::Void, Some(again.approval_id.clone()))
     );
     assert_eq!(waiting().await, 0);
     let ended = world.store.approval(&again.approval_id).await.unwrap().unwrap();

@@ -107,7 +107,7 @@ async fn killing_any_one_actor_under_load_strands_nobody_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_desk_that_dies_as_people_decide_still_runs_the_call() {
+async fn an_approval_service_that_dies_as_people_decide_still_runs_the_call() {
     let world = World::new().await;
     for round in 0..5 {
         let asked = held(world.call(plan("erase", &format!("s{round}"), "a")).await);

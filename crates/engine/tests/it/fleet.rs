@@ -431,9 +431,9 @@ async fn what_is_in_force_is_waited_for_no_longer_than_a_call_has() {
     let one = World::new().await;
     let two = std::sync::Arc::new(one.node().await);
     finished(two.call(plan("note", "s1", "a")).await);
-    two.store.hold_desk(true);
+    two.store.hold_directives(true);
     tokio::time::sleep(A_WHILE).await;
-    let (began, reads) = (tokio::time::Instant::now(), two.store.desk_reads());
+    let (began, reads) = (tokio::time::Instant::now(), two.store.directive_reads());
     let calls = (0..20).map(|number| {
         let two = std::sync::Arc::clone(&two);
         let mut call = plan("note", &format!("h{number}"), "a");
@@ -449,8 +449,8 @@ async fn what_is_in_force_is_waited_for_no_longer_than_a_call_has() {
         );
     }
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    assert_eq!(two.store.desk_reads(), reads, "nobody reads beside the one who does");
-    two.store.hold_desk(false);
+    assert_eq!(two.store.directive_reads(), reads, "nobody reads beside the one who does");
+    two.store.hold_directives(false);
     finished(two.call(plan("note", "s2", "a")).await);
 }
 
@@ -459,7 +459,7 @@ async fn a_node_that_cannot_read_what_is_in_force_decides_nothing() {
     let one = World::new().await;
     let two = one.node().await;
     finished(two.call(plan("note", "s1", "a")).await);
-    two.store.hide_desk(true);
+    two.store.hide_directives(true);
     tokio::time::sleep(A_WHILE).await;
     let refusal = refused(two.call(plan("note", "s2", "a")).await);
     assert_eq!(
@@ -468,6 +468,6 @@ async fn a_node_that_cannot_read_what_is_in_force_decides_nothing() {
     );
     assert!(refusal.retry_after_ms.is_some());
     finished(one.call(plan("note", "s3", "a")).await);
-    two.store.hide_desk(false);
+    two.store.hide_directives(false);
     finished(two.call(plan("note", "s2", "a")).await);
 }

@@ -8,17 +8,17 @@ use placet_engine::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditKind,
-    desk::{DESK_VERSION, DeskEntry},
+    directive::{DIRECTIVE_VERSION, Directive},
     store::{Admission, Changes, Durability, EffectQuery, Store, StoreError},
     testing::Fault,
 };
 use placet_types::{
     approval::{Requirement, VoteChoice},
     clock::Timestamp,
-    desk::{BreakGlass, Delegation, DeskBody},
     digest::Digest,
+    directive::{BreakGlass, Delegation, DirectiveBody},
     error::{ErrorCode, Execution},
-    ids::{ApprovalId, DeskId, PrincipalId, TenantId},
+    ids::{ApprovalId, DirectiveId, PrincipalId, TenantId},
     principal::PrincipalKind,
 };
 
@@ -130,11 +130,11 @@ async fn what_approvers_were_shown_goes_with_the_result_in_the_time_of_its_tenan
 }
 
 /// Something that is over, but for break-glass records.
-fn entry(id: &str, body: DeskBody, now: Timestamp) -> DeskEntry {
+fn entry(id: &str, body: DirectiveBody, now: Timestamp) -> Directive {
     let requirement = Requirement::new(BTreeMap::new(), 0, 1_000);
-    DeskEntry {
-        version: DESK_VERSION,
-        desk_id: DeskId::new(id).unwrap(),
+    Directive {
+        version: DIRECTIVE_VERSION,
+        directive_id: DirectiveId::new(id).unwrap(),
         tenant: TenantId::new("acme").unwrap(),
         by: PrincipalId::new("fia").unwrap(),
         reason: "away".to_owned(),
@@ -142,7 +142,7 @@ fn entry(id: &str, body: DeskBody, now: Timestamp) -> DeskEntry {
         starts_at: now,
         expires_at: now.plus_ms(60_000),
         body,
-        state: DeskEntry::first_state(&requirement),
+        state: Directive::first_state(&requirement),
         requirement,
         rev: 1,
         votes: Vec::new(),
@@ -165,19 +165,19 @@ async fn what_is_over_in_approvals_goes_with_its_tenant_s_tombstones_and_the_cha
     let delegation = Delegation { to: PrincipalId::new("ben").unwrap(), groups: BTreeSet::new() };
     let glass = BreakGlass { ticket: "INC-1".to_owned(), agent: None, capability: None };
     let mut changes = Changes::new(Durability::Synced, Admission::New);
-    changes.desk = vec![
-        entry("desk_delegation", DeskBody::Delegation(delegation), now),
-        entry("desk_glass", DeskBody::BreakGlass(glass), now),
+    changes.directives = vec![
+        entry("directive_delegation", DirectiveBody::Delegation(delegation), now),
+        entry("dir_glass", DirectiveBody::BreakGlass(glass), now),
     ];
     world.store.commit(changes).await.unwrap();
     let (handed, glass) =
-        (DeskId::new("desk_delegation").unwrap(), DeskId::new("desk_glass").unwrap());
+        (DirectiveId::new("directive_delegation").unwrap(), DirectiveId::new("dir_glass").unwrap());
     let are_there = async || {
         let mut there = 0_usize;
         for id in &ids {
             there += usize::from(world.store.approval(id).await.unwrap().is_some());
         }
-        there + usize::from(world.store.desk_entry(&handed).await.unwrap().is_some())
+        there + usize::from(world.store.directive(&handed).await.unwrap().is_some())
     };
     world.store.advance_ms(395 * DAY_MS);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
@@ -190,7 +190,7 @@ async fn what_is_over_in_approvals_goes_with_its_tenant_s_tombstones_and_the_cha
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert_eq!(are_there().await, 0);
-    assert!(world.store.desk_entry(&glass).await.unwrap().is_some(), "nobody has reviewed it");
+    assert!(world.store.directive(&glass).await.unwrap().is_some(), "nobody has reviewed it");
     let audit = world.store.audit();
     let told = |id: &ApprovalId| {
         audit.iter().any(|event| {
@@ -200,7 +200,7 @@ async fn what_is_over_in_approvals_goes_with_its_tenant_s_tombstones_and_the_cha
     assert!(ids.iter().all(told));
     let handed = audit.iter().any(|event| {
         event.kind == AuditKind::Forgotten
-            && event.note.as_deref() == Some("delegation `desk_delegation`")
+            && event.note.as_deref() == Some("delegation `directive_delegation`")
     });
     assert!(handed);
 }

@@ -9,13 +9,13 @@ mod fake;
 mod world;
 
 #[cfg(test)]
+mod approval_service;
+#[cfg(test)]
 mod approvals;
 #[cfg(test)]
 mod attached;
 #[cfg(test)]
 mod calls;
-#[cfg(test)]
-mod desk;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]

@@ -13,12 +13,12 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use placet_ledger::{
     approval::ApprovalRecord,
-    desk::DeskEntry,
+    directive::Directive,
     policies::PolicyState,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectChange, EffectQuery,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, DirectiveQuery, EffectChange, EffectQuery,
         Store, StoreError,
     },
     testing::{Kept, MemoryStore, ready},
@@ -26,7 +26,7 @@ use placet_ledger::{
 use placet_types::{
     clock::{Clock, Timestamp},
     digest::Digest,
-    ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId},
+    ids::{ApprovalId, DirectiveId, RecordId, TenantId, ToolCallId},
 };
 
 /// A guard that is taken out.
@@ -244,12 +244,12 @@ impl Store for SimStore {
         self.memory.approvals(query).await
     }
 
-    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
-        self.memory.desk_entry(desk_id).await
+    async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
+        self.memory.directive(directive_id).await
     }
 
-    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
-        self.memory.desk_entries(query).await
+    async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
+        self.memory.directives(query).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ use placet_types::{
     clock::Timestamp,
     contract::Dedup,
     digest::DigestBuilder,
-    ids::{ApprovalId, DeskId},
+    ids::{ApprovalId, DirectiveId},
     json::canonical_digest,
 };
 
@@ -48,7 +48,7 @@ impl Ledger {
     /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
     ///
     /// # Errors
-    /// [`LedgerError::PolicyMoved`], [`LedgerError::DeskMoved`], [`LedgerError::GrantSpent`], [`LedgerError::PermitMismatch`], and
+    /// [`LedgerError::PolicyMoved`], [`LedgerError::DirectiveMoved`], [`LedgerError::GrantSpent`], [`LedgerError::PermitMismatch`], and
     /// [`LedgerError::Store`] where a budget or a window is used up, before anything is recorded.
     pub async fn dispatch_read(
         &self,
@@ -64,11 +64,11 @@ impl Ledger {
         let brought = intent.reserve.brought().map(Box::new);
         let mut event = intent.audit;
         event.kind = AuditKind::ReadDispatched;
-        event.desk.extend(permit.grant().cloned());
+        event.directives.extend(permit.grant().cloned());
         let settled = Box::new(event.end_of_read());
         let mut changes = Changes::new(durability, Admission::New);
         changes.expect_policy = Some(permit.epoch());
-        changes.expect_desk = Some(permit.desk());
+        changes.expect_directives = Some(permit.directives());
         changes.spend = permit.grant().cloned();
         changes.reserve = Some(intent.reserve);
         changes.audit.push(event);
@@ -97,18 +97,18 @@ impl Ledger {
     /// crash leaves an unknown outcome as it must.
     ///
     /// # Errors
-    /// [`LedgerError::PolicyMoved`] and [`LedgerError::DeskMoved`], as for the first try, and whatever else keeps the event from being
+    /// [`LedgerError::PolicyMoved`] and [`LedgerError::DirectiveMoved`], as for the first try, and whatever else keeps the event from being
     /// recorded; nothing is sent once more then.
     pub async fn dispatch_once_more(
         &self,
         spare: Spare,
         mut event: AuditEvent,
     ) -> Result<Dispatch, LedgerError> {
-        let Spare { dispatch, basis: Basis { epoch, desk, durability } } = spare;
+        let Spare { dispatch, basis: Basis { epoch, directives, durability } } = spare;
         event.kind = AuditKind::CredentialReplaced;
         let mut changes = Changes::new(durability, Admission::New);
         changes.expect_policy = Some(epoch);
-        changes.expect_desk = Some(desk);
+        changes.expect_directives = Some(directives);
         changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(dispatch)
@@ -164,11 +164,11 @@ impl Ledger {
         event.kind = AuditKind::Dispatched;
         event.record_id = Some(record.record_id);
         event.approval_id = permit.approval_id().cloned();
-        event.desk.extend(permit.grant().cloned());
+        event.directives.extend(permit.grant().cloned());
         changes.spend = permit.grant().filter(|grant| !is_paid(record, grant)).cloned();
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.expect_policy = Some(permit.epoch());
-        changes.expect_desk = Some(permit.desk());
+        changes.expect_directives = Some(permit.directives());
         // What is sent again was paid for when it was sent first: its target does it once.
         let is_repeated = matches!(record.state, EffectState::Dispatched(_));
         changes.reserve = (!is_repeated).then_some(intent.reserve);
@@ -236,7 +236,7 @@ impl Ledger {
 }
 
 fn basis_of(permit: &Permit, durability: Durability) -> Basis {
-    Basis { epoch: permit.epoch(), desk: permit.desk(), durability }
+    Basis { epoch: permit.epoch(), directives: permit.directives(), durability }
 }
 
 /// Whether the permit is for exactly this call. Its policy epoch is compared inside the commit.
@@ -248,7 +248,7 @@ fn check(permit: &Permit, intent: &Intent) -> Result<(), LedgerError> {
 }
 
 /// Whether what is under way has used the grant already.
-fn is_paid(record: &EffectRecord, grant: &DeskId) -> bool {
+fn is_paid(record: &EffectRecord, grant: &DirectiveId) -> bool {
     matches!(&record.state, EffectState::Dispatched(earlier) if earlier.grant.as_ref() == Some(grant))
 }
 

@@ -9,7 +9,7 @@ use super::{Ledger, LedgerError, settling::event_of};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
-    desk::DeskEntry,
+    directive::Directive,
     record::{EffectRecord, EffectState, Rearm},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
@@ -130,10 +130,10 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one moved, or something may become of it still.
-    pub async fn forget_desk(
+    pub async fn forget_directive(
         &self,
         approvals: &[ApprovalRecord],
-        entries: &[DeskEntry],
+        entries: &[Directive],
     ) -> Result<(), LedgerError> {
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         for approval in approvals {
@@ -146,10 +146,10 @@ impl Ledger {
             changes.audit.push(event);
         }
         for entry in entries {
-            changes.forget_desk.push((entry.desk_id.clone(), entry.rev));
+            changes.forget_directive.push((entry.directive_id.clone(), entry.rev));
             let mut event = AuditEvent::new(AuditKind::Forgotten);
             event.tenant = Some(entry.tenant.clone());
-            event.note = Some(format!("{} `{}`", entry.kind().as_str(), entry.desk_id));
+            event.note = Some(format!("{} `{}`", entry.kind().as_str(), entry.directive_id));
             changes.audit.push(event);
         }
         self.store.commit(changes).await?;

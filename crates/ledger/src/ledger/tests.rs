@@ -1,7 +1,7 @@
 //! The ledger's verbs over the model store, with permits from real decisions.
 
 mod approvals;
-mod desk;
+mod directives;
 mod dispatching;
 mod keeping;
 #[expect(clippy::arithmetic_side_effects, reason = "small numbers, counted naively")]

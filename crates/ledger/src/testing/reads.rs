@@ -18,14 +18,14 @@ use crate::{run::RunKey, store::StoreError};
 pub(super) struct Reads {
     /// How many lists of approvals are answered still; nothing: all.
     lists_left: Mutex<Option<u64>>,
-    desk_hidden: AtomicBool,
+    directive_hidden: AtomicBool,
     entries_hidden: AtomicBool,
     damaged_run: Mutex<Option<RunKey>>,
     content_hidden: AtomicBool,
     content_held: AtomicBool,
     content_read: AtomicU64,
-    desk_held: AtomicBool,
-    desk_read: AtomicU64,
+    directive_held: AtomicBool,
+    directive_read: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -67,9 +67,9 @@ impl Reads {
     }
 
     pub(super) async fn entries(&self) -> Result<(), StoreError> {
-        self.desk_read.fetch_add(1, Ordering::SeqCst);
-        self.until_free(&self.desk_held).await;
-        if self.desk_hidden.load(Ordering::SeqCst) {
+        self.directive_read.fetch_add(1, Ordering::SeqCst);
+        self.until_free(&self.directive_held).await;
+        if self.directive_hidden.load(Ordering::SeqCst) {
             return Err(StoreError::Damaged("an entry has an unknown form".to_owned()));
         }
         Ok(())
@@ -101,8 +101,8 @@ impl MemoryStore {
     }
 
     /// Lists of the approval service's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
-    pub fn hide_desk(&self, hidden: bool) {
-        self.reads.desk_hidden.store(hidden, Ordering::SeqCst);
+    pub fn hide_directives(&self, hidden: bool) {
+        self.reads.directive_hidden.store(hidden, Ordering::SeqCst);
     }
 
     /// Single entries of the approval service cannot be read by this node from now on, or can again.
@@ -121,8 +121,8 @@ impl MemoryStore {
     }
 
     /// Lists of the approval service's entries are not answered to this node from now on, or are again.
-    pub fn hold_desk(&self, held: bool) {
-        self.reads.hold(&self.reads.desk_held, held);
+    pub fn hold_directives(&self, held: bool) {
+        self.reads.hold(&self.reads.directive_held, held);
     }
 
     /// Content is not read by this node from now on, or is again.
@@ -138,7 +138,7 @@ impl MemoryStore {
 
     /// How often this node has asked for a list of the approval service's entries.
     #[must_use]
-    pub fn desk_reads(&self) -> u64 {
-        self.reads.desk_read.load(Ordering::SeqCst)
+    pub fn directive_reads(&self) -> u64 {
+        self.reads.directive_read.load(Ordering::SeqCst)
     }
 }

@@ -8,7 +8,7 @@ use placet_types::digest::Digest;
 use super::Inner;
 use crate::{
     approval::ApprovalRecord,
-    desk::DeskEntry,
+    directive::Directive,
     record::{EffectRecord, EffectState},
     sabotage::{Guard, removed},
     store::{Changes, EffectChange, StoreError},
@@ -20,9 +20,9 @@ impl Inner {
             return Err(StoreError::Fenced);
         }
         self.check_policy(&changes)?;
-        if changes.expect_desk.is_some_and(|basis| !basis.holds(self.restriction_version, self.now))
-        {
-            return Err(StoreError::DeskMoved);
+        let basis = changes.expect_directives;
+        if basis.is_some_and(|basis| !basis.holds(self.restriction_version, self.now)) {
+            return Err(StoreError::DirectiveMoved);
         }
         for (tenant, bytes) in changes.content {
             self.content.insert((tenant, Digest::of(&bytes)), bytes);
@@ -57,14 +57,14 @@ impl Inner {
         for approval in changes.approvals {
             self.put_approval(approval)?;
         }
-        for entry in changes.desk {
+        for entry in changes.directives {
             self.restriction_version =
                 self.restriction_version.saturating_add(u64::from(entry.is_restrictive()));
-            self.put_desk(entry)?;
+            self.put_directive(entry)?;
         }
-        if let Some(desk_id) = changes.spend {
-            let spent = self.desk.get(&desk_id).and_then(|grant| grant.spent(self.now));
-            self.put_desk(spent.ok_or(StoreError::GrantSpent)?)?;
+        if let Some(directive_id) = changes.spend {
+            let spent = self.directives.get(&directive_id).and_then(|grant| grant.spent(self.now));
+            self.put_directive(spent.ok_or(StoreError::GrantSpent)?)?;
         }
         for (approval_id, rev) in changes.forget_approvals {
             let stored = self.approvals.get(&approval_id).ok_or(StoreError::Conflict)?;
@@ -73,12 +73,12 @@ impl Inner {
             }
             self.approvals.remove(&approval_id);
         }
-        for (desk_id, rev) in changes.forget_desk {
-            let stored = self.desk.get(&desk_id).ok_or(StoreError::Conflict)?;
+        for (directive_id, rev) in changes.forget_directive {
+            let stored = self.directives.get(&directive_id).ok_or(StoreError::Conflict)?;
             if stored.rev != rev || stored.is_open(self.now) {
                 return Err(StoreError::Conflict);
             }
-            self.desk.remove(&desk_id);
+            self.directives.remove(&directive_id);
         }
         for place in changes.forget_content {
             self.content.remove(&place);
@@ -180,11 +180,11 @@ impl Inner {
         Ok(())
     }
 
-    fn put_desk(&mut self, entry: DeskEntry) -> Result<(), StoreError> {
-        if !entry.may_follow(self.desk.get(&entry.desk_id)) {
+    fn put_directive(&mut self, entry: Directive) -> Result<(), StoreError> {
+        if !entry.may_follow(self.directives.get(&entry.directive_id)) {
             return Err(StoreError::Conflict);
         }
-        self.desk.insert(entry.desk_id.clone(), entry);
+        self.directives.insert(entry.directive_id.clone(), entry);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use placet_types::approval::VoteChoice;
 
 use crate::{
     message::Scope,
-    notice::{About, CallFacts, CredentialFacts, DeskFacts, Notice, NoticeKind},
+    notice::{About, CallFacts, CredentialFacts, DirectiveFacts, Notice, NoticeKind},
 };
 
 /// A label and a text.
@@ -22,7 +22,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
             };
             format!("{what}: {}", call.operation)
         }
-        About::Desk(desk) => {
+        About::Directive(directives) => {
             let what = match notice.kind {
                 NoticeKind::Grant => "Standing grant",
                 NoticeKind::BreakGlass => "Break-glass",
@@ -41,9 +41,9 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
                 | NoticeKind::Void
                 | NoticeKind::Finished
                 | NoticeKind::AwaitsCredential
-                | NoticeKind::CredentialRefused => "Desk",
+                | NoticeKind::CredentialRefused => "Directive",
             };
-            format!("{what} {}, by {}", desk.state, desk.by)
+            format!("{what} {}, by {}", directives.state, directives.by)
         }
         About::Credential(credential) => {
             format!(
@@ -102,8 +102,8 @@ pub(crate) fn facts(notice: &Notice, scope: &Scope) -> Vec<Fact> {
             ("Ends", call.expires_at.to_string()),
         ],
         (About::Call(call), Scope::Caller) => vec![("Call", call.call_id.to_string())],
-        (About::Desk(desk), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            of_desk(notice, desk)
+        (About::Directive(directives), Scope::Full | Scope::External(_) | Scope::Caller) => {
+            of_directives(notice, directives)
         }
         (About::Credential(credential), Scope::Full | Scope::External(_) | Scope::Caller) => {
             of_credential(notice, credential)
@@ -151,13 +151,13 @@ fn of_credential(notice: &Notice, credential: &CredentialFacts) -> Vec<Fact> {
     facts
 }
 
-fn of_desk(notice: &Notice, desk: &DeskFacts) -> Vec<Fact> {
+fn of_directives(notice: &Notice, directives: &DirectiveFacts) -> Vec<Fact> {
     let mut facts = vec![
         ("Tenant", notice.tenant.to_string()),
-        ("From", desk.starts_at.to_string()),
-        ("Until", desk.expires_at.to_string()),
+        ("From", directives.starts_at.to_string()),
+        ("Until", directives.expires_at.to_string()),
     ];
-    if let Some(operation) = &desk.operation {
+    if let Some(operation) = &directives.operation {
         facts.push(("Operation", operation.to_string()));
     }
     let asked = super::asked(notice, None);

@@ -49,7 +49,7 @@ fn forms(letter: &Letter) -> [String; 4] {
 
 fn glass() -> Value {
     json!({
-        "version": 1, "desk_id": "dsk_1", "tenant": "acme", "by": "ana", "reason": "CANARY of the one who broke it",
+        "version": 1, "directive_id": "dsk_1", "tenant": "acme", "by": "ana", "reason": "CANARY of the one who broke it",
         "created_at": NINE, "starts_at": NINE, "expires_at": NINE + 60 * MINUTE,
         "body": { "kind": "break_glass", "ticket": "CANARY-1" },
         "requirement": { "groups": { "emergency": 1 }, "quorum": 1, "expires_in_ms": 60_000, "reasons": [] },
@@ -194,7 +194,7 @@ async fn no_form_holds_arguments_tokens_or_what_people_wrote() {
         chain.moved(&voted(&approval(2), "ben", void), AuditKind::ApprovalEnded);
         chain.append(
             "journal",
-            json!({ "desk": [glass()], "audit": [{ "kind": "desk", "note": "CANARY" }] }),
+            json!({ "directives": [glass()], "audit": [{ "kind": "directive", "note": "CANARY" }] }),
         );
         chain.ended(&agreed, "succeeded");
     };

@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn events_are_read_however_the_stream_is_cut() {
-        let text = ": alive\n\nevent: desk\r\ndata: {\"grü\": 1}\r\n\r\ndata: a\ndata:b\nid: 7\n\nevent: lost\ndata: x";
-        let wanted = [event("desk", "{\"grü\": 1}"), event("", "a\nb")];
+        let text = ": alive\n\nevent: approvals\r\ndata: {\"grü\": 1}\r\n\r\ndata: a\ndata:b\nid: 7\n\nevent: lost\ndata: x";
+        let wanted = [event("approvals", "{\"grü\": 1}"), event("", "a\nb")];
         for size in [1, 2, 3, 7, 1_000] {
             let (mut lines, mut seen) = (Lines::default(), Vec::new());
             for piece in text.as_bytes().chunks(size) {

@@ -7,8 +7,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_approvals::views::Arrangement;
 use placet_engine::views::CredentialsView;
 use placet_types::{
-    desk::{DeskKind, REVOCATION_MS_MIN, Revocation},
-    ids::DeskId,
+    directive::{DirectiveKind, REVOCATION_MS_MIN, Revocation},
+    ids::DirectiveId,
 };
 
 use super::approvals::{
@@ -29,7 +29,7 @@ use crate::{
     placet credentials revoke --subject alice --reason \"her laptop is lost\"\n  \
     placet credentials revoke --subject alice --issuer https://login.example --reason \"left the company\" --for 31d\n  \
     placet credentials revocations\n  \
-    placet credentials lift desk_01J… --reason \"it was the other alice\"")]
+    placet credentials lift dir_01J… --reason \"it was the other alice\"")]
 pub(crate) struct Args {
     /// Which Placet.
     #[command(flatten)]
@@ -51,7 +51,7 @@ enum Action {
     /// Show one revocation.
     Show {
         /// The revocation.
-        id: DeskId,
+        id: DirectiveId,
     },
     /// End a revocation: what it was about is taken again, if it has not expired.
     Lift(entries::End),
@@ -82,10 +82,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::List => list(&client, json).await,
         Action::Revoke(wanted) => revoke(&client, wanted, json).await,
         Action::Revocations(wanted) => {
-            entries::list(&client, DeskKind::Revocation, wanted, json).await
+            entries::list(&client, DirectiveKind::Revocation, wanted, json).await
         }
-        Action::Show { id } => entries::show(&client, DeskKind::Revocation, id, json).await,
-        Action::Lift(end) => entries::end(&client, DeskKind::Revocation, end, json).await,
+        Action::Show { id } => entries::show(&client, DirectiveKind::Revocation, id, json).await,
+        Action::Lift(end) => entries::end(&client, DirectiveKind::Revocation, end, json).await,
     }
 }
 

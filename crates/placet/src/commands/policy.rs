@@ -347,9 +347,9 @@ fn chosen_case(case: &str, folder: Option<&Path>) -> Result<CaseFile, Failure> {
         CaseFile::parse(text).attempted(format!("the cases in `{file}` cannot be read"))?;
     parsed.cases.retain(|case| case.name == name);
     parsed.reviews.retain(|case| case.name == name);
-    parsed.desk.retain(|case| case.name == name);
+    parsed.directives.retain(|case| case.name == name);
     parsed.surfaces.clear();
-    if parsed.cases.is_empty() && parsed.reviews.is_empty() && parsed.desk.is_empty() {
+    if parsed.cases.is_empty() && parsed.reviews.is_empty() && parsed.directives.is_empty() {
         return Err(Failure::usage(format!("`{file}` has no case `{name}`"))
             .try_this("`placet policy test` lists them"));
     }
@@ -401,7 +401,7 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         world: None,
         cases: vec![case],
         reviews: Vec::new(),
-        desk: Vec::new(),
+        directives: Vec::new(),
         surfaces: Vec::new(),
     })
 }

@@ -121,7 +121,7 @@ mod tests {
         }
         for url in [
             "http://placet.example",
-            "https://placet.example/desk",
+            "https://placet.example/directives",
             "https://u@placet.example",
             "https://placet.example/?a=b",
             "ftp://placet.example",

@@ -1,7 +1,7 @@
 //! Which votes count, what a held call needs, and what an approval is worth.
 
 mod ballot;
-mod desk;
+mod directives;
 mod external;
 
 use placet_types::{

@@ -11,7 +11,7 @@ use placet_types::{
 use serde::{Deserialize, Serialize};
 
 use super::CasePrincipal;
-use crate::manage::DeskActKind;
+use crate::manage::DirectiveActKind;
 
 /// One review of an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ pub struct CaseColleague {
 /// One act in the approval service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeskCase {
+pub struct DirectiveCase {
     /// What it shows, as a sentence.
     pub name: String,
     /// Who acts.
@@ -98,7 +98,7 @@ pub struct DeskCase {
     #[serde(default)]
     pub groups: BTreeSet<GroupId>,
     /// What the person wants to do.
-    pub act: DeskActKind,
+    pub act: DirectiveActKind,
     /// How long ago the person proved who they are, in milliseconds; absent: the token does not say.
     #[serde(default)]
     pub authenticated_ago_ms: Option<i64>,
@@ -118,7 +118,7 @@ pub struct DeskCase {
 pub struct CaseEntry {
     /// Who made it.
     pub by: PrincipalId,
-    /// Whose desk; absent: that of the one who acts.
+    /// Whose directives; absent: that of the one who acts.
     #[serde(default)]
     pub tenant: Option<TenantId>,
     /// Who agreed to it or not.

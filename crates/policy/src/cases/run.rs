@@ -18,8 +18,8 @@ use placet_types::{
     directory::Directory,
     evidence::{EvidenceItem, EvidenceKind},
     ids::{
-        ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, GroupId, IdempotencyKey,
-        RecordId, TenantId, ToolCallId,
+        ApprovalId, CapabilityId, DecisionId, DirectiveId, EnvironmentName, GroupId,
+        IdempotencyKey, RecordId, TenantId, ToolCallId,
     },
     json::canonical_digest,
     principal::{Principal, PrincipalChain, PrincipalKind},
@@ -159,9 +159,9 @@ pub fn run_cases(
     let runner = Runner { snapshot: &snapshot, world, own_tools: own_tools.as_ref() };
     let calls = file.cases.iter().map(|case| runner.call(case));
     let reviews = file.reviews.iter().map(|case| runner.review(case));
-    let desk = file.desk.iter().map(|case| runner.desk(case));
+    let directives = file.directives.iter().map(|case| runner.directives(case));
     let surfaces = file.surfaces.iter().map(|case| runner.surface(case));
-    Ok(calls.chain(reviews).chain(desk).chain(surfaces).collect())
+    Ok(calls.chain(reviews).chain(directives).chain(surfaces).collect())
 }
 
 /// Decides the call of one case, whatever is expected of it.
@@ -245,7 +245,7 @@ impl Runner<'_> {
             approval: None,
             frozen: case.frozen,
             break_glass: break_glass.as_ref(),
-            desk: placet_types::desk::DeskBasis::default(),
+            directives: placet_types::directive::DirectiveBasis::default(),
             proof: &proof,
             key: Some(RecordId::derive(&chain.key_scope(&capability.id), &key)),
         };
@@ -271,7 +271,7 @@ impl Runner<'_> {
         let shown = Digest::of(b"what would run");
         let word = |error: placet_types::ids::IdError| error.to_string();
         let (approval_id, scope) = if case.standing {
-            (None, ApprovalScope::Standing(DeskId::new("case").map_err(word)?))
+            (None, ApprovalScope::Standing(DirectiveId::new("case").map_err(word)?))
         } else {
             (Some(ApprovalId::new("case").map_err(word)?), ApprovalScope::Once)
         };

@@ -8,7 +8,7 @@ use crate::testing::{bundle, shipped};
 const SHIPPED: [&str; 3] = [
     include_str!("../../../../policies/cases/10-calls.yaml"),
     include_str!("../../../../policies/cases/20-reviews.yaml"),
-    include_str!("../../../../policies/cases/30-desk.yaml"),
+    include_str!("../../../../policies/cases/30-directives.yaml"),
 ];
 
 #[test]
@@ -40,7 +40,9 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
             file.cases.iter().flat_map(|case| case.expect.policies.iter().flatten().cloned()),
         );
         named.extend(file.reviews.iter().flat_map(|case| case.policies.iter().flatten().cloned()));
-        named.extend(file.desk.iter().flat_map(|case| case.policies.iter().flatten().cloned()));
+        named.extend(
+            file.directives.iter().flat_map(|case| case.policies.iter().flatten().cloned()),
+        );
     }
     // A review or an act that is allowed names no policy, and where the engine refuses it none is asked. That these matter,
     // the next test says.
@@ -51,7 +53,7 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
         "view-approvals",
         "requester-withdraws",
         "owner-or-operator-withdraws",
-        "desk-view",
+        "directive-view",
         "break-glass-declare",
         "break-glass-confirm",
         "break-glass-stop",
@@ -177,8 +179,13 @@ fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
         let Some(mut case) = broken.pop() else { continue };
         let outcome = |case: &super::CallCase| {
             let cases = vec![case.clone()];
-            let file =
-                CaseFile { cases, reviews: vec![], desk: vec![], surfaces: vec![], ..file.clone() };
+            let file = CaseFile {
+                cases,
+                reviews: vec![],
+                directives: vec![],
+                surfaces: vec![],
+                ..file.clone()
+            };
             run_cases(&opened, None, &file).unwrap()[0].differences.clone()
         };
         assert_eq!(outcome(&case)[0], "the outcome is allow, expected hold");

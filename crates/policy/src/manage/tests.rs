@@ -8,7 +8,7 @@ use placet_types::{
     principal::{Principal, PrincipalKind},
 };
 
-use super::{DeskActKind, EntryFacts, Management};
+use super::{DirectiveActKind, EntryFacts, Management};
 use crate::actions;
 use crate::{
     review::{ReviewRefusal, Reviewer},
@@ -16,25 +16,29 @@ use crate::{
     testing::{NOW, bundle, compile, principal, shipped, world},
 };
 
-const ALL: [DeskActKind; 14] = [
-    DeskActKind::DeclareBreakGlass,
-    DeskActKind::ConfirmBreakGlass,
-    DeskActKind::EndBreakGlass,
-    DeskActKind::ReviewBreakGlass,
-    DeskActKind::SetFreeze,
-    DeskActKind::LiftFreeze,
-    DeskActKind::SetLockdown,
-    DeskActKind::LiftLockdown,
-    DeskActKind::RevokeGrant,
-    DeskActKind::DelegateVotes,
-    DeskActKind::TakeBack,
-    DeskActKind::RevokeCredentials,
-    DeskActKind::LiftRevocation,
-    DeskActKind::View,
+const ALL: [DirectiveActKind; 14] = [
+    DirectiveActKind::DeclareBreakGlass,
+    DirectiveActKind::ConfirmBreakGlass,
+    DirectiveActKind::EndBreakGlass,
+    DirectiveActKind::ReviewBreakGlass,
+    DirectiveActKind::SetFreeze,
+    DirectiveActKind::LiftFreeze,
+    DirectiveActKind::SetLockdown,
+    DirectiveActKind::LiftLockdown,
+    DirectiveActKind::RevokeGrant,
+    DirectiveActKind::DelegateVotes,
+    DirectiveActKind::TakeBack,
+    DirectiveActKind::RevokeCredentials,
+    DirectiveActKind::LiftRevocation,
+    DirectiveActKind::View,
 ];
 
 /// An entry of ben's that dan agreed to.
-fn ask(snapshot: &Snapshot, person: &Principal, act: DeskActKind) -> Result<(), ReviewRefusal> {
+fn ask(
+    snapshot: &Snapshot,
+    person: &Principal,
+    act: DirectiveActKind,
+) -> Result<(), ReviewRefusal> {
     let (tenant, by): (TenantId, PrincipalId) = ("acme".parse().unwrap(), "ben".parse().unwrap());
     let colleague = "cleo".parse().unwrap();
     snapshot.may_manage(&Management {
@@ -58,7 +62,7 @@ fn user(id: &str) -> Principal {
 
 /// A bundle that lets everybody do everything in the approval service.
 fn open() -> Snapshot {
-    let text = r#"@id("all") permit (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry);"#;
+    let text = r#"@id("all") permit (principal, action in Placet::Action::"manage", resource is Placet::Directive);"#;
     compile(&bundle(text), &world()).unwrap()
 }
 
@@ -69,13 +73,13 @@ fn every_act_is_an_action_of_its_own() {
     for act in ALL {
         assert_eq!(serde_json::to_value(act).unwrap(), act.as_str());
         let text = format!(
-            r#"@id("one") permit (principal, action == Placet::Action::"{}", resource is Placet::DeskEntry);"#,
+            r#"@id("one") permit (principal, action == Placet::Action::"{}", resource is Placet::Directive);"#,
             act.as_str()
         );
         let snapshot = compile(&bundle(&text), &world()).unwrap();
         // Ben may hand over, and somebody who took no part may do all else.
-        let person = user(if act == DeskActKind::DelegateVotes { "ben" } else { "olga" });
-        let allowed: Vec<DeskActKind> =
+        let person = user(if act == DirectiveActKind::DelegateVotes { "ben" } else { "olga" });
+        let allowed: Vec<DirectiveActKind> =
             ALL.into_iter().filter(|other| ask(&snapshot, &person, *other).is_ok()).collect();
         assert_eq!(allowed, [act]);
     }
@@ -86,12 +90,12 @@ fn whatever_a_bundle_says_some_things_take_somebody_else() {
     let snapshot = open();
     let refused = |id: &str| -> Vec<&str> {
         let acts = ALL.into_iter().filter(|act| ask(&snapshot, &user(id), *act).is_err());
-        acts.map(DeskActKind::as_str).collect()
+        acts.map(DirectiveActKind::as_str).collect()
     };
     assert_eq!(refused("ben"), ["confirm_break_glass", "review_break_glass"]);
     assert_eq!(refused("dan"), ["review_break_glass", "delegate_votes"]);
     assert_eq!(refused("olga"), ["delegate_votes"]);
-    let refusal = ask(&snapshot, &user("ben"), DeskActKind::ConfirmBreakGlass).unwrap_err();
+    let refusal = ask(&snapshot, &user("ben"), DirectiveActKind::ConfirmBreakGlass).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PolicyDenied);
     assert_eq!(
         refusal.to_string(),
@@ -114,34 +118,34 @@ fn only_people_of_the_tenant_do_anything() {
 #[test]
 fn who_may_not_see_an_entry_learns_nothing_of_it() {
     let snapshot = compile(&shipped(), &world()).unwrap();
-    assert_eq!(ask(&snapshot, &user("cleo"), DeskActKind::View), Ok(()));
-    let refusal = ask(&snapshot, &user("ada"), DeskActKind::View).unwrap_err();
+    assert_eq!(ask(&snapshot, &user("cleo"), DirectiveActKind::View), Ok(()));
+    let refusal = ask(&snapshot, &user("ada"), DirectiveActKind::View).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::NotFound);
-    let refusal = ask(&snapshot, &user("ada"), DeskActKind::LiftFreeze).unwrap_err();
+    let refusal = ask(&snapshot, &user("ada"), DirectiveActKind::LiftFreeze).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PolicyDenied);
 }
 
 #[test]
 fn a_new_entry_is_of_anyone_who_makes_it() {
-    let text = r#"@id("own") permit (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry)
+    let text = r#"@id("own") permit (principal, action in Placet::Action::"manage", resource is Placet::Directive)
         when { principal == resource.by && principal.tenant == resource.tenant };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let olga = user("olga");
     let new = Management {
         reviewer: Reviewer { principal: &olga, groups: &BTreeSet::new() },
         authenticated_at: None,
-        act: DeskActKind::SetFreeze,
+        act: DirectiveActKind::SetFreeze,
         entry: None,
         now: NOW,
     };
     assert_eq!(snapshot.may_manage(&new), Ok(()));
-    assert!(ask(&snapshot, &olga, DeskActKind::SetFreeze).is_err());
+    assert!(ask(&snapshot, &olga, DirectiveActKind::SetFreeze).is_err());
 }
 
 #[test]
 fn a_policy_may_ask_for_a_fresh_proof() {
-    let text = r#"@id("all") permit (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry);
-@id("fresh") forbid (principal, action == Placet::Action::"declare_break_glass", resource is Placet::DeskEntry)
+    let text = r#"@id("all") permit (principal, action in Placet::Action::"manage", resource is Placet::Directive);
+@id("fresh") forbid (principal, action == Placet::Action::"declare_break_glass", resource is Placet::Directive)
 unless { context has authenticated_at && context.now.durationSince(context.authenticated_at) <= duration("15m") };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let olga = user("olga");
@@ -149,7 +153,7 @@ unless { context has authenticated_at && context.now.durationSince(context.authe
         snapshot.may_manage(&Management {
             reviewer: Reviewer { principal: &olga, groups: &BTreeSet::new() },
             authenticated_at: ago_ms.map(|ago| NOW.plus_ms(ago.saturating_neg())),
-            act: DeskActKind::DeclareBreakGlass,
+            act: DirectiveActKind::DeclareBreakGlass,
             entry: None,
             now: NOW,
         })

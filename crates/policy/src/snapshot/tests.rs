@@ -386,8 +386,8 @@ fn routing_stands_only_on_what_can_hold_a_call() {
             r#"permit (principal, action in Placet::Action::"tier_network", resource is Placet::Tool);"#,
             r#"forbid (principal, action == Placet::Action::"edit_args", resource is Placet::ApprovalRequest);"#,
             r#"forbid (principal, action in Placet::Action::"review", resource is Placet::ApprovalRequest);"#,
-            r#"forbid (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry);"#,
-            r#"forbid (principal, action in [Placet::Action::"set_freeze", Placet::Action::"take_back"], resource is Placet::DeskEntry);"#,
+            r#"forbid (principal, action in Placet::Action::"manage", resource is Placet::Directive);"#,
+            r#"forbid (principal, action in [Placet::Action::"set_freeze", Placet::Action::"take_back"], resource is Placet::Directive);"#,
         ] {
             let problem = the_problem(&format!("@id(\"f\")\n{annotation} {policy}"));
             assert_eq!(

@@ -26,7 +26,7 @@ use crate::sorted::{TableError, TableName, TableSet, table_number};
 use crate::tree::Floor;
 
 /// The form of [`Checkpoint`] that this build writes and reads.
-/// Form 1 had no lists of the approval desk: a ledger that was left by such a build is read from its journal once more.
+/// Form 1 had no lists of the approval service: a ledger that was left by such a build is read from its journal once more.
 const VERSION: u16 = 2;
 const EXTENSION: &str = "checkpoint";
 /// How many checkpoints are kept.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::reservation::Reservation;
@@ -19,7 +19,7 @@ use placet_ledger::run::{RunRecord, RunTaint};
 use placet_ledger::store::{Changes, EffectChange};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, CapabilityId, DeskId, RecordId, TenantId};
+use placet_types::ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId};
 use placet_types::principal::PrincipalChain;
 
 /// The form of [`Entry`] that this build writes and reads.
@@ -42,12 +42,12 @@ pub struct Entry {
     /// Approvals as they became.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRecord>,
-    /// Entries of the approval desk as they became.
+    /// Entries of the approval service as they became.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub desk: Vec<DeskEntry>,
+    pub directives: Vec<Directive>,
     /// The standing grant that was used once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spend: Option<DeskId>,
+    pub spend: Option<DirectiveId>,
     /// Runs opened, unless they were open already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunRecord>,
@@ -69,9 +69,9 @@ pub struct Entry {
     /// Approvals that were dropped, with their last revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forget_approvals: Vec<(ApprovalId, u64)>,
-    /// Entries of the approval desk that were dropped, with their last revision.
+    /// Entries of the approval service that were dropped, with their last revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub forget_desk: Vec<(DeskId, u64)>,
+    pub forget_directive: Vec<(DirectiveId, u64)>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
@@ -111,9 +111,9 @@ struct EntryRef<'a> {
     #[serde(skip_serializing_if = "slice_is_empty")]
     approvals: &'a [ApprovalRecord],
     #[serde(skip_serializing_if = "slice_is_empty")]
-    desk: &'a [DeskEntry],
+    directives: &'a [Directive],
     #[serde(skip_serializing_if = "Option::is_none")]
-    spend: Option<&'a DeskId>,
+    spend: Option<&'a DirectiveId>,
     #[serde(skip_serializing_if = "slice_is_empty")]
     runs: &'a [RunRecord],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ struct EntryRef<'a> {
     #[serde(skip_serializing_if = "slice_is_empty")]
     forget_approvals: &'a [(ApprovalId, u64)],
     #[serde(skip_serializing_if = "slice_is_empty")]
-    forget_desk: &'a [(DeskId, u64)],
+    forget_directive: &'a [(DirectiveId, u64)],
     #[serde(skip_serializing_if = "slice_is_empty")]
     audit: &'a [AuditEvent],
 }
@@ -161,7 +161,7 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         version: ENTRY_VERSION,
         effects: effects.collect(),
         approvals: &changes.approvals,
-        desk: &changes.desk,
+        directives: &changes.directives,
         spend: changes.spend.as_ref(),
         runs: &changes.runs,
         reserve: changes.reserve.as_ref(),
@@ -170,12 +170,12 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         activate: changes.activate,
         forget_content: &changes.forget_content,
         forget_approvals: &changes.forget_approvals,
-        forget_desk: &changes.forget_desk,
+        forget_directive: &changes.forget_directive,
         audit: &changes.audit,
     };
     let only_audit = entry.effects.is_empty()
         && entry.approvals.is_empty()
-        && entry.desk.is_empty()
+        && entry.directives.is_empty()
         && entry.spend.is_none()
         && entry.runs.is_empty()
         && entry.reserve.is_none()
@@ -184,7 +184,7 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         && entry.activate.is_none()
         && entry.forget_content.is_empty()
         && entry.forget_approvals.is_empty()
-        && entry.forget_desk.is_empty();
+        && entry.forget_directive.is_empty();
     let kind = if only_audit { KIND_AUDIT } else { KIND_CHANGE };
     Ok((kind, serde_json::to_vec(&entry)?))
 }
@@ -197,7 +197,7 @@ pub(super) fn encode_imported(
         version: ENTRY_VERSION,
         effects: Vec::new(),
         approvals: Vec::new(),
-        desk: Vec::new(),
+        directives: Vec::new(),
         spend: None,
         runs: Vec::new(),
         reserve: None,
@@ -206,7 +206,7 @@ pub(super) fn encode_imported(
         activate: None,
         forget_content: Vec::new(),
         forget_approvals: Vec::new(),
-        forget_desk: Vec::new(),
+        forget_directive: Vec::new(),
         audit: Vec::new(),
         imported: true,
     };
@@ -263,9 +263,9 @@ pub(super) struct Outline<'a> {
     #[serde(default, borrow)]
     pub(super) approvals: Vec<ApprovalOutline<'a>>,
     #[serde(default)]
-    pub(super) desk: Vec<DeskEntry>,
+    pub(super) directives: Vec<Directive>,
     #[serde(default)]
-    pub(super) spend: Option<DeskId>,
+    pub(super) spend: Option<DirectiveId>,
     #[serde(default)]
     pub(super) runs: Vec<RunRecord>,
     #[serde(default)]
@@ -279,7 +279,7 @@ pub(super) struct Outline<'a> {
     #[serde(default)]
     pub(super) forget_approvals: Vec<(ApprovalId, u64)>,
     #[serde(default)]
-    pub(super) forget_desk: Vec<(DeskId, u64)>,
+    pub(super) forget_directive: Vec<(DirectiveId, u64)>,
     #[serde(default)]
     pub(super) imported: bool,
 }
@@ -358,7 +358,7 @@ const MAGIC: [u8; 4] = *b"PLIX";
 const VALUE_VERSION: u8 = 1;
 
 /// A value of the index. Effect records and approvals stand in the journal, and the index holds only the number of the entry and
-/// a slip: small values keep sled quick, and out of its blob files, which it never syncs. A run, or an entry of the approval desk, is
+/// a slip: small values keep sled quick, and out of its blob files, which it never syncs. A run, or an entry of the approval service, is
 /// the outcome of many entries and stands here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 
@@ -288,23 +288,23 @@ impl Delta {
         for approval in outline.approvals {
             self.approval(seq, approval, outline.imported)?;
         }
-        for entry in outline.desk {
-            let before = self.desk_entry(&keys::desk(&entry.desk_id))?;
+        for entry in outline.directives {
+            let before = self.directive(&keys::directives(&entry.directive_id))?;
             let begins = outline.imported && before.is_none();
             let rev = before.as_ref().map_or(0, |before| before.rev);
             if !begins && rev.checked_add(1) != Some(entry.rev) {
-                return Err("the desk entry has another revision".to_owned());
+                return Err("the directive has another revision".to_owned());
             }
-            self.put_desk(seq, before, &entry)?;
+            self.put_directive(seq, before, &entry)?;
         }
-        if let Some(desk_id) = &outline.spend {
-            let before = self.desk_entry(&keys::desk(desk_id))?;
+        if let Some(directive_id) = &outline.spend {
+            let before = self.directive(&keys::directives(directive_id))?;
             let spent = before.as_ref().map(used_once_more);
             let spent = spent.ok_or("it uses a standing grant that there is not")?;
-            self.put_desk(seq, before, &spent)?;
+            self.put_directive(seq, before, &spent)?;
         }
         self.forgotten.extend(outline.forget_content);
-        self.forget(seq, outline.forget_approvals, outline.forget_desk)
+        self.forget(seq, outline.forget_approvals, outline.forget_directive)
     }
 
     fn effect(
@@ -396,24 +396,24 @@ impl Delta {
         self.slip(&keys::approval(approval_id))
     }
 
-    fn desk_entry(&self, key: &[u8]) -> Result<Option<DeskEntry>, String> {
+    fn directive(&self, key: &[u8]) -> Result<Option<Directive>, String> {
         let Some(body) = self.body(key)? else { return Ok(None) };
         let entry = serde_json::from_slice(&body);
-        entry.map(Some).map_err(|error| format!("a desk entry cannot be read: {error}"))
+        entry.map(Some).map_err(|error| format!("a directive cannot be read: {error}"))
     }
 
-    fn put_desk(
+    fn put_directive(
         &mut self,
         seq: u64,
-        before: Option<DeskEntry>,
-        after: &DeskEntry,
+        before: Option<Directive>,
+        after: &Directive,
     ) -> Result<(), String> {
         if before.is_none() {
-            self.counts.desk = self.counts.desk.saturating_add(1);
+            self.counts.directives = self.counts.directives.saturating_add(1);
         }
         let body = serde_json::to_vec(after).map_err(|error| error.to_string())?;
         let mut edits = Vec::new();
-        slip::desk((before.as_ref(), after), seq, &body, &mut edits);
+        slip::directives((before.as_ref(), after), seq, &body, &mut edits);
         self.put(seq, edits);
         Ok(())
     }
@@ -451,9 +451,9 @@ impl Delta {
 }
 
 /// The grant after a use, which was found to be in force when the entry was written.
-pub(super) fn used_once_more(grant: &DeskEntry) -> DeskEntry {
+pub(super) fn used_once_more(grant: &Directive) -> Directive {
     let (uses, rev) = (grant.uses.saturating_add(1), grant.rev.saturating_add(1));
-    DeskEntry { uses, rev, ..grant.clone() }
+    Directive { uses, rev, ..grant.clone() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! bounded, however much there is.
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSION};
 use placet_types::digest::Digest;
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ struct Replay {
 
 impl Replay {
     fn take(&mut self, entry: &JournalEntry) -> Result<(), VisitError> {
-        let Entry { effects, approvals, desk, spend, imported, .. } = &entry.entry;
+        let Entry { effects, approvals, directives, spend, imported, .. } = &entry.entry;
         self.forget(entry)?;
         for effect in effects {
             self.moves = self.moves.saturating_add(1);
@@ -141,25 +141,28 @@ impl Replay {
             self.moves = self.moves.saturating_add(1);
             self.approval(entry.seq, approval, *imported)?;
         }
-        for after in desk {
-            let before = self.desk_entry(&keys::desk(&after.desk_id))?;
+        for after in directives {
+            let before = self.directive(&keys::directives(&after.directive_id))?;
             let begins = *imported && before.is_none();
             let legal = begins || after.may_follow(before.as_ref());
-            self.desk(entry.seq, (before.as_ref(), after), legal)?;
+            self.directives(entry.seq, (before.as_ref(), after), legal)?;
         }
-        if let Some(desk_id) = spend {
+        if let Some(directive_id) = spend {
             // The time is that of the entry: it was decided by it.
-            let before = self.desk_entry(&keys::desk(desk_id))?;
+            let before = self.directive(&keys::directives(directive_id))?;
             let Some(before) = before else { return Ok(()) };
             if before.spent(entry.at).is_none() {
-                self.note(entry.seq, &format!("a use of `{desk_id}`, which is no grant in force"));
+                self.note(
+                    entry.seq,
+                    &format!("a use of `{directive_id}`, which is no grant in force"),
+                );
             }
-            self.desk(entry.seq, (Some(&before), &used_once_more(&before)), true)?;
+            self.directives(entry.seq, (Some(&before), &used_once_more(&before)), true)?;
         }
         Ok(())
     }
 
-    /// An entry that forgets something of the desk does nothing else, so its place among what an entry does is free.
+    /// An entry that forgets a directive does nothing else, so its place among what an entry does is free.
     fn forget(&mut self, entry: &JournalEntry) -> Result<(), VisitError> {
         for (approval_id, _) in &entry.entry.forget_approvals {
             self.moves = self.moves.saturating_add(1);
@@ -170,31 +173,34 @@ impl Replay {
             let legal = before.is_some_and(|before| before.may_be_forgotten());
             self.end(entry.seq, key, legal, "forgotten")?;
         }
-        for (desk_id, _) in &entry.entry.forget_desk {
+        for (directive_id, _) in &entry.entry.forget_directive {
             self.moves = self.moves.saturating_add(1);
-            let key = keys::desk(desk_id);
-            let legal = self.desk_entry(&key)?.is_some_and(|before| !before.is_open(entry.at));
+            let key = keys::directives(directive_id);
+            let legal = self.directive(&key)?.is_some_and(|before| !before.is_open(entry.at));
             self.end(entry.seq, key, legal, "forgotten")?;
         }
         Ok(())
     }
 
-    fn desk(
+    fn directives(
         &mut self,
         seq: u64,
-        (before, after): (Option<&DeskEntry>, &DeskEntry),
+        (before, after): (Option<&Directive>, &Directive),
         legal: bool,
     ) -> Result<(), VisitError> {
         self.moves = self.moves.saturating_add(1);
         if !legal {
             let from = before.map_or("absent", |before| before.state.name());
             let to = after.state.name();
-            self.note(seq, &format!("desk entry `{}` from {from} to {to}", after.desk_id));
+            self.note(
+                seq,
+                &format!("directives entry `{}` from {from} to {to}", after.directive_id),
+            );
         }
-        Ok(self.bodies.put(keys::desk(&after.desk_id), serde_json::to_vec(after)?)?)
+        Ok(self.bodies.put(keys::directives(&after.directive_id), serde_json::to_vec(after)?)?)
     }
 
-    fn desk_entry(&self, key: &[u8]) -> Result<Option<DeskEntry>, VisitError> {
+    fn directive(&self, key: &[u8]) -> Result<Option<Directive>, VisitError> {
         match self.bodies.get(key)? {
             Some(body) => Ok(Some(serde_json::from_slice(&body)?)),
             None => Ok(None),

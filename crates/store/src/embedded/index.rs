@@ -96,7 +96,7 @@ pub(super) struct Counts {
     pub(super) approvals: u64,
     pub(super) runs: u64,
     #[serde(default)]
-    pub(super) desk: u64,
+    pub(super) directives: u64,
 }
 
 /// The levels as they are; never changed, only replaced.
@@ -269,9 +269,11 @@ impl Index {
                 Op::Approval { before: None, .. } => {
                     counts.approvals = counts.approvals.saturating_add(1);
                 }
-                Op::Desk { before: None, .. } => counts.desk = counts.desk.saturating_add(1),
+                Op::Directive { before: None, .. } => {
+                    counts.directives = counts.directives.saturating_add(1)
+                }
                 Op::ApprovalGone(_) => counts.approvals = counts.approvals.saturating_sub(1),
-                Op::DeskGone(_) => counts.desk = counts.desk.saturating_sub(1),
+                Op::DirectiveGone(_) => counts.directives = counts.directives.saturating_sub(1),
                 Op::Run(run, _) => {
                     let key = keys::run(&run.key);
                     if !self.knows(&key) && opened.insert(key) {
@@ -280,7 +282,7 @@ impl Index {
                 }
                 Op::Effect { before: Some(_), .. }
                 | Op::Approval { before: Some(_), .. }
-                | Op::Desk { before: Some(_), .. } => {}
+                | Op::Directive { before: Some(_), .. } => {}
             }
         }
         counts
@@ -297,8 +299,8 @@ impl Index {
                 Op::Removed(before) => drop(open.remove(&before.record_id)),
                 Op::Approval { .. }
                 | Op::ApprovalGone(_)
-                | Op::Desk { .. }
-                | Op::DeskGone(_)
+                | Op::Directive { .. }
+                | Op::DirectiveGone(_)
                 | Op::Run(..) => {}
             }
         }

@@ -15,11 +15,11 @@
 //! t tenant 00 state created approval         nothing; the same within a tenant
 //! p tenant 00 capability 00 state created approval   nothing; approvals of an operation within a tenant
 //! h tenant 00 state created approval         nothing; approvals of other tenants that ask this one
-//! g desk entry                               an entry of the approval desk
-//! i kind created desk                        the tenant; entries of the desk by kind, oldest first
-//! j tenant 00 kind created desk              nothing; the same within a tenant
-//! o kind until desk                          the tenant; entries of the desk that are open until a time
-//! u tenant 00 kind until desk                nothing; the same within a tenant
+//! g directives entry                               an entry of the approval service
+//! i kind created directives                        the tenant; directives by kind, oldest first
+//! j tenant 00 kind created directives              nothing; the same within a tenant
+//! o kind until directives                          the tenant; directives that are open until a time
+//! u tenant 00 kind until directives                nothing; the same within a tenant
 //! r SHA-256(run key)                         a run
 //! ```
 
@@ -27,9 +27,9 @@ use placet_ledger::approval::ApprovalState;
 use placet_ledger::record::EffectState;
 use placet_ledger::run::RunKey;
 use placet_types::clock::Timestamp;
-use placet_types::desk::DeskKind;
 use placet_types::digest::DigestBuilder;
-use placet_types::ids::{ApprovalId, CapabilityId, DeskId, RecordId, TenantId, ToolCallId};
+use placet_types::directive::DirectiveKind;
+use placet_types::ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId, ToolCallId};
 
 pub(super) const META: &[u8] = b"m";
 pub(super) const BASE: &[u8] = b"b";
@@ -43,9 +43,9 @@ pub(super) const APPROVAL_STATE: u8 = b'l';
 pub(super) const APPROVAL_TENANT: u8 = b't';
 pub(super) const APPROVAL_CAPABILITY: u8 = b'p';
 pub(super) const APPROVAL_EXTERNAL: u8 = b'h';
-pub(super) const DESK: u8 = b'g';
-const DESK_AGE: [u8; 2] = *b"ij";
-const DESK_OPEN: [u8; 2] = *b"ou";
+pub(super) const DIRECTIVE: u8 = b'g';
+const DIRECTIVE_AGE: [u8; 2] = *b"ij";
+const DIRECTIVE_OPEN: [u8; 2] = *b"ou";
 pub(super) const RUN: u8 = b'r';
 
 /// The states of an effect by name, with their code in keys. Codes are for ever.
@@ -186,7 +186,7 @@ pub(super) fn open_name(code: u8) -> Option<&'static str> {
 
 /// Whether the index looks up single keys that begin like this, so that their absence must be quick to tell.
 pub(super) fn is_filtered(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(EFFECT | APPROVAL | DESK | RUN)))
+    matches!(key.first(), Some(&(EFFECT | APPROVAL | DIRECTIVE | RUN)))
 }
 
 /// The place in the list of a call's approvals, at an approval, or before all of them.
@@ -257,57 +257,57 @@ pub(super) fn capability_list(
     out
 }
 
-/// An entry of the approval desk.
-pub(super) fn desk(desk_id: &DeskId) -> Vec<u8> {
-    key(DESK, &[desk_id.as_str().as_bytes()])
+/// An entry of the approval service.
+pub(super) fn directives(directive_id: &DirectiveId) -> Vec<u8> {
+    key(DIRECTIVE, &[directive_id.as_str().as_bytes()])
 }
 
 /// The code of a kind in keys. Codes are for ever.
-const fn desk_code(kind: DeskKind) -> u8 {
+const fn directive_code(kind: DirectiveKind) -> u8 {
     match kind {
-        DeskKind::Grant => 0,
-        DeskKind::BreakGlass => 1,
-        DeskKind::Freeze => 2,
-        DeskKind::Delegation => 3,
-        DeskKind::Revocation => 4,
+        DirectiveKind::Grant => 0,
+        DirectiveKind::BreakGlass => 1,
+        DirectiveKind::Freeze => 2,
+        DirectiveKind::Delegation => 3,
+        DirectiveKind::Revocation => 4,
     }
 }
 
-/// A key in a list of entries of the desk: of one kind, by a time, at a place or before all of them.
-fn desk_list(
+/// A key in a list of directives: of one kind, by a time, at a place or before all of them.
+fn directive_list(
     [all, of_tenant]: [u8; 2],
     tenant: Option<&TenantId>,
-    kind: DeskKind,
-    place: Option<(Timestamp, &DeskId)>,
+    kind: DirectiveKind,
+    place: Option<(Timestamp, &DirectiveId)>,
 ) -> Vec<u8> {
     let mut out = match tenant {
         Some(tenant) => key(of_tenant, &[tenant.as_str().as_bytes(), &[0]]),
         None => vec![all],
     };
-    out.push(desk_code(kind));
-    if let Some((at, desk_id)) = place {
+    out.push(directive_code(kind));
+    if let Some((at, directive_id)) = place {
         out.extend_from_slice(&ordered(at));
-        out.extend_from_slice(desk_id.as_str().as_bytes());
+        out.extend_from_slice(directive_id.as_str().as_bytes());
     }
     out
 }
 
 /// The same by age.
-pub(super) fn desk_by_age(
+pub(super) fn directive_by_age(
     tenant: Option<&TenantId>,
-    kind: DeskKind,
-    place: Option<(Timestamp, &DeskId)>,
+    kind: DirectiveKind,
+    place: Option<(Timestamp, &DirectiveId)>,
 ) -> Vec<u8> {
-    desk_list(DESK_AGE, tenant, kind, place)
+    directive_list(DIRECTIVE_AGE, tenant, kind, place)
 }
 
 /// The same by the time until which they are open.
-pub(super) fn desk_open(
+pub(super) fn directive_open(
     tenant: Option<&TenantId>,
-    kind: DeskKind,
-    place: Option<(Timestamp, &DeskId)>,
+    kind: DirectiveKind,
+    place: Option<(Timestamp, &DirectiveId)>,
 ) -> Vec<u8> {
-    desk_list(DESK_OPEN, tenant, kind, place)
+    directive_list(DIRECTIVE_OPEN, tenant, kind, place)
 }
 
 pub(super) fn run(run: &RunKey) -> Vec<u8> {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{self, Changes, Committed, StoreError};
 use placet_types::clock::Timestamp;
-use placet_types::ids::{ApprovalId, DeskId, RecordId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
 use super::SyncObserver;
 use super::codec::{Meta, encode_entry};
@@ -23,7 +23,9 @@ use super::index::{BATCH_ENTRIES, Change, Index};
 use super::state::State;
 use crate::journal::JournalError;
 use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
-use crate::rules::{Base, Op, Rules, Transaction, check_desk, desk_rev_after, policy_after};
+use crate::rules::{
+    Base, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
+};
 use crate::tree::LogTree;
 
 /// Changes with their entry, which the caller's thread has encoded.
@@ -47,7 +49,7 @@ impl Request {
 fn durability(changes: &Changes) -> Durability {
     let has_records = !changes.effects.is_empty()
         || !changes.approvals.is_empty()
-        || !changes.desk.is_empty()
+        || !changes.directives.is_empty()
         || changes.spend.is_some()
         || !changes.forget_content.is_empty();
     match changes.durability {
@@ -68,8 +70,8 @@ pub(super) struct Machine {
     index: Arc<Index>,
     effects: HashMap<RecordId, Riding<Option<Arc<EffectRecord>>>>,
     approvals: HashMap<ApprovalId, Riding<Option<Arc<ApprovalRecord>>>>,
-    desk: HashMap<DeskId, Riding<Option<Arc<DeskEntry>>>>,
-    /// How often what is in force at the desk has become stricter, with everything that is prepared.
+    directives: HashMap<DirectiveId, Riding<Option<Arc<Directive>>>>,
+    /// How often what is in force has become stricter, with everything that is prepared.
     restriction_version: u64,
     queue: VecDeque<Change>,
     tree: LogTree,
@@ -91,14 +93,14 @@ impl Machine {
         index: Arc<Index>,
         (tree, on_sync): (LogTree, Option<SyncObserver>),
     ) -> Self {
-        let (effects, approvals, desk) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (effects, approvals, directives) = (HashMap::new(), HashMap::new(), HashMap::new());
         let queue = VecDeque::new();
         Self {
             state,
             index,
             effects,
             approvals,
-            desk,
+            directives,
             restriction_version: 0,
             queue,
             tree,
@@ -139,13 +141,13 @@ impl Machine {
         for (approval_id, record) in decided.approvals {
             self.approvals.insert(approval_id, Riding { seq, record });
         }
-        for (desk_id, record) in decided.desk {
-            self.desk.insert(desk_id, Riding { seq, record });
+        for (directive_id, record) in decided.directives {
+            self.directives.insert(directive_id, Riding { seq, record });
         }
         for run in decided.runs.into_values() {
             self.state.board_run(seq, &run);
         }
-        self.restriction_version = desk_rev_after(self.restriction_version, &decided.ops);
+        self.restriction_version = directives_rev_after(self.restriction_version, &decided.ops);
         self.queue.push_back(Change { seq, ops: decided.ops });
     }
 
@@ -167,10 +169,10 @@ impl Machine {
                         self.approvals.remove(id);
                     }
                 }
-                Op::Desk { after: gone, .. } | Op::DeskGone(gone) => {
-                    let id = &gone.desk_id;
-                    if self.desk.get(id).is_some_and(|riding| riding.seq <= change.seq) {
-                        self.desk.remove(id);
+                Op::Directive { after: gone, .. } | Op::DirectiveGone(gone) => {
+                    let id = &gone.directive_id;
+                    if self.directives.get(id).is_some_and(|riding| riding.seq <= change.seq) {
+                        self.directives.remove(id);
                     }
                 }
                 Op::Run(run, _) => self.state.run_arrived(change.seq, &run.key),
@@ -209,7 +211,7 @@ impl Machine {
         })?;
         for change in &changes {
             self.arrived(change);
-            self.state.note_desk(&change.ops);
+            self.state.note_directives(&change.ops);
         }
         Ok(())
     }
@@ -219,7 +221,7 @@ impl Machine {
 struct Decided {
     effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
-    desk: HashMap<DeskId, Option<Arc<DeskEntry>>>,
+    directives: HashMap<DirectiveId, Option<Arc<Directive>>>,
     runs: HashMap<RunKey, Arc<RunRecord>>,
     ops: Vec<Op>,
 }
@@ -242,10 +244,10 @@ impl Base for Machine {
         }
     }
 
-    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
-        match self.desk.get(desk_id) {
+    fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
+        match self.directives.get(directive_id) {
             Some(riding) => Ok(riding.record.clone()),
-            None => Ok(self.state.desk_entry(&self.index, desk_id)?.map(Arc::new)),
+            None => Ok(self.state.directive(&self.index, directive_id)?.map(Arc::new)),
         }
     }
 
@@ -272,10 +274,10 @@ impl Apply for Machine {
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
         // Refuses after a fault, whoever found it.
         drop(self.state.index()?);
-        check_desk(self.restriction_version, out.now(), &request.changes)?;
+        check_directives(self.restriction_version, out.now(), &request.changes)?;
         let transaction = self.decide(&mut request, out.now())?;
-        let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
-        let decided = Decided { effects, approvals, desk, runs, ops };
+        let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
+        let decided = Decided { effects, approvals, directives, runs, ops };
         let policy = policy_after(self.state.policy(), &PastPolicies::default(), &request.changes)?;
         out.answer_when(request.durability);
         for (tenant, bytes) in request.changes.content {

@@ -20,7 +20,7 @@ mod checkpoint;
 mod claims;
 mod codec;
 mod delta;
-mod desk;
+mod directives;
 mod floor;
 mod fsck;
 mod generation;

@@ -1,4 +1,4 @@
-//! Lists that begin with the newest: of approvals, and of entries of the desk.
+//! Lists that begin with the newest: of approvals, and of directives.
 //!
 //! Owns the way backwards through lists that are read forwards: a window of time before the last place, as wide as it takes. Not
 //! here: the lists themselves (`keys`). Invariants: the order is the other one turned round; the writer waits for no more than some

@@ -1,6 +1,6 @@
 //! Lists: effects in the order of their records (or, for retention, of their age), approvals by age.
 //!
-//! Owns paging and filters. Not here: single look-ups (`state`), lists that begin with the newest (`newest`), the desk (`desk`). Invariants: what is listed is durable, and it fits the question
+//! Owns paging and filters. Not here: single look-ups (`state`), lists that begin with the newest (`newest`), the directives (`directives`). Invariants: what is listed is durable, and it fits the question
 //! when it is answered, though it moved while the list was read; open effects come from the journal's own list; the writer waits
 //! for no more than one page.
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::{DESK_VERSION, DeskEntry};
+use placet_ledger::directive::{DIRECTIVE_VERSION, Directive};
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::ids::{ApprovalId, RecordId};
@@ -95,8 +95,8 @@ impl Records {
                     }
                     Op::Removed(_)
                     | Op::ApprovalGone(_)
-                    | Op::Desk { .. }
-                    | Op::DeskGone(_)
+                    | Op::Directive { .. }
+                    | Op::DirectiveGone(_)
                     | Op::Run(..) => {}
                 }
             }
@@ -130,12 +130,12 @@ fn not_in(seq: u64) -> String {
     format!("entry {seq} does not hold the record it should")
 }
 
-/// An entry of the approval desk, which stands in the index itself.
-pub(super) fn decode_desk(stored: &Stored) -> Result<DeskEntry, String> {
-    let refused = |why: String| format!("a desk entry of entry {} {why}", stored.seq);
-    let entry: DeskEntry = serde_json::from_slice(&stored.body)
+/// An entry of the approval service, which stands in the index itself.
+pub(super) fn decode_directives(stored: &Stored) -> Result<Directive, String> {
+    let refused = |why: String| format!("a directive of entry {} {why}", stored.seq);
+    let entry: Directive = serde_json::from_slice(&stored.body)
         .map_err(|error| refused(format!("cannot be read: {error}")))?;
-    if entry.version == DESK_VERSION {
+    if entry.version == DIRECTIVE_VERSION {
         Ok(entry)
     } else {
         Err(refused(format!("has the unknown version {}", entry.version)))

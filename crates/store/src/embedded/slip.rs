@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::record::EffectRecord;
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, CapabilityId, RecordId, TenantId, ToolCallId};
@@ -167,11 +167,13 @@ pub(super) fn edits_of(op: &Op, seq: u64, out: &mut Vec<Edit>) {
             let before = before.as_deref().map(Slip::of_approval);
             approval(&after.approval_id, (before.as_ref(), &Slip::of_approval(after)), seq, out);
         }
-        Op::Desk { before, after, body } => desk((before.as_deref(), after), seq, body, out),
+        Op::Directive { before, after, body } => {
+            directives((before.as_deref(), after), seq, body, out)
+        }
         Op::ApprovalGone(before) => {
             approval_gone(&before.approval_id, &Slip::of_approval(before), out);
         }
-        Op::DeskGone(before) => desk_gone(before, out),
+        Op::DirectiveGone(before) => dir_gone(before, out),
         Op::Run(run, body) => out.push(run_edit(keys::run(&run.key), seq, body)),
     }
 }
@@ -266,39 +268,42 @@ pub(super) fn approval_gone(approval_id: &ApprovalId, before: &Slip, out: &mut V
     out.push((keys::approval(approval_id), Vec::new()));
 }
 
-/// The edits of the end of an entry of the approval desk.
-pub(super) fn desk_gone(before: &DeskEntry, out: &mut Vec<Edit>) {
-    let (kind, id, tenant) = (before.kind(), &before.desk_id, Some(&before.tenant));
+/// The edits of the end of an entry of the approval service.
+pub(super) fn dir_gone(before: &Directive, out: &mut Vec<Edit>) {
+    let (kind, id, tenant) = (before.kind(), &before.directive_id, Some(&before.tenant));
     if let Some(until) = before.open_until() {
-        out.push((keys::desk_open(None, kind, Some((until, id))), Vec::new()));
-        out.push((keys::desk_open(tenant, kind, Some((until, id))), Vec::new()));
+        out.push((keys::directive_open(None, kind, Some((until, id))), Vec::new()));
+        out.push((keys::directive_open(tenant, kind, Some((until, id))), Vec::new()));
     }
-    out.push((keys::desk_by_age(None, kind, Some(before.place())), Vec::new()));
-    out.push((keys::desk_by_age(tenant, kind, Some(before.place())), Vec::new()));
-    out.push((keys::desk(id), Vec::new()));
+    out.push((keys::directive_by_age(None, kind, Some(before.place())), Vec::new()));
+    out.push((keys::directive_by_age(tenant, kind, Some(before.place())), Vec::new()));
+    out.push((keys::directives(id), Vec::new()));
 }
 
-/// The edits of a move of an entry of the approval desk, or its beginning. It stands in the index itself.
-pub(super) fn desk(
-    (before, after): (Option<&DeskEntry>, &DeskEntry),
+/// The edits of a move of an entry of the approval service, or its beginning. It stands in the index itself.
+pub(super) fn directives(
+    (before, after): (Option<&Directive>, &Directive),
     seq: u64,
     body: &[u8],
     out: &mut Vec<Edit>,
 ) {
-    let (kind, id, tenant) = (after.kind(), &after.desk_id, after.tenant.as_str().as_bytes());
+    let (kind, id, tenant) = (after.kind(), &after.directive_id, after.tenant.as_str().as_bytes());
     let until = after.open_until();
-    if let Some(gone) = before.and_then(DeskEntry::open_until).filter(|gone| Some(*gone) != until) {
-        out.push((keys::desk_open(None, kind, Some((gone, id))), Vec::new()));
-        out.push((keys::desk_open(Some(&after.tenant), kind, Some((gone, id))), Vec::new()));
+    if let Some(gone) = before.and_then(Directive::open_until).filter(|gone| Some(*gone) != until) {
+        out.push((keys::directive_open(None, kind, Some((gone, id))), Vec::new()));
+        out.push((keys::directive_open(Some(&after.tenant), kind, Some((gone, id))), Vec::new()));
     }
     if let Some(until) = until {
-        out.push((keys::desk_open(None, kind, Some((until, id))), tenant.to_vec()));
-        out.push((keys::desk_open(Some(&after.tenant), kind, Some((until, id))), HERE.to_vec()));
+        out.push((keys::directive_open(None, kind, Some((until, id))), tenant.to_vec()));
+        out.push((
+            keys::directive_open(Some(&after.tenant), kind, Some((until, id))),
+            HERE.to_vec(),
+        ));
     }
     if before.is_none() {
         let place = Some(after.place());
-        out.push((keys::desk_by_age(None, kind, place), tenant.to_vec()));
-        out.push((keys::desk_by_age(Some(&after.tenant), kind, place), HERE.to_vec()));
+        out.push((keys::directive_by_age(None, kind, place), tenant.to_vec()));
+        out.push((keys::directive_by_age(Some(&after.tenant), kind, place), HERE.to_vec()));
     }
-    out.push(run_edit(keys::desk(id), seq, body));
+    out.push(run_edit(keys::directives(id), seq, body));
 }

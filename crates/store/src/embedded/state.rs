@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
-use placet_types::ids::{ApprovalId, DeskId, RecordId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
 use super::claims::Claims;
 use super::codec::Stored;
 use super::index::{Index, IndexFault};
 use super::keeper::Bodies;
 use super::keys;
-use super::records::{Records, decode_desk, decode_run};
+use super::records::{Records, decode_directives, decode_run};
 use crate::journal::JournalReader;
 use crate::present::Present;
-use crate::rules::{Op, desk_rev_after};
+use crate::rules::{Op, directives_rev_after};
 use crate::sorted::TableError;
 
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
@@ -45,7 +45,7 @@ pub(super) struct State {
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
-    /// How often what is in force at the desk has become stricter in entries that the index has. Of this process: no permit outlives it.
+    /// How often what is in force has become stricter in entries that the index has. Of this process: no permit outlives it.
     restriction_version: AtomicU64,
     /// The writer stamps entries by it too: an entry is never before what was measured when it was made.
     pub(super) present: Arc<Present>,
@@ -84,14 +84,14 @@ impl State {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// How often what is in force at the desk has become stricter, as far as it can be read.
+    /// How often what is in force has become stricter, as far as it can be read.
     pub(super) fn restriction_version(&self) -> u64 {
         self.restriction_version.load(Ordering::Acquire)
     }
 
     /// The index has what these changes made.
-    pub(super) fn note_desk(&self, ops: &[Op]) {
-        let rev = desk_rev_after(self.restriction_version(), ops);
+    pub(super) fn note_directives(&self, ops: &[Op]) {
+        let rev = directives_rev_after(self.restriction_version(), ops);
         self.restriction_version.fetch_max(rev, Ordering::AcqRel);
     }
 
@@ -165,13 +165,15 @@ impl State {
         record.transpose().map_err(|reason| self.fail(&reason))
     }
 
-    /// A stored entry of the approval desk.
-    pub(super) fn desk_entry(
+    /// A stored entry of the approval service.
+    pub(super) fn directive(
         &self,
         index: &Index,
-        desk_id: &DeskId,
-    ) -> Result<Option<DeskEntry>, StoreError> {
-        let entry = self.stored(index, &keys::desk(desk_id))?.map(|stored| decode_desk(&stored));
+        directive_id: &DirectiveId,
+    ) -> Result<Option<Directive>, StoreError> {
+        let entry = self
+            .stored(index, &keys::directives(directive_id))?
+            .map(|stored| decode_directives(&stored));
         entry.transpose().map_err(|reason| self.fail(&reason))
     }
 

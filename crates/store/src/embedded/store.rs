@@ -8,20 +8,20 @@ use std::sync::{Arc, PoisonError};
 use async_trait::async_trait;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, Store, StoreError,
+    ApprovalQuery, Changes, ClaimAnswer, Committed, DirectiveQuery, EffectQuery, Store, StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId, ToolCallId};
 
 use super::machine::Request;
 use super::state::State;
-use super::{EmbeddedStore, KeeperThread, desk, keys, query};
+use super::{EmbeddedStore, KeeperThread, directives, keys, query};
 use crate::content::ContentError;
 
 #[async_trait]
@@ -165,14 +165,14 @@ impl Store for EmbeddedStore {
         self.blocking(move |state| query::approvals(state, &query)).await
     }
 
-    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+    async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
         let index = self.state.index()?;
-        self.state.desk_entry(&index, desk_id)
+        self.state.directive(&index, directive_id)
     }
 
-    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+    async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
         let query = query.clone();
-        self.blocking(move |state| desk::entries(state, &query)).await
+        self.blocking(move |state| directives::entries(state, &query)).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::proof::Frontier;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
@@ -29,7 +29,7 @@ use super::kept::{IMPORTED, each_kept, kept_logs};
 use super::log::{LOG, entry as log_entry};
 use super::offline::{ContentVerdict, Contents, Scratch};
 use super::open::{CONTENT, JOURNAL, OpenError, Opened, journal_config, open};
-use super::records::{Records, decode_desk, decode_run};
+use super::records::{Records, decode_directives, decode_run};
 use super::{EmbeddedConfig, keys, query};
 use crate::content::ContentStore;
 use crate::journal::lock::Lock;
@@ -132,7 +132,7 @@ struct Tenants(std::collections::BTreeMap<[u8; 32], TenantId>);
 
 impl Tenants {
     fn note(&mut self, entry: Entry) {
-        let Entry { effects, approvals, desk, forget_content, audit, .. } = entry;
+        let Entry { effects, approvals, directives, forget_content, audit, .. } = entry;
         for effect in effects {
             if let super::EffectEntry::Put(record) = effect {
                 self.add(record.scope.tenant.clone());
@@ -141,7 +141,7 @@ impl Tenants {
         for approval in approvals {
             self.add(approval.chain.tenant().clone());
         }
-        for entry in desk {
+        for entry in directives {
             self.add(entry.tenant);
         }
         let audited = audit.into_iter().filter_map(|event| event.tenant);
@@ -175,7 +175,9 @@ fn item(records: &Records, key: &[u8], value: &[u8]) -> Result<Option<ExportItem
             let approval = records.approval(&id, stored.seq).map_err(refused)?;
             ExportItem::Approval(Box::new(Arc::unwrap_or_clone(approval)))
         }
-        keys::DESK => ExportItem::Desk(Box::new(decode_desk(&stored).map_err(refused)?)),
+        keys::DIRECTIVE => {
+            ExportItem::Directive(Box::new(decode_directives(&stored).map_err(refused)?))
+        }
         _ => ExportItem::Run(Box::new(decode_run(&stored).map_err(refused)?)),
     };
     Ok(Some(item))
@@ -228,8 +230,8 @@ fn take_away(beside: &Path) -> Result<(), TransferError> {
 fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), TransferError> {
     let Opened { journal, index, tree, .. } = open(config, None).map_err(Box::new)?;
     let counts = index.applied().counts;
-    let expected = (summary.records, summary.approvals, summary.runs, summary.desk);
-    if (counts.effects, counts.approvals, counts.runs, counts.desk) != expected {
+    let expected = (summary.records, summary.approvals, summary.runs, summary.directives);
+    if (counts.effects, counts.approvals, counts.runs, counts.directives) != expected {
         return Err(refused("the entries do not come to the records of the export"));
     }
     drop(tree);
@@ -292,7 +294,7 @@ impl Import {
             ExportItem::Entry { log, entry } => self.entry(log, *entry),
             ExportItem::Record(record) => self.record(*record),
             ExportItem::Approval(approval) => self.approval(*approval),
-            ExportItem::Desk(entry) => self.desk(*entry),
+            ExportItem::Directive(entry) => self.directives(*entry),
             ExportItem::Run(run) => self.run(*run),
             ExportItem::Content { tenant, digest, base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(refused)?;
@@ -393,8 +395,8 @@ impl Import {
         self.imported(|entry| entry.approvals.push(approval))
     }
 
-    fn desk(&mut self, desk: DeskEntry) -> Result<(), TransferError> {
-        self.imported(|entry| entry.desk.push(desk))
+    fn directives(&mut self, directives: Directive) -> Result<(), TransferError> {
+        self.imported(|entry| entry.directives.push(directives))
     }
 
     fn run(&mut self, run: RunRecord) -> Result<(), TransferError> {

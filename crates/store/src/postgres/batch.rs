@@ -1,7 +1,7 @@
 //! One transaction: the rows that a batch of commits touches, the decisions, and what is written.
 //!
-//! Owns the order in which rows are locked (the ledger's row where policies are activated or the desk becomes stricter, this node's epoch, effects, approvals, runs,
-//! entries of the desk, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Contents
+//! Owns the order in which rows are locked (the ledger's row where policies are activated or directives become stricter, this node's epoch, effects, approvals, runs,
+//! directives, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Contents
 //! are locked as they are kept and deleted, each time by key: of two nodes where each deletes what the other keeps anew the server ends one's
 //! transaction, which begins again. Not here: the rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
 //! fenced and its log ends where this node believes it does; entries are chained without gaps.
@@ -11,7 +11,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
 
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::sabotage::{Guard, removed};
@@ -26,7 +26,7 @@ use super::policies;
 use super::rows::{self, RowError, column};
 use super::state::{Head, State};
 use super::write::{self, Entries};
-use crate::rules::{Rules, Transaction, check_desk, desk_rev_after, policy_after};
+use crate::rules::{Rules, Transaction, check_directives, directives_rev_after, policy_after};
 
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,8 @@ pub(super) struct Piece {
 impl Piece {
     /// Whether it changes what binds every node, and so has to wait for the transaction of each.
     pub(super) fn binds_all(&self) -> bool {
-        self.changes.activate.is_some() || self.changes.desk.iter().any(DeskEntry::is_restrictive)
+        self.changes.activate.is_some()
+            || self.changes.directives.iter().any(Directive::is_restrictive)
     }
 }
 
@@ -133,7 +134,7 @@ pub(super) async fn lock_own(
         past = policies::past(connection, &activated).await?;
     }
     let row = query(
-        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, desk_rev, \
+        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, directives_rev, \
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms \
          FROM placet.epochs WHERE epoch = $1 FOR UPDATE",
     )
@@ -154,7 +155,7 @@ pub(super) async fn lock_own(
         now_ms: row.try_get("now_ms")?,
         policy: policy(&row)?,
         past,
-        restriction_version: rows::number(row.try_get("desk_rev")?),
+        restriction_version: rows::number(row.try_get("directives_rev")?),
     })
 }
 
@@ -242,7 +243,7 @@ pub(super) async fn transact(
     write::put_content(connection, &accepted).await?;
     write::put_effects(connection, state.epoch, &standing, &entries.wrote).await?;
     write::put_approvals_and_runs(connection, &standing).await?;
-    write::put_desk(connection, &standing).await?;
+    write::put_directive(connection, &standing).await?;
     write::forget_content(connection, &accepted).await?;
     if standing.policy != own.policy {
         policies::activate(connection, standing.policy).await?;
@@ -265,17 +266,17 @@ fn decide(
 ) -> Result<Vec<RecordId>, StoreError> {
     let policy = policy_after(standing.policy, &standing.past, &piece.changes)?;
     let now = Timestamp::from_ms(at_ms);
-    check_desk(standing.restriction_version, now, &piece.changes)?;
+    check_directives(standing.restriction_version, now, &piece.changes)?;
     let rules = Rules { epoch: state.epoch, now, claims: &state.claims };
     let mut transaction = Transaction::new(standing, Some(rules));
     transaction.take_in(&mut piece.changes.clone())?;
-    let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
-    let restriction_version = desk_rev_after(standing.restriction_version, &ops);
+    let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
+    let restriction_version = directives_rev_after(standing.restriction_version, &ops);
     let touched = effects.keys().copied().collect();
     standing.effects.extend(effects);
     standing.approvals.extend(approvals);
     standing.runs.extend(runs);
-    standing.desk.extend(desk);
+    standing.directives.extend(directives);
     if let Some(next) = policy {
         standing.past.activated(standing.policy, next, now);
     }

@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::record::EffectRecord;
@@ -23,7 +23,7 @@ use super::aside::refused_by_holders;
 use super::batch::Hitch;
 use super::config::PostgresConfig;
 use super::connect::{Connector, Purpose};
-use super::desk;
+use super::directives;
 use super::error::{OpenError, Trouble};
 use super::limits::{self, Kind, Limits};
 use super::log::no_log;
@@ -213,10 +213,10 @@ impl Import {
         rows::put_approvals(&mut self.connection, &rows).await.map_err(of_row)
     }
 
-    /// Entries of the approval desk.
-    pub(super) async fn desk(&mut self, entries: Vec<DeskEntry>) -> Result<(), StoreError> {
+    /// Entries of the approval service.
+    pub(super) async fn directives(&mut self, entries: Vec<Directive>) -> Result<(), StoreError> {
         let rows: Vec<_> = entries.into_iter().map(|entry| (entry.into(), 0)).collect();
-        desk::put(&mut self.connection, &rows).await.map_err(of_row)
+        directives::put(&mut self.connection, &rows).await.map_err(of_row)
     }
 
     /// Runs.

@@ -1,6 +1,6 @@
 //! The rows that a batch touches: locked, read, and what the batch makes of them.
 //!
-//! Owns the locking reads. Rows are locked by key within each table, and the tables in one order (effects, approvals, runs, desk), by every
+//! Owns the locking reads. Rows are locked by key within each table, and the tables in one order (effects, approvals, runs, directives), by every
 //! node. Not here: the rules (`crate::rules`). Invariant: what is decided about is locked until the transaction ends.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,15 +10,15 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::store::{Changes, EffectChange, StoreError};
-use placet_types::ids::{ApprovalId, DeskId, RecordId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
 use super::batch::{Hitch, Piece};
-use super::desk;
+use super::directives;
 use super::rows::{self, RowError};
 use crate::rules::Base;
 
@@ -28,7 +28,7 @@ pub(super) struct Loaded {
     pub(super) effects: HashMap<RecordId, Arc<EffectRecord>>,
     pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
     pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
-    pub(super) desk: HashMap<DeskId, Arc<DeskEntry>>,
+    pub(super) directives: HashMap<DirectiveId, Arc<Directive>>,
     /// Epochs whose process is over for certain.
     over: HashSet<u64>,
 }
@@ -42,7 +42,7 @@ impl Loaded {
         loaded.load_effects(connection, pieces).await?;
         loaded.load_approvals(connection, pieces).await?;
         loaded.load_runs(connection, pieces).await?;
-        loaded.load_desk(connection, pieces).await?;
+        loaded.load_directives(connection, pieces).await?;
         Ok(loaded)
     }
 
@@ -146,7 +146,7 @@ impl Loaded {
         Ok(())
     }
 
-    async fn load_desk(
+    async fn load_directives(
         &mut self,
         connection: &mut PgConnection,
         pieces: &[&Piece],
@@ -154,24 +154,24 @@ impl Loaded {
         let ids: BTreeSet<String> = pieces
             .iter()
             .flat_map(|piece| {
-                let Changes { desk, spend, forget_desk, .. } = &piece.changes;
-                let gone = forget_desk.iter().map(|(desk_id, _)| desk_id);
-                desk.iter().map(|entry| &entry.desk_id).chain(spend).chain(gone)
+                let Changes { directives, spend, forget_directive, .. } = &piece.changes;
+                let gone = forget_directive.iter().map(|(directive_id, _)| directive_id);
+                directives.iter().map(|entry| &entry.directive_id).chain(spend).chain(gone)
             })
-            .map(|desk_id| desk_id.as_str().to_owned())
+            .map(|directive_id| directive_id.as_str().to_owned())
             .collect();
         if ids.is_empty() {
             return Ok(());
         }
         let found = query(
-            "SELECT record FROM placet.desk WHERE desk_id = ANY($1) ORDER BY desk_id FOR UPDATE",
+            "SELECT record FROM placet.directives WHERE directive_id = ANY($1) ORDER BY directive_id FOR UPDATE",
         )
         .bind(ids.into_iter().collect::<Vec<_>>())
         .fetch_all(&mut *connection)
         .await?;
         for row in &found {
-            let entry = desk::of_row(row).map_err(RowError::Damaged)?;
-            self.desk.insert(entry.desk_id.clone(), Arc::new(entry));
+            let entry = directives::of_row(row).map_err(RowError::Damaged)?;
+            self.directives.insert(entry.directive_id.clone(), Arc::new(entry));
         }
         Ok(())
     }
@@ -184,10 +184,10 @@ pub(super) struct Standing<'a> {
     pub(super) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     pub(super) approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
     pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
-    pub(super) desk: HashMap<DeskId, Option<Arc<DeskEntry>>>,
+    pub(super) directives: HashMap<DirectiveId, Option<Arc<Directive>>>,
     pub(super) policy: Option<PolicyState>,
     pub(super) past: PastPolicies,
-    /// How often what is in force at the desk has become stricter.
+    /// How often what is in force has become stricter.
     pub(super) restriction_version: u64,
 }
 
@@ -198,8 +198,8 @@ impl<'a> Standing<'a> {
         restriction_version: u64,
     ) -> Self {
         let (effects, approvals) = (HashMap::new(), HashMap::new());
-        let (runs, desk) = (HashMap::new(), HashMap::new());
-        Self { loaded, effects, approvals, runs, desk, policy, past, restriction_version }
+        let (runs, directives) = (HashMap::new(), HashMap::new());
+        Self { loaded, effects, approvals, runs, directives, policy, past, restriction_version }
     }
 }
 
@@ -221,10 +221,10 @@ impl Base for Standing<'_> {
         })
     }
 
-    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
-        Ok(match self.desk.get(desk_id) {
+    fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
+        Ok(match self.directives.get(directive_id) {
             Some(changed) => changed.clone(),
-            None => self.loaded.desk.get(desk_id).cloned(),
+            None => self.loaded.directives.get(directive_id).cloned(),
         })
     }
 

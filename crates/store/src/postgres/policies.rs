@@ -1,4 +1,4 @@
-//! What binds every node: which policies are active, which were replaced, and how often the desk became stricter.
+//! What binds every node: which policies are active, which were replaced, and how often directives became stricter.
 //!
 //! Owns what is written of that. Not here: the rule (`placet_ledger::policies`). Invariant: what is read and written here is under
 //! the lock of the ledger's row, so that of two nodes that activate at once one sees what the other did.
@@ -94,9 +94,9 @@ pub(super) async fn tighten(
     restriction_version: u64,
 ) -> Result<(), Hitch> {
     for statement in [
-        query("UPDATE placet.ledger SET desk_rev = $1 WHERE id = 1"),
+        query("UPDATE placet.ledger SET directives_rev = $1 WHERE id = 1"),
         query(
-            "UPDATE placet.epochs SET desk_rev = $1 WHERE fenced_by IS NULL AND closed_ms IS NULL",
+            "UPDATE placet.epochs SET directives_rev = $1 WHERE fenced_by IS NULL AND closed_ms IS NULL",
         ),
     ] {
         statement.bind(column(restriction_version)).execute(&mut *connection).await?;

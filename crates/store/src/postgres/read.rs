@@ -96,10 +96,10 @@ pub(super) async fn policy(pool: &Pool) -> Result<Option<PolicyState>, StoreErro
 }
 
 pub(super) async fn restriction_version(pool: &Pool) -> Result<u64, StoreError> {
-    let find = || query("SELECT desk_rev FROM placet.ledger WHERE id = 1");
+    let find = || query("SELECT directives_rev FROM placet.ledger WHERE id = 1");
     let rows = pool.rows(find).await?;
     let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
-    row.try_get("desk_rev").map(number).map_err(|error| unreadable(&error))
+    row.try_get("directives_rev").map(number).map_err(|error| unreadable(&error))
 }
 
 pub(super) async fn content(

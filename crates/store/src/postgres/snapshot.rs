@@ -10,7 +10,7 @@ use sqlx::query::Query;
 use sqlx::{Postgres, Row as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
@@ -20,7 +20,7 @@ use placet_types::ids::{RecordId, TenantId};
 
 use super::config::LEASE_MAX;
 use super::connect::{ConnectError, Connector, Purpose};
-use super::desk;
+use super::directives;
 use super::error::Trouble;
 use super::limits::{self, Kind, Limits};
 use super::log::{bytes32, entry, integer};
@@ -176,16 +176,17 @@ impl Snapshot {
         rows.iter().map(|row| rows::approval(row).map_err(damaged)).collect()
     }
 
-    /// Up to `most` entries of the approval desk after `after`, oldest first.
-    pub(super) async fn desk(
+    /// Up to `most` entries of the approval service after `after`, oldest first.
+    pub(super) async fn directives(
         &mut self,
-        after: Option<&DeskEntry>,
+        after: Option<&Directive>,
         most: usize,
-    ) -> Result<Vec<DeskEntry>, StoreError> {
-        let find = query("SELECT record FROM placet.desk WHERE place > $1 ORDER BY place LIMIT $2");
-        let find = find.bind(after.map(desk::place).unwrap_or_default()).bind(limit(most));
+    ) -> Result<Vec<Directive>, StoreError> {
+        let find =
+            query("SELECT record FROM placet.directives WHERE place > $1 ORDER BY place LIMIT $2");
+        let find = find.bind(after.map(directives::place).unwrap_or_default()).bind(limit(most));
         let rows = self.rows(find).await?;
-        rows.iter().map(|row| desk::of_row(row).map_err(damaged)).collect()
+        rows.iter().map(|row| directives::of_row(row).map_err(damaged)).collect()
     }
 
     /// Up to `most` runs after `after`, in the store's order.

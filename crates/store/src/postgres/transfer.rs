@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::sync::mpsc;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::desk::DeskEntry;
+use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
@@ -143,11 +143,11 @@ async fn put_records<W: Write + Send>(
     }
     let mut after = None;
     loop {
-        let page = snapshot.desk(after.as_ref(), PAGE).await.map_err(refused)?;
+        let page = snapshot.directives(after.as_ref(), PAGE).await.map_err(refused)?;
         let Some(last) = page.last() else { break };
         after = Some(last.clone());
         for entry in page {
-            writer.put(&ExportItem::Desk(Box::new(entry)))?;
+            writer.put(&ExportItem::Directive(Box::new(entry)))?;
         }
     }
     let mut after = None;
@@ -217,7 +217,7 @@ struct Page {
     entries: Vec<LogEntry>,
     records: Vec<EffectRecord>,
     approvals: Vec<ApprovalRecord>,
-    desk: Vec<DeskEntry>,
+    directives: Vec<Directive>,
     runs: Vec<RunRecord>,
     contents: Vec<(TenantId, Vec<u8>)>,
 }
@@ -227,7 +227,7 @@ impl Page {
         self.entries.len() >= PAGE
             || self.records.len() >= PAGE
             || self.approvals.len() >= PAGE
-            || self.desk.len() >= PAGE
+            || self.directives.len() >= PAGE
             || self.runs.len() >= PAGE
             || self.contents.len() >= CONTENT_PAGE
     }
@@ -258,7 +258,7 @@ impl Filling {
             }
             ExportItem::Record(record) => self.page.records.push(*record),
             ExportItem::Approval(approval) => self.page.approvals.push(*approval),
-            ExportItem::Desk(entry) => self.page.desk.push(*entry),
+            ExportItem::Directive(entry) => self.page.directives.push(*entry),
             ExportItem::Run(run) => self.page.runs.push(*run),
             ExportItem::Content { tenant, digest, base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(refused)?;
@@ -283,13 +283,13 @@ impl Filling {
         let log = self.page.log.clone();
         let page = std::mem::take(&mut self.page);
         self.page.log.clone_from(&log);
-        let Page { entries, records, approvals, desk, runs, contents, .. } = page;
+        let Page { entries, records, approvals, directives, runs, contents, .. } = page;
         if !entries.is_empty() {
             self.import.entries(&log, &entries).await.map_err(refused)?;
         }
         self.import.effects(&records).await.map_err(refused)?;
         self.import.approvals(approvals).await.map_err(refused)?;
-        self.import.desk(desk).await.map_err(refused)?;
+        self.import.directives(directives).await.map_err(refused)?;
         self.import.runs(runs).await.map_err(refused)?;
         self.import.contents(&contents).await.map_err(refused)
     }

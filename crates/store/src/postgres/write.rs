@@ -13,10 +13,10 @@ use sqlx::query;
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::TilePart;
 use placet_types::digest::Digest;
-use placet_types::ids::{DeskId, RecordId};
+use placet_types::ids::{DirectiveId, RecordId};
 
 use super::batch::{Hitch, Piece};
-use super::desk;
+use super::directives;
 use super::load::Standing;
 use super::rows::{self, EffectRows, Entry, column};
 use super::state::Head;
@@ -186,21 +186,22 @@ pub(super) async fn put_approvals_and_runs(
     Ok(())
 }
 
-pub(super) async fn put_desk(
+pub(super) async fn put_directive(
     connection: &mut PgConnection,
     standing: &Standing<'_>,
 ) -> Result<(), Hitch> {
-    let before = |id: &DeskId| standing.loaded.desk.get(id).map_or(0, |before| before.rev);
+    let before =
+        |id: &DirectiveId| standing.loaded.directives.get(id).map_or(0, |before| before.rev);
     let (mut changed, mut gone) = (Vec::new(), Vec::new());
-    for (desk_id, after) in &standing.desk {
+    for (directive_id, after) in &standing.directives {
         match after {
-            Some(after) => changed.push((Arc::clone(after), before(desk_id))),
-            None => gone.extend(standing.loaded.desk.get(desk_id).cloned()),
+            Some(after) => changed.push((Arc::clone(after), before(directive_id))),
+            None => gone.extend(standing.loaded.directives.get(directive_id).cloned()),
         }
     }
-    changed.sort_unstable_by(|(a, _), (b, _)| a.desk_id.cmp(&b.desk_id));
-    desk::put(&mut *connection, &changed).await?;
-    Ok(desk::delete(connection, &gone).await?)
+    changed.sort_unstable_by(|(a, _), (b, _)| a.directive_id.cmp(&b.directive_id));
+    directives::put(&mut *connection, &changed).await?;
+    Ok(directives::delete(connection, &gone).await?)
 }
 
 pub(super) async fn put_tiles(

@@ -2,17 +2,17 @@
 //!
 //! Owns the suite. Each store calls [`every_promise`] with a macro that makes a test of each name.
 
-mod desk;
+mod directives;
 mod external_tenants;
 mod runs;
 
-pub(crate) use desk::{
+pub(crate) use directives::{
     a_grant_is_used_exactly_as_often_as_it_says, a_grant_that_is_not_in_force_lets_nothing_pass,
-    approvals_are_listed_in_both_orders_and_by_operation, desk_entries_are_listed_newest_first_too,
-    desk_entries_are_listed_oldest_first, desk_entries_move_as_their_machine_says,
-    open_desk_entries_are_those_that_may_still_matter,
-    what_is_over_at_the_desk_can_be_dropped_and_nothing_else,
-    what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
+    approvals_are_listed_in_both_orders_and_by_operation, directives_are_listed_newest_first_too,
+    directives_are_listed_oldest_first, directives_move_as_their_machine_says,
+    ended_directives_can_be_dropped_and_nothing_else,
+    open_directives_are_those_that_may_still_matter,
+    what_was_permitted_before_directives_became_stricter_is_not_dispatched,
 };
 pub(crate) use external_tenants::an_external_approver_tenant_finds_what_it_is_asked_about;
 pub(crate) use runs::{
@@ -55,14 +55,14 @@ macro_rules! every_promise {
             approvals_are_listed_oldest_first,
             an_external_approver_tenant_finds_what_it_is_asked_about,
             approvals_are_listed_in_both_orders_and_by_operation,
-            desk_entries_move_as_their_machine_says,
-            desk_entries_are_listed_oldest_first,
-            desk_entries_are_listed_newest_first_too,
-            open_desk_entries_are_those_that_may_still_matter,
+            directives_move_as_their_machine_says,
+            directives_are_listed_oldest_first,
+            directives_are_listed_newest_first_too,
+            open_directives_are_those_that_may_still_matter,
             a_grant_is_used_exactly_as_often_as_it_says,
             a_grant_that_is_not_in_force_lets_nothing_pass,
-            what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
-            what_is_over_at_the_desk_can_be_dropped_and_nothing_else,
+            what_was_permitted_before_directives_became_stricter_is_not_dispatched,
+            ended_directives_can_be_dropped_and_nothing_else,
             effects_are_listed_in_one_order,
             open_effects_are_found_among_many_closed_ones,
             content_is_kept_per_tenant,

@@ -3,11 +3,11 @@
 //! Owns builders, and the suite of what every store promises ([`conformance`]).
 
 pub(crate) mod conformance;
-mod desk;
+mod directives;
 
-pub(crate) use desk::{
-    delegation_body, desk_entry, desk_id, desk_of, desk_vote, freeze_body, glass_body, grant,
-    grant_body, note, put_desk, puts_desk, spends,
+pub(crate) use directives::{
+    delegation_body, directive, directive_id, directive_vote, directives_of, freeze_body,
+    glass_body, grant, grant_body, note, put_directive, puts_directive, spends,
 };
 
 use std::collections::{BTreeMap, BTreeSet};

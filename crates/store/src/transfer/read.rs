@@ -66,7 +66,7 @@ fn check_header(item: &ExportItem, line: u64) -> Result<(), TransferError> {
         ExportItem::Entry { .. }
         | ExportItem::Record(_)
         | ExportItem::Approval(_)
-        | ExportItem::Desk(_)
+        | ExportItem::Directive(_)
         | ExportItem::Run(_)
         | ExportItem::Content { .. }
         | ExportItem::End(_) => None,

@@ -176,7 +176,7 @@
     if (feed || is_out || document.hidden || !one("[data-live]")) return;
     const own = new EventSource("/live");
     feed = own;
-    own.addEventListener("desk", soon);
+    own.addEventListener("approvals", soon);
     own.addEventListener("behind", soon);
     // The sign-in counts no more: the next look says so.
     own.addEventListener("ended", refresh);

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::Notice;
 use crate::console::{
-    Desk,
+    ConsoleState,
     form::{Fields, Form},
     page::token,
     tree,
@@ -83,7 +83,7 @@ fn resolving(detail: &ApprovalDetail, outcome: &OutcomeView, visitor: &Visitor) 
 
 /// `POST /approvals/{id}/outcome`.
 pub(in crate::console) async fn resolve(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     PageId(id): PageId<ApprovalId>,
     form: Form,
 ) -> Result<Response, Trouble> {
@@ -94,8 +94,8 @@ pub(in crate::console) async fn resolve(
         evidence: fields.reason()?,
         output: Value::Null,
     };
-    let (engine, caller) = (desk.api.engine.clone(), visitor.caller.clone());
-    let resolved = desk.api.write(async move { engine.resolve(&caller, record, request).await });
+    let (engine, caller) = (app.api.engine.clone(), visitor.caller.clone());
+    let resolved = app.api.write(async move { engine.resolve(&caller, record, request).await });
     match resolved.await {
         Ok(_) => Ok(Redirect::to(&format!("/approvals/{id}?done=resolve")).into_response()),
         Err(failure) if failure.document().status < 500 => {
@@ -107,7 +107,7 @@ pub(in crate::console) async fn resolve(
                 title: "Nothing was recorded".to_owned(),
                 text: words::sentence(&failure.document().detail),
             };
-            super::page(&desk, &visitor, &id, Some(notice), "").await
+            super::page(&app, &visitor, &id, Some(notice), "").await
         }
         Err(failure) => Err(Trouble(failure)),
     }

@@ -13,7 +13,7 @@ use placet_types::ids::ApprovalId;
 
 use super::Notice;
 use crate::console::{
-    Desk,
+    ConsoleState,
     form::Form,
     page::token,
     visitor::{PageId, Trouble, Visitor},
@@ -44,14 +44,14 @@ pub(super) fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
 
 /// `POST /approvals/{id}/withdrawal`.
 pub(in crate::console) async fn withdraw(
-    State(desk): State<Desk>,
+    State(app): State<ConsoleState>,
     PageId(id): PageId<ApprovalId>,
     form: Form,
 ) -> Result<Response, Trouble> {
     let Form { visitor, fields } = form;
     let request = WithdrawalRequest { reason: fields.reason()? };
-    let (engine, caller, target) = (desk.api.engine.clone(), visitor.caller.clone(), id.clone());
-    let done = desk
+    let (engine, caller, target) = (app.api.engine.clone(), visitor.caller.clone(), id.clone());
+    let done = app
         .api
         .write(async move { engine.approvals().withdraw(&caller, &target, request).await })
         .await;
@@ -66,7 +66,7 @@ pub(in crate::console) async fn withdraw(
                 title: "Nothing was withdrawn".to_owned(),
                 text: words::sentence(&document.detail),
             };
-            super::page(&desk, &visitor, &id, Some(notice), "").await
+            super::page(&app, &visitor, &id, Some(notice), "").await
         }
         Err(failure) => Err(Trouble(failure)),
     }

@@ -14,12 +14,12 @@ async fn forms(api: &TestApi) -> Vec<(String, String)> {
     let (one, two) = (api.held("one").await, api.held("two").await);
     let (three, four) = (api.held("three").await, api.held("four").await);
     let approval = |held: &Waiting, deed| format!("/approvals/{}/{deed}", held.approval);
-    let entry = |entry: &Value| format!("/entries/{}", entry["desk_id"].as_str().unwrap());
+    let entry = |entry: &Value| format!("/entries/{}", entry["directive_id"].as_str().unwrap());
     let freeze = api.arrange("ben", json!({ "kind": "freeze", "name": "night" })).await;
     let glass = api.arrange("ema", json!({ "kind": "break_glass", "ticket": "INC-1" })).await;
     let asked = glass["digest"].as_str().unwrap();
     let over = api.arrange("ema", json!({ "kind": "break_glass", "ticket": "INC-2" })).await;
-    let acts = format!("/v1/desk/{}/acts", over["desk_id"].as_str().unwrap());
+    let acts = format!("/v1/directives/{}/acts", over["directive_id"].as_str().unwrap());
     let agree = json!({ "act": "decide", "decision": "approve", "reason": "yes", "digest": over["digest"] });
     for (who, act) in [("cy", agree), ("ema", json!({ "act": "end", "reason": "over" }))] {
         assert_eq!(api.post_as(who, &acts, act).await.status, 200);
@@ -77,7 +77,7 @@ async fn every_form_does_what_it_says() {
         (&json!("ben"), &json!("approve"), &json!("seen"))
     );
     assert_eq!(approval(1).await["edits"], 1);
-    let entries = read("/v1/desk?limit=200".to_owned()).await;
+    let entries = read("/v1/directives?limit=200".to_owned()).await;
     let entries = entries["entries"].as_array().unwrap();
     let found = |member: &str, value: &str| {
         let found = entries.iter().find(|entry| entry["body"][member] == value);
@@ -257,7 +257,8 @@ async fn an_edit_that_cannot_be_read_or_does_not_fit_comes_back_with_what_was_wr
 /// What a grant covers, once it was proposed.
 async fn pattern(browser: &Browser, proposed: &Reply) -> Value {
     let entry = proposed.header("location").unwrap().strip_prefix("/entries/").unwrap();
-    browser.api.get_as("ben", &format!("/v1/desk/{entry}")).await.json()["body"]["pattern"].take()
+    browser.api.get_as("ben", &format!("/v1/directives/{entry}")).await.json()["body"]["pattern"]
+        .take()
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 
 use placet_approvals::views::{
-    ApprovalDetail, DeskEntryView, EntryStanding, InboxOrder, InboxView,
+    ApprovalDetail, DirectiveView, EntryStanding, InboxOrder, InboxView,
 };
-use placet_ledger::store::{Admission, Changes, DeskQuery, Durability, Store as _};
+use placet_ledger::store::{Admission, Changes, DirectiveQuery, Durability, Store as _};
 
 use super::{Browser, call_page, checked, key, now, page, settings, shown, visitor, with_link};
 use crate::{
@@ -36,7 +36,7 @@ const PAGES: [&str; 13] = [
 async fn declared(browser: &Browser) -> String {
     let glass = json!({ "kind": "break_glass", "ticket": "INC-1 <i>" });
     let entry = browser.api.arrange("ema", glass).await;
-    entry["desk_id"].as_str().unwrap().to_owned()
+    entry["directive_id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_line_of_the_inbox_says_what_would_run() {
 #[tokio::test]
 async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
     let (glass, grant) = (testing::break_glass(), testing::grant());
-    let show = async |entry: &DeskEntryView| {
+    let show = async |entry: &DirectiveView| {
         shown(entry::view(entry, &visitor().await, now(), None)).await
     };
     for (entry, offer, instead) in [
@@ -174,7 +174,7 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
         assert!(text.contains(offer) && !text.contains(instead), "{offer}: {text}");
         assert!(!text.contains("<i>") && !text.contains("<u>"), "{text}");
         let standing = EntryStanding::default();
-        let text = show(&DeskEntryView { standing, ..entry.clone() }).await;
+        let text = show(&DirectiveView { standing, ..entry.clone() }).await;
         assert!(!text.contains(offer) && text.contains(instead), "{offer}: {text}");
     }
 }
@@ -189,17 +189,19 @@ async fn what_is_in_force_is_shown_however_much_is_over() {
     let duty = browser.post("/delegations", duty).await;
     let duty = duty.header("location").unwrap();
     let store = &browser.api.world.store;
-    let real = store.desk_entries(&DeskQuery { limit: 10, ..DeskQuery::default() }).await.unwrap();
+    let real =
+        store.directives(&DirectiveQuery { limit: 10, ..DirectiveQuery::default() }).await.unwrap();
     let mut changes = Changes::new(Durability::Synced, Admission::Completion);
     for (entry, count) in real.iter().zip([620_i64, 120]) {
         for age in 1..=count {
             let mut past = entry.clone();
-            past.desk_id = format!("over-{}-{age}", entry.body.kind().as_str()).parse().unwrap();
+            past.directive_id =
+                format!("over-{}-{age}", entry.body.kind().as_str()).parse().unwrap();
             past.created_at = entry.created_at.plus_ms(age * -3_600_000);
             past.starts_at = past.created_at;
             past.expires_at = past.created_at.plus_ms(1_000);
             past.rev = 1;
-            changes.desk.push(past);
+            changes.directives.push(past);
         }
     }
     store.commit(changes).await.unwrap();
@@ -542,7 +544,7 @@ async fn a_page_hears_that_something_happened_and_not_what() {
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     browser.api.held("one").await;
     let frame = stream.body_mut().frame().await.unwrap().unwrap();
-    assert_eq!(frame.into_data().unwrap(), "event: desk\ndata: look\n\n");
+    assert_eq!(frame.into_data().unwrap(), "event: approvals\ndata: look\n\n");
     // Signing out ends it.
     assert_eq!(browser.post("/sign-out", "").await.status, 303);
     let end = tokio::time::timeout(std::time::Duration::from_secs(5), stream.body_mut().frame());

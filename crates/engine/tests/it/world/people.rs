@@ -1,6 +1,6 @@
 //! Who speaks to a world: agents and people with tokens of its key.
 
-use placet_approvals::views::{DecisionRequest, DeskEntryView, EntriesQuery};
+use placet_approvals::views::{DecisionRequest, DirectiveView, EntriesQuery};
 use placet_engine::answer::Held;
 use placet_identity::{MintRequest, TokenRole, VerifiedCaller};
 use placet_types::{approval::VoteChoice, error::Refusal, ids::TenantId, principal::PrincipalKind};
@@ -70,7 +70,7 @@ impl World {
         &self,
         caller: &VerifiedCaller,
         query: EntriesQuery,
-    ) -> Vec<DeskEntryView> {
+    ) -> Vec<DirectiveView> {
         let query = EntriesQuery { limit: 10, ..query };
         self.engine.approvals().entries(caller, &query).await.unwrap().entries
     }

@@ -42,7 +42,7 @@ fn a_permit_from_before_a_freeze_dispatches_nothing() {
     let claimed = world.claim(&call);
     let permit = world.permit(&call, None);
     let mut changes = Changes::new(Durability::Synced, Admission::New);
-    changes.desk.push(world.freeze());
+    changes.directives.push(world.freeze());
     ready(world.store.commit(changes)).unwrap();
     let commits = world.store.commits();
     let outcome = ready(world.ledger.dispatch(
@@ -52,7 +52,7 @@ fn a_permit_from_before_a_freeze_dispatches_nothing() {
         None,
         world.dedup(&call),
     ));
-    assert!(matches!(outcome, Err(LedgerError::DeskMoved)));
+    assert!(matches!(outcome, Err(LedgerError::DirectiveMoved)));
     assert_eq!(world.store.commits(), commits);
     assert!(matches!(world.record(&call).state, EffectState::Claimed { .. }));
     // A read is not exempt.
@@ -62,7 +62,7 @@ fn a_permit_from_before_a_freeze_dispatches_nothing() {
         world.intent(&look),
         Durability::Written,
     );
-    assert!(matches!(ready(reading), Err(LedgerError::DeskMoved)));
+    assert!(matches!(ready(reading), Err(LedgerError::DirectiveMoved)));
 }
 
 #[test]

@@ -15,17 +15,17 @@ use placet_types::{
     approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
     envelope::result::ResultStatus,
     error::ErrorCode,
-    ids::{DeskId, PrincipalId},
+    ids::{DirectiveId, PrincipalId},
 };
 use proptest::{prelude::ProptestConfig, test_runner::TestRunner};
 
 use super::{
-    desk::{change, grant, less, other},
+    directives::{change, grant, less, other},
     world::{Call, World, event, result, vote},
 };
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
-    desk::{DeskEntry, DeskNote, DeskState},
+    directive::{Directive, DirectiveNote, DirectiveState},
     dispatch::Settlement,
     ledger::{LedgerError, Outcome},
     record::EffectState,
@@ -86,7 +86,7 @@ struct Play {
     sent: Vec<Option<(usize, Settlement)>>,
     /// How often it is certain that nothing happened.
     without_effect: Vec<usize>,
-    grant: DeskEntry,
+    grant: Directive,
     grant_says: BTreeSet<usize>,
     is_grant_over: bool,
     uses: u32,
@@ -110,8 +110,8 @@ impl Play {
             stories.push(Story::new(wanted, "as asked"));
             calls.push(call);
         }
-        let proposed = grant(&first, "desk_1", USES_MAX, 2);
-        ready(first.ledger.put_desk(proposed.clone(), event())).unwrap();
+        let proposed = grant(&first, "dir_1", USES_MAX, 2);
+        ready(first.ledger.put_directive(proposed.clone(), event())).unwrap();
         Self {
             begun_ms: first.now().as_ms(),
             seen: [held.clone(), held],
@@ -395,9 +395,9 @@ impl Play {
         }
     }
 
-    fn stored_grant(&self, node: usize) -> DeskEntry {
-        let id = DeskId::new("desk_1").unwrap();
-        ready(self.nodes[node].store.desk_entry(&id)).unwrap().unwrap()
+    fn stored_grant(&self, node: usize) -> Directive {
+        let id = DirectiveId::new("dir_1").unwrap();
+        ready(self.nodes[node].store.directive(&id)).unwrap().unwrap()
     }
 
     fn agree_to_grant(&mut self, node: usize, who: usize) {
@@ -408,19 +408,19 @@ impl Play {
             ..vote(&self.seen[0][0], PEOPLE[who].0, VoteChoice::Approve)
         };
         let Ok(next) = stored.cast(ballot, self.nodes[node].now()) else { return };
-        ready(self.nodes[node].ledger.put_desk(next, event())).unwrap();
+        ready(self.nodes[node].ledger.put_directive(next, event())).unwrap();
         assert!(PEOPLE[who].1.is_none(), "an external approver agreed to what stands");
         self.grant_says.insert(who);
     }
 
     fn end_grant(&mut self, node: usize) {
         let by = PrincipalId::new("ann").unwrap();
-        let end = DeskNote { by, at: self.nodes[node].now(), text: "enough".to_owned() };
+        let end = DirectiveNote { by, at: self.nodes[node].now(), text: "enough".to_owned() };
         // From the form that was proposed: another node may have moved it on.
-        let stale = DeskEntry { state: DeskState::Active, rev: 2, ..self.grant.clone() };
+        let stale = Directive { state: DirectiveState::Active, rev: 2, ..self.grant.clone() };
         for entry in [stale, self.stored_grant(node)] {
             let Ok(next) = entry.ended(end.clone()) else { continue };
-            match ready(self.nodes[node].ledger.put_desk(next, event())) {
+            match ready(self.nodes[node].ledger.put_directive(next, event())) {
                 Ok(_) => self.is_grant_over = true,
                 Err(LedgerError::Store(StoreError::Conflict)) => {}
                 Err(error) => panic!("{error}"),

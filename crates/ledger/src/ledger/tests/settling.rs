@@ -106,12 +106,12 @@ fn what_was_stopped_after_its_first_try_has_no_second() {
     let call = world.call("erase", "a.txt", "k1");
     let armed = dispatched(&world, &call);
     let mut changes = Changes::new(Durability::Synced, Admission::New);
-    changes.desk.push(world.freeze());
+    changes.directives.push(world.freeze());
     ready(world.store.commit(changes)).unwrap();
     let commits = world.store.commits();
     let event = AuditEvent::new(AuditKind::CredentialReplaced);
     let refused = ready(world.ledger.dispatch_once_more(armed.spare(), event));
-    assert!(matches!(refused, Err(LedgerError::DeskMoved)), "{refused:?}");
+    assert!(matches!(refused, Err(LedgerError::DirectiveMoved)), "{refused:?}");
     assert_eq!(world.store.commits(), commits);
 }
 

@@ -40,7 +40,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
-    desk::DeskEntry,
+    directive::Directive,
     dispatch::{DispatchGuard, Intent},
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
@@ -154,9 +154,9 @@ impl World {
 
     /// What the bundle says to it under a standing grant, which it takes for one anyone who agreed.
     /// A freeze of all adapters that is in force.
-    pub(super) fn freeze(&self) -> DeskEntry {
+    pub(super) fn freeze(&self) -> Directive {
         serde_json::from_value(json!({
-            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "dora", "reason": "year end",
+            "version": 1, "directive_id": "dir_1", "tenant": "acme", "by": "dora", "reason": "year end",
             "created_at": self.now(), "starts_at": self.now(), "expires_at": self.now().plus_ms(60_000),
             "body": { "kind": "freeze", "name": "year end" },
             "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
@@ -165,7 +165,7 @@ impl World {
         .unwrap()
     }
 
-    pub(super) fn permit_under(&self, call: &Call, grant: &DeskEntry) -> Permit {
+    pub(super) fn permit_under(&self, call: &Call, grant: &Directive) -> Permit {
         let agreed = Vote {
             groups: BTreeSet::from([GroupId::new("leads").unwrap()]),
             claimed: BTreeSet::from([GroupId::new("leads").unwrap()]),
@@ -174,7 +174,7 @@ impl World {
         };
         let facts = ApprovalFacts {
             approval_id: None,
-            scope: ApprovalScope::Standing(grant.desk_id.clone()),
+            scope: ApprovalScope::Standing(grant.directive_id.clone()),
             request_digest: call.binding.digest(),
             shown_digest: grant.terms(),
             expires_at: self.now().plus_ms(1_000_000),
@@ -209,7 +209,7 @@ impl World {
                 approval: facts.as_ref(),
                 frozen: false,
                 break_glass: None,
-                desk: placet_types::desk::DeskBasis::default(),
+                directives: placet_types::directive::DirectiveBasis::default(),
                 proof: &CallerProof::of_development(&chain()),
                 key: Some(call.record_id),
             },

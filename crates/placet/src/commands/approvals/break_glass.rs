@@ -3,11 +3,11 @@
 //! Owns the options.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_approvals::views::{Arrangement, DeskAct};
+use placet_approvals::views::{Arrangement, DirectiveAct};
 use placet_types::{
     approval::VoteChoice,
-    desk::{BreakGlass, DeskKind},
-    ids::{CapabilityId, DeskId, PrincipalId},
+    directive::{BreakGlass, DirectiveKind},
+    ids::{CapabilityId, DirectiveId, PrincipalId},
 };
 
 use super::{
@@ -20,9 +20,9 @@ use crate::{client::Client, failure::Outcome};
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet approvals break-glass declare --ticket INC-4711 --for 1h --reason \"orders fail\"\n  \
-    placet approvals break-glass confirm desk_01J… --reason \"seen it too\" --digest sha256:…\n  \
-    placet approvals break-glass end desk_01J… --reason \"repaired\"\n  \
-    placet approvals break-glass review desk_01J… --note \"three calls, all of them needed\"\n\n\
+    placet approvals break-glass confirm dir_01J… --reason \"seen it too\" --digest sha256:…\n  \
+    placet approvals break-glass end dir_01J… --reason \"repaired\"\n  \
+    placet approvals break-glass review dir_01J… --note \"three calls, all of them needed\"\n\n\
     It counts once a second person has confirmed it, and opens only what a policy says it opens. A third person reviews it afterwards.")]
 pub(super) struct Args {
     /// What to do.
@@ -44,7 +44,7 @@ enum Action {
     /// Say afterwards what it was used for, as somebody who took no part.
     Review {
         /// The record.
-        id: DeskId,
+        id: DirectiveId,
         /// What you found.
         #[arg(long)]
         note: String,
@@ -52,7 +52,7 @@ enum Action {
     /// Show one, with the digest a decision names.
     Show {
         /// The record.
-        id: DeskId,
+        id: DirectiveId,
     },
     /// List those that are open or wait for their review.
     List(entries::Listing),
@@ -80,7 +80,7 @@ struct Declare {
 
 /// Does what was asked.
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DeskKind = DeskKind::BreakGlass;
+    const KIND: DirectiveKind = DirectiveKind::BreakGlass;
     match &args.action {
         Action::Declare(args) => declare(client, args, json).await,
         Action::Confirm(args) => {
@@ -90,7 +90,7 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
         Action::End(args) => entries::end(client, KIND, args, json).await,
         Action::Review { id, note } => {
             entries::read(client, KIND, id).await?;
-            entries::did(client, id, &DeskAct::Review { note: note.clone() }, json).await
+            entries::did(client, id, &DirectiveAct::Review { note: note.clone() }, json).await
         }
         Action::Show { id } => entries::show(client, KIND, id, json).await,
         Action::List(wanted) => entries::list(client, KIND, wanted, json).await,

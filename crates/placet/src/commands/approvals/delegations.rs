@@ -6,8 +6,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_approvals::views::Arrangement;
 use placet_types::{
     clock::Timestamp,
-    desk::{Delegation, DeskKind},
-    ids::{DeskId, GroupId, PrincipalId},
+    directive::{Delegation, DirectiveKind},
+    ids::{DirectiveId, GroupId, PrincipalId},
 };
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) struct Delegate {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet approvals delegations\n  \
-    placet approvals delegations end desk_01J… --reason \"back at work\"")]
+    placet approvals delegations end dir_01J… --reason \"back at work\"")]
 pub(super) struct Args {
     /// Which to list.
     #[command(flatten)]
@@ -60,7 +60,7 @@ enum Action {
     /// Show one.
     Show {
         /// The delegation.
-        id: DeskId,
+        id: DirectiveId,
     },
     /// End one before its time.
     End(entries::End),
@@ -80,7 +80,7 @@ pub(super) async fn delegate(client: &Client, args: &Delegate, json: bool) -> Ou
 
 /// Does what was asked.
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DeskKind = DeskKind::Delegation;
+    const KIND: DirectiveKind = DirectiveKind::Delegation;
     match &args.action {
         None => entries::list(client, KIND, &args.listing, json).await,
         Some(Action::Show { id }) => entries::show(client, KIND, id, json).await,

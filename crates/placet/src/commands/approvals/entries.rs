@@ -3,14 +3,14 @@
 //! Owns their tables and words. Invariant: a command for one kind never touches an entry of another kind.
 
 use clap::Args as ClapArgs;
-use placet_api::documents::DeskList;
-use placet_approvals::views::{Arrangement, DeskAct, DeskEntryView, DeskRequest};
+use placet_api::documents::DirectiveList;
+use placet_approvals::views::{Arrangement, DirectiveAct, DirectiveRequest, DirectiveView};
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,
-    desk::{DeskBody, DeskKind, pattern::ArgumentRule},
     digest::Digest,
-    ids::DeskId,
+    directive::{DirectiveBody, DirectiveKind, pattern::ArgumentRule},
+    ids::DirectiveId,
     text::visible,
 };
 
@@ -28,7 +28,7 @@ const LISTED_MAX: usize = 2_000;
 #[derive(Debug, ClapArgs)]
 pub(in crate::commands) struct Decide {
     /// The entry.
-    id: DeskId,
+    id: DirectiveId,
     /// Why; kept for the auditor.
     #[arg(long)]
     reason: String,
@@ -41,7 +41,7 @@ pub(in crate::commands) struct Decide {
 #[derive(Debug, ClapArgs)]
 pub(in crate::commands) struct End {
     /// The entry.
-    id: DeskId,
+    id: DirectiveId,
     /// Why; kept for the auditor.
     #[arg(long)]
     reason: String,
@@ -55,7 +55,7 @@ pub(in crate::commands) struct Listing {
     all: bool,
     /// Only older ones than this entry: where a list stopped that was too long.
     #[arg(long, value_name = "ENTRY")]
-    after: Option<DeskId>,
+    after: Option<DirectiveId>,
 }
 
 /// Something new, and how long it lasts.
@@ -70,18 +70,18 @@ pub(in crate::commands) struct New {
 /// Lists the entries of a kind, the newest first: those of which something may still become, or all.
 pub(in crate::commands) async fn list(
     client: &Client,
-    kind: DeskKind,
+    kind: DirectiveKind,
     wanted: &Listing,
     json: bool,
 ) -> Outcome {
-    let mut entries: Vec<DeskEntryView> = Vec::new();
+    let mut entries: Vec<DirectiveView> = Vec::new();
     let mut after = wanted.after.clone();
     loop {
         let state = if wanted.all { "all" } else { "open" };
         let mut query =
             vec![("kind", kind.as_str()), ("state", state), ("order", "newest"), ("limit", "200")];
         query.extend(after.as_ref().map(|after| ("after", after.as_str())));
-        let page: DeskList = client.get(&["v1", "desk"], &query).await?;
+        let page: DirectiveList = client.get(&["v1", "directives"], &query).await?;
         entries.extend(page.entries);
         after = page.next_after;
         // What may still matter is listed to its end: there is not room for very much of it.
@@ -107,10 +107,10 @@ pub(in crate::commands) async fn list(
     Ok(Exit::Ok)
 }
 
-fn row(entry: &DeskEntryView) -> [String; 6] {
+fn row(entry: &DirectiveView) -> [String; 6] {
     let due = if entry.review_due { ", review due" } else { "" };
     [
-        entry.desk_id.to_string(),
+        entry.directive_id.to_string(),
         format!("{}{due}", entry.state),
         entry.by.to_string(),
         what(entry),
@@ -122,8 +122,8 @@ fn row(entry: &DeskEntryView) -> [String; 6] {
 /// Shows one.
 pub(in crate::commands) async fn show(
     client: &Client,
-    kind: DeskKind,
-    id: &DeskId,
+    kind: DirectiveKind,
+    id: &DirectiveId,
     json: bool,
 ) -> Outcome {
     let entry = read(client, kind, id).await?;
@@ -135,14 +135,14 @@ pub(in crate::commands) async fn show(
 /// Arranges something.
 pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) -> Outcome {
     let New { arrange, reason, starts_at, lasts_ms } = new;
-    let request = DeskRequest { arrange, reason, starts_at, lasts_ms };
-    let entry: DeskEntryView = client.post(&["v1", "desk"], &request).await?.document()?;
+    let request = DirectiveRequest { arrange, reason, starts_at, lasts_ms };
+    let entry: DirectiveView = client.post(&["v1", "directives"], &request).await?.document()?;
     print_report(&entry, json, text);
     hinted(&entry);
     Ok(Exit::Ok)
 }
 
-fn hinted(entry: &DeskEntryView) {
+fn hinted(entry: &DirectiveView) {
     if let Some(hint) = &entry.hint {
         output::note(format!("note: {hint}"));
     }
@@ -151,7 +151,7 @@ fn hinted(entry: &DeskEntryView) {
 /// Decides on one.
 pub(in crate::commands) async fn decide(
     client: &Client,
-    kind: DeskKind,
+    kind: DirectiveKind,
     choice: VoteChoice,
     args: &Decide,
     json: bool,
@@ -166,37 +166,37 @@ pub(in crate::commands) async fn decide(
             entry.digest
         }
     };
-    let act = DeskAct::Decide { decision: choice, reason: args.reason.clone(), digest };
+    let act = DirectiveAct::Decide { decision: choice, reason: args.reason.clone(), digest };
     did(client, &args.id, &act, json).await
 }
 
 /// Ends one before its time.
 pub(in crate::commands) async fn end(
     client: &Client,
-    kind: DeskKind,
+    kind: DirectiveKind,
     args: &End,
     json: bool,
 ) -> Outcome {
     read(client, kind, &args.id).await?;
-    did(client, &args.id, &DeskAct::End { reason: args.reason.clone() }, json).await
+    did(client, &args.id, &DirectiveAct::End { reason: args.reason.clone() }, json).await
 }
 
 /// Does something with one, and tells how it stands.
 pub(in crate::commands) async fn did(
     client: &Client,
-    id: &DeskId,
-    act: &DeskAct,
+    id: &DirectiveId,
+    act: &DirectiveAct,
     json: bool,
 ) -> Outcome {
-    let entry: DeskEntryView =
-        client.post(&["v1", "desk", id.as_str(), "acts"], act).await?.document()?;
+    let entry: DirectiveView =
+        client.post(&["v1", "directives", id.as_str(), "acts"], act).await?.document()?;
     print_report(&entry, json, |entry| {
-        format!("recorded; {} is now {}", entry.desk_id, entry.state)
+        format!("recorded; {} is now {}", entry.directive_id, entry.state)
     });
     Ok(Exit::Ok)
 }
 
-fn print_report(entry: &DeskEntryView, json: bool, text: impl Fn(&DeskEntryView) -> String) {
+fn print_report(entry: &DirectiveView, json: bool, text: impl Fn(&DirectiveView) -> String) {
     if json {
         output::json(entry);
     } else {
@@ -207,10 +207,10 @@ fn print_report(entry: &DeskEntryView, json: bool, text: impl Fn(&DeskEntryView)
 /// Reads one, which must be of this kind.
 pub(in crate::commands) async fn read(
     client: &Client,
-    kind: DeskKind,
-    id: &DeskId,
-) -> Result<DeskEntryView, Failure> {
-    let entry: DeskEntryView = client.get(&["v1", "desk", id.as_str()], &[]).await?;
+    kind: DirectiveKind,
+    id: &DirectiveId,
+) -> Result<DirectiveView, Failure> {
+    let entry: DirectiveView = client.get(&["v1", "directives", id.as_str()], &[]).await?;
     let is = entry.body.kind();
     if is == kind {
         return Ok(entry);
@@ -219,65 +219,65 @@ pub(in crate::commands) async fn read(
         .try_this(format!("`placet {}` is for those", command(is))))
 }
 
-const fn named(kind: DeskKind) -> &'static str {
+const fn named(kind: DirectiveKind) -> &'static str {
     match kind {
-        DeskKind::Grant => "standing grant",
-        DeskKind::BreakGlass => "break-glass record",
-        DeskKind::Freeze => "freeze",
-        DeskKind::Delegation => "delegation",
-        DeskKind::Revocation => "revocation",
+        DirectiveKind::Grant => "standing grant",
+        DirectiveKind::BreakGlass => "break-glass record",
+        DirectiveKind::Freeze => "freeze",
+        DirectiveKind::Delegation => "delegation",
+        DirectiveKind::Revocation => "revocation",
     }
 }
 
-const fn plural(kind: DeskKind) -> &'static str {
+const fn plural(kind: DirectiveKind) -> &'static str {
     match kind {
-        DeskKind::Grant => "standing grants",
-        DeskKind::BreakGlass => "break-glass records",
-        DeskKind::Freeze => "freezes",
-        DeskKind::Delegation => "delegations",
-        DeskKind::Revocation => "revocations",
+        DirectiveKind::Grant => "standing grants",
+        DirectiveKind::BreakGlass => "break-glass records",
+        DirectiveKind::Freeze => "freezes",
+        DirectiveKind::Delegation => "delegations",
+        DirectiveKind::Revocation => "revocations",
     }
 }
 
-const fn command(kind: DeskKind) -> &'static str {
+const fn command(kind: DirectiveKind) -> &'static str {
     match kind {
-        DeskKind::Grant => "approvals grants",
-        DeskKind::BreakGlass => "approvals break-glass",
-        DeskKind::Freeze => "approvals freezes",
-        DeskKind::Delegation => "approvals delegations",
-        DeskKind::Revocation => "credentials",
+        DirectiveKind::Grant => "approvals grants",
+        DirectiveKind::BreakGlass => "approvals break-glass",
+        DirectiveKind::Freeze => "approvals freezes",
+        DirectiveKind::Delegation => "approvals delegations",
+        DirectiveKind::Revocation => "credentials",
     }
 }
 
 /// What an entry arranges, in a line.
-fn what(entry: &DeskEntryView) -> String {
+fn what(entry: &DirectiveView) -> String {
     match &entry.body {
-        DeskBody::Grant(grant) => format!(
+        DirectiveBody::Grant(grant) => format!(
             "{} by {}, {} of {} uses",
             grant.capability.tool_name(),
             words::chain(&grant.chain),
             entry.uses,
             grant.uses_max
         ),
-        DeskBody::BreakGlass(glass) => {
+        DirectiveBody::BreakGlass(glass) => {
             let agent = glass.agent.as_ref().map_or("every agent".to_owned(), ToString::to_string);
             let tool = glass.capability.as_ref();
             let tool = tool
                 .map_or("every tool that policies let it open".to_owned(), |one| one.tool_name());
             format!("{}: {tool}, for {agent}", visible(&glass.ticket))
         }
-        DeskBody::Freeze(freeze) => {
+        DirectiveBody::Freeze(freeze) => {
             let adapters: Vec<String> = freeze.adapters.iter().map(ToString::to_string).collect();
             let of =
                 if adapters.is_empty() { "everything".to_owned() } else { adapters.join(", ") };
             let what = if freeze.lockdown { "lockdown" } else { "writes" };
             format!("{}: {what} of {of}", freeze.name)
         }
-        DeskBody::Delegation(delegation) => {
+        DirectiveBody::Delegation(delegation) => {
             let groups: Vec<String> = delegation.groups.iter().map(ToString::to_string).collect();
             format!("{} decides for {} in {}", delegation.to, entry.by, groups.join(", "))
         }
-        DeskBody::Revocation(revocation) => {
+        DirectiveBody::Revocation(revocation) => {
             let issuer = revocation.issuer.as_deref().unwrap_or("any issuer");
             format!(
                 "tokens of {} by {issuer}, from before {}",
@@ -288,10 +288,10 @@ fn what(entry: &DeskEntryView) -> String {
 }
 
 /// An entry as people read it.
-fn text(entry: &DeskEntryView) -> String {
-    let mut lines = vec![format!("{} {}", named(entry.body.kind()), entry.desk_id)];
+fn text(entry: &DirectiveView) -> String {
+    let mut lines = vec![format!("{} {}", named(entry.body.kind()), entry.directive_id)];
     lines.push(format!("  what      {}", what(entry)));
-    if let DeskBody::Grant(grant) = &entry.body {
+    if let DirectiveBody::Grant(grant) = &entry.body {
         lines.push(format!("  from      {}, up to {}", grant.approval_id, grant.mode));
         lines.extend(grant.pattern.0.iter().map(|(place, rule)| {
             format!("  covers    {} {}", visible(place), rule_in_words(rule))
@@ -324,7 +324,7 @@ fn text(entry: &DeskEntryView) -> String {
 }
 
 /// Why people arranged, decided on and ended it, in their words.
-fn quoted(entry: &DeskEntryView) -> Vec<String> {
+fn quoted(entry: &DirectiveView) -> Vec<String> {
     let mut lines = quotation::lines(&format!("{} arranged it, because", entry.by), &entry.reason);
     for vote in &entry.votes {
         let whose = format!("{} said {}, because", vote.approver, words::choice(vote.choice));
@@ -339,7 +339,7 @@ fn quoted(entry: &DeskEntryView) -> Vec<String> {
     lines
 }
 
-fn needs(entry: &DeskEntryView) -> String {
+fn needs(entry: &DirectiveView) -> String {
     let requirement = &entry.requirement;
     if requirement.groups.is_empty() {
         return "one other person".to_owned();

@@ -6,8 +6,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_approvals::views::Arrangement;
 use placet_types::{
     clock::Timestamp,
-    desk::{DeskKind, Freeze},
-    ids::{AdapterName, DeskId},
+    directive::{DirectiveKind, Freeze},
+    ids::{AdapterName, DirectiveId},
 };
 
 use super::{
@@ -23,7 +23,7 @@ use crate::{client::Client, failure::Outcome};
     placet approvals freezes set --name \"Year's end\" --from 2026-12-31T00:00+01:00 --for 2d --reason \"the books are closed\"\n  \
     placet approvals freezes set --name Incident --for 2h --adapters files --reason \"we look into it\"\n  \
     placet approvals freezes set --name Incident --for 1h --lockdown --reason \"an agent misbehaves\"\n  \
-    placet approvals freezes lift desk_01J… --reason \"all is well\"")]
+    placet approvals freezes lift dir_01J… --reason \"all is well\"")]
 pub(super) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -40,7 +40,7 @@ enum Action {
     /// Show one.
     Show {
         /// The freeze.
-        id: DeskId,
+        id: DirectiveId,
     },
     /// End one before its time, or take it out of the calendar.
     Lift(entries::End),
@@ -71,7 +71,7 @@ struct Set {
 
 /// Does what was asked.
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DeskKind = DeskKind::Freeze;
+    const KIND: DirectiveKind = DirectiveKind::Freeze;
     match &args.action {
         Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
         Action::Set(args) => set(client, args, json).await,

@@ -8,9 +8,9 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_approvals::views::Arrangement;
 use placet_types::{
     approval::VoteChoice,
-    desk::{DeskKind, pattern::ArgumentPattern},
     digest::Digest,
-    ids::{ApprovalId, DeskId},
+    directive::{DirectiveKind, pattern::ArgumentPattern},
+    ids::{ApprovalId, DirectiveId},
 };
 
 use super::{
@@ -29,8 +29,8 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     placet approvals grants list\n  \
     placet approvals grants propose apr_01J… --uses 10 --for 7d --starts-with /path=reports/ --reason \"monthly\" --digest sha256:…\n  \
-    placet approvals grants approve desk_01J… --reason \"agreed\" --digest sha256:…\n  \
-    placet approvals grants end desk_01J… --reason \"the work is done\"")]
+    placet approvals grants approve dir_01J… --reason \"agreed\" --digest sha256:…\n  \
+    placet approvals grants end dir_01J… --reason \"the work is done\"")]
 pub(super) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -47,7 +47,7 @@ enum Action {
     /// Show one, with the digest a decision names.
     Show {
         /// The grant.
-        id: DeskId,
+        id: DirectiveId,
     },
     /// Agree to one that was proposed.
     Approve(entries::Decide),
@@ -95,7 +95,7 @@ struct Propose {
 
 /// Does what was asked.
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DeskKind = DeskKind::Grant;
+    const KIND: DirectiveKind = DirectiveKind::Grant;
     match &args.action {
         Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
         Action::Propose(args) => propose(client, args, json).await,

@@ -2,7 +2,7 @@
 //!
 //! Owns the way from "as in this approval, but" to a pattern. Invariant: what nobody loosened stays pinned to its value.
 
-use placet_types::desk::pattern::{Anything, ArgumentPattern, ArgumentRule};
+use placet_types::directive::pattern::{Anything, ArgumentPattern, ArgumentRule};
 use serde_json::Value;
 
 /// A place that is loosened, and how.

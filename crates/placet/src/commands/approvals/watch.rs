@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use placet_approvals::views::DeskEvent;
+use placet_approvals::views::ApprovalEvent;
 use serde_json::{Value, json};
 
 use super::words;
@@ -43,7 +43,7 @@ async fn follow(client: &Client, json: bool) -> Outcome {
 }
 
 async fn open(client: &Client) -> Result<Events, crate::client::NotOpened> {
-    client.events(&["v1", "desk", "events"]).await
+    client.events(&["v1", "approvals", "events"]).await
 }
 
 /// Prints a stream to its end. Why it ended does not matter: a server ends every stream after a while.
@@ -51,7 +51,7 @@ async fn read(events: &mut Events, json: bool) {
     while let Ok(Some(event)) = events.next().await {
         if event.name == "behind" {
             missed(json);
-        } else if let Ok(event) = serde_json::from_str::<DeskEvent>(&event.data) {
+        } else if let Ok(event) = serde_json::from_str::<ApprovalEvent>(&event.data) {
             if json {
                 output::json_line(&event);
             } else {
@@ -86,13 +86,13 @@ async fn again(client: &Client) -> Result<Events, Failure> {
 }
 
 /// An event as a person reads it; the end of a call is told as its outcome.
-fn line(event: &DeskEvent) -> String {
+fn line(event: &ApprovalEvent) -> String {
     let kind = serde_json::to_value(event.kind).ok();
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
     let what = event.outcome.as_deref().map_or(kind, words::state);
     let mut parts = vec![event.at.to_string(), format!("{what:<15}")];
     parts.extend(event.approval_id.as_ref().map(ToString::to_string));
-    parts.extend(event.desk_id.as_ref().map(ToString::to_string));
+    parts.extend(event.directive_id.as_ref().map(ToString::to_string));
     parts.extend(event.capability_id.as_ref().map(|capability| capability.tool_name()));
     if !event.groups.is_empty() {
         let groups: Vec<String> = event.groups.iter().map(ToString::to_string).collect();
@@ -130,10 +130,10 @@ mod tests {
                 format!("1970-01-01T00:00:00.000Z  {said}  apr_1")
             );
         }
-        let entry = json!({ "kind": "entry", "desk_id": "desk_1", "groups": [], "at": 0 });
+        let entry = json!({ "kind": "entry", "directive_id": "dir_1", "groups": [], "at": 0 });
         assert_eq!(
             line(&serde_json::from_value(entry).unwrap()),
-            "1970-01-01T00:00:00.000Z  entry            desk_1"
+            "1970-01-01T00:00:00.000Z  entry            dir_1"
         );
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use placet_types::{approval::Voice, clock::Timestamp, principal::PrincipalKind};
 
 use super::{
-    super::people::{DeskCase, ExpectedReview, ReviewAct, ReviewCase},
+    super::people::{DirectiveCase, ExpectedReview, ReviewAct, ReviewCase},
     CaseOutcome, NOW, Runner, chain_of, difference_of_policies, failed, principal_of,
 };
 use crate::{
@@ -67,7 +67,7 @@ impl Runner<'_> {
         outcome(&case.name, case.expect, case.policies.as_ref(), answer)
     }
 
-    pub(super) fn desk(&self, case: &DeskCase) -> CaseOutcome {
+    pub(super) fn directives(&self, case: &DirectiveCase) -> CaseOutcome {
         let person = principal_of(&case.person, PrincipalKind::User);
         let entry = case.entry.as_ref().map(|entry| EntryFacts {
             tenant: entry.tenant.as_ref().unwrap_or(&person.tenant_id),

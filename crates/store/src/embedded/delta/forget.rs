@@ -1,9 +1,9 @@
-//! What entries say has gone: contents, approvals and entries of the desk whose retention was over.
+//! What entries say has gone: contents, approvals and directives whose retention was over.
 //!
 //! Owns which deletions of contents a start has to do once more, and the edits that take the rest out of every list. The entries of the
 //! journal that made them what they were stay. Invariant: what a later entry names was kept with it, and is not deleted for an earlier one.
 
-use placet_types::ids::{ApprovalId, DeskId, TenantId};
+use placet_types::ids::{ApprovalId, DirectiveId, TenantId};
 
 use super::Delta;
 use crate::embedded::codec::{EffectOutline, Outline};
@@ -38,7 +38,7 @@ impl Delta {
         &mut self,
         seq: u64,
         approvals: Vec<(ApprovalId, u64)>,
-        desk: Vec<(DeskId, u64)>,
+        directives: Vec<(DirectiveId, u64)>,
     ) -> Result<(), String> {
         let mut edits = Vec::new();
         for (approval_id, rev) in approvals {
@@ -47,12 +47,12 @@ impl Delta {
             slip::approval_gone(&approval_id, &before, &mut edits);
             self.counts.approvals = self.counts.approvals.saturating_sub(1);
         }
-        for (desk_id, rev) in desk {
-            let before = self.desk_entry(&keys::desk(&desk_id))?;
+        for (directive_id, rev) in directives {
+            let before = self.directive(&keys::directives(&directive_id))?;
             let before = before.filter(|before| before.rev == rev);
-            let before = before.ok_or("it forgets a desk entry of another revision")?;
-            slip::desk_gone(&before, &mut edits);
-            self.counts.desk = self.counts.desk.saturating_sub(1);
+            let before = before.ok_or("it forgets a directive of another revision")?;
+            slip::dir_gone(&before, &mut edits);
+            self.counts.directives = self.counts.directives.saturating_sub(1);
         }
         self.put(seq, edits);
         Ok(())

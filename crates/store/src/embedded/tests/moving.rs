@@ -8,8 +8,8 @@ use super::checkpoints::{check, files, filled};
 use super::*;
 use crate::embedded::{export, fsck, import, keys, verify};
 use crate::transfer::{ExportItem, ExportWriter, ExportedLog};
-use placet_ledger::desk::{DeskEntry, DeskState};
-use placet_ledger::store::{ApprovalQuery, DeskQuery};
+use placet_ledger::directive::{Directive, DirectiveState};
+use placet_ledger::store::{ApprovalQuery, DirectiveQuery};
 use placet_types::digest::Digest;
 
 /// Everything that happened, for an export: records of all kinds, archived ones, content, and content that was deleted.
@@ -24,30 +24,30 @@ async fn full(config: &EmbeddedConfig) -> Vec<EffectRecord> {
     let mut changes = synced();
     changes.forget_content.push((tenant("acme"), Digest::of(b"two")));
     store.commit(changes).await.unwrap();
-    furnish_desk(&*store).await;
+    furnish_directives(&*store).await;
     store.archive(Timestamp::from_ms(NOW_MS + 1)).await.unwrap();
     store.close().await.unwrap();
     records
 }
 
-async fn furnish_desk(store: &dyn Store) {
+async fn furnish_directives(store: &dyn Store) {
     let now = store.now();
-    put_desk(store, &grant("desk_used", 3, now)).await;
-    store.commit(spends("desk_used")).await.unwrap();
-    store.commit(spends("desk_used")).await.unwrap();
-    let glass = desk_entry("desk_glass", glass_body(), 1, now);
-    put_desk(store, &glass).await;
-    put_desk(store, &glass.cast(desk_vote(&glass, "ben"), now).unwrap()).await;
+    put_directive(store, &grant("directive_used", 3, now)).await;
+    store.commit(spends("directive_used")).await.unwrap();
+    store.commit(spends("directive_used")).await.unwrap();
+    let glass = directive("dir_glass", glass_body(), 1, now);
+    put_directive(store, &glass).await;
+    put_directive(store, &glass.cast(directive_vote(&glass, "ben"), now).unwrap()).await;
 }
 
-/// What [`furnish_desk`] made, with its uses: from there on it goes on.
-async fn check_desk(store: &dyn Store) {
-    let all = DeskQuery { limit: 9, ..DeskQuery::default() };
-    assert_eq!(store.desk_entries(&all).await.unwrap().len(), 2);
-    assert_eq!(desk_of(store, "desk_glass").await.unwrap().state, DeskState::Active);
-    assert_eq!(desk_of(store, "desk_used").await.unwrap().uses, 2);
-    store.commit(spends("desk_used")).await.unwrap();
-    assert_eq!(store.commit(spends("desk_used")).await, Err(StoreError::GrantSpent));
+/// What [`furnish_directives`] made, with its uses: from there on it goes on.
+async fn check_directives(store: &dyn Store) {
+    let all = DirectiveQuery { limit: 9, ..DirectiveQuery::default() };
+    assert_eq!(store.directives(&all).await.unwrap().len(), 2);
+    assert_eq!(directives_of(store, "dir_glass").await.unwrap().state, DirectiveState::Active);
+    assert_eq!(directives_of(store, "directive_used").await.unwrap().uses, 2);
+    store.commit(spends("directive_used")).await.unwrap();
+    assert_eq!(store.commit(spends("directive_used")).await, Err(StoreError::GrantSpent));
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     .unwrap();
     let (store, _) = open(&target);
     check(&store, &records).await;
-    check_desk(&*store).await;
+    check_directives(&*store).await;
     let waiting = records.iter().find(|record| record.state.name() == "dispatched").unwrap();
     put(&*store, &succeeded(waiting)).await.unwrap();
     store.close().await.unwrap();
@@ -266,7 +266,7 @@ async fn the_thorough_check_replays_every_move_and_compares_everything() {
     assert_eq!(report.differences.len(), 1, "{:?}", report.differences);
     assert!(!report.is_sound());
     let (store, _) = open(&config);
-    check_desk(&*store).await;
+    check_directives(&*store).await;
     store.close().await.unwrap();
     assert!(fsck(&config).unwrap().is_sound());
 
@@ -275,8 +275,8 @@ async fn the_thorough_check_replays_every_move_and_compares_everything() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_from_the_desk_is_gone_after_a_restart_and_in_an_index_made_anew() {
-    use crate::testing::conformance::what_is_over_at_the_desk_can_be_dropped_and_nothing_else;
+async fn dropped_directives_are_gone_after_a_restart_and_in_an_index_made_anew() {
+    use crate::testing::conformance::ended_directives_can_be_dropped_and_nothing_else;
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
@@ -284,7 +284,7 @@ async fn what_was_dropped_from_the_desk_is_gone_after_a_restart_and_in_an_index_
     changes.content = named_contents(&tenant("acme"));
     store.commit(changes).await.unwrap();
     let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&store);
-    what_is_over_at_the_desk_can_be_dropped_and_nothing_else(shared).await;
+    ended_directives_can_be_dropped_and_nothing_else(shared).await;
     store.close().await.unwrap();
     let report = fsck(&config).unwrap();
     assert!(report.is_sound(), "{report:?}");
@@ -295,7 +295,7 @@ async fn what_was_dropped_from_the_desk_is_gone_after_a_restart_and_in_an_index_
         let (store, _) = open(&config);
         let gone = placet_types::ids::ApprovalId::new("apr_0").unwrap();
         assert_eq!(store.approval(&gone).await.unwrap(), None, "{anew}");
-        assert_eq!(desk_of(&*store, "desk_2").await, None, "{anew}");
+        assert_eq!(directives_of(&*store, "dir_2").await, None, "{anew}");
         let query = ApprovalQuery { limit: 9, ..ApprovalQuery::default() };
         assert_eq!(store.approvals(&query).await.unwrap().len(), 1, "{anew}");
         store.close().await.unwrap();
@@ -324,22 +324,22 @@ async fn an_illegal_move_in_a_sound_chain_is_found() {
 }
 
 #[tokio::test]
-async fn an_illegal_move_of_the_desk_in_a_sound_chain_is_found() {
+async fn an_illegal_move_of_a_directive_in_a_sound_chain_is_found() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
     let now = store.now();
     let (once, asked) =
-        (grant("desk_once", 1, now), desk_entry("desk_asked", freeze_body(), 1, now));
-    put_desk(&*store, &once).await;
-    put_desk(&*store, &asked).await;
+        (grant("dir_once", 1, now), directive("directive_asked", freeze_body(), 1, now));
+    put_directive(&*store, &once).await;
+    put_directive(&*store, &asked).await;
     store.close().await.unwrap();
     assert!(fsck(&config).unwrap().is_sound());
-    let in_force = DeskEntry { state: DeskState::Active, body: glass_body(), rev: 2, ..asked };
-    let overused = [spends("desk_once"), spends("desk_once")];
+    let in_force = Directive { state: DirectiveState::Active, body: glass_body(), rev: 2, ..asked };
+    let overused = [spends("dir_once"), spends("dir_once")];
     for (changes, what) in [
-        (vec![puts_desk(&[&in_force])], "`desk_asked` from proposed to active"),
-        (overused.to_vec(), "a use of `desk_once`, which is no grant in force"),
+        (vec![puts_directive(&[&in_force])], "`directive_asked` from proposed to active"),
+        (overused.to_vec(), "a use of `dir_once`, which is no grant in force"),
     ] {
         let copy = tempdir().unwrap();
         copy_folder(folder.path(), copy.path());

@@ -2,7 +2,7 @@
 
 use placet_ledger::meter::{Meter, Metered, Window};
 use placet_ledger::reservation::Reservation;
-use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, EffectQuery};
+use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DirectiveQuery, EffectQuery};
 use placet_ledger::testing::MemoryStore;
 use placet_types::taint::Taint;
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
             changes.taint = Some(brought(&run("run_1", 6), &[*taint]));
             return Some(changes);
         }
-        return desk_changes_of(step, model).await;
+        return directive_changes_of(step, model).await;
     };
     let claimed = claim_of("acme", &format!("key-{key}"), epoch);
     let record = model.effect(claimed.record_id).await.unwrap()?;
@@ -118,17 +118,17 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
     Some(changes)
 }
 
-async fn desk_changes_of(step: &Step, model: &MemoryStore) -> Option<Changes> {
+async fn directive_changes_of(step: &Step, model: &MemoryStore) -> Option<Changes> {
     let now = Timestamp::from_ms(NOW_MS);
     match step {
         Step::Grant(number) => {
-            let entry = grant(&format!("desk_{number}"), u32::from(*number) + 1, now);
-            Some(puts_desk(&[&entry]))
+            let entry = grant(&format!("dir_{number}"), u32::from(*number) + 1, now);
+            Some(puts_directive(&[&entry]))
         }
-        Step::Spend(number) => Some(spends(&format!("desk_{number}"))),
+        Step::Spend(number) => Some(spends(&format!("dir_{number}"))),
         Step::End(number) => {
-            let entry = desk_of(model, &format!("desk_{number}")).await?;
-            Some(puts_desk(&[&entry.ended(note("ben", now)).ok()?]))
+            let entry = directives_of(model, &format!("dir_{number}")).await?;
+            Some(puts_directive(&[&entry.ended(note("ben", now)).ok()?]))
         }
         _ => None,
     }
@@ -181,9 +181,10 @@ async fn same(store: &EmbeddedStore, model: &MemoryStore) {
     }
     for open_at in [None, Some(Timestamp::from_ms(NOW_MS))] {
         for newest_first in [false, true] {
-            let query = DeskQuery { open_at, newest_first, limit: 99, ..DeskQuery::default() };
-            let found = store.desk_entries(&query).await.unwrap();
-            assert_eq!(found, model.desk_entries(&query).await.unwrap());
+            let query =
+                DirectiveQuery { open_at, newest_first, limit: 99, ..DirectiveQuery::default() };
+            let found = store.directives(&query).await.unwrap();
+            assert_eq!(found, model.directives(&query).await.unwrap());
         }
     }
     let key = run("run_1", 6).key;

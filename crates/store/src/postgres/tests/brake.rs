@@ -1,6 +1,6 @@
 //! A freeze gets through: whoever hangs, and told in time where nothing helps.
 
-use placet_types::desk::DeskBasis;
+use placet_types::directive::DirectiveBasis;
 use sqlx::raw_sql;
 
 use super::*;
@@ -35,7 +35,7 @@ fn freezing_as(
     tokio::spawn(async move {
         let began = tokio::time::Instant::now();
         let mut changes = synced();
-        changes.desk.push(desk_entry(&name, freeze_body(), 0, store.now()));
+        changes.directives.push(directive(&name, freeze_body(), 0, store.now()));
         let frozen = store.commit(changes).await.map(drop);
         (frozen, began.elapsed())
     })
@@ -72,7 +72,10 @@ async fn a_freeze_that_somebody_holds_up_for_ever_is_refused_in_time_with_what_t
     let Err(StoreError::LockTimeout(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("process ") && why.contains("pg_terminate_backend"), "{why}");
     assert!(took >= LEASE && took < LEASE + WAIT * 3, "{took:?}");
-    assert_eq!((desk_of(&*one, "freeze").await, one.restriction_version().await), (None, Ok(0)));
+    assert_eq!(
+        (directives_of(&*one, "freeze").await, one.restriction_version().await),
+        (None, Ok(0))
+    );
     make(&*one, "afterwards", false).await;
     raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
     assert_eq!(freezing(&one).await.unwrap().0, Ok(()));
@@ -106,7 +109,7 @@ async fn a_freeze_outlasts_a_node_that_hangs_in_its_transaction_and_binds_it() {
     let (one, two) = (node(&database, "one").await, node(&database, "two").await);
     two.state.hold_commit.send_replace(true);
     let mut changes = puts(&[&dispatched(&*two, &claim(&*two, "key"))]);
-    changes.expect_desk = Some(DeskBasis { rev: 0, until: None });
+    changes.expect_directives = Some(DirectiveBasis { rev: 0, until: None });
     let sent = {
         let two = Arc::clone(&two);
         tokio::spawn(async move { two.commit(changes).await })
@@ -121,5 +124,5 @@ async fn a_freeze_outlasts_a_node_that_hangs_in_its_transaction_and_binds_it() {
     assert!(took > WAIT, "{took:?}");
     two.state.hold_commit.send_replace(false);
     let sent = sent.await.unwrap();
-    assert!(matches!(sent, Err(StoreError::DeskMoved)), "{sent:?}");
+    assert!(matches!(sent, Err(StoreError::DirectiveMoved)), "{sent:?}");
 }

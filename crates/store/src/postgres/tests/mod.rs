@@ -5,7 +5,7 @@ mod brake;
 mod buried;
 mod conformance;
 mod content;
-mod desk;
+mod directives;
 mod failover;
 mod faults;
 mod fleet;

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::log::AuditLog as _;
 use placet_ledger::record::{EffectState, Unknown};
-use placet_ledger::store::{ApprovalQuery, DeskQuery, EffectChange, EffectQuery};
+use placet_ledger::store::{ApprovalQuery, DirectiveQuery, EffectChange, EffectQuery};
 use placet_testkit::clock::TestClock;
 use placet_types::clock::Clock;
 use placet_types::digest::Digest;
@@ -44,10 +44,10 @@ async fn furnish(store: &dyn Store, name: &str) -> EffectRecord {
         changes.audit.push(AuditEvent { tenant: Some(tenant("globex")), ..event("contents") });
         store.commit(changes).await.unwrap();
     }
-    let (used, glass) = (format!("desk_{name}_used"), format!("desk_{name}_glass"));
-    put_desk(store, &grant(&used, 3, store.now())).await;
+    let (used, glass) = (format!("dir_{name}_used"), format!("dir_{name}_glass"));
+    put_directive(store, &grant(&used, 3, store.now())).await;
     store.commit(spends(&used)).await.unwrap();
-    put_desk(store, &desk_entry(&glass, glass_body(), 1, store.now())).await;
+    put_directive(store, &directive(&glass, glass_body(), 1, store.now())).await;
     make(store, &format!("{name}-open"), false).await
 }
 
@@ -57,10 +57,10 @@ async fn same(from: &dyn Store, to: &dyn Store) {
     let effects = from.effects(&all).await.unwrap();
     assert!(effects.len() > 30);
     assert_eq!(to.effects(&all).await.unwrap(), effects);
-    let desk = DeskQuery { limit: 1_000, ..DeskQuery::default() };
-    let entries = from.desk_entries(&desk).await.unwrap();
+    let directives = DirectiveQuery { limit: 1_000, ..DirectiveQuery::default() };
+    let entries = from.directives(&directives).await.unwrap();
     assert!(entries.len() >= 2);
-    assert_eq!(to.desk_entries(&desk).await.unwrap(), entries);
+    assert_eq!(to.directives(&directives).await.unwrap(), entries);
     let asked = ApprovalQuery { limit: 1_000, ..ApprovalQuery::default() };
     assert_eq!(to.approvals(&asked).await.unwrap(), from.approvals(&asked).await.unwrap());
     for number in 0..20 {
@@ -97,9 +97,9 @@ async fn what_is_moved_to_another_database_is_the_same_there() {
     let (moved, report) = PostgresStore::open(new.config("node-1")).await.unwrap();
     assert!(report.epoch == 3 && report.fenced.is_empty(), "{report:?}");
     same(&*first, &*moved).await;
-    moved.commit(spends("desk_a_used")).await.unwrap();
-    moved.commit(spends("desk_a_used")).await.unwrap();
-    assert_eq!(moved.commit(spends("desk_a_used")).await, Err(StoreError::GrantSpent));
+    moved.commit(spends("dir_a_used")).await.unwrap();
+    moved.commit(spends("dir_a_used")).await.unwrap();
+    assert_eq!(moved.commit(spends("dir_a_used")).await, Err(StoreError::GrantSpent));
     let (theirs, ours) = (first.heads().await.unwrap(), moved.heads().await.unwrap());
     for (theirs, ours) in theirs.iter().zip(&ours) {
         assert_eq!((&theirs.log, theirs.size, theirs.root), (&ours.log, ours.size, ours.root));

@@ -1,0 +1,78 @@
+//! Entries of the approval service as an entry of the log shows them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::image::{Reader, requesters};
+
+/// An entry of the approval service as it became: of a standing grant all that limits it, of others that they are there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DirectiveImage {
+    /// The entry.
+    pub directive_id: String,
+    /// `grant`, `break_glass`, `freeze` or `delegation`.
+    pub kind: String,
+    /// The tenant.
+    pub tenant: String,
+    /// Counts its moves.
+    pub rev: u64,
+    /// `proposed`, `active`, `denied`, `ended` or `reviewed`.
+    pub state: String,
+    /// How often it had been used when this was written.
+    pub uses: u32,
+    /// How many people have to agree.
+    pub quorum: u32,
+    /// Who agreed.
+    pub agreed: Vec<String>,
+    /// When it ends, by the ledger's clock.
+    pub expires_ms: i64,
+    /// What a grant gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<GrantImage>,
+}
+
+/// What a standing grant gives.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GrantImage {
+    /// The approval it was asked for from.
+    pub approval_id: String,
+    /// Whose calls it lets pass: agent and user.
+    pub requesters: Vec<String>,
+    /// The operation, as `adapter/capability`.
+    pub capability: String,
+    /// How often it may be used.
+    pub uses_max: u32,
+}
+
+impl DirectiveImage {
+    /// Reads an entry of the approval service.
+    #[must_use]
+    pub fn read(document: &Value) -> Option<Self> {
+        let entry = Reader(document);
+        let body = Reader(entry.of("body")?);
+        let kind = body.text("kind")?;
+        let grant = match kind.as_str() {
+            "grant" => Some(GrantImage {
+                approval_id: body.text("approval_id")?,
+                requesters: requesters(body.of("chain")),
+                capability: body.text("capability")?,
+                uses_max: body.small("uses_max")?,
+            }),
+            _ => None,
+        };
+        let yes = |vote: &&Value| vote.get("choice").and_then(Value::as_str) == Some("approve");
+        let votes = entry.of("votes").and_then(Value::as_array).into_iter().flatten();
+        Some(Self {
+            directive_id: entry.text("directive_id")?,
+            kind,
+            tenant: entry.text("tenant")?,
+            rev: entry.number("rev")?,
+            state: Reader(entry.of("state")?).text("state")?,
+            uses: entry.small("uses").unwrap_or_default(),
+            quorum: Reader(entry.of("requirement")?).small("quorum")?,
+            agreed: votes.filter(yes).filter_map(|vote| Reader(vote).text("approver")).collect(),
+            expires_ms: entry.ms("expires_at")?,
+            grant,
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! What people arrange at the approval service beside single decisions: standing grants, break-glass, freezes, delegations, revocations.
+//!
+//! Owns their wire forms. What an entry may become is the ledger's (`placet_ledger::directive`), who may arrange it is policy's, and
+//! whether a call's arguments fit a grant is [`pattern`]'s.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    digest::Digest,
+    ids::{AdapterName, ApprovalId, CapabilityId, GroupId, PrincipalId},
+    mode::ApprovalMode,
+    principal::PrincipalChain,
+};
+use pattern::ArgumentPattern;
+
+pub mod pattern;
+
+/// The longest that a standing grant lasts, in milliseconds: 30 days.
+pub const GRANT_MS_MAX: u64 = 30 * 86_400_000;
+/// The most uses of one standing grant.
+pub const GRANT_USES_MAX: u32 = 10_000;
+/// The longest that a glass stays broken, in milliseconds: 8 hours.
+pub const BREAK_GLASS_MS_MAX: u64 = 8 * 3_600_000;
+/// The longest freeze, in milliseconds: 31 days.
+pub const FREEZE_MS_MAX: u64 = 31 * 86_400_000;
+/// The longest delegation, in milliseconds: 31 days.
+pub const DELEGATION_MS_MAX: u64 = 31 * 86_400_000;
+/// The shortest revocation, in milliseconds: a day, which is the longest that any token lives that is taken here. What its clock may be off
+/// by, and the leeway at its end, are added where revocations are looked at.
+pub const REVOCATION_MS_MIN: u64 = 86_400_000;
+/// The longest revocation, in milliseconds: 31 days.
+pub const REVOCATION_MS_MAX: u64 = 31 * 86_400_000;
+/// The longest ticket, reason or note, in bytes.
+pub const DIRECTIVE_TEXT_BYTES_MAX: usize = 2_000;
+
+/// The kinds of entries, by the names they have on the wire.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectiveKind {
+    /// A standing grant.
+    Grant,
+    /// A break-glass record.
+    BreakGlass,
+    /// A freeze window.
+    Freeze,
+    /// A delegation of an approver's duty.
+    Delegation,
+    /// A revocation of a subject's tokens.
+    Revocation,
+}
+
+impl DirectiveKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Delegation, Self::Revocation];
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Grant => "grant",
+            Self::BreakGlass => "break_glass",
+            Self::Freeze => "freeze",
+            Self::Delegation => "delegation",
+            Self::Revocation => "revocation",
+        }
+    }
+}
+
+/// As of when a decision knew what is in force in the approval service, and for how long that may be taken for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirectiveBasis {
+    /// How often what is in force had become stricter.
+    pub rev: u64,
+    /// When it becomes stricter by time alone; nothing: not as far as is known.
+    pub until: Option<Timestamp>,
+}
+
+impl DirectiveBasis {
+    /// Whether nothing is stricter at `now`, where it has become so `rev` times.
+    #[must_use]
+    pub fn holds(&self, rev: u64, now: Timestamp) -> bool {
+        self.rev == rev && self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// What an entry arranges. Nothing in here changes once it is made, so that people decide on all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DirectiveBody {
+    /// Calls like this one need not be asked about again, for a time and a number of uses.
+    Grant(Box<Grant>),
+    /// Policies that opt in to it let calls pass in an emergency.
+    BreakGlass(BreakGlass),
+    /// No automatic rule and no standing grant lets a call pass for a time.
+    Freeze(Freeze),
+    /// A colleague decides in somebody's place for a time.
+    Delegation(Delegation),
+    /// The tokens that a subject had before are taken no more.
+    Revocation(Revocation),
+}
+
+impl DirectiveBody {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> DirectiveKind {
+        match self {
+            Self::Grant(_) => DirectiveKind::Grant,
+            Self::BreakGlass(_) => DirectiveKind::BreakGlass,
+            Self::Freeze(_) => DirectiveKind::Freeze,
+            Self::Delegation(_) => DirectiveKind::Delegation,
+            Self::Revocation(_) => DirectiveKind::Revocation,
+        }
+    }
+}
+
+/// A standing grant: approved once by the people whom the call asked for, under the same rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// The approval it was proposed from.
+    pub approval_id: ApprovalId,
+    /// Who calls, for whom: exactly these.
+    pub chain: PrincipalChain,
+    /// The operation.
+    pub capability: CapabilityId,
+    /// The strongest mode it covers.
+    pub mode: ApprovalMode,
+    /// The contract it was approved for; with another one it covers nothing.
+    pub contract_digest: Digest,
+    /// Which arguments it covers.
+    pub pattern: ArgumentPattern,
+    /// How often it may be used.
+    pub uses_max: u32,
+    /// Who wrote the arguments of that approval in the place of its agent's, or a pattern that covers more than that call: they do not
+    /// agree to it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub authors: BTreeSet<PrincipalId>,
+}
+
+/// A break-glass record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BreakGlass {
+    /// The incident it belongs to.
+    pub ticket: String,
+    /// Only for this agent; absent: for all of the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<PrincipalId>,
+    /// Only for this operation; absent: for all that policies let it open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<CapabilityId>,
+}
+
+/// A freeze window of the calendar, or a lockdown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Freeze {
+    /// What it is called in the calendar.
+    pub name: String,
+    /// Only for calls of these adapters; empty: for all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub adapters: BTreeSet<AdapterName>,
+    /// Whether it is a lockdown: no call runs, reads neither, and no approval helps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lockdown: bool,
+}
+
+impl Freeze {
+    /// Whether it is for calls of this adapter.
+    #[must_use]
+    pub fn holds(&self, adapter: &AdapterName) -> bool {
+        self.adapters.is_empty() || self.adapters.contains(adapter)
+    }
+}
+
+/// A delegation of an approver's duty. The one who hands over is the entry's author.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Delegation {
+    /// Who decides instead.
+    pub to: PrincipalId,
+    /// For which of the author's groups.
+    pub groups: BTreeSet<GroupId>,
+}
+
+/// A revocation: of every token of a subject that was issued before the entry was made. One that is issued afterwards is taken again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Revocation {
+    /// The subject, as its issuer names it (`sub`).
+    #[schemars(length(min = 1, max = 2000))]
+    pub subject: String,
+    /// Only of this issuer (`iss`); absent: of every issuer of the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2000))]
+    pub issuer: Option<String>,
+}
