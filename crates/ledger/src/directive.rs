@@ -287,7 +287,7 @@ impl Directive {
         if vote.shown_digest != shown {
             return Err(VoteError::Stale);
         }
-        // What a tenant arranges at its directives is its own.
+        // What a tenant sets is its own.
         if vote.tenant.is_some() {
             return Err(VoteError::NotAsked);
         }

@@ -192,10 +192,7 @@ impl Replay {
         if !legal {
             let from = before.map_or("absent", |before| before.state.name());
             let to = after.state.name();
-            self.note(
-                seq,
-                &format!("directives entry `{}` from {from} to {to}", after.directive_id),
-            );
+            self.note(seq, &format!("directive `{}` from {from} to {to}", after.directive_id));
         }
         Ok(self.bodies.put(keys::directives(&after.directive_id), serde_json::to_vec(after)?)?)
     }

@@ -15,7 +15,7 @@
 //! t tenant 00 state created approval         nothing; the same within a tenant
 //! p tenant 00 capability 00 state created approval   nothing; approvals of an operation within a tenant
 //! h tenant 00 state created approval         nothing; approvals of other tenants that ask this one
-//! g directives entry                               an entry of the approval service
+//! g directive                                      a directive of the approval service
 //! i kind created directives                        the tenant; directives by kind, oldest first
 //! j tenant 00 kind created directives              nothing; the same within a tenant
 //! o kind until directives                          the tenant; directives that are open until a time

@@ -227,7 +227,7 @@ pub(in crate::openapi) fn act() -> OperationBuilder {
 pub(in crate::openapi) fn follow() -> OperationBuilder {
     let stream = ResponseBuilder::new()
         .description(
-            "Server-sent events from the moment of the answer's head on: `directives`, whose data are a `ApprovalEvent`, `behind` when \
+            "Server-sent events from the moment of the answer's head on: `approvals`, whose data are an `ApprovalEvent`, `behind` when \
              some were missed and everything has to be looked at again. A comment comes while nothing happens. The stream ends \
              after a while; connect again and look at the inbox. `ended` is the last event of a token that counts no more: its \
              data are the problem document.",
