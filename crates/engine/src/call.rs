@@ -1,6 +1,8 @@
 //! `Call<S>`: a call changes type as it goes through the stages, so that none can be skipped.
 //!
-//! Owns the stage types. The duty to answer goes with a call from stage to stage: a [`Responder`].
+//! Owns the stage types, and the way from a record back to a call. The duty to answer goes with a call from stage to stage: a
+//! [`Responder`]. Invariant: a byte that changed on disk, or a contract that changed, keeps a recorded call from running: what was decided
+//! on is not what would be sent.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -23,6 +25,7 @@ use placet_types::{
     envelope::{call::AuthRef, result::ToolResultEnvelope},
     evidence::EvidenceItem,
     ids::{ChannelName, DirectiveId, GroupId, IdempotencyKey, RecordId, RequestId, StepId},
+    json::canonical_digest,
     mode::ApprovalMode,
     principal::{PrincipalChain, TokenAudiences},
     proof::CallerProof,
@@ -98,16 +101,21 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// `Call::<Built>` from what was parked of a call; what it was parked under must have been verified.
+    /// `Call::<Built>` from what was parked of a call, every digest verified.
+    ///
+    /// # Errors
+    /// Why it cannot be sent as it was.
     pub(crate) fn restored(
         active: Arc<Active>,
-        target: Target,
-        identity: Identity,
-        resumed: Resumed,
-    ) -> Self {
-        let Resumed { record, parked, .. } = &resumed;
+        record: &EffectRecord,
+        approval: Option<ApprovalRecord>,
+        parked: ParkedCall,
+        renewed: Option<Identity>,
+    ) -> Result<Self, &'static str> {
+        let target = verified(&active, record, approval.as_ref(), &parked)?;
+        let identity = renewed.unwrap_or_else(|| recorded_identity(&parked));
         let envelope = &parked.envelope;
-        Self {
+        Ok(Self {
             active,
             target,
             args: envelope.args.clone(),
@@ -136,9 +144,55 @@ impl Built {
             decided_again: 0,
             without_grants: false,
             deadline: None,
-            resumed: Some(Box::new(resumed)),
-        }
+            resumed: Some(Box::new(Resumed { record: record.clone(), approval, parked })),
+        })
     }
+}
+
+/// The target of a recorded call, where everything that was kept of it is what was recorded.
+fn verified(
+    active: &Active,
+    record: &EffectRecord,
+    approval: Option<&ApprovalRecord>,
+    parked: &ParkedCall,
+) -> Result<Target, &'static str> {
+    let (envelope, binding) = (&parked.envelope, &parked.binding);
+    if binding.effective_args_digest != canonical_digest(&Value::Object(envelope.args.clone())) {
+        return Err("the arguments are not the ones that were kept");
+    }
+    if envelope.principal_chain != binding.principal_chain
+        || envelope.tool_call_id != record.call_id
+        || envelope.capability_id != record.scope.capability
+        || parked.requested_digest != record.requested_digest
+    {
+        return Err("the call is not the recorded one");
+    }
+    let decided = match &record.state {
+        EffectState::Dispatched(attempt) => Some(attempt.request_digest),
+        EffectState::PendingApproval { .. } | EffectState::Approved { .. } => {
+            approval.map(|approval| approval.request_digest)
+        }
+        // Decided upon once more before it is sent.
+        EffectState::Claimed { .. }
+        | EffectState::Rearmed { .. }
+        | EffectState::FailedRetriable { .. }
+        | EffectState::Indeterminate { .. }
+        | EffectState::Succeeded { .. }
+        | EffectState::FailedFinal { .. }
+        | EffectState::Denied { .. }
+        | EffectState::Tombstone { .. } => Some(binding.digest()),
+    };
+    if decided != Some(binding.digest()) {
+        return Err("the request is not the one that was approved or sent");
+    }
+    let target = active
+        .catalog
+        .resolve(&record.scope.tenant, &record.scope.capability)
+        .ok_or("the tool is not offered any more")?;
+    if target.contract.digest != binding.contract_digest {
+        return Err("the contract has changed since");
+    }
+    Ok(target)
 }
 
 /// What is already recorded of a call that is taken up again.

@@ -15,9 +15,9 @@ use placet_policy::verdict::Verdict;
 use placet_types::{ids::ApprovalId, json::canonical_digest};
 
 use crate::{
+    call::Built,
     context::Context,
     outcome::recorded,
-    resume,
     stages::{
         broker,
         facts::{self, Circumstances},
@@ -67,8 +67,9 @@ impl Calls for Context {
 
     async fn decide(&self, held: &HeldCall<'_>) -> Result<Redecided, Undecided> {
         let HeldCall { approval, record, parked, args } = *held;
-        let mut built = resume::restore(self, approval, record, parked.clone(), None)
-            .map_err(Undecided::Void)?;
+        let (active, approval) = (self.current.active(), Some(approval.clone()));
+        let mut built = Built::restored(active, record, approval, parked.clone(), None)
+            .map_err(|reason| Undecided::Void(reason.to_owned()))?;
         if let Some(args) = args {
             built.args_digest = canonical_digest(&Value::Object(args.clone()));
             built.args.clone_from(args);

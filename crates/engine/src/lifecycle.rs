@@ -4,3 +4,4 @@
 //! decided here.
 
 pub(crate) mod codes;
+pub(crate) mod transitions;

@@ -1,7 +1,7 @@
 //! Recovery: what happens to calls that were under way in a process that is over, at start and when a node dies.
 //!
-//! Owns the rule by class (T7): a read and a keyed call may be sent again with a new permit and the same token, a queryable one is
-//! asked about, anything else is unknown. Never guesses. Invariant: nothing is done about a dispatch before the duty for it was taken
+//! Owns who takes over which calls, and the way back from a record to a call; what is left to do about each is in
+//! [`crate::lifecycle::transitions`] (T7). Invariant: nothing is done about a dispatch before the duty for it was taken
 //! over, which one survivor gets.
 
 mod abandoned;
@@ -15,17 +15,17 @@ use futures::{StreamExt as _, stream};
 use placet_ledger::{
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
-    record::{Attempt, Class, EffectRecord, EffectState},
-    sabotage::{Guard, removed},
+    record::{Class, EffectRecord},
     store::{EffectQuery, StoreError},
 };
 use placet_telemetry::trace::{CallFields, Stage, continue_span};
 
 use crate::{
     adapters::ports::backoff,
-    call::{self, Built, Call, Resumed},
+    call::{Built, Call},
     context::Context,
     in_flight::ResumeGuard,
+    lifecycle::transitions::{Orphaned, Recourse, step},
     outcome::{recorded, settlement_retry},
     registry::Owner,
     responder::{Asked, Callers, Responder},
@@ -110,61 +110,52 @@ pub(crate) async fn recover(context: &Arc<Context>, orphans: Vec<EffectRecord>) 
 
 /// Recovers one call; says whether an adapter is needed for it.
 async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
-    let EffectState::Dispatched(attempt) = &record.state else { return false };
-    let attempt = attempt.clone();
+    let Some(recourse) = step(context.state_of(&record), Orphaned) else { return false };
     let hand = context.callers.in_flight.take(record.record_id);
     let owner = Owner::of_scope(&record.scope);
     let told = recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));
     context.approvals.call_taken_over(&record).await;
-    if attempt.class == Class::Opaque && !removed(Guard::RetryOpaque) {
-        let reason = "the process ended between sending the call and recording its outcome";
-        settlement_retry::end_unknown(&context.outcomes, &record, reason).await;
+    if recourse == Recourse::GiveUp {
+        take(context, record, recourse).await;
         return false;
     }
     let owner = Arc::clone(context);
     context.registry.spawn(async move {
         let _hand = hand;
-        by_class(&owner, record, &attempt).await;
+        take(&owner, record, recourse).await;
     });
     true
 }
 
-/// What its class says about a dispatch.
-pub(crate) async fn by_class(context: &Arc<Context>, record: EffectRecord, attempt: &Attempt) {
-    match attempt.class {
-        Class::ReadOnly => again(context, record).await,
-        Class::Keyed { .. } if is_within_window(&context.ledger, attempt) => {
-            again(context, record).await
-        }
-        Class::Keyed { .. } | Class::Queryable { .. } => {
-            match asking::settle_delay(&context.current, &record, attempt) {
-                Some(delay_ms) => asking::until_known(context, record, attempt, delay_ms).await,
-                None => {
-                    settlement_retry::end_unknown(
-                        &context.outcomes,
-                        &record,
-                        "the target no longer remembers the key",
-                    )
-                    .await
-                }
-            }
-        }
-        Class::Opaque if removed(Guard::RetryOpaque) => again(context, record).await,
-        Class::Opaque => {
-            settlement_retry::end_unknown(
-                &context.outcomes,
-                &record,
-                "nothing is known about repeating this call",
-            )
-            .await;
+/// What is left to do about a call that was sent is done, and its waiters are told what comes of it.
+async fn take(context: &Arc<Context>, record: EffectRecord, recourse: Recourse) {
+    match recourse {
+        Recourse::SendAgain => again(context, record).await,
+        Recourse::Ask => asking::until_known(context, record).await,
+        Recourse::GiveUp => {
+            let class = record.state.attempt().map(|attempt| attempt.class);
+            let reason = if matches!(class, Some(Class::Keyed { .. })) {
+                "the target no longer remembers the key"
+            } else {
+                "the process ended between sending the call and recording its outcome"
+            };
+            settlement_retry::end_unknown(&context.outcomes, &record, reason).await;
         }
     }
 }
 
-/// Whether the target still recognises the token of an attempt.
-pub(crate) fn is_within_window(ledger: &Ledger, attempt: &Attempt) -> bool {
-    matches!(attempt.class, Class::Keyed { .. }) && ledger.may_repeat_for_ms(attempt) > 0
+/// The same for a call that somebody has to answer for, who leaves that to whatever comes of it.
+pub(crate) async fn leave_to(
+    context: &Arc<Context>,
+    responder: Responder,
+    record: EffectRecord,
+    recourse: Recourse,
+) {
+    // Before the responder lets go: a call that nobody works on is recovered by the round over such ones.
+    let _hand = context.callers.in_flight.take(record.record_id);
+    responder.release();
+    take(context, record, recourse).await;
 }
 
 /// Sends the call again: from what was parked, through broker and gate, with the same token. A ledger that cannot say what was parked is
@@ -176,8 +167,7 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
             Ok(()) => return,
             Err(NotTaken::Final(reason)) => reason,
             Err(NotTaken::Passing(why)) => {
-                let attempt = record.state.attempt();
-                if attempt.is_some_and(|attempt| is_within_window(&context.ledger, attempt)) {
+                if step(context.state_of(&record), Orphaned) == Some(Recourse::SendAgain) {
                     tries = tries.saturating_add(1);
                     if context.pause(backoff(tries)).await {
                         continue;
@@ -200,12 +190,6 @@ pub(crate) enum NotTaken {
     Final(String),
 }
 
-impl From<&str> for NotTaken {
-    fn from(reason: &str) -> Self {
-        Self::Final(reason.to_owned())
-    }
-}
-
 /// A call from its record, on its way through broker and gate; else why it cannot be sent as it was.
 pub(crate) async fn take_up(
     context: &Arc<Context>,
@@ -216,24 +200,6 @@ pub(crate) async fn take_up(
         let why = format!("what was sent cannot be read: {error}");
         if error.is_transient() { NotTaken::Passing(why) } else { NotTaken::Final(why) }
     })?;
-    let active = context.current.active();
-    let target = active
-        .catalog
-        .resolve(&record.scope.tenant, &record.scope.capability)
-        .ok_or("the tool is not offered any more")?;
-    if target.contract.digest != parked.binding.contract_digest {
-        return Err("the contract has changed since the call was sent".into());
-    }
-    if let EffectState::Dispatched(attempt) = &record.state
-        && (parked.binding.contract_digest, parked.binding.digest())
-            != (attempt.contract_digest, attempt.request_digest)
-    {
-        return Err("what was kept of the call is not what was sent".into());
-    }
-    let mut responder = responder_of(&context.callers, record, Some(&parked), Stage::Invoke);
-    if let Some(guard) = guard {
-        responder.resumed_under(guard);
-    }
     let approval = match record.state.approval_id() {
         Some(id) => match context.ledger.store().approval(id).await {
             Ok(approval) => approval,
@@ -247,9 +213,13 @@ pub(crate) async fn take_up(
         },
         None => None,
     };
-    let identity = call::recorded_identity(&parked);
-    let resumed = Resumed { record: record.clone(), approval, parked };
-    let built = Built::restored(active, target, identity, resumed);
+    let built = Built::restored(context.current.active(), record, approval, parked, None)
+        .map_err(|reason| NotTaken::Final(reason.to_owned()))?;
+    let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
+    let mut responder = responder_of(&context.callers, record, parked, Stage::Invoke);
+    if let Some(guard) = guard {
+        responder.resumed_under(guard);
+    }
     context.routes.broker(Call { responder, stage: built });
     Ok(())
 }

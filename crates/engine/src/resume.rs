@@ -1,11 +1,8 @@
-//! Taking up a parked call: verify every digest, then through broker and gate again.
+//! Taking up a call that people have agreed to: through broker and gate again.
 //!
-//! Owns the way from data back to a call, and the ends of an approval that nobody used. Invariant: a byte that
-//! changed on disk, or a contract that changed, makes the approval void; it never runs.
+//! Owns who takes it up, and when. What cannot be restored as it was approved makes the approval void; it never runs.
 
 use std::{sync::Arc, time::Duration};
-
-use serde_json::Value;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
@@ -15,10 +12,10 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_telemetry::trace::{Stage, record_approval};
-use placet_types::{contract::credential::CredentialKind, ids::ApprovalId, json::canonical_digest};
+use placet_types::{contract::credential::CredentialKind, ids::ApprovalId};
 
 use crate::{
-    call::{Built, Call, Identity, Resumed, recorded_identity},
+    call::{Built, Call, Identity},
     context::Context,
     in_flight::ResumeGuard,
     outcome::recorded,
@@ -141,7 +138,9 @@ fn take_up(
 ) {
     let owner = Owner::of(&parked.envelope.principal_chain);
     drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
-    match restore(context, &approval, &record, parked, renewed) {
+    let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
+    let (active, under) = (context.current.active(), Some(approval.clone()));
+    match Built::restored(active, &record, under, parked, fresh) {
         Ok(built) => {
             let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
             let callers = &context.callers;
@@ -155,46 +154,9 @@ fn take_up(
         Err(reason) => {
             let owner = Arc::clone(context);
             context.registry.spawn(async move {
-                owner.approvals.void(&approval, &record, &reason).await;
+                owner.approvals.void(&approval, &record, reason).await;
                 drop(guard);
             });
         }
     }
-}
-
-/// `Call::<Built>` from what was parked, every digest verified; else why the approval is void.
-pub(crate) fn restore(
-    context: &Context,
-    approval: &ApprovalRecord,
-    record: &EffectRecord,
-    parked: ParkedCall,
-    renewed: Option<Box<Identity>>,
-) -> Result<Built, String> {
-    let envelope = &parked.envelope;
-    let args_digest = canonical_digest(&Value::Object(envelope.args.clone()));
-    if parked.binding.effective_args_digest != args_digest {
-        return Err("the arguments are not the approved ones".to_owned());
-    }
-    if parked.binding.digest() != approval.request_digest {
-        return Err("the request is not the approved one".to_owned());
-    }
-    if envelope.principal_chain != parked.binding.principal_chain
-        || envelope.tool_call_id != record.call_id
-        || envelope.capability_id != record.scope.capability
-        || parked.requested_digest != record.requested_digest
-    {
-        return Err("the call is not the approved one".to_owned());
-    }
-    let active = context.current.active();
-    let target = active
-        .catalog
-        .resolve(&record.scope.tenant, &record.scope.capability)
-        .ok_or("the tool is not offered any more")?;
-    if target.contract.digest != parked.binding.contract_digest {
-        return Err("the contract is not the approved one".to_owned());
-    }
-    let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
-    let identity = fresh.unwrap_or_else(|| recorded_identity(&parked));
-    let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
-    Ok(Built::restored(active, target, identity, resumed))
 }

@@ -207,7 +207,7 @@ impl Attempt {
 }
 
 /// The class of an adapter's operation, as recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Class {
     /// Changes nothing: may run again.

@@ -10,12 +10,18 @@ pub(crate) mod settlement_retry;
 use std::{sync::Arc, time::Duration};
 
 use placet_approvals::{node::Node, service::Approvals};
-use placet_ledger::{audit::AuditEvent, ledger::Ledger, record::EffectRecord, store::Durability};
+use placet_ledger::{
+    audit::AuditEvent,
+    ledger::Ledger,
+    record::{Attempt, Class, EffectRecord},
+    store::Durability,
+};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
     active::Current,
     answer::Answer,
+    lifecycle::transitions::{Sent, State},
     metrics::EngineMetrics,
     registry::{Owner, Registry},
     responder::Callers,
@@ -39,6 +45,29 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
+    /// How a record stands, as what happens next depends on it.
+    pub(crate) fn state_of(&self, record: &EffectRecord) -> State {
+        State::of(&record.state, |attempt| Sent {
+            class: attempt.class,
+            in_window: self.ledger.may_repeat_for_ms(attempt) > 0,
+            can_ask: self.settle_delay_ms(record, attempt).is_some(),
+            is_ours: attempt.duty() == self.ledger.store().epoch(),
+        })
+    }
+
+    /// How long after its deadline "not found" means that an attempt did not happen; absent where nobody can be asked.
+    pub(crate) fn settle_delay_ms(&self, record: &EffectRecord, attempt: &Attempt) -> Option<u64> {
+        match attempt.class {
+            Class::Queryable { settle_delay_ms } => Some(settle_delay_ms),
+            Class::Keyed { .. } => {
+                let (tenant, capability) = (&record.scope.tenant, &record.scope.capability);
+                let target = self.current.active().catalog.resolve(tenant, capability)?;
+                target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
+            }
+            Class::ReadOnly | Class::Opaque => None,
+        }
+    }
+
     /// Waits; says whether to go on, which a stopping engine does not: the next start goes on.
     pub(crate) async fn pause(&self, time: Duration) -> bool {
         tokio::select! {

@@ -22,6 +22,7 @@ use placet_types::{
 };
 
 use crate::{
+    lifecycle::transitions::{AfterLateAnswer, AnsweredLate, step},
     outcome::{Outcomes, recorded::subject_of, settle},
     result::{Subject, error_of},
 };
@@ -95,24 +96,26 @@ async fn bring(
             }
             Err(error) => return outcomes.node.noticed(&error.into()),
         };
+        let happened = AnsweredLate {
+            is_current: record.state.attempt().is_some_and(|sent| sent.number == attempt),
+            is_of_earlier_arm: record.unknown.as_ref().is_some_and(|u| u.attempt.number == attempt),
+            is_done: matches!(outcome, Outcome::Succeeded),
+        };
+        let kept = match step(outcomes.state_of(&record), happened) {
+            AfterLateAnswer::Resolve => None,
+            AfterLateAnswer::KeepForOwn => Some((KEPT_FOR_LEDGER, "its attempt has not ended")),
+            AfterLateAnswer::KeepForArm => Some((KEPT_BACK, "another arm is under way still")),
+        };
+        if let Some((limit, why)) = kept {
+            if since.elapsed() > limit || !outcomes.pause(REST).await {
+                return came_to_nothing(record_id, attempt, why);
+            }
+            continue;
+        }
         let by = Resolution::LateAnswer { attempt };
         match with(outcomes, &record, outcome.clone(), by, &result).await {
             Ok(()) => return,
             Err(LedgerError::Store(StoreError::Conflict)) => tries = tries.saturating_add(1),
-            // Another arm is under way. What this one did counts where that one's outcome is unknown in the end.
-            Err(LedgerError::WrongState(_))
-                if matches!(outcome, Outcome::Succeeded) && is_overtaken(&record, attempt) =>
-            {
-                if since.elapsed() > KEPT_BACK || !outcomes.pause(REST).await {
-                    return came_to_nothing(record_id, attempt, "another arm is under way still");
-                }
-            }
-            // That its outcome is unknown could not be written yet.
-            Err(LedgerError::WrongState(_)) if is_own(&record, attempt) => {
-                if since.elapsed() > KEPT_FOR_LEDGER || !outcomes.pause(REST).await {
-                    return came_to_nothing(record_id, attempt, "its attempt has not ended");
-                }
-            }
             Err(error) if error.is_transient() => {
                 outcomes.node.noticed(&error);
                 if since.elapsed() > KEPT_FOR_LEDGER || !outcomes.pause(REST).await {
@@ -130,17 +133,6 @@ async fn bring(
 
 fn came_to_nothing(record_id: RecordId, attempt: u32, why: &str) {
     tracing::warn!(%record_id, attempt, why, "a late answer came to nothing");
-}
-
-/// Whether the attempt is still under way, as far as the ledger knows.
-fn is_own(record: &EffectRecord, attempt: u32) -> bool {
-    matches!(&record.state, EffectState::Dispatched(sent) if sent.number == attempt)
-}
-
-/// Whether another arm is under way than the one of `attempt`.
-fn is_overtaken(record: &EffectRecord, attempt: u32) -> bool {
-    matches!(record.state, EffectState::Dispatched(_))
-        && record.unknown.as_ref().is_some_and(|unknown| unknown.attempt.number == attempt)
 }
 
 /// Records what came to light.

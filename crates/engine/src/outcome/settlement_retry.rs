@@ -7,14 +7,13 @@
 use std::{sync::Arc, time::Duration};
 
 use placet_ledger::{
-    ledger::{Ledger, LedgerError, Outcome},
-    record::{EffectRecord, EffectState},
+    ledger::{LedgerError, Outcome},
+    record::EffectRecord,
     store::StoreError,
 };
 use placet_types::{
-    envelope::result::{ResultStatus, ToolResultEnvelope},
+    envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution, Refusal},
-    ids::{DecisionId, RecordId},
 };
 
 use crate::{
@@ -24,7 +23,7 @@ use crate::{
         Outcomes,
         recorded::{self, complete, subject_of},
     },
-    result::{Subject, answer_of, error_of, subject_alone, unknown},
+    result::{answer_of, subject_alone, unknown},
 };
 
 /// What became of a dispatch, and waits to be kept.
@@ -80,48 +79,6 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
             }
         }
     });
-}
-
-/// Looks whether a dispatch was kept whose commit could not be confirmed. Nothing was sent for it, and that is what is recorded then.
-pub(crate) fn take_back(outcomes: &Arc<Outcomes>, record_id: RecordId, decision_id: DecisionId) {
-    let owner = Arc::clone(outcomes);
-    let hand = outcomes.callers.in_flight.take(record_id);
-    outcomes.registry.spawn(async move {
-        let _hand = hand;
-        let mut tries = 0_u32;
-        while rest(&owner, &mut tries).await {
-            let record = match owner.ledger.store().effect(record_id).await {
-                Ok(Some(record)) => record,
-                Ok(None) => return,
-                Err(error) if error.is_transient() => continue,
-                Err(error) => return owner.node.noticed(&error.into()),
-            };
-            let unsent = matches!(&record.state, EffectState::Dispatched(attempt) if attempt.decision_id == decision_id);
-            if !unsent {
-                return;
-            }
-            match owner.ledger.settle_again(&record, unsent_outcome(), &not_sent(&owner.ledger, &record)).await {
-                Ok(kept) => return owner.registry.forget(&kept.call_id),
-                Err(error) if error.is_transient() => {}
-                Err(error) => return owner.node.noticed(&error),
-            }
-        }
-    });
-}
-
-const fn unsent_outcome() -> Outcome {
-    Outcome::FailedRetriable(ErrorCode::LedgerUnavailable)
-}
-
-fn not_sent(ledger: &Ledger, record: &EffectRecord) -> ToolResultEnvelope {
-    let subject = Subject::of_record(record, None);
-    let mut result = subject.result(ResultStatus::Refused, ledger.store().now());
-    let refusal = Refusal::new(
-        ErrorCode::LedgerUnavailable,
-        "the ledger could not be reached as the call was to be sent; nothing was executed",
-    );
-    result.error = Some(error_of(&refusal));
-    result
 }
 
 /// Waits before the next try; a stopping engine tries no more.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::Ledger,
-    record::{EffectRecord, EffectState},
+    record::EffectRecord,
     refusal::lookup_refusal,
 };
 use placet_types::error::{ErrorCode, Execution, Refusal};
@@ -15,7 +15,9 @@ use placet_types::error::{ErrorCode, Execution, Refusal};
 use crate::{
     answer::Answer,
     context::Context,
-    outcome::{recorded, settlement_retry},
+    lifecycle::transitions::{self, AfterDeath, State, step},
+    outcome::recorded,
+    recovery,
     responder::{Abandoned, Fallback},
 };
 
@@ -23,67 +25,57 @@ impl Fallback for Context {
     fn abandoned(self: Arc<Self>, call: Abandoned) {
         let context = Arc::clone(&self);
         self.registry.spawn(async move {
-            let answer = answer_for(&context, &call).await;
-            context.registry.publish(&call.subject.call_id, answer);
+            if let Some(answer) = answer_for(&context, &call).await {
+                context.registry.publish(&call.subject.call_id, answer);
+            }
         });
     }
 }
 
-async fn answer_for(context: &Arc<Context>, call: &Abandoned) -> Answer {
-    let call_id = &call.subject.call_id;
-    let refused =
-        |refusal: Refusal| call.subject.clone().refused(refusal, context.ledger.store().now());
-    let fault = || {
-        Refusal::new(
-            ErrorCode::Internal,
-            "a part of the engine failed while it held this call; nothing was executed",
-        )
+/// What its waiters are told; nothing where its recovery tells them.
+async fn answer_for(context: &Arc<Context>, call: &Abandoned) -> Option<Answer> {
+    let refused = |refusal: Refusal| {
+        Some(call.subject.clone().refused(refusal, context.ledger.store().now()))
     };
-    let Some(record_id) = call.record_id else {
-        return refused(if call.sent { lost_read() } else { fault() });
-    };
-    match context.ledger.store().effect(record_id).await {
-        Ok(None) => refused(fault()),
-        Ok(Some(record)) if record.call_id != *call_id => refused(fault()),
-        Ok(Some(record)) => match &record.state {
-            EffectState::Claimed { .. } => {
-                release(&context.ledger, &record).await;
-                refused(fault())
-            }
-            EffectState::Dispatched(_) if !recorded::is_ours(&context.ledger, &record) => {
-                drop(context.watch(&record));
-                recorded::answer(context, &record, false).await
-            }
-            EffectState::Dispatched(_) => {
-                settlement_retry::give_up(
-                    &context.outcomes,
-                    &record,
-                    "a part of the engine failed while the call was under way",
-                )
-                .await
-            }
-            EffectState::PendingApproval { approval_id, .. } => {
-                context.routes.approval_asked(approval_id);
-                recorded::answer(context, &record, false).await
-            }
-            EffectState::Rearmed { .. } => {
-                // The keeper takes it up again.
-                recorded::answer(context, &record, false).await
-            }
-            EffectState::Approved { approval_id, .. } => {
-                // Nobody else takes it up again.
-                context.routes.retry_later(approval_id);
-                recorded::answer(context, &record, false).await
-            }
-            EffectState::Succeeded { .. }
-            | EffectState::FailedFinal { .. }
-            | EffectState::FailedRetriable { .. }
-            | EffectState::Indeterminate { .. }
-            | EffectState::Tombstone { .. }
-            | EffectState::Denied { .. } => recorded::answer(context, &record, false).await,
+    let record = match call.record_id {
+        Some(record_id) => match context.ledger.store().effect(record_id).await {
+            Ok(record) => record.filter(|record| record.call_id == call.subject.call_id),
+            Err(error) => return refused(lookup_refusal(&error)),
         },
-        Err(error) => refused(lookup_refusal(&error)),
+        None => None,
+    };
+    let state = record.as_ref().map_or(State::Absent, |record| context.state_of(record));
+    let action = step(state, transitions::Abandoned { was_sent: call.sent });
+    let Some(record) = record else {
+        return refused(if action == AfterDeath::TellLost { lost_read() } else { fault() });
+    };
+    match action {
+        AfterDeath::Tell | AfterDeath::TellLost => return refused(fault()),
+        AfterDeath::Release => {
+            release(&context.ledger, &record).await;
+            return refused(fault());
+        }
+        AfterDeath::Recover => {
+            recovery::recover(context, vec![record]).await;
+            return None;
+        }
+        AfterDeath::Watch => drop(context.watch(&record)),
+        AfterDeath::NoteAsked => {
+            record.state.approval_id().inspect(|id| context.routes.approval_asked(id));
+        }
+        AfterDeath::ResumeLater => {
+            record.state.approval_id().inspect(|id| context.routes.retry_later(id));
+        }
+        AfterDeath::TellRecorded => {}
     }
+    Some(recorded::answer(context, &record, false).await)
+}
+
+fn fault() -> Refusal {
+    Refusal::new(
+        ErrorCode::Internal,
+        "a part of the engine failed while it held this call; nothing was executed",
+    )
 }
 
 async fn release(ledger: &Ledger, record: &EffectRecord) {
@@ -97,6 +89,7 @@ async fn release(ledger: &Ledger, record: &EffectRecord) {
         tracing::error!(%error, "the release of an abandoned claim could not be kept");
     }
 }
+
 fn lost_read() -> Refusal {
     Refusal::new(
         ErrorCode::Internal,

@@ -21,8 +21,7 @@ use placet_adapter::{
 };
 use placet_ledger::{
     ledger::{LedgerError, Outcome},
-    record::{Attempt, Class, EffectRecord, EffectState, Resolution},
-    sabotage::{Guard, removed},
+    record::{Attempt, EffectRecord, EffectState, Resolution},
 };
 use placet_types::ids::{AdapterName, RecordId};
 
@@ -30,6 +29,7 @@ use crate::{
     active::Current,
     adapters::ports::{Connection, backoff},
     context::Context,
+    lifecycle::transitions::{AfterProbe, Probed, step},
     outcome::{Outcomes, resolve, settle, settlement_retry},
 };
 
@@ -50,23 +50,6 @@ const SILENT_MAX: u32 = 2;
 /// The most that an attempt may take, in milliseconds.
 const ATTEMPT_MS_MAX: i64 = 600_000;
 
-/// How long after its deadline "not found" means "did not happen"; absent where nobody can be asked.
-pub(crate) fn settle_delay(
-    current: &Current,
-    record: &EffectRecord,
-    attempt: &Attempt,
-) -> Option<u64> {
-    if let Class::Queryable { settle_delay_ms } = attempt.class {
-        return Some(settle_delay_ms);
-    }
-    if !matches!(attempt.class, Class::Keyed { .. }) {
-        return None;
-    }
-    let target =
-        current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
-    target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
-}
-
 /// Milliseconds until "not found" counts; none or less: it does. Two clocks have to agree: the wall clock, which may have been set
 /// forward, says that the deadline and the delay are over, and the monotonic one that as much time has passed since this process first
 /// knew of the attempt.
@@ -76,9 +59,6 @@ fn until_settled_ms(
     attempt: &Attempt,
     settle_delay_ms: u64,
 ) -> i64 {
-    if removed(Guard::SettleDelayIgnored) {
-        return 0;
-    }
     let delay = i64::try_from(settle_delay_ms).unwrap_or(i64::MAX);
     let by_wall = attempt.deadline_at.plus_ms(delay).since_ms(context.ledger.store().now());
     let took_ms = attempt.deadline_at.since_ms(attempt.first_dispatched_at);
@@ -89,45 +69,44 @@ fn until_settled_ms(
 }
 
 /// Asks about a call that was taken over until it is known what became of it, or for long enough.
-pub(crate) async fn until_known(
-    context: &Arc<Context>,
-    record: EffectRecord,
-    attempt: &Attempt,
-    settle_delay_ms: u64,
-) {
-    let mut asked = 0_u32;
-    while asked < ASKED_MAX {
-        let wait_ms = until_settled_ms(context, record.record_id, attempt, settle_delay_ms);
-        match ask(context, &record, attempt).await {
-            Probe::Committed(answer) => {
-                let told = settle::late(&context.outcomes, &record, answer).await;
-                return context.registry.publish(&record.call_id, told);
+pub(crate) async fn until_known(context: &Arc<Context>, record: EffectRecord) {
+    let EffectState::Dispatched(attempt) = &record.state else { return };
+    let (state, mut asked) = (context.state_of(&record), 0_u32);
+    let delay_ms = context.settle_delay_ms(&record, attempt).unwrap_or(u64::MAX);
+    loop {
+        let wait_ms = until_settled_ms(context, record.record_id, attempt, delay_ms);
+        let found = ask(context, &record, attempt).await;
+        let (may_ask, pause) = if matches!(found, Probe::NotFound) {
+            let pause_ms = u64::try_from(wait_ms).unwrap_or(0).clamp(50, 5_000);
+            (wait_ms <= SETTLE_WAIT_MS, Duration::from_millis(pause_ms))
+        } else {
+            asked = asked.saturating_add(1);
+            (asked < ASKED_MAX, backoff(asked))
+        };
+        let probed = Probed {
+            found: Some(&found),
+            is_settled: wait_ms <= 0,
+            after_unknown: attempt.after_unknown,
+            may_ask,
+        };
+        let told = match (step(state, probed), found) {
+            (AfterProbe::Happened, Probe::Committed(answer)) => {
+                settle::late(&context.outcomes, &record, answer).await
             }
-            Probe::NotFound if wait_ms <= 0 => {
-                let told = settle::not_found(&context.outcomes, &record).await;
-                return context.registry.publish(&record.call_id, told);
-            }
-            Probe::NotFound if wait_ms > SETTLE_WAIT_MS => break,
-            Probe::NotFound => {
-                let wait_ms = u64::try_from(wait_ms).unwrap_or(0).clamp(50, 5_000);
-                if !context.pause(Duration::from_millis(wait_ms)).await {
+            (AfterProbe::DidNotHappen, _) => settle::not_found(&context.outcomes, &record).await,
+            (AfterProbe::AskAgain, _) => {
+                if !context.pause(pause).await {
                     return;
                 }
+                continue;
             }
-            Probe::Unknown => {
-                asked = asked.saturating_add(1);
-                if !context.pause(backoff(asked)).await {
-                    return;
-                }
+            (AfterProbe::Happened | AfterProbe::GiveUp, _) => {
+                let reason = "the adapter could not say whether the effect happened";
+                settlement_retry::give_up(&context.outcomes, &record, reason).await
             }
-        }
+        };
+        return context.registry.publish(&record.call_id, told);
     }
-    settlement_retry::end_unknown(
-        &context.outcomes,
-        &record,
-        "the adapter could not say whether the effect happened",
-    )
-    .await;
 }
 
 /// One question, when there is a connection in time.
@@ -200,7 +179,7 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     }
     let record = &record;
     let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
-    let Some(delay_ms) = settle_delay(&context.current, record, attempt) else { return };
+    let Some(delay_ms) = context.settle_delay_ms(record, attempt) else { return };
     // Its time counts from the first look, not from the first question.
     let until_ms = until_settled_ms(context, record.record_id, attempt, delay_ms);
     let active = context.current.active();
@@ -219,13 +198,19 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
         silent.store(0, Ordering::Relaxed);
     }
     let by = Resolution::Probe { attempt: attempt.number };
-    let resolved = match probe {
-        Some(Probe::Committed(answer)) => committed(context, record, answer, by).await,
-        // It speaks for the arm's last attempt only, unless that was its first.
-        Some(Probe::NotFound) if until_ms <= 0 && !attempt.after_unknown => {
-            resolve::did_not_happen(context, record, by).await
+    let probed = Probed {
+        found: probe.as_ref(),
+        is_settled: until_ms <= 0,
+        after_unknown: attempt.after_unknown,
+        may_ask: true,
+    };
+    let resolved = match (step(context.state_of(record), probed), probe) {
+        (AfterProbe::Happened, Some(Probe::Committed(answer))) => {
+            committed(context, record, answer, by).await
         }
-        Some(Probe::NotFound | Probe::Unknown) | None => return,
+        (AfterProbe::DidNotHappen, _) => resolve::did_not_happen(context, record, by).await,
+        // The next round asks again.
+        (AfterProbe::Happened | AfterProbe::AskAgain | AfterProbe::GiveUp, _) => return,
     };
     if let Err(error) = resolved {
         context.node.noticed(&error);

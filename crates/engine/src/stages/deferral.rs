@@ -5,10 +5,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::time::Instant;
 
-use placet_adapter::outcome::Outcome;
-use placet_ledger::record::{Attempt, EffectRecord, EffectState};
+use placet_ledger::record::EffectRecord;
 use placet_types::error::{ErrorCode, Execution, Refusal};
 
 use crate::{
@@ -16,10 +15,10 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call},
     context::Context,
+    lifecycle::transitions::{AfterPause, Due, State, step},
     outcome::{recorded, settlement_retry},
     recovery,
     responder::Responder,
-    stages::retry,
 };
 
 /// After how many tries they become rare, and how rare: an obstacle that has lasted for some ten minutes may last for hours.
@@ -28,36 +27,9 @@ const LATER: Duration = Duration::from_secs(300);
 /// How long before the window closes the last try is made.
 const LAST_TRY: Duration = Duration::from_secs(3);
 
-/// Has a keyed call whose target did not answer sent again, now or later, and settles nothing then; any other one is given back. A call that
-/// was taken over is tried until its window closes, any other one a few times within its latency budget.
-pub(crate) async fn unanswered(
-    context: &Arc<Context>,
-    call: Call<Brokered>,
-    record: Option<EffectRecord>,
-    outcome: &Outcome,
-    late: Option<&JoinHandle<Option<Outcome>>>,
-) -> Option<Call<Brokered>> {
-    let open = |record: &EffectRecord| matches!(&record.state, EffectState::Dispatched(attempt) if recovery::is_within_window(&context.ledger, attempt));
-    let Some(record) = record.filter(open) else { return Some(call) };
-    let is_unknown = matches!(outcome, Outcome::Unknown(_));
-    if call.stage.built.recovered && retry::is_unanswered(outcome) {
-        late.inspect(|task| task.abort());
-        deferrals(context, call, record, "its target did not answer").await;
-    } else if is_unknown && context.node.is_ending() {
-        late.inspect(|task| task.abort());
-        leave(call.responder);
-    } else if is_unknown && late.is_none() && retry::may_repeat_keyed(context, &call.stage, &record)
-    {
-        retry::send_again(context, call, record).await;
-    } else {
-        return Some(call);
-    }
-    None
-}
-
 /// Has a call that was sent before tried again after a while. One that this process sent first has a caller who waits for it, and only as
 /// long as its latency budget lasts; one that was taken over is tried until its window closes.
-pub(crate) async fn deferrals(
+pub(crate) async fn defer(
     context: &Arc<Context>,
     call: Call<Brokered>,
     mut record: EffectRecord,
@@ -83,32 +55,32 @@ pub(crate) async fn deferrals(
         brokered.built.deferrals = tries.saturating_add(1);
         brokered.built.decided_again = 0;
         // Its last try may have been kept though nobody could be told so; and somebody may have ended it.
-        match context.ledger.store().effect(record.record_id).await {
-            Ok(Some(now)) => record = now,
-            Ok(None) => break,
+        let state = match context.ledger.store().effect(record.record_id).await {
+            Ok(Some(now)) => {
+                record = now;
+                context.state_of(&record)
+            }
+            Ok(None) => State::Absent,
             Err(error) => {
                 context.node.noticed(&error.into());
                 continue;
             }
+        };
+        match step(state, Due) {
+            AfterPause::TryAgain => {
+                if brokered.built.recovered {
+                    brokered.built.deadline = None;
+                }
+                if let Some(resumed) = &mut brokered.built.resumed {
+                    resumed.record = record;
+                }
+                return context.routes.gate(Call { responder, stage: brokered });
+            }
+            AfterPause::Recover(recourse) => {
+                return recovery::leave_to(context, responder, record, recourse).await;
+            }
+            AfterPause::Tell => break,
         }
-        let EffectState::Dispatched(attempt) = &record.state else { break };
-        if !recorded::is_ours(&context.ledger, &record) {
-            break;
-        }
-        let attempt: Attempt = attempt.clone();
-        if !recovery::is_within_window(&context.ledger, &attempt) {
-            // Before the passage lets go: a call that nothing owns is recovered by the one who looks for such ones.
-            let _hand = context.callers.in_flight.take(record.record_id);
-            responder.release();
-            return recovery::by_class(context, record, &attempt).await;
-        }
-        if brokered.built.recovered {
-            brokered.built.deadline = None;
-        }
-        if let Some(resumed) = &mut brokered.built.resumed {
-            resumed.record = record;
-        }
-        return context.routes.gate(Call { responder, stage: brokered });
     }
     match recorded::now(context, &record).await {
         // Somebody else works on it, and tells; if that is another node, the ledger does.

@@ -12,7 +12,6 @@ use placet_ledger::{
     ledger::Ledger,
     record::{EffectRecord, EffectState},
     refusal::lookup_refusal,
-    sabotage::{Guard, removed},
     store::StoreError,
 };
 use placet_telemetry::metrics::Duplicate;
@@ -27,6 +26,7 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call},
     context::Context,
+    lifecycle::transitions::{AfterRepeat, Repeated, step},
     outcome::recorded,
     registry::Registry,
     responder::Responder,
@@ -51,44 +51,36 @@ pub(crate) fn answer(
 async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: EffectRecord) {
     let Call { mut responder, stage } = call;
     responder.detach_record();
-    let record = match kept(&context.ledger, &stage, record).await {
-        Ok(Some(record)) => record,
+    let (action, record) = match kept(context, &stage, record).await {
+        Ok(Some(found)) => found,
         Ok(None) => return responder.refuse(moved_on(), None),
         Err(error) => {
             context.node.noticed(&error.clone().into());
             return responder.refuse(lookup_refusal(&error), None);
         }
     };
-    if !is_same(&record, &stage) {
+    if action == AfterRepeat::Conflict {
         return conflict(context, Call { responder, stage }, &record).await;
     }
     if let Err(refusal) = run::tell_of(context, &responder, &stage, &record).await {
         return responder.refuse(refusal, None);
     }
-    match &record.state {
-        EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
+    match action {
+        AfterRepeat::Attach | AfterRepeat::AttachToHeld => {
             context.metrics.duplicate(Duplicate::Joined);
-            attach(context, Call { responder, stage }, &record).await;
-        }
-        EffectState::PendingApproval { approval_id, .. }
-        | EffectState::Approved { approval_id, .. } => {
-            context.metrics.duplicate(Duplicate::Joined);
-            let standing = recorded::standing(context, &record).await;
-            if standing.is_final() {
-                return end_of(context, responder, &stage, &record, standing.clone(), standing)
-                    .await;
-            }
-            if is_of_same_chain(&context.ledger, approval_id, &stage).await {
-                let is_needed = credential::needs_tokens(&stage);
-                context.tokens.renew(record.record_id, &stage.identity, is_needed);
-                // An approved call may wait for this very caller.
-                if matches!(record.state, EffectState::Approved { .. }) {
-                    context.routes.renewed(approval_id, stage.identity.clone());
+            if let (AfterRepeat::AttachToHeld, Some(approval_id)) =
+                (action, record.state.approval_id())
+            {
+                let standing = recorded::standing(context, &record).await;
+                if standing.is_final() {
+                    return end_of(context, responder, &stage, &record, standing.clone(), standing)
+                        .await;
                 }
+                renew(context, &stage, &record, approval_id).await;
             }
             attach(context, Call { responder, stage }, &record).await;
         }
-        EffectState::Tombstone { .. } => {
+        AfterRepeat::TellExpired => {
             let mut event = refuse::event_of(AuditKind::Refused, &responder, &stage);
             event.record_id = Some(record.record_id);
             event.code = Some(ErrorCode::ResultExpired);
@@ -96,11 +88,10 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
             context.metrics.duplicate(Duplicate::Expired);
             responder.finish(recorded::answer(context, &record, false).await);
         }
-        EffectState::Succeeded { .. }
-        | EffectState::FailedFinal { .. }
-        | EffectState::FailedRetriable { .. }
-        | EffectState::Indeterminate { .. }
-        | EffectState::Denied { .. } => {
+        AfterRepeat::Replay
+        | AfterRepeat::TakeUp
+        | AfterRepeat::Conflict
+        | AfterRepeat::LookAgain => {
             let mut event = refuse::event_of(AuditKind::Replayed, &responder, &stage);
             event.record_id = Some(record.record_id);
             let answer = recorded::answer(context, &record, true).await;
@@ -109,6 +100,23 @@ async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: Effec
             context.metrics.duplicate(Duplicate::Replayed);
             responder.finish(answer);
         }
+    }
+}
+
+/// A held call gets the tokens of anyone who repeats it by the chain that people were asked about.
+async fn renew(
+    context: &Context,
+    stage: &Brokered,
+    record: &EffectRecord,
+    approval_id: &ApprovalId,
+) {
+    if !is_of_same_chain(&context.ledger, approval_id, stage).await {
+        return;
+    }
+    context.tokens.renew(record.record_id, &stage.identity, credential::needs_tokens(stage));
+    // An approved call may wait for this very caller.
+    if matches!(record.state, EffectState::Approved { .. }) {
+        context.routes.renewed(approval_id, stage.identity.clone());
     }
 }
 
@@ -129,7 +137,7 @@ async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord
 
 /// Whether a call is the one that a record is of: the same arguments as sent (I5).
 pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
-    record.requested_digest == stage.built.requested_digest || removed(Guard::FingerprintUnchecked)
+    record.requested_digest == stage.built.requested_digest
 }
 
 /// Whether people were asked about a call of this very chain. Anyone who comes by another one may see how it stands, and gives it nothing: it
@@ -143,19 +151,21 @@ async fn is_of_same_chain(ledger: &Ledger, approval_id: &ApprovalId, stage: &Bro
     chain == Some(digest(&stage.identity.chain))
 }
 
-/// What a call with other arguments is compared with. A claim may come to nothing, or lose against one that another node made of the
+/// What a call is a duplicate of, and what becomes of it. A claim may come to nothing, or lose against one that another node made of the
 /// same key, for this very call perhaps: what is no duplicate of it waits for what the ledger keeps. Nothing: it kept nothing, or not yet.
 async fn kept(
-    ledger: &Ledger,
+    context: &Context,
     stage: &Brokered,
     mut record: EffectRecord,
-) -> Result<Option<EffectRecord>, StoreError> {
+) -> Result<Option<(AfterRepeat, EffectRecord)>, StoreError> {
     for _ in 0..LOOKS {
-        if is_same(&record, stage) || !matches!(record.state, EffectState::Claimed { .. }) {
-            return Ok(Some(record));
+        let repeated = Repeated { is_same: is_same(&record, stage), may_take_up: false };
+        let action = step(context.state_of(&record), repeated);
+        if action != AfterRepeat::LookAgain {
+            return Ok(Some((action, record)));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
-        let Some(now) = ledger.store().effect(record.record_id).await? else {
+        let Some(now) = context.ledger.store().effect(record.record_id).await? else {
             return Ok(None);
         };
         record = now;

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 
 use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome, Rejection};
 use placet_ledger::{
@@ -13,11 +13,10 @@ use placet_ledger::{
     audit::AuditKind,
     dispatch::{DispatchGuard, Intent},
     ledger::{Ledger, LedgerError},
-    record::{EffectRecord, EffectState},
+    record::EffectRecord,
     refusal::ledger_refusal,
     reservation::Reservation,
-    sabotage::{Guard, removed},
-    store::{Durability, StoreError},
+    store::Durability,
 };
 use placet_policy::permit::Permit;
 use placet_types::{
@@ -32,10 +31,13 @@ use crate::{
     call::{Brokered, Call, Gated, Invoked},
     context::{Context, ending_refusal},
     drift,
+    lifecycle::transitions::{
+        AfterAnswer, AfterUnrecorded, Answered, Reply, State, Unrecorded, step,
+    },
     outcome::{
         recorded,
         resolve::{self, Late},
-        settle, settlement_retry,
+        settle,
     },
     policies,
     responder::Responder,
@@ -118,13 +120,6 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         Err(error) => {
             drop(ready);
             context.node.noticed(&error);
-            if let (Some(record), Some(decision_id)) = (&record, subject.decision_id)
-                && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
-                // What is sent again is looked up before its next try.
-                && !retry::is_repeated(&brokered)
-            {
-                settlement_retry::take_back(&context.outcomes, record.record_id, decision_id);
-            }
             not_dispatched(context, responder, brokered, record, error).await;
         }
     }
@@ -163,45 +158,44 @@ pub(crate) fn decide_again(
 async fn not_dispatched(
     context: &Arc<Context>,
     responder: Responder,
-    brokered: Brokered,
+    mut brokered: Brokered,
     record: Option<EffectRecord>,
     error: LedgerError,
 ) {
-    if matches!(error, LedgerError::Store(StoreError::Uncertain(_))) {
-        // It may be recorded: anyone who goes on from there may send it, so nothing is given back and nothing is said to be over.
-        return refuse::uncertain(responder, &error);
-    }
     let now = context.ledger.store().now();
-    let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
-    let moved =
-        matches!(error, LedgerError::WrongState(_) | LedgerError::Store(StoreError::Conflict));
-    if expired && moved {
-        return without_approval(context, responder, brokered, record).await;
-    }
-    if matches!(error, LedgerError::GrantSpent) {
-        // Used up, or ended, since it was decided: people are asked as if there were none.
-        context.approvals.follow().await;
-        let mut brokered = brokered;
-        brokered.built.without_grants = true;
-        return decide_again(&context.routes, responder, brokered, record);
-    }
-    if matches!(error, LedgerError::DirectiveMoved)
-        && brokered.built.decided_again < DECIDED_AGAIN_MAX
-    {
-        // A freeze or a revocation that was acknowledged here or on another node, or one whose time has come.
-        context.approvals.follow().await;
-        if brokered.built.decided_again > 0 {
-            // It may have been decided, and not be readable yet.
-            tokio::time::sleep(DIRECTIVE_PAUSE).await;
-        }
-        return decide_again(&context.routes, responder, brokered, record);
-    }
+    let is_expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
+    let may_decide = brokered.built.decided_again < DECIDED_AGAIN_MAX;
+    let state = record.as_ref().map_or(State::Absent, |record| context.state_of(record));
     let exhausted = meters::refusal(&error, now);
     let mut refusal = exhausted.unwrap_or_else(|| ledger_refusal(&error));
-    if matches!(error, LedgerError::PolicyMoved) {
+    match step(state, Unrecorded { error: &error, is_expired, may_decide }) {
+        AfterUnrecorded::TellInDoubt => return refuse::uncertain(responder, &error),
+        AfterUnrecorded::RefuseExpired => {
+            refusal = recorded::denied(ErrorCode::ApprovalExpired);
+        }
+        AfterUnrecorded::DecideWithoutApproval => {
+            if let Some(resumed) = &mut brokered.built.resumed {
+                resumed.approval = None;
+            }
+            let _was_edited = retry::as_sent(&mut brokered);
+            return decide_again(&context.routes, responder, brokered, record);
+        }
+        AfterUnrecorded::DecideWithoutGrants => {
+            context.approvals.follow().await;
+            brokered.built.without_grants = true;
+            return decide_again(&context.routes, responder, brokered, record);
+        }
+        AfterUnrecorded::DecideByDirectives => {
+            context.approvals.follow().await;
+            if brokered.built.decided_again > 0 {
+                // It may have been decided, and not be readable yet.
+                tokio::time::sleep(DIRECTIVE_PAUSE).await;
+            }
+            return decide_again(&context.routes, responder, brokered, record);
+        }
         // Here, or on another node; which may have other policies than this one.
-        match policies::follow(context).await {
-            Ok(true) if brokered.built.decided_again < DECIDED_AGAIN_MAX => {
+        AfterUnrecorded::DecideByPolicies => match policies::follow(context).await {
+            Ok(true) if may_decide => {
                 return decide_again(&context.routes, responder, brokered, record);
             }
             Ok(_) => refusal = context.node.health().cannot_decide().unwrap_or(refusal),
@@ -209,36 +203,17 @@ async fn not_dispatched(
                 context.node.noticed(&error);
                 refusal = ledger_refusal(&error);
             }
+        },
+        AfterUnrecorded::BecomeDuplicate => {
+            if let Some(record) = record {
+                let call = Call { responder, stage: brokered };
+                return duplicate::overtaken(context, call, record).await;
+            }
         }
-    }
-    if let (LedgerError::Store(StoreError::Conflict), Some(record)) = (&error, &record)
-        && !matches!(record.state, EffectState::Approved { .. })
-    {
-        // Of several who tried at once another one won, here or on another node.
-        let call = Call { responder, stage: brokered };
-        return duplicate::overtaken(context, call, record.clone()).await;
+        AfterUnrecorded::Refuse => {}
     }
     let refused = Refused::of(refusal, None);
     refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
-}
-
-/// The approval ran out on the way to the dispatch, and the policies permit the call without it. A call that waited for it ends with it;
-/// what was tried before is decided once more as if nobody had been asked.
-async fn without_approval(
-    context: &Arc<Context>,
-    responder: Responder,
-    mut brokered: Brokered,
-    record: Option<EffectRecord>,
-) {
-    if record.as_ref().is_some_and(|record| matches!(record.state, EffectState::Approved { .. })) {
-        let refused = Refused::of(recorded::denied(ErrorCode::ApprovalExpired), None);
-        return refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
-    }
-    if let Some(resumed) = &mut brokered.built.resumed {
-        resumed.approval = None;
-    }
-    let _was_edited = retry::as_sent(&mut brokered);
-    decide_again(&context.routes, responder, brokered, record);
 }
 
 /// The adapter is called: from here on the outcome is recorded whatever happens.
@@ -265,14 +240,35 @@ async fn dispatched(
     note_credential(context, &executing.brokered, &outcome, is_fresh).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     note_answer(context, &responder, &executing.brokered, &outcome, started.elapsed()).await;
-    let Executing { brokered, subject } = executing;
-    let (record, call) = (settlement.record().cloned(), Call { responder, stage: brokered });
-    let unanswered = deferral::unanswered(context, call, record, &outcome, late.as_ref()).await;
-    let Some(Call { responder, stage: mut brokered }) = unanswered else { return };
+    let Executing { mut brokered, subject } = executing;
+    let record = settlement.record().cloned();
+    let state = record.as_ref().map_or(State::Absent, |record| context.state_of(record));
+    let answered = Answered {
+        reply: Reply::of(&outcome),
+        has_tries: retry::has_tries(&brokered),
+        is_recovered: brokered.built.recovered,
+        is_listening: late.is_some(),
+        is_ending: context.node.is_ending(),
+    };
+    let action = step(state, answered);
+    if let (AfterAnswer::TryAgain | AfterAnswer::Defer | AfterAnswer::Leave, Some(record)) =
+        (action, record)
+    {
+        // Its next try, or the one who takes it over, learns what became of it.
+        late.inspect(JoinHandle::abort);
+        let call = Call { responder, stage: brokered };
+        return match action {
+            AfterAnswer::Defer => {
+                deferral::defer(context, call, record, "its target did not answer").await;
+            }
+            AfterAnswer::Leave => deferral::leave(call.responder),
+            AfterAnswer::TryAgain | AfterAnswer::Settle | AfterAnswer::SettleAndTryAgain => {
+                retry::send_again(context, call, record).await;
+            }
+        };
+    }
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
-    let again = settlement.record_id().is_none()
-        && retries < retry::RETRIES_MAX
-        && retry::may_repeat(&brokered, &outcome);
+    let again = action == AfterAnswer::SettleAndTryAgain;
     let late = late.zip(settlement.record().cloned()).map(|(task, record)| Late {
         task,
         record_id: record.record_id,
@@ -286,9 +282,6 @@ async fn dispatched(
         settle::conclude(&context.ledger, capability, kind, subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
-    if removed(Guard::ResultBeforeCommit) {
-        context.registry.publish(&responder.call_id, result::answer_of(result.clone(), false));
-    }
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         let limit_ms = context.settings.ledger.late_answers_ms;

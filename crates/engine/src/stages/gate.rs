@@ -31,7 +31,10 @@ use crate::{
     active::Current,
     call::{Brokered, Call, Gated},
     context::Context,
-    lifecycle::codes::Cause,
+    lifecycle::{
+        codes::Cause,
+        transitions::{AfterRepeat, Repeated, step},
+    },
     metrics::EngineMetrics,
     outcome::recorded,
     stages::{
@@ -176,10 +179,9 @@ fn fresh_record(ledger: &Ledger, call: &Call<Brokered>) -> EffectRecord {
 
 /// The key is taken: a failed try that may be repeated is, anything else is answered from the record.
 async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectRecord) {
-    let open =
-        matches!(record.state, EffectState::FailedRetriable { .. } | EffectState::Rearmed { .. });
-    let repeatable = open && duplicate::is_same(&record, &call.stage);
-    if !repeatable {
+    let is_same = duplicate::is_same(&record, &call.stage);
+    let repeated = Repeated { is_same, may_take_up: true };
+    if step(context.state_of(&record), repeated) != AfterRepeat::TakeUp {
         return duplicate::answer(context, call, record).await;
     }
     let is_rearmed = matches!(record.state, EffectState::Rearmed { .. });

@@ -10,22 +10,25 @@ use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind, TRIED},
     ledger::LedgerError,
-    record::{Class, EffectRecord, EffectState},
+    record::EffectRecord,
     refusal::{internal, ledger_refusal},
 };
 use placet_policy::decision::Decision;
 use placet_types::{
     caller::CallerIdentity,
     error::{ErrorCode, Execution, Refusal},
-    ids::DecisionId,
 };
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Call, Caller},
+    call::{Brokered, Call},
     context::Context,
-    lifecycle::codes::{self, Cause, Prospect},
-    outcome::{recorded, settlement_retry},
+    lifecycle::{
+        codes::{self, Cause, Prospect},
+        transitions::{self, AfterRefusal, Recourse, State, step},
+    },
+    outcome::{Outcomes, recorded, settlement_retry},
+    recovery,
     responder::Responder,
     stages::deferral,
     tokens::{Tokens, Tried},
@@ -111,26 +114,77 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
     event.note.clone_from(&refusal.detail);
     event.decision = decision.and_then(decision_json);
     let decision_id = decision.map(|decision| decision.id.clone());
-    if let Some(resumed) = &stage.built.resumed {
-        if matches!(
-            resumed.record.state,
-            EffectState::Approved { .. } | EffectState::PendingApproval { .. }
-        ) {
-            return approved(context, Call { responder, stage }, event, refusal, prospect).await;
-        }
-        let before = Before { event, refusal, decision_id, prospect };
-        return recorded_before(context, Call { responder, stage }, before).await;
+    let record = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
+    let is_own = record.as_ref().is_some_and(|record| record.call_id == responder.call_id);
+    let is_ending = context.node.is_ending();
+    let action = step(
+        state_of(context, &responder, record.as_ref()),
+        transitions::Refused { prospect, is_own, is_ending },
+    );
+    // What ends a claim or an approval is recorded with that end; and of one obstacle the chain says once that it was in the way.
+    let is_told_again = prospect == Prospect::Retry && stage.built.deferrals > 0;
+    if !is_told_again && !matches!(action, AfterRefusal::Release | AfterRefusal::EndApproval) {
+        context.note(event.clone()).await;
     }
-    // Only what this call has claimed is its to return: the key may be another's, who is about to use it.
-    if responder.has_record() {
-        if let Err(error) = context.ledger.release(stage.record_id, event).await {
+    let Some(record) = record else {
+        if action == AfterRefusal::Release
+            && let Err(error) = context.ledger.release(stage.record_id, event).await
+        {
             tracing::error!(%error, "a refusal could not be kept in the audit");
         }
-    } else {
-        context.note(event).await;
+        responder.detach_record();
+        return responder.refuse(refusal, decision_id);
+    };
+    match action {
+        AfterRefusal::WaitOn | AfterRefusal::AwaitCaller | AfterRefusal::EndApproval => {
+            let refused = UnderApproval { action, event, refusal };
+            under_approval(context, Call { responder, stage }, refused).await;
+        }
+        AfterRefusal::Defer => {
+            tracing::info!(call_id = %responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
+            let call = Call { responder, stage };
+            deferral::defer(context, call, record, refusal.code.as_str()).await;
+        }
+        AfterRefusal::Leave => deferral::leave(responder),
+        AfterRefusal::Ask => recovery::leave_to(context, responder, record, Recourse::Ask).await,
+        AfterRefusal::GiveUp => {
+            responder.detach_record();
+            let reason = format!("sending it again was refused: {}", refusal.code);
+            let answer = settlement_retry::give_up(&context.outcomes, &record, &reason).await;
+            responder.finish(answer);
+        }
+        AfterRefusal::Disarm => {
+            responder.detach_record();
+            let reason = format!("policy or contract refused it: {}", refusal.code);
+            let answer = settlement_retry::disarm(context, &record, &reason).await;
+            responder.finish(answer);
+        }
+        AfterRefusal::LetGo => {
+            if context.ledger.store().is_shared() {
+                // Another node may be the one that sends it.
+                drop(context.watch(&record));
+            }
+            responder.release();
+        }
+        AfterRefusal::TellUnknown => {
+            responder.detach_record();
+            responder.refuse(of_rearmed(refusal, prospect), None);
+        }
+        AfterRefusal::Tell | AfterRefusal::Release => {
+            responder.detach_record();
+            responder.refuse(refusal, decision_id);
+        }
     }
-    responder.detach_record();
-    responder.refuse(refusal, decision_id);
+}
+
+/// How the call stands that is refused.
+fn state_of(outcomes: &Outcomes, responder: &Responder, record: Option<&EffectRecord>) -> State {
+    match record {
+        Some(record) => outcomes.state_of(record),
+        // Only what this call has claimed is its to return: the key may be another's, who is about to use it.
+        None if responder.has_record() => State::Claimed,
+        None => State::Absent,
+    }
 }
 
 /// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
@@ -148,103 +202,40 @@ fn is_alarming(tokens: &Tokens, stage: &Brokered, refusal: &Refusal, cause: Caus
     true
 }
 
-/// The refusal of a call that is recorded already.
-struct Before {
-    event: AuditEvent,
-    refusal: Refusal,
-    decision_id: Option<DecisionId>,
-    prospect: Prospect,
-}
-
-/// Refuses a call that is recorded already and waits for nobody: one that was sent, is to be sent under another arm, or is tried again.
-async fn recorded_before(context: &Arc<Context>, call: Call<Brokered>, before: Before) {
-    let Call { mut responder, stage } = call;
-    let Before { event, refusal, decision_id, prospect } = before;
-    let Some(record) = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone()) else {
-        return responder.refuse(refusal, decision_id);
-    };
-    let is_tried_again = prospect == Prospect::Retry;
-    if !is_tried_again || stage.built.deferrals == 0 {
-        // Of one obstacle the chain says once that it was in the way.
-        context.note(event).await;
-    }
-    if let EffectState::Dispatched(attempt) = &record.state {
-        // It was sent before: that it may not be sent again says nothing about the first time.
-        if is_tried_again && context.node.is_ending() {
-            return deferral::leave(responder);
-        }
-        if is_tried_again && matches!(attempt.class, Class::Keyed { .. }) {
-            tracing::info!(call_id = %responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
-            let call = Call { responder, stage };
-            return deferral::deferrals(context, call, record, refusal.code.as_str()).await;
-        }
-        responder.detach_record();
-        let reason = format!("sending it again was refused: {}", refusal.code);
-        let answer = settlement_retry::give_up(&context.outcomes, &record, &reason).await;
-        return responder.finish(answer);
-    }
-    responder.detach_record();
-    if matches!(record.state, EffectState::Rearmed { .. }) {
-        let is_own = matches!(stage.built.caller, Caller::Recorded(_));
-        return rearmed(context, responder, &record, refusal, prospect, is_own).await;
-    }
-    responder.refuse(refusal, decision_id);
-}
-
 /// The ledger stopped while it kept what happens to the call: that may be kept, and the one who takes it up from there goes on.
 pub(crate) fn uncertain(mut responder: Responder, error: &LedgerError) {
     responder.detach_record();
     responder.refuse(ledger_refusal(error), None);
 }
 
-/// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed". What operators decided
-/// is taken back by the engine's own try alone: a client that repeats the call may ask for less, or under another run, and is only told.
-async fn rearmed(
-    context: &Context,
-    mut responder: Responder,
-    record: &EffectRecord,
-    refusal: Refusal,
-    prospect: Prospect,
-    is_own: bool,
-) {
-    let ends = prospect == Prospect::End;
-    if ends && is_own {
-        let reason = format!("policy or contract refused it: {}", refusal.code);
-        let answer = settlement_retry::disarm(context, record, &reason).await;
-        return responder.finish(answer);
-    }
-    if responder.call_id == record.call_id {
-        // The engine's own try: the keeper tries again, or another node does.
-        if context.ledger.store().is_shared() {
-            drop(context.watch(record));
-        }
-        return responder.release();
-    }
-    responder.detach_record();
-    let message = if !ends {
-        "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known".to_owned()
-    } else {
+/// What a client is told that repeats a call which operators decided to send again, and which cannot be sent now. Never "not executed".
+fn of_rearmed(refusal: Refusal, prospect: Prospect) -> Refusal {
+    let message = if prospect == Prospect::End {
         format!(
             "{}; operators decided to send this call again, which stands, and whether its first try had an effect is not known",
             refusal.message
         )
+    } else {
+        "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known".to_owned()
     };
     let mut told = Refusal::new(refusal.code, message).with_execution(Execution::Unknown);
     told.retry_after_ms = refusal.retry_after_ms;
     told.problems = refusal.problems;
     told.detail = refusal.detail;
-    responder.refuse(told, None);
+    told
+}
+
+/// The refusal of a call that runs under an approval, and what becomes of it.
+struct UnderApproval {
+    action: AfterRefusal,
+    event: AuditEvent,
+    refusal: Refusal,
 }
 
 /// An approved call that cannot run now: it waits on, or its approval is void.
-async fn approved(
-    context: &Context,
-    call: Call<Brokered>,
-    mut event: AuditEvent,
-    refusal: Refusal,
-    prospect: Prospect,
-) {
+async fn under_approval(context: &Context, call: Call<Brokered>, refused: UnderApproval) {
     let Call { mut responder, stage } = call;
+    let UnderApproval { action, mut event, refusal } = refused;
     let (tried, with) = (Tried::of(&stage.identity), stage.identity.auth_ref.digest());
     responder.detach_record();
     let Some((record, Some(approval))) =
@@ -252,26 +243,35 @@ async fn approved(
     else {
         return responder.refuse(internal("an approved record without its approval"), None);
     };
-    if prospect == Prospect::AwaitCaller {
-        context.note(event.clone()).await;
-        if context.tokens.lacks(record.record_id, tried, approval.expires_at) {
-            // Its caller may not ask: anyone who tells callers reads of it there.
-            event.kind = AuditKind::AwaitsCredential;
-            event.approval_id = Some(approval.approval_id.clone());
-            event.note = None;
-            event.digests.insert(TRIED.to_owned(), with);
-            context.note(event).await;
-            let execution =
-                if record.unknown.is_some() { Execution::Unknown } else { refusal.execution };
-            let refusal = refusal.with_execution(execution);
-            return wait_for_caller(context, responder, &approval, refusal);
-        }
-        return wait_on(context, responder, &record, &approval).await;
+    if action == AfterRefusal::EndApproval {
+        return end_approval(context, responder, &record, &approval, event, refusal).await;
     }
-    if prospect == Prospect::Retry {
+    if action == AfterRefusal::AwaitCaller
+        && context.tokens.lacks(record.record_id, tried, approval.expires_at)
+    {
+        // Its caller may not ask: anyone who tells callers reads of it there.
+        event.kind = AuditKind::AwaitsCredential;
+        event.approval_id = Some(approval.approval_id.clone());
+        event.note = None;
+        event.digests.insert(TRIED.to_owned(), with);
         context.note(event).await;
-        return wait_on(context, responder, &record, &approval).await;
+        let execution =
+            if record.unknown.is_some() { Execution::Unknown } else { refusal.execution };
+        let refusal = refusal.with_execution(execution);
+        return wait_for_caller(context, responder, &approval, refusal);
     }
+    wait_on(context, responder, &record, &approval).await;
+}
+
+/// An approved call that cannot run as it was approved: its approval ends.
+async fn end_approval(
+    context: &Context,
+    responder: Responder,
+    record: &EffectRecord,
+    approval: &ApprovalRecord,
+    event: AuditEvent,
+    refusal: Refusal,
+) {
     if event.kind == AuditKind::Security {
         // The end of the approval is an event of its own kind.
         context.note(event.clone()).await;
@@ -280,31 +280,28 @@ async fn approved(
     // Shown to the one who may see the approval, the caller included: nothing that only the log may know.
     let reason = format!("{}: {}", refusal.code, refusal.message);
     let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
-    match context.ledger.end_approval(&approval, end, event).await {
-        Ok(ended) => {
-            let name = if expired { "expired" } else { "void" };
-            context.approvals.moved(&ended);
-            context.approvals.count_ended(name, &approval);
-            if record.unknown.is_some() {
-                // Its first arm may have had an effect: what is known of that is its end.
-                let end = recorded::now(context, &record).await;
-                return responder.finish(end);
-            }
-            let told = if expired {
-                recorded::denied(ErrorCode::ApprovalExpired)
-            } else if refusal.code == ErrorCode::ModeUpgraded || refusal.code.lacks_credential() {
-                // That the call has become stronger is said as such (TM-15), and so is that it gets no credential.
-                refusal
-            } else {
-                recorded::void().with_detail(&refusal)
-            };
-            responder.refuse(told, None);
-        }
+    let ended = match context.ledger.end_approval(approval, end, event).await {
+        Ok(ended) => ended,
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be ended");
-            wait_on(context, responder, &record, &approval).await;
+            return wait_on(context, responder, record, approval).await;
         }
+    };
+    context.approvals.moved(&ended);
+    context.approvals.count_ended(if expired { "expired" } else { "void" }, approval);
+    if record.unknown.is_some() {
+        // Its first arm may have had an effect: what is known of that is its end.
+        return responder.finish(recorded::now(context, record).await);
     }
+    let told = if expired {
+        recorded::denied(ErrorCode::ApprovalExpired)
+    } else if refusal.code == ErrorCode::ModeUpgraded || refusal.code.lacks_credential() {
+        // That the call has become stronger is said as such (TM-15), and so is that it gets no credential.
+        refusal
+    } else {
+        recorded::void().with_detail(&refusal)
+    };
+    responder.refuse(told, None);
 }
 
 /// An approved call whose caller has to come back with a new token (TM-17): anyone who asks at this moment is told so, and the call waits on.

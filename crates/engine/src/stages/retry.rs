@@ -1,14 +1,14 @@
-//! Again: which calls are sent once more, and with what.
+//! Retries: how a call is sent once more, and with what.
 //!
-//! Owns when that is safe, the way back to the gate, and what is kept of a call whose earlier try is recorded. Invariant I1: a keyed
-//! token goes out again only while its target still knows it, looked at before each step and before the first byte.
+//! Owns the way back to the gate, and what is kept of a call whose earlier try is recorded; when that is safe is in
+//! [`crate::lifecycle::transitions`]. Invariant I1: a keyed token goes out again only while its target still knows it, looked at before each
+//! step and before the first byte.
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
     ledger::{Ledger, LedgerError},
     parked::{ParkedCall, ParkedEdit},
@@ -16,21 +16,19 @@ use placet_ledger::{
 };
 use placet_policy::permit::Permit;
 use placet_types::{
-    binding::RequestBinding, contract::Dedup, envelope::call::AuthRef, error::Refusal,
-    json::canonical_digest,
+    binding::RequestBinding, envelope::call::AuthRef, error::Refusal, json::canonical_digest,
 };
 
 use crate::{
     call::{self, Brokered, Call, Resumed},
     context::Context,
     outcome::settlement_retry,
-    recovery,
     responder::Responder,
     stages::parked::{envelope_of, parked_of},
 };
 
 /// How often a call is tried again where its contract makes that safe.
-pub(crate) const RETRIES_MAX: u32 = 2;
+const RETRIES_MAX: u32 = 2;
 /// The pause before a retry, in milliseconds; doubles with each.
 const RETRY_PAUSE_MS: u64 = 50;
 
@@ -48,36 +46,11 @@ pub(crate) fn within_window(
     closes.map_or(deadline, |closes| deadline.min(closes))
 }
 
-/// Whether a keyed call whose outcome is unknown may be sent again at once: its key is known to the target, and there is time.
-pub(crate) fn may_repeat_keyed(
-    context: &Context,
-    brokered: &Brokered,
-    record: &EffectRecord,
-) -> bool {
+/// Whether tries and latency budget are left for sending a call once more.
+pub(crate) fn has_tries(brokered: &Brokered) -> bool {
     let due = Instant::now() + pause_before(brokered.built.retries);
     brokered.built.retries < RETRIES_MAX
         && brokered.built.deadline.is_some_and(|deadline| deadline > due)
-        && record
-            .state
-            .attempt()
-            .is_some_and(|attempt| recovery::is_within_window(&context.ledger, attempt))
-        && !context.node.is_ending()
-}
-
-/// Whether the target did not answer: what it did may be asked for again with the same token.
-pub(crate) const fn is_unanswered(outcome: &AdapterOutcome) -> bool {
-    matches!(
-        (outcome, outcome.not_executed()),
-        (AdapterOutcome::Unknown(_), _)
-            | (
-                _,
-                Some(
-                    AdapterError::Unavailable(_)
-                        | AdapterError::NoSession(_)
-                        | AdapterError::InvalidResponse(_)
-                )
-            )
-    )
 }
 
 /// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
@@ -99,24 +72,9 @@ pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, rec
     }
 }
 
+/// The pause before a call is sent once more.
 pub(crate) fn pause_before(retries: u32) -> Duration {
     Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
-}
-
-/// Whether the contract makes it safe to try again by itself, and there is time for it.
-pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool {
-    let due = Instant::now() + pause_before(brokered.built.retries);
-    if brokered.built.deadline.is_some_and(|deadline| deadline <= due) {
-        return false;
-    }
-    let unreachable = matches!(
-        outcome.not_executed(),
-        Some(AdapterError::Unavailable(_) | AdapterError::NoSession(_))
-    );
-    match &brokered.built.target.capability.dedup {
-        Dedup::ReadOnly => unreachable,
-        Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => false,
-    }
 }
 
 /// A client tries again what failed, or what operators have sent again: where an approver edited the arguments, what was approved is

@@ -158,9 +158,8 @@ fn only_a_class_that_is_safe_to_repeat_is_dispatched_again_without_an_answer() {
         (Class::Queryable { settle_delay_ms: 1_000 }, false),
         (Class::Opaque, false),
     ] {
-        let dispatched = |number| {
-            EffectState::Dispatched(Attempt { class: class.clone(), ..attempt(number, "plc_a") })
-        };
+        let dispatched =
+            |number| EffectState::Dispatched(Attempt { class, ..attempt(number, "plc_a") });
         assert_eq!(dispatched(1).may_become(&dispatched(2)), expected, "{class:?}");
     }
 }

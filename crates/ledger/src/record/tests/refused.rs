@@ -17,7 +17,7 @@ fn a_refused_call_is_resent_only_under_the_approval_it_kept() {
         (Class::Queryable { settle_delay_ms: 1 }, ErrorCode::AdapterFailed, false),
         (Class::Keyed { window_ms: 1_000 }, ErrorCode::AdapterFailed, true),
     ] {
-        let sent = EffectState::Dispatched(approved(class.clone()));
+        let sent = EffectState::Dispatched(approved(class));
         assert_eq!(sent.may_become(&failed(code, Some(approval_id()))), kept, "{class:?} {code}");
         assert!(sent.may_become(&failed(code, None)));
         assert!(!sent.may_become(&failed(code, Some(other.clone()))));
