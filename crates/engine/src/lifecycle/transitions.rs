@@ -341,21 +341,11 @@ impl Event for Due {
     type Action = AfterPause;
 
     fn happens_to(self, state: State) -> AfterPause {
-        match state {
-            State::Dispatched(sent) if !sent.is_ours => AfterPause::Tell,
-            State::Dispatched(sent) => match sent.recourse() {
-                Recourse::SendAgain => AfterPause::TryAgain,
-                end @ (Recourse::Ask | Recourse::GiveUp) => AfterPause::Recover(end),
-            },
-            State::Absent
-            | State::Claimed
-            | State::Pending
-            | State::Approved
-            | State::Rearmed
-            | State::Retriable
-            | State::Indeterminate
-            | State::Final
-            | State::Tombstone => AfterPause::Tell,
+        let State::Dispatched(sent) = state else { return AfterPause::Tell };
+        match sent.recourse() {
+            _ if !sent.is_ours => AfterPause::Tell,
+            Recourse::SendAgain => AfterPause::TryAgain,
+            end @ (Recourse::Ask | Recourse::GiveUp) => AfterPause::Recover(end),
         }
     }
 }
@@ -379,18 +369,7 @@ impl Event for Orphaned {
     type Action = Option<Recourse>;
 
     fn happens_to(self, state: State) -> Option<Recourse> {
-        match state {
-            State::Dispatched(sent) => Some(sent.recourse()),
-            State::Absent
-            | State::Claimed
-            | State::Pending
-            | State::Approved
-            | State::Rearmed
-            | State::Retriable
-            | State::Indeterminate
-            | State::Final
-            | State::Tombstone => None,
-        }
+        if let State::Dispatched(sent) = state { Some(sent.recourse()) } else { None }
     }
 }
 
@@ -559,23 +538,15 @@ impl Event for AnsweredLate {
     type Action = AfterLateAnswer;
 
     fn happens_to(self, state: State) -> AfterLateAnswer {
-        match state {
+        let is_under_way = matches!(state, State::Dispatched(_));
+        if is_under_way && self.is_done && self.is_of_earlier_arm {
             // What the earlier arm did counts where nobody knows in the end what this one did.
-            State::Dispatched(_) if self.is_done && self.is_of_earlier_arm => {
-                AfterLateAnswer::KeepForArm
-            }
-            State::Dispatched(_) if self.is_current => AfterLateAnswer::KeepForOwn,
+            AfterLateAnswer::KeepForArm
+        } else if is_under_way && self.is_current {
+            AfterLateAnswer::KeepForOwn
+        } else {
             // The ledger refuses what does not speak of this attempt.
-            State::Dispatched(_)
-            | State::Absent
-            | State::Claimed
-            | State::Pending
-            | State::Approved
-            | State::Rearmed
-            | State::Retriable
-            | State::Indeterminate
-            | State::Final
-            | State::Tombstone => AfterLateAnswer::Resolve,
+            AfterLateAnswer::Resolve
         }
     }
 }

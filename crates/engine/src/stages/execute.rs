@@ -251,21 +251,11 @@ async fn dispatched(
         is_ending: context.node.is_ending(),
     };
     let action = step(state, answered);
-    if let (AfterAnswer::TryAgain | AfterAnswer::Defer | AfterAnswer::Leave, Some(record)) =
-        (action, record)
-    {
+    let is_open = !matches!(action, AfterAnswer::Settle | AfterAnswer::SettleAndTryAgain);
+    if let (true, Some(record)) = (is_open, record) {
         // Its next try, or the one who takes it over, learns what became of it.
         late.inspect(JoinHandle::abort);
-        let call = Call { responder, stage: brokered };
-        return match action {
-            AfterAnswer::Defer => {
-                deferral::defer(context, call, record, "its target did not answer").await;
-            }
-            AfterAnswer::Leave => deferral::leave(call.responder),
-            AfterAnswer::TryAgain | AfterAnswer::Settle | AfterAnswer::SettleAndTryAgain => {
-                retry::send_again(context, call, record).await;
-            }
-        };
+        return unsettled(context, Call { responder, stage: brokered }, record, action).await;
     }
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = action == AfterAnswer::SettleAndTryAgain;
@@ -300,6 +290,24 @@ async fn dispatched(
                 context.approvals.call_ended(approval, result.status == ResultStatus::Unknown);
             }
             context.routes.reply(Call { responder, stage: Invoked { result } })
+        }
+    }
+}
+
+/// A call that was sent and whose outcome is not settled, since it is sent again.
+async fn unsettled(
+    context: &Arc<Context>,
+    call: Call<Brokered>,
+    record: EffectRecord,
+    action: AfterAnswer,
+) {
+    match action {
+        AfterAnswer::Defer => {
+            deferral::defer(context, call, record, "its target did not answer").await;
+        }
+        AfterAnswer::Leave => deferral::leave(call.responder),
+        AfterAnswer::TryAgain | AfterAnswer::Settle | AfterAnswer::SettleAndTryAgain => {
+            retry::send_again(context, call, record).await;
         }
     }
 }

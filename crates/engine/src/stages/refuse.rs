@@ -17,6 +17,7 @@ use placet_policy::decision::Decision;
 use placet_types::{
     caller::CallerIdentity,
     error::{ErrorCode, Execution, Refusal},
+    ids::DecisionId,
 };
 
 use crate::{
@@ -135,45 +136,64 @@ async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: 
         responder.detach_record();
         return responder.refuse(refusal, decision_id);
     };
+    let refused = OfRecorded { action, event, refusal, decision_id, prospect };
+    recorded_call(context, Call { responder, stage }, record, refused).await;
+}
+
+/// The refusal of a recorded call, and what becomes of it.
+struct OfRecorded {
+    action: AfterRefusal,
+    event: AuditEvent,
+    refusal: Refusal,
+    decision_id: Option<DecisionId>,
+    prospect: Prospect,
+}
+
+async fn recorded_call(
+    context: &Arc<Context>,
+    call: Call<Brokered>,
+    record: EffectRecord,
+    refused: OfRecorded,
+) {
+    let OfRecorded { action, refusal, .. } = &refused;
     match action {
         AfterRefusal::WaitOn | AfterRefusal::AwaitCaller | AfterRefusal::EndApproval => {
-            let refused = UnderApproval { action, event, refusal };
-            under_approval(context, Call { responder, stage }, refused).await;
+            return under_approval(context, call, refused).await;
         }
         AfterRefusal::Defer => {
-            tracing::info!(call_id = %responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
-            let call = Call { responder, stage };
-            deferral::defer(context, call, record, refusal.code.as_str()).await;
+            tracing::info!(call_id = %call.responder.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
+            return deferral::defer(context, call, record, refusal.code.as_str()).await;
         }
-        AfterRefusal::Leave => deferral::leave(responder),
-        AfterRefusal::Ask => recovery::leave_to(context, responder, record, Recourse::Ask).await,
-        AfterRefusal::GiveUp => {
-            responder.detach_record();
-            let reason = format!("sending it again was refused: {}", refusal.code);
-            let answer = settlement_retry::give_up(&context.outcomes, &record, &reason).await;
-            responder.finish(answer);
-        }
-        AfterRefusal::Disarm => {
-            responder.detach_record();
-            let reason = format!("policy or contract refused it: {}", refusal.code);
-            let answer = settlement_retry::disarm(context, &record, &reason).await;
-            responder.finish(answer);
+        AfterRefusal::Leave => return deferral::leave(call.responder),
+        AfterRefusal::Ask => {
+            return recovery::leave_to(context, call.responder, record, Recourse::Ask).await;
         }
         AfterRefusal::LetGo => {
             if context.ledger.store().is_shared() {
                 // Another node may be the one that sends it.
                 drop(context.watch(&record));
             }
-            responder.release();
+            return call.responder.release();
         }
-        AfterRefusal::TellUnknown => {
-            responder.detach_record();
-            responder.refuse(of_rearmed(refusal, prospect), None);
-        }
-        AfterRefusal::Tell | AfterRefusal::Release => {
-            responder.detach_record();
-            responder.refuse(refusal, decision_id);
-        }
+        AfterRefusal::GiveUp
+        | AfterRefusal::Disarm
+        | AfterRefusal::TellUnknown
+        | AfterRefusal::Tell
+        | AfterRefusal::Release => {}
+    }
+    let OfRecorded { action, refusal, decision_id, prospect, .. } = refused;
+    let mut responder = call.responder;
+    responder.detach_record();
+    if action == AfterRefusal::GiveUp {
+        let reason = format!("sending it again was refused: {}", refusal.code);
+        responder.finish(settlement_retry::give_up(&context.outcomes, &record, &reason).await);
+    } else if action == AfterRefusal::Disarm {
+        let reason = format!("policy or contract refused it: {}", refusal.code);
+        responder.finish(settlement_retry::disarm(context, &record, &reason).await);
+    } else if action == AfterRefusal::TellUnknown {
+        responder.refuse(of_rearmed(refusal, prospect), None);
+    } else {
+        responder.refuse(refusal, decision_id);
     }
 }
 
@@ -225,17 +245,10 @@ fn of_rearmed(refusal: Refusal, prospect: Prospect) -> Refusal {
     told
 }
 
-/// The refusal of a call that runs under an approval, and what becomes of it.
-struct UnderApproval {
-    action: AfterRefusal,
-    event: AuditEvent,
-    refusal: Refusal,
-}
-
 /// An approved call that cannot run now: it waits on, or its approval is void.
-async fn under_approval(context: &Context, call: Call<Brokered>, refused: UnderApproval) {
+async fn under_approval(context: &Context, call: Call<Brokered>, refused: OfRecorded) {
     let Call { mut responder, stage } = call;
-    let UnderApproval { action, mut event, refusal } = refused;
+    let OfRecorded { action, mut event, refusal, .. } = refused;
     let (tried, with) = (Tried::of(&stage.identity), stage.identity.auth_ref.digest());
     responder.detach_record();
     let Some((record, Some(approval))) =
