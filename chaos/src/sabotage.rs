@@ -64,24 +64,15 @@ struct Control {
     only: Option<Repeated>,
     /// Within how many seeds it shows.
     seeds_max: u32,
-    /// As what: a control that is «caught» by an accident of the round has shown nothing.
-    shows: Shows,
-}
-
-/// As what the absence of a guard shows.
-#[derive(Debug, Clone, Copy)]
-enum Shows {
-    /// The checker finds one of these promises broken.
-    Broken(&'static [Invariant]),
-    /// The program itself notices before anybody is told anything wrong, and stops with some of these words.
-    Stops(&'static [&'static str]),
+    /// As which broken promise: a control that is «caught» by an accident of the round has shown nothing.
+    shows: &'static [Invariant],
 }
 
 const fn embedded(
     guard: &'static str,
     faults: &'static [FaultKind],
     seeds_max: u32,
-    shows: Shows,
+    shows: &'static [Invariant],
 ) -> Control {
     Control { guard, store: Store::Embedded, nodes: 1, faults, only: None, seeds_max, shows }
 }
@@ -90,75 +81,60 @@ const fn shared(
     guard: &'static str,
     faults: &'static [FaultKind],
     seeds_max: u32,
-    shows: Shows,
+    shows: &'static [Invariant],
 ) -> Control {
     Control { guard, store: Store::Postgres, nodes: 3, faults, only: None, seeds_max, shows }
 }
 
-impl Shows {
-    /// What of a round shows it, if something does.
-    fn of(self, judgement: &Judgement) -> Option<String> {
-        let seen = &judgement.seen;
-        let line = match self {
-            Self::Broken(promises) => seen
-                .broken
-                .iter()
-                .find(|(promise, _)| promises.contains(promise))
-                .map(|(_, line)| line),
-            Self::Stops(words) => {
-                let says = |line: &&String| words.iter().any(|word| line.contains(word));
-                seen.findings.iter().find(says)
-            }
-        };
-        line.map(|line| line.chars().take(150).collect())
-    }
-}
-
 impl Control {
+    /// What of a round shows it, if something does.
+    fn shown_by(&self, judgement: &Judgement) -> Option<String> {
+        let mut broken = judgement.seen.broken.iter();
+        let (_, line) = broken.find(|(promise, _)| self.shows.contains(promise))?;
+        Some(line.chars().take(150).collect())
+    }
+
     const fn only(mut self, act: fn(&Act) -> bool, times: usize) -> Self {
         self.only = Some((act, times));
         self
     }
 }
 
-const fn is_kill_slow(act: &Act) -> bool {
-    matches!(act, Act::KillSlow { .. })
+const fn is_kill_before_effect(act: &Act) -> bool {
+    matches!(act, Act::KillAtEffect { after: false })
 }
 
-const fn is_kill_delayed(act: &Act) -> bool {
-    matches!(act, Act::KillDelayed { .. })
+const fn is_kill_at_effect(act: &Act) -> bool {
+    matches!(act, Act::KillAtEffect { .. })
+}
+
+const fn is_stop(act: &Act) -> bool {
+    matches!(act, Act::Stop)
 }
 
 const fn is_policy(act: &Act) -> bool {
     matches!(act, Act::Policy)
 }
 
-/// The index, or another copy of what was known, is ahead of the journal at a start.
-const FORGOTTEN: &str = "was durable: it has forgotten";
-/// A reader went where the journal has written nothing yet.
-const AHEAD: &str = "no frame begins here, yet bytes follow";
-
 /// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
 const CONTROLS: [Control; 14] = {
-    use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15, F16, F24};
-    use Invariant::{I1, I2, I3, I4, I5, I7, I8, I9, I10, I12, I13};
-    use Shows::{Broken, Stops};
+    use FaultKind::{F1, F2, F4, F6, F7, F14, F15, F16, F23, F24};
+    use Invariant::{I1, I2, I3, I4, I5, I6, I8, I9, I10, I12, I13, Real};
     [
-        embedded("dispatch-not-durable", &[F1, F4, F6], 3, Broken(&[I1, I2])),
-        embedded("fingerprint-unchecked", &[F1, F2], 3, Broken(&[I5])),
-        shared("fence-ignored", &[F9], 5, Broken(&[I8])),
-        embedded("visibility-gate-off", &[F1, F4, F6], 24, Stops(&[FORGOTTEN, AHEAD]))
-            .only(is_kill_slow, 5),
-        embedded("index-without-journal", &[F1, F4], 3, Stops(&[FORGOTTEN])),
-        embedded("approval-outside-transaction", &[F4, F14], 3, Broken(&[I10])),
-        embedded("grant-uses-uncounted", &[F14], 3, Broken(&[I10])),
-        shared("policy-epoch-unchecked", &[F15], 5, Broken(&[I10])).only(is_policy, 1),
-        embedded("late-evidence-unmatched", &[F7], 5, Broken(&[I9])),
-        embedded("settle-delay-ignored", &[F16], 3, Broken(&[I1, I12])).only(is_kill_delayed, 2),
-        embedded("retry-opaque", &[F1, F4, F6], 8, Broken(&[I1, I7])),
-        embedded("result-before-commit", &[F1, F4, F6], 8, Broken(&[I3, I4])),
-        embedded("agreed-not-taken-up", &[F14], 2, Broken(&[I13])),
-        embedded("refusal-undeclared", &[F24], 3, Broken(&[I1, I12])),
+        embedded("dispatch-not-durable", &[F1, F4, F6], 3, &[I1, I2]),
+        embedded("fingerprint-unchecked", &[F1, F2], 3, &[I5]),
+        embedded("dispatch-after-stop", &[F23], 5, &[I8]).only(is_stop, 2),
+        embedded("visibility-gate-off", &[F1, F4, F6], 8, &[I6]),
+        embedded("result-never-written", &[F1, F4, F6], 3, &[I3, I6]),
+        embedded("result-before-commit", &[F1, F4, F6], 3, &[I3, I4, I6]),
+        embedded("approval-outside-transaction", &[F4, F14], 3, &[I10]),
+        embedded("grant-uses-uncounted", &[F14], 3, &[I10]),
+        shared("policy-epoch-unchecked", &[F15], 5, &[I10]).only(is_policy, 1),
+        embedded("probe-guesses", &[F4], 5, &[I9, Real]).only(is_kill_before_effect, 3),
+        embedded("unknown-not-executed", &[F7, F16], 3, &[I1, I12]),
+        embedded("retry-opaque", &[F1, F4, F6], 8, &[I1]).only(is_kill_at_effect, 3),
+        embedded("agreed-not-taken-up", &[F14], 2, &[I13]),
+        embedded("refusal-undeclared", &[F24], 3, &[I1, I12]),
     ]
 };
 
@@ -230,7 +206,7 @@ async fn play(shop: &mut Workshop, control: &Control, seed: u64) -> Result<Outco
         let schedule = fitting(control, &frame, &mut chance);
         let round = round::play(shop, &schedule, u64::from(number)).await?;
         round::forget(&round.folder);
-        if let Some(first) = control.shows.of(&round.judgement) {
+        if let Some(first) = control.shown_by(&round.judgement) {
             caught = Some((number, first));
             break;
         }

@@ -7,8 +7,6 @@ mod approvals;
 mod directives;
 mod dispatching;
 mod edits;
-#[cfg(feature = "sabotage")]
-mod held_back;
 mod keeping;
 mod settling;
 #[cfg(test)]

@@ -21,7 +21,6 @@ pub mod record;
 pub mod refusal;
 pub mod reservation;
 pub mod run;
-pub mod sabotage;
 pub mod store;
 #[cfg(any(test, feature = "test-support"))]
 pub mod testing;

@@ -3,7 +3,12 @@
 //! Owns the order of the start: configuration checked, policies compiled, listeners bound, data folder locked, journal verified;
 //! only then is anything served. Makes no decision of its own.
 
-use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
@@ -22,9 +27,14 @@ use placet_engine::{
 use placet_identity::{Secrets, SvidKeeper, Verifier};
 use placet_ledger::ledger::Ledger;
 use placet_store::notary::Notary;
-use placet_telemetry::export::{TelemetryGuard, init};
-use placet_types::clock::Clock;
+use placet_telemetry::{
+    export::{TelemetryGuard, init},
+    metrics::Metrics,
+};
+use placet_types::{clock::Clock, contract::Contract};
 
+#[cfg(feature = "sabotage")]
+use crate::sabotage;
 use crate::{
     backups::LedgerBackups,
     broker::broker,
@@ -109,7 +119,7 @@ pub(crate) async fn start(
     let svids = svids::open(config).await?;
     let verifier = issuers::verifier(config, &world.directory, &own, &clock)?;
     let bound = with_tls(config, bound, &verifier)?;
-    let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
+    let opened = open_store(config, &data, &clock, telemetry.metrics()).await?;
     let bound = console::with_console(
         bound,
         config,
@@ -131,7 +141,7 @@ pub(crate) async fn start(
         broker: broker(config, &own, &clock)?,
         issuers: issuers::issuers_digest(config),
         files: Some((Arc::new(files), read)),
-        contracts: world.checked(),
+        contracts: contracts(world),
         directory: Arc::new(world.directory.clone()),
         policies: Arc::new(policies),
         connectors: connectors(config, data, own, fault_injection),
@@ -154,6 +164,25 @@ pub(crate) async fn start(
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
     Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, svids })
+}
+
+async fn open_store(
+    config: &Config,
+    data: &Path,
+    clock: &Arc<dyn Clock>,
+    metrics: Metrics,
+) -> Result<storage::Opened, Failure> {
+    let opened = storage::open(config, data, Arc::clone(clock), metrics).await?;
+    #[cfg(feature = "sabotage")]
+    let opened = storage::Opened { store: sabotage::store(opened.store), ..opened };
+    Ok(opened)
+}
+
+fn contracts(world: &World) -> Vec<Arc<Contract>> {
+    let contracts = world.checked();
+    #[cfg(feature = "sabotage")]
+    let contracts = sabotage::contracts(contracts);
+    contracts
 }
 
 /// Speaks TLS with callers, if there is a certificate for it.
@@ -227,10 +256,13 @@ fn connectors(
         own_listeners: own,
         sessions: SessionLimits::default(),
     };
-    Connectors {
+    let connectors = Connectors {
         internal: Arc::new(FilesConnector::new(data, files)),
         mcp: Arc::new(McpConnector::new(mcp)),
-    }
+    };
+    #[cfg(feature = "sabotage")]
+    let connectors = sabotage::connectors(connectors);
+    connectors
 }
 
 /// The data folder, made if it is missing, as an absolute path.

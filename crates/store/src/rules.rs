@@ -13,7 +13,6 @@ use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::reservation::Reservation;
 use placet_ledger::run::{RunKey, RunRecord, RunTaint};
-use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::{Changes, EffectChange, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
@@ -335,9 +334,6 @@ impl<'a> Transaction<'a> {
         let before = self.directive(directive_id)?.ok_or(StoreError::GrantSpent)?;
         let now = self.rules.map_or(before.starts_at, |rules| rules.now);
         let after = before.spent(now).ok_or(StoreError::GrantSpent)?;
-        if removed(Guard::GrantUsesUncounted) {
-            return Ok(());
-        }
         self.directive_moved(Some(before), after)
     }
 

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    sabotage::{Guard, removed},
     store::{ApprovalQuery, StoreError},
 };
 use placet_types::ids::{ApprovalId, DirectiveId};
@@ -328,9 +327,6 @@ impl ApprovalsActor {
     fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {
         if self.context.node.is_ending() {
             // It waits for the next start, or for another node.
-            return;
-        }
-        if removed(Guard::AgreedNotTakenUp) {
             return;
         }
         let context = Arc::clone(&self.context);

@@ -18,7 +18,6 @@ use placet_adapter::{
 use placet_ledger::{
     audit::AuditEvent,
     dispatch::{Dispatch, Spare},
-    sabotage::{Guard, removed},
 };
 use placet_telemetry::trace::AdapterFields;
 use placet_types::{
@@ -207,9 +206,6 @@ async fn try_once(
             return None;
         }
         let outcome = connection.invoke(dispatch, conditions).await;
-        if removed(Guard::RefusalUndeclared) {
-            return Some(outcome);
-        }
         Some(outcome.under(&capability))
     };
     let mut task = tokio::spawn(invoking.instrument(span));

@@ -21,7 +21,6 @@ use crate::{
     dispatch::{Basis, Dispatch, DispatchGuard, Intent, Settlement, Spare, Subject},
     parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
-    sabotage::{Guard, removed},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -173,7 +172,8 @@ impl Ledger {
         let is_repeated = matches!(record.state, EffectState::Dispatched(_));
         changes.reserve = (!is_repeated).then_some(intent.reserve);
         changes.audit.push(event);
-        self.keep_intent(changes).await?;
+        // Durable before anything may act upon it (I2).
+        self.store.commit(changes).await?;
         let dispatch = Dispatch {
             call_id: intent.call_id,
             tenant: intent.binding.principal_chain.actor.tenant_id,
@@ -188,25 +188,6 @@ impl Ledger {
         let subject = Subject::Effect { record: Box::new(moved) };
         let basis = basis_of(&permit, Durability::Synced);
         Ok(DispatchGuard { dispatch, settlement: Settlement { subject, second: None }, basis })
-    }
-
-    /// Keeps an intent, durably: nothing may act upon it before (I2).
-    async fn keep_intent(&self, mut changes: Changes) -> Result<(), LedgerError> {
-        if removed(Guard::PolicyEpochUnchecked) {
-            changes.expect_policy = None;
-        }
-        if removed(Guard::ApprovalOutsideTransaction) && !changes.approvals.is_empty() {
-            let mut apart = Changes::new(Durability::Synced, Admission::New);
-            apart.approvals = std::mem::take(&mut changes.approvals);
-            self.store.commit(apart).await?;
-        }
-        #[cfg(feature = "sabotage")]
-        if removed(Guard::DispatchNotDurable) {
-            super::held_back::keep(changes);
-            return Ok(());
-        }
-        self.store.commit(changes).await?;
-        Ok(())
     }
 
     async fn consumed(

@@ -315,10 +315,6 @@ impl Ledger {
             changes.refund = attempt.reserve.as_deref().cloned();
         }
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
-        #[cfg(feature = "sabotage")]
-        if let Some(intent) = super::held_back::take(record.record_id) {
-            changes = intent;
-        }
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         bring(&mut changes, &mut event, brought);

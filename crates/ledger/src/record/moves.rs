@@ -9,10 +9,7 @@
 
 use placet_types::{clock::Timestamp, ids::RecordId};
 
-use crate::{
-    keys::time_of,
-    sabotage::{Guard, removed},
-};
+use crate::keys::time_of;
 
 use super::{Attempt, EffectRecord, EffectState, Rearm, Resolution, Unknown, is_in_its_words};
 
@@ -99,8 +96,7 @@ fn agreed(asked: Option<&Rearm>, by: &[Rearm]) -> bool {
 
 impl Resolution {
     fn speaks_of(&self, attempt: &Attempt) -> bool {
-        removed(Guard::LateEvidenceUnmatched)
-            || self.attempt().is_none_or(|number| number == attempt.number)
+        self.attempt().is_none_or(|number| number == attempt.number)
     }
 }
 
@@ -116,7 +112,7 @@ impl Attempt {
     fn may_repeat_as(&self, next: &Self) -> bool {
         next.number > self.number
             && next.token == self.token
-            && (self.class.may_repeat() || removed(Guard::RetryOpaque))
+            && self.class.may_repeat()
             && self.class == next.class
     }
 }

@@ -10,13 +10,12 @@ use crate::{
     approval::ApprovalRecord,
     directive::Directive,
     record::{EffectRecord, EffectState},
-    sabotage::{Guard, removed},
     store::{Changes, EffectChange, StoreError},
 };
 
 impl Inner {
     pub(super) fn apply(&mut self, epoch: u64, changes: Changes) -> Result<(), StoreError> {
-        if self.over.contains(&epoch) && !removed(Guard::FenceIgnored) {
+        if self.over.contains(&epoch) {
             return Err(StoreError::Fenced);
         }
         self.check_policy(&changes)?;

@@ -14,7 +14,6 @@ use sqlx::{Row as _, query};
 use placet_ledger::directive::Directive;
 use placet_ledger::policies::{PastPolicies, PolicyState};
 use placet_ledger::proof::tiles::Appender;
-use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::{Changes, Committed, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -144,7 +143,7 @@ pub(super) async fn lock_own(
     let row = row.ok_or_else(|| Hitch::Stop(forgotten("this node's start")))?;
     let is_over = row.try_get::<Option<i64>, _>("fenced_by")?.is_some()
         || row.try_get::<Option<i64>, _>("closed_ms")?.is_some();
-    if is_over && !removed(Guard::FenceIgnored) {
+    if is_over {
         return Err(Hitch::Stop(StoreError::Fenced));
     }
     let hash: Vec<u8> = row.try_get("head_hash")?;

@@ -13,7 +13,6 @@ use sqlx::{Row as _, query};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::StoreError;
 
 use super::batch::forgotten;
@@ -170,7 +169,7 @@ impl Keeper {
             .fetch_optional(connection)
             .await?;
         let fault = match row {
-            Some(_) if self.state.is_closed() || removed(Guard::FenceIgnored) => return Ok(()),
+            Some(_) if self.state.is_closed() => return Ok(()),
             Some(_) => StoreError::Fenced,
             None => forgotten("this node's start"),
         };

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use placet_ledger::sabotage::{Guard, removed};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use tokio::sync::{mpsc, oneshot};
@@ -269,13 +268,6 @@ impl<A: Apply> Worker<A> {
             let (seq, at_ms, hash) = (placed.seq, placed.at_ms, placed.hash);
             self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash });
             self.parts.counters.frames.fetch_add(1, Ordering::Relaxed);
-        }
-        if removed(Guard::IndexWithoutJournal) {
-            return self.take_over();
-        }
-        if removed(Guard::VisibilityGateOff) {
-            self.take_over()?;
-            return self.parts.journal.sync();
         }
         self.parts.journal.write()?;
         if batch.durability == Durability::Synced {
