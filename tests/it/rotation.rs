@@ -138,7 +138,7 @@ async fn a_server_that_changes_over_after_us_loses_no_call() {
         "two tries, no third"
     );
     let log = placet.stop().await;
-    assert!(log.contains("took another live one"), "an operator can see it: {log}");
+    assert!(log.contains("is sent again with another one"), "an operator can see it: {log}");
     assert!(secrets.iter().all(|secret| !log.contains(secret)), "a secret is in the log");
 }
 

@@ -53,9 +53,6 @@ pub enum AuditKind {
     ReadDispatched,
     /// A read-only call came back: the end of the call that its `ReadDispatched` describes.
     ReadSettled,
-    /// A target refused the credential of a dispatch before anything happened, and the attempt is about to be sent once more with the one
-    /// that this event names.
-    CredentialReplaced,
     /// A recorded result was given again.
     Replayed,
     /// An operator resolved an unknown outcome.

@@ -6,10 +6,8 @@
 use serde_json::{Map, Value};
 
 use placet_types::{
-    binding::CredentialUse,
     clock::Timestamp,
     digest::Digest,
-    directive::DirectiveBasis,
     ids::{CapabilityId, IdempotencyKey, RecordId, TenantId, ToolCallId},
 };
 
@@ -151,52 +149,6 @@ pub struct DispatchGuard {
     pub dispatch: Dispatch,
     /// For anyone who awaits the adapter.
     pub settlement: Settlement,
-    pub(crate) basis: Basis,
-}
-
-/// What a dispatch rests on: a second try is of no other decision, and as durable.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Basis {
-    pub(crate) epoch: u64,
-    pub(crate) directives: DirectiveBasis,
-    pub(crate) durability: Durability,
-}
-
-impl DispatchGuard {
-    /// A second leave for the same attempt, in case its target refuses the credential before anything happened.
-    pub fn spare(&self) -> Spare {
-        let Dispatch {
-            call_id,
-            tenant,
-            capability,
-            contract_digest,
-            args,
-            token,
-            attempt,
-            key,
-            ..
-        } = &self.dispatch;
-        let dispatch = Dispatch {
-            call_id: call_id.clone(),
-            tenant: tenant.clone(),
-            capability: capability.clone(),
-            contract_digest: *contract_digest,
-            args: args.clone(),
-            token: token.clone(),
-            attempt: *attempt,
-            key: key.clone(),
-            deadline_at: self.dispatch.deadline_at,
-        };
-        Spare { dispatch, basis: self.basis }
-    }
-}
-
-/// Leave to perform the attempt of a dispatch whose first try had no effect, once [`crate::ledger::Ledger::dispatch_once_more`]
-/// has recorded it: the same attempt, with the same token until the same deadline. Cannot be copied: there is no third try.
-#[derive(Debug)]
-pub struct Spare {
-    pub(crate) dispatch: Dispatch,
-    pub(crate) basis: Basis,
 }
 
 /// The duty to record what became of a dispatch; consumed by [`crate::ledger::Ledger::settle`].
@@ -204,8 +156,6 @@ pub struct Spare {
 #[must_use = "an unsettled dispatch is an unknown outcome after the next start"]
 pub struct Settlement {
     pub(crate) subject: Subject,
-    /// The credential of the second try, which the record of the dispatch cannot name.
-    pub(crate) second: Option<Box<CredentialUse>>,
 }
 
 /// What is settled: a record, or a read that has none.
@@ -228,11 +178,6 @@ pub(crate) enum Subject {
 }
 
 impl Settlement {
-    /// Says that the attempt was sent once more, with this credential.
-    pub fn was_sent_with(&mut self, used: CredentialUse) {
-        self.second = Some(Box::new(used));
-    }
-
     /// The record in `DISPATCHED`; absent for a read.
     #[must_use]
     pub fn record(&self) -> Option<&EffectRecord> {

@@ -157,7 +157,6 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
         | AuditKind::Settled
         | AuditKind::ReadDispatched
         | AuditKind::ReadSettled
-        | AuditKind::CredentialReplaced
         | AuditKind::Replayed
         | AuditKind::Resolved
         | AuditKind::AwaitsCredential

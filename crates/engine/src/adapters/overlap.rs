@@ -1,7 +1,7 @@
 //! Which of two live versions of a secret a target takes at this moment.
 //!
-//! Owns what was learned of it, so that in an overlap not every call begins with the version that was just refused, and a call that meets
-//! the target's change-over has the other one left for its second try. Invariant: the newest version is looked at again and again.
+//! Owns what was learned of it, so that in an overlap not every call begins with the version that was just refused, and a retry begins
+//! with the other one. Invariant: the newest version is tried regularly.
 
 use std::time::Duration;
 
@@ -40,12 +40,13 @@ impl Overlap {
         waits
     }
 
-    /// A version was taken after another one was refused.
-    pub(crate) fn learn(&self, refused: &SecretString, newest: &SecretString) {
-        let is_newest = refused.expose_secret() == newest.expose_secret();
+    /// The target refused a version: after the newest the one before is tried, after any other the newest.
+    pub(crate) fn refused(&self, sent: &SecretString, newest: &SecretString) {
+        let is_newest = sent.expose_secret() == newest.expose_secret();
         let again_at = Instant::now() + AGAIN_AFTER;
         *self.lock() = is_newest.then(|| Refused { newest: digest(newest), again_at });
     }
+
     fn lock(&self) -> MutexGuard<'_, Option<Refused>> {
         self.0.lock()
     }
@@ -64,14 +65,14 @@ mod tests {
         let (old, new) = (SecretString::from("old"), SecretString::from("new"));
         let overlap = Overlap::default();
         assert!(!overlap.begins_with_previous(&new));
-        overlap.learn(&new, &new);
+        overlap.refused(&new, &new);
         assert!(overlap.begins_with_previous(&new));
         assert!(!overlap.begins_with_previous(&"newer".into()), "nobody has refused that one");
         tokio::time::advance(AGAIN_AFTER).await;
         assert!(!overlap.begins_with_previous(&new), "one tries it again");
         assert!(overlap.begins_with_previous(&new), "and the others do not");
         // The target has changed over: the one before was refused.
-        overlap.learn(&old, &new);
+        overlap.refused(&old, &new);
         assert!(!overlap.begins_with_previous(&new));
     }
 }

@@ -247,6 +247,8 @@ pub(crate) struct Answered {
     pub(crate) reply: Reply,
     /// Whether tries and latency budget are left for another one.
     pub(crate) has_tries: bool,
+    /// Whether there is another credential than the one that its target refused.
+    pub(crate) has_another: bool,
     /// Whether its caller's latency budget counts no more: it was sent by a process that is over.
     pub(crate) is_recovered: bool,
     /// Whether the adapter is at it still, and its answer listened for.
@@ -261,6 +263,8 @@ pub(crate) enum Reply {
     Conclusive,
     /// Nothing happened: the target could not be reached.
     Unreachable,
+    /// Nothing happened: the target does not know the credential.
+    CredentialRefused,
     /// Nothing happened, and what came was no answer.
     Garbled,
     /// Nobody knows.
@@ -274,13 +278,13 @@ impl Reply {
             (_, Some(AdapterError::Unavailable(_) | AdapterError::NoSession(_))) => {
                 Self::Unreachable
             }
+            (_, Some(AdapterError::CredentialRefused(_))) => Self::CredentialRefused,
             (_, Some(AdapterError::InvalidResponse(_))) => Self::Garbled,
             (
                 _,
                 None
                 | Some(
                     AdapterError::SchemaMismatch(_)
-                    | AdapterError::CredentialRefused(_)
                     | AdapterError::Forbidden(_)
                     | AdapterError::Misconfigured(_)
                     | AdapterError::Refused(_),
@@ -311,6 +315,10 @@ impl Event for Answered {
     fn happens_to(self, state: State) -> AfterAnswer {
         match (state, self.reply) {
             (_, Reply::Conclusive) => AfterAnswer::Settle,
+            (_, Reply::CredentialRefused) if self.has_another && self.has_tries => {
+                AfterAnswer::SettleAndTryAgain
+            }
+            (_, Reply::CredentialRefused) => AfterAnswer::Settle,
             (State::Absent, Reply::Unreachable) if self.has_tries => AfterAnswer::SettleAndTryAgain,
             (State::Dispatched(sent), _) if !sent.is_recognised() => AfterAnswer::Settle,
             (State::Dispatched(_), _) if self.is_recovered => AfterAnswer::Defer,

@@ -17,7 +17,7 @@ use crate::{
     call::Gated,
     context::{Context, ending_refusal},
     lifecycle::codes::Cause,
-    stages::credential::{self, Proof, Unready, forget},
+    stages::credential::{self, Proof, Unready},
 };
 
 /// How often a credential is taken that ends before there is a session for it.
@@ -32,7 +32,7 @@ pub(crate) async fn approach(
 ) -> Result<(Proof, SessionLease), Unready> {
     let brokered = &gated.brokered;
     let mut proof = credential::prove(&context.credentials, gated, deadline).await?;
-    let mut refused: Option<Proof> = None;
+    let mut was_refused = false;
     for _ in 0..TAKEN_MAX {
         let ready = tokio::select! {
             biased;
@@ -40,35 +40,19 @@ pub(crate) async fn approach(
             ready = lease.prepare(proof.credential.as_ref(), proof.owner, deadline) => ready,
         };
         match ready {
-            Ok(seat) if !proof.is_over() => {
-                if let Some(refused) = &refused {
-                    credential::learn(brokered, refused, &proof);
-                }
-                return Ok((proof, seat));
-            }
+            Ok(seat) if !proof.is_over() => return Ok((proof, seat)),
             // It has ended meanwhile; its session goes on with the next one.
             Ok(_ended) => proof = credential::prove(&context.credentials, gated, deadline).await?,
             Err(AdapterError::NoSession(_)) if proof.is_over() => {
                 proof = credential::prove(&context.credentials, gated, deadline).await?;
             }
             Err(error @ AdapterError::CredentialRefused(_)) => {
-                forget(&context.credentials, &proof);
-                let permit_id = gated.permit.decision().id.clone();
-                let other = match &refused {
-                    None => {
-                        credential::another(
-                            &context.credentials,
-                            brokered,
-                            &proof,
-                            Some(permit_id),
-                            deadline,
-                        )
-                        .await
-                    }
-                    Some(_) => None,
-                };
-                let Some(other) = other else { return Err(unready(&error, gated)) };
-                refused = Some(std::mem::replace(&mut proof, other));
+                let has_another = credential::refused(&context.credentials, brokered, &proof).await;
+                if was_refused || !has_another {
+                    return Err(unready(&error, gated));
+                }
+                was_refused = true;
+                proof = credential::prove(&context.credentials, gated, deadline).await?;
             }
             Err(error) => return Err(unready(&error, gated)),
         }

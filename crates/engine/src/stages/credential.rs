@@ -43,8 +43,8 @@ pub(crate) struct Proof {
     pub(crate) used: Option<CredentialUse>,
     /// For the broker, if the target refuses it.
     pub(crate) key: Option<Digest>,
-    /// Which version of a static secret it is.
-    version: Option<Version>,
+    /// The version of a static secret that it is.
+    secret: Option<SecretString>,
 }
 
 impl Proof {
@@ -57,23 +57,7 @@ impl Proof {
     /// For a target that wants none.
     fn of_nobody(brokered: &Brokered) -> Self {
         let owner = SessionOwner::shared(brokered.identity.chain.tenant(), None);
-        Self { credential: None, owner, used: None, key: None, version: None }
-    }
-}
-
-/// A version of a static secret, and the newest one when it was read.
-#[derive(Debug)]
-struct Version {
-    sent: LiveVersion,
-    newest: SecretString,
-}
-
-/// Notes that a target took a version of its secret after it had refused another.
-pub(crate) fn learn(brokered: &Brokered, refused: &Proof, taken: &Proof) {
-    if let (Some(refused), Some(taken)) = (&refused.version, &taken.version)
-        && let Some(port) = brokered.built.active.ports.of(&brokered.built.target.contract.adapter)
-    {
-        port.overlap.learn(&refused.sent.value, &taken.newest);
+        Self { credential: None, owner, used: None, key: None, secret: None }
     }
 }
 
@@ -175,32 +159,23 @@ pub(crate) async fn prove(
     minted(credentials, brokered, file, permit_id, deadline).await
 }
 
-/// Another credential for the same attempt, after its target refused `refused`: another live version of a static secret, or a new token in
-/// the place of one that was not minted for this call. None where there is no other, or it cannot be had: the refusal stands then.
-pub(crate) async fn another(
-    credentials: &Credentials,
-    brokered: &Brokered,
-    refused: &Proof,
-    permit_id: Option<DecisionId>,
-    deadline: Instant,
-) -> Option<Proof> {
-    let file = brokered.built.target.contract.credential.as_ref()?;
-    if file.kind == CredentialKind::StaticSecret {
-        let name = file.secret.as_deref()?;
-        // Rotated after we read it, or here before there.
-        let live = own_secret(credentials, brokered, name).await.ok()?;
-        let used = refused.version.as_ref()?.sent.value.expose_secret();
-        let newest = live.newest.value.clone();
-        let mut versions = std::iter::once(live.newest).chain(live.previous);
-        let other = versions.find(|version| version.value.expose_secret() != used)?;
-        return Some(proof_of(credentials, brokered, file, name, Version { sent: other, newest }));
+/// Takes note that a target refused a credential, and says whether the next try has another one: a new token in the place of a cached
+/// one, or another live version of a static secret.
+pub(crate) async fn refused(credentials: &Credentials, brokered: &Brokered, proof: &Proof) -> bool {
+    let contract = &brokered.built.target.contract;
+    let (Some(file), Some(used)) = (&contract.credential, &proof.used) else { return false };
+    if let (Some(key), Some(digest)) = (proof.key, used.digest) {
+        // A target knows better than we do how long a token is good.
+        credentials.broker.forget(&key, digest);
+        return used.reused;
     }
-    if !refused.used.as_ref()?.reused {
-        return None;
+    let (Some(name), Some(sent)) = (&file.secret, &proof.secret) else { return false };
+    let Ok(live) = own_secret(credentials, brokered, name).await else { return false };
+    if let Some(port) = brokered.built.active.ports.of(&contract.adapter) {
+        port.overlap.refused(sent, &live.newest.value);
     }
-    let other = minted(credentials, brokered, file, permit_id?, deadline).await.ok()?;
-    // A service may give the same token as long as it thinks it is good.
-    (other.used.as_ref()?.digest != refused.used.as_ref()?.digest).then_some(other)
+    let mut versions = std::iter::once(live.newest).chain(live.previous);
+    versions.any(|version| version.value.expose_secret() != sent.expose_secret())
 }
 
 async fn minted(
@@ -245,7 +220,7 @@ async fn minted(
         owner: SessionOwner::minted(brokered.identity.chain.tenant(), grant.holder()),
         used: Some(grant.used()),
         key: Some(grant.key()),
-        version: None,
+        secret: None,
     })
 }
 
@@ -322,13 +297,12 @@ async fn of_secret(
 ) -> Result<Proof, Unready> {
     let name = file.secret.as_deref().unwrap_or_default();
     let live = own_secret(credentials, brokered, name).await?;
-    let newest = live.newest.value.clone();
     let port = brokered.built.active.ports.of(&brokered.built.target.contract.adapter);
+    let newest = &live.newest.value;
     let previous = live
         .previous
-        .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
-    let sent = previous.unwrap_or(live.newest);
-    Ok(proof_of(credentials, brokered, file, name, Version { sent, newest }))
+        .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(newest)));
+    Ok(proof_of(credentials, brokered, file, name, previous.unwrap_or(live.newest)))
 }
 
 /// The contract's own secret, as far as it can be sent.
@@ -400,18 +374,17 @@ fn proof_of(
     brokered: &Brokered,
     file: &CredentialFile,
     name: &str,
-    version: Version,
+    sent: LiveVersion,
 ) -> Proof {
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
-    let value = &version.sent.value;
-    let mark = credentials.secrets.mark(name, value);
+    let mark = credentials.secrets.mark(name, &sent.value);
     Proof {
         credential: Some(Credential {
-            value: as_sent(&header, value.clone()),
+            value: as_sent(&header, sent.value.clone()),
             header,
             origin: None,
-            ends: version.sent.ends.map(Instant::into_std),
+            ends: sent.ends.map(Instant::into_std),
         }),
         owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some((name, mark))),
         used: Some(CredentialUse {
@@ -422,12 +395,12 @@ fn proof_of(
             audience: plan.audience.clone(),
             resource: None,
             scopes: plan.scopes.clone(),
-            expires_at: end_of(&version.sent, (credentials.clock.now(), Instant::now())),
+            expires_at: end_of(&sent, (credentials.clock.now(), Instant::now())),
             digest: mark,
             reused: false,
         }),
         key: None,
-        version: Some(version),
+        secret: Some(sent.value),
     }
 }
 
@@ -448,14 +421,6 @@ fn as_sent(header: &str, value: SecretString) -> SecretString {
         SecretString::from(format!("Bearer {}", value.expose_secret()))
     } else {
         value
-    }
-}
-
-/// A target knows better than we do how long a credential is good.
-pub(crate) fn forget(credentials: &Credentials, proof: &Proof) {
-    let refused = proof.used.as_ref().and_then(|used| used.digest);
-    if let (Some(key), Some(refused)) = (proof.key, refused) {
-        credentials.broker.forget(&key, refused);
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome, Rejection};
+use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
@@ -44,10 +44,11 @@ use crate::{
     result::{self, EditedArgs, Subject},
     routes::Routes,
     stages::{
-        credential, deferral, duplicate, facts, meters,
+        credential::{self, Proof},
+        deferral, duplicate, facts, meters,
         refuse::{self, Refused},
         retry, run,
-        sending::{self, Called, Leave, Ready, Second},
+        sending::{self, Called, Ready},
     },
 };
 
@@ -224,20 +225,15 @@ async fn dispatched(
     armed: DispatchGuard,
     ready: Ready,
 ) {
-    let second = second_of(&responder, &executing, &armed);
-    let DispatchGuard { dispatch, mut settlement, .. } = armed;
+    let DispatchGuard { dispatch, settlement } = armed;
     let started = Instant::now();
     let record = settlement.record();
     let deadline =
         retry::within_window(&context.ledger, &executing.brokered, record, ready.deadline);
     let ready = Ready { deadline, ..ready };
-    let leave = Leave { dispatch, second, decision_id: executing.subject.decision_id.clone() };
-    let Called { outcome, late, is_fresh, second } =
-        sending::call(context, &executing.brokered, leave, ready).await;
-    if let Some(used) = second {
-        settlement.was_sent_with(used);
-    }
-    note_credential(context, &executing.brokered, &outcome, is_fresh).await;
+    let Called { outcome, late, proof } =
+        sending::call(context, &executing.brokered, dispatch, ready).await;
+    let has_another = note_credential(context, &executing.brokered, &outcome, &proof).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     note_answer(context, &responder, &executing.brokered, &outcome, started.elapsed()).await;
     let Executing { mut brokered, subject } = executing;
@@ -247,6 +243,7 @@ async fn dispatched(
         reply: Reply::of(&outcome),
         has_tries: retry::has_tries(&brokered),
         is_recovered: brokered.built.recovered,
+        has_another,
         is_listening: late.is_some(),
         is_ending: context.node.is_ending(),
     };
@@ -259,6 +256,7 @@ async fn dispatched(
     }
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = action == AfterAnswer::SettleAndTryAgain;
+    let record_id = settlement.record_id();
     let late = late.zip(settlement.record().cloned()).map(|(task, record)| Late {
         task,
         record_id: record.record_id,
@@ -279,11 +277,8 @@ async fn dispatched(
     }
     match kept {
         Err(unsettled) => unsettled.tell(&context.outcomes, responder).await,
-        Ok(_) if again => {
-            // Through the gate, since every try needs a permit of its own.
-            tokio::time::sleep(retry::pause_before(retries)).await;
-            brokered.built.retries = retries.saturating_add(1);
-            context.routes.gate(Call { responder, stage: brokered });
+        Ok(_) if again && retry::goes_on(context, &mut brokered, record_id).await => {
+            retry::repeat(context, Call { responder, stage: brokered }).await;
         }
         Ok(result) => {
             if let Some(approval) = approval_of(&brokered) {
@@ -312,19 +307,6 @@ async fn unsettled(
     }
 }
 
-/// A second leave; none where no other credential could help.
-fn second_of(
-    responder: &Responder,
-    executing: &Executing,
-    armed: &DispatchGuard,
-) -> Option<Second> {
-    executing.brokered.built.target.contract.credential.as_ref()?;
-    let mut event = refuse::event_of(AuditKind::CredentialReplaced, responder, &executing.brokered);
-    event.call_id = Some(executing.subject.call_id.clone());
-    event.record_id = armed.settlement.record_id();
-    Some(Second { spare: armed.spare(), event })
-}
-
 /// Numbers and events of what an adapter answered.
 async fn note_answer(
     context: &Arc<Context>,
@@ -344,27 +326,36 @@ async fn note_answer(
     }
 }
 
-/// Whether the credential did: where not, somebody has to fix it, unless it was minted for one user.
+/// Takes note of what an answer says of the credential, and says whether the call is sent again with another one. Where there is none,
+/// somebody has to fix it, unless it was minted for one user.
 async fn note_credential(
     context: &Context,
     brokered: &Brokered,
     outcome: &AdapterOutcome,
-    is_fresh: bool,
-) {
-    match outcome {
-        AdapterOutcome::NotExecuted(error) | AdapterOutcome::Rejected(Rejection { error, .. }) => {
-            let kind = brokered.binding.credential.kind;
-            if errors::is_ours(kind)
-                && let Some(problem) = errors::fault_of(error)
-            {
-                let code = errors::unavailable(error, kind).code;
-                credential::note_fault(context, brokered, code, problem).await;
-            }
-        }
-        AdapterOutcome::Unknown(_) => {}
-        AdapterOutcome::Done(_) if is_fresh => context.credentials.faults.went_well(brokered),
-        AdapterOutcome::Done(_) | AdapterOutcome::Failed(_) => {}
+    proof: &Proof,
+) -> bool {
+    if let AdapterOutcome::Done(_) = outcome
+        && proof.used.as_ref().is_some_and(|used| !used.reused)
+    {
+        context.credentials.faults.went_well(brokered);
     }
+    let Some(error) = outcome.not_executed() else { return false };
+    if matches!(error, AdapterError::CredentialRefused(_))
+        && credential::refused(&context.credentials, brokered, proof).await
+        && brokered.built.retries == 0
+        && retry::has_tries(brokered)
+    {
+        tracing::warn!(capability = %brokered.binding.capability, "a target refused the credential; the call is sent again with another one");
+        return true;
+    }
+    let kind = brokered.binding.credential.kind;
+    if errors::is_ours(kind)
+        && let Some(problem) = errors::fault_of(error)
+    {
+        let code = errors::unavailable(error, kind).code;
+        credential::note_fault(context, brokered, code, problem).await;
+    }
+    false
 }
 
 fn subject_of(

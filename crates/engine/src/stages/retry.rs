@@ -16,7 +16,8 @@ use placet_ledger::{
 };
 use placet_policy::permit::Permit;
 use placet_types::{
-    binding::RequestBinding, envelope::call::AuthRef, error::Refusal, json::canonical_digest,
+    binding::RequestBinding, envelope::call::AuthRef, error::Refusal, ids::RecordId,
+    json::canonical_digest,
 };
 
 use crate::{
@@ -58,10 +59,8 @@ pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, rec
     let Call { responder, stage: mut brokered } = call;
     match resumed_of(&context.ledger, record.clone()).await {
         Ok(resumed) => {
-            tokio::time::sleep(pause_before(brokered.built.retries)).await;
-            brokered.built.retries = brokered.built.retries.saturating_add(1);
             brokered.built.resumed = Some(Box::new(resumed));
-            context.routes.gate(Call { responder, stage: brokered });
+            repeat(context, Call { responder, stage: brokered }).await;
         }
         Err(error) => {
             context.node.noticed(&error);
@@ -75,6 +74,31 @@ pub(crate) async fn send_again(context: &Arc<Context>, call: Call<Brokered>, rec
 /// The pause before a call is sent once more.
 pub(crate) fn pause_before(retries: u32) -> Duration {
     Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
+}
+
+/// Has a call without an effect go on from its record, where it has one. Says no where that is not open to another try.
+pub(crate) async fn goes_on(
+    context: &Context,
+    brokered: &mut Brokered,
+    record_id: Option<RecordId>,
+) -> bool {
+    let Some(record_id) = record_id else { return true };
+    let record = context.ledger.store().effect(record_id).await.ok().flatten();
+    let open = |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });
+    let Some(record) = record.filter(open) else { return false };
+    let resumed = resumed_of(&context.ledger, record).await.ok();
+    let is_open = resumed.is_some();
+    brokered.built.resumed = resumed.map(Box::new);
+    is_open
+}
+
+/// Sends a call again after a pause: through the gate, since every try needs a permit of its own.
+pub(crate) async fn repeat(context: &Context, call: Call<Brokered>) {
+    let Call { responder, stage: mut brokered } = call;
+    let retries = brokered.built.retries;
+    tokio::time::sleep(pause_before(retries)).await;
+    brokered.built.retries = retries.saturating_add(1);
+    context.routes.gate(Call { responder, stage: brokered });
 }
 
 /// A client tries again what failed, or what operators have sent again: where an approver edited the arguments, what was approved is

@@ -17,8 +17,8 @@ use placet_types::{
 use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
-    audit::{AuditEvent, AuditKind},
-    dispatch::{Basis, Dispatch, DispatchGuard, Intent, Settlement, Spare, Subject},
+    audit::AuditKind,
+    dispatch::{Dispatch, DispatchGuard, Intent, Settlement, Subject},
     parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
@@ -56,7 +56,6 @@ impl Ledger {
         durability: Durability,
     ) -> Result<DispatchGuard, LedgerError> {
         check(&permit, &intent)?;
-        let basis = basis_of(&permit, durability);
         if permit.write_class() {
             return Err(LedgerError::PermitMismatch);
         }
@@ -88,29 +87,7 @@ impl Ledger {
             deadline_at: intent.deadline_at,
         };
         let subject = Subject::Read { event: settled, brought, durability };
-        Ok(DispatchGuard { dispatch, settlement: Settlement { subject, second: None }, basis })
-    }
-
-    /// The leave for a second try of an attempt, once `event`, which names the other credential, is as durable as the dispatch was. To be
-    /// asked for only against an answer which proves that the first try had no effect: the record says "dispatched" all the while, so that a
-    /// crash leaves an unknown outcome as it must.
-    ///
-    /// # Errors
-    /// [`LedgerError::PolicyMoved`] and [`LedgerError::DirectiveMoved`], as for the first try, and whatever else keeps the event from being
-    /// recorded; nothing is sent once more then.
-    pub async fn dispatch_once_more(
-        &self,
-        spare: Spare,
-        mut event: AuditEvent,
-    ) -> Result<Dispatch, LedgerError> {
-        let Spare { dispatch, basis: Basis { epoch, directives, durability } } = spare;
-        event.kind = AuditKind::CredentialReplaced;
-        let mut changes = Changes::new(durability, Admission::New);
-        changes.expect_policy = Some(epoch);
-        changes.expect_directives = Some(directives);
-        changes.audit.push(event);
-        self.store.commit(changes).await?;
-        Ok(dispatch)
+        Ok(DispatchGuard { dispatch, settlement: Settlement { subject } })
     }
 
     /// Turns a permit into a dispatch of a recorded call, consuming its approval, or using its standing grant once more, in the same
@@ -186,8 +163,7 @@ impl Ledger {
             deadline_at: intent.deadline_at,
         };
         let subject = Subject::Effect { record: Box::new(moved) };
-        let basis = basis_of(&permit, Durability::Synced);
-        Ok(DispatchGuard { dispatch, settlement: Settlement { subject, second: None }, basis })
+        Ok(DispatchGuard { dispatch, settlement: Settlement { subject } })
     }
 
     async fn consumed(
@@ -214,10 +190,6 @@ impl Ledger {
             .moved(ApprovalState::Consumed { arm: record.arm, at: now })
             .ok_or(LedgerError::WrongState(approval.state.name()))
     }
-}
-
-fn basis_of(permit: &Permit, durability: Durability) -> Basis {
-    Basis { epoch: permit.epoch(), directives: permit.directives(), durability }
 }
 
 /// Whether the permit is for exactly this call. Its policy epoch is compared inside the commit.

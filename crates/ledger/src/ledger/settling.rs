@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    binding::CredentialUse,
     digest::Digest,
     envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution},
@@ -37,14 +36,12 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<Option<EffectRecord>, LedgerError> {
-        let second = settlement.second;
         match settlement.subject {
             Subject::Effect { record } => {
-                self.settle_effect(*record, outcome, None, result, second).await.map(Some)
+                self.settle_effect(*record, outcome, None, result).await.map(Some)
             }
             Subject::Read { event, brought, durability } => {
                 let mut event = *event;
-                event.credential = second;
                 event.code = result.error.as_ref().map(|error| error.error_code);
                 let brought = brought.filter(|_| has_words(&outcome)).map(|brought| *brought);
                 self.settle_read(event, brought, durability).await.map(|()| None)
@@ -252,7 +249,7 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
         let unknown = Outcome::Unknown(reason.to_owned());
-        self.settle_effect(record.clone(), unknown, None, result, None).await
+        self.settle_effect(record.clone(), unknown, None, result).await
     }
 
     /// Records the outcome of a dispatch of this epoch that could not be kept at first.
@@ -265,7 +262,7 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect(record.clone(), outcome, None, result, None).await
+        self.settle_effect(record.clone(), outcome, None, result).await
     }
 
     /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
@@ -282,7 +279,7 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let by = Some(Resolution::Probe { attempt: attempt.number });
-        self.settle_effect(record.clone(), outcome, by, result, None).await
+        self.settle_effect(record.clone(), outcome, by, result).await
     }
 
     async fn settle_effect(
@@ -291,7 +288,6 @@ impl Ledger {
         outcome: Outcome,
         by: Option<Resolution>,
         result: &ToolResultEnvelope,
-        second: Option<Box<CredentialUse>>,
     ) -> Result<EffectRecord, LedgerError> {
         let EffectState::Dispatched(attempt) = &record.state else {
             return Err(LedgerError::WrongState(record.state.name()));
@@ -306,7 +302,6 @@ impl Ledger {
         let missed = self.bring_to_others(&record, told).await?;
         let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
-        event.credential = second;
         event.trace_id = Some(result.trace_id.clone());
         event.note = Some(state.name().to_owned());
         event.digests.insert("result".to_owned(), digest);

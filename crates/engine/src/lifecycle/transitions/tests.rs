@@ -55,8 +55,14 @@ fn all_refused() -> Vec<Refused> {
 
 fn all_answered() -> Vec<Answered> {
     let mut all = Vec::new();
-    for reply in [Reply::Conclusive, Reply::Unreachable, Reply::Garbled, Reply::Unknown] {
-        for bits in 0_u8..16 {
+    for reply in [
+        Reply::Conclusive,
+        Reply::Unreachable,
+        Reply::CredentialRefused,
+        Reply::Garbled,
+        Reply::Unknown,
+    ] {
+        for bits in 0_u8..32 {
             let bit = |number: u8| bits & (1 << number) != 0;
             all.push(Answered {
                 reply,
@@ -64,6 +70,7 @@ fn all_answered() -> Vec<Answered> {
                 is_recovered: bit(1),
                 is_listening: bit(2),
                 is_ending: bit(3),
+                has_another: bit(4),
             });
         }
     }
@@ -91,10 +98,10 @@ fn only_what_its_target_recognises_goes_out_again() {
         }
         for answered in all_answered() {
             let action = step(state, answered);
-            again.push(matches!(
-                action,
-                AfterAnswer::TryAgain | AfterAnswer::SettleAndTryAgain | AfterAnswer::Defer
-            ));
+            let has_settled = action == AfterAnswer::SettleAndTryAgain;
+            // A target that does not know the credential has done nothing, and that is recorded first.
+            assert!(!has_settled || answered.reply == Reply::CredentialRefused, "{answered:?}");
+            again.push(matches!(action, AfterAnswer::TryAgain | AfterAnswer::Defer));
         }
         assert!(!again.contains(&true) || may_go_out_again(sent), "{sent:?}");
     }
@@ -192,6 +199,7 @@ fn a_keyed_call_without_an_answer_waits_for_nobody_who_is_gone() {
     let answered = Answered {
         reply: Reply::Unknown,
         has_tries: true,
+        has_another: false,
         is_recovered: false,
         is_listening: false,
         is_ending: false,
@@ -209,13 +217,13 @@ fn a_keyed_call_without_an_answer_waits_for_nobody_who_is_gone() {
 }
 
 #[test]
-fn only_a_read_that_reached_nobody_is_settled_and_tried_again() {
+fn what_did_nothing_is_settled_before_it_is_tried_again() {
     for state in all_states() {
         for answered in all_answered() {
             let again = step(state, answered) == AfterAnswer::SettleAndTryAgain;
-            let wanted = state == State::Absent
-                && answered.reply == Reply::Unreachable
-                && answered.has_tries;
+            let reached_nobody = state == State::Absent && answered.reply == Reply::Unreachable;
+            let has_another = answered.reply == Reply::CredentialRefused && answered.has_another;
+            let wanted = (reached_nobody || has_another) && answered.has_tries;
             assert_eq!(again, wanted, "{state:?} {answered:?}");
         }
     }
@@ -332,9 +340,9 @@ fn an_answer_says_by_its_kind_whether_another_try_may_help() {
     assert_eq!(nothing(AdapterError::Unavailable), Reply::Unreachable);
     assert_eq!(nothing(AdapterError::NoSession), Reply::Unreachable);
     assert_eq!(nothing(AdapterError::InvalidResponse), Reply::Garbled);
+    assert_eq!(nothing(AdapterError::CredentialRefused), Reply::CredentialRefused);
     for conclusive in [
         AdapterError::SchemaMismatch,
-        AdapterError::CredentialRefused,
         AdapterError::Forbidden,
         AdapterError::Misconfigured,
         AdapterError::Refused,

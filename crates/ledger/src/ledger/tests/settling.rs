@@ -1,9 +1,6 @@
 //! A dispatch is settled once, and "nothing happened" is said only where that is known.
 
 use placet_types::{
-    binding::CredentialUse,
-    contract::credential::CredentialKind,
-    digest::Digest,
     envelope::result::{ResultError, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution},
     ids::{PrincipalId, RunId},
@@ -18,7 +15,7 @@ use crate::{
     ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState, Resolution},
     run::{RunKey, RunRecord},
-    store::{Admission, Changes, Durability, Store, StoreError},
+    store::{Store, StoreError},
     testing::{Fault, ready},
 };
 
@@ -59,60 +56,6 @@ fn each_outcome_has_its_state() {
         let armed = dispatched(&world, &call);
         assert_eq!(settled(&world, &call, armed, outcome).state.name(), state);
     }
-}
-
-#[test]
-fn a_second_try_is_of_the_same_attempt_and_its_credential_is_on_the_record() {
-    let world = World::new();
-    let call = world.call("erase", "a.txt", "k1");
-    let armed = dispatched(&world, &call);
-    let commits = world.store.commits();
-    let spare = armed.spare();
-    assert!(!format!("{spare:?}").is_empty());
-    let DispatchGuard { dispatch, mut settlement, .. } = armed;
-    let event = AuditEvent::new(AuditKind::Dispatched);
-    let again = ready(world.ledger.dispatch_once_more(spare, event)).unwrap();
-    assert_eq!(
-        format!("{again:?}"),
-        format!("{dispatch:?}"),
-        "token, attempt, deadline, arguments"
-    );
-    let noted = world.store.audit().pop().unwrap();
-    assert_eq!(noted.kind, AuditKind::CredentialReplaced);
-    assert_eq!(world.store.commits(), commits + 1);
-    assert_eq!(world.record(&call).state.name(), "dispatched", "it is out all the while");
-    let used = CredentialUse {
-        kind: CredentialKind::TokenExchange,
-        source: "corp".to_owned(),
-        subject: None,
-        actor: None,
-        audience: None,
-        resource: None,
-        scopes: Vec::new(),
-        expires_at: None,
-        digest: Some(Digest::of(b"second")),
-        reused: false,
-    };
-    settlement.was_sent_with(used.clone());
-    let done = result(&call, ResultStatus::Succeeded);
-    ready(world.ledger.settle(settlement, Outcome::Succeeded, &done)).unwrap();
-    let event = world.store.audit().pop().unwrap();
-    assert_eq!((event.kind, event.credential.as_deref()), (AuditKind::Settled, Some(&used)));
-}
-
-#[test]
-fn what_was_stopped_after_its_first_try_has_no_second() {
-    let world = World::new();
-    let call = world.call("erase", "a.txt", "k1");
-    let armed = dispatched(&world, &call);
-    let mut changes = Changes::new(Durability::Synced, Admission::New);
-    changes.directives.push(world.freeze());
-    ready(world.store.commit(changes)).unwrap();
-    let commits = world.store.commits();
-    let event = AuditEvent::new(AuditKind::CredentialReplaced);
-    let refused = ready(world.ledger.dispatch_once_more(armed.spare(), event));
-    assert!(matches!(refused, Err(LedgerError::DirectiveMoved)), "{refused:?}");
-    assert_eq!(world.store.commits(), commits);
 }
 
 #[test]
