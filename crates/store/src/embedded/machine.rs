@@ -271,6 +271,10 @@ impl Apply for Machine {
         }
     }
 
+    fn is_only_written(request: &Request) -> bool {
+        request.durability == Durability::Written
+    }
+
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
         // Refuses after a fault, whoever found it.
         drop(self.state.index()?);

@@ -485,6 +485,11 @@ impl Journal {
         self.record_witness()
     }
 
+    /// How much room the segment has left.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.allocated_bytes.saturating_sub(self.buffer_end())
+    }
+
     fn buffer_end(&self) -> u64 {
         self.offset.saturating_add(to_u64(self.buffer.len()))
     }

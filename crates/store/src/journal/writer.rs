@@ -1,10 +1,13 @@
-//! The writer: one thread that owns the journal, and one sync for many callers.
+//! The writer: one thread that syncs for many callers, and the appender that it shares with those who wait for no sync.
 //!
 //! Owns: the queue, the batches, the order content → journal → sync → index → answers, and the end of it all at the first
 //! failure. Not here: what a request means (the [`Apply`] given to it).
+//! A request that only has to be written is written by its caller, where nobody else is writing: handing it to another thread and back
+//! takes longer than the write.
 //! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as that asked for; bytes
 //! that a frame names are durable before the frame is written; after a failure nothing is taken and the process is told to end.
 
+mod appender;
 mod batch;
 #[cfg(test)]
 mod tests;
@@ -19,6 +22,7 @@ use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::appender::{Appender, AppenderGuard, Parts};
 use super::error::JournalError;
 use super::frame::PAYLOAD_BYTES_MAX;
 use super::medium::to_u64;
@@ -76,6 +80,11 @@ pub trait Apply: Send + 'static {
 
     /// Whether a request is new work, asked before it is prepared.
     fn admission(request: &Self::Request) -> Admission;
+
+    /// Whether the answer to a request waits for no sync, so that its caller may write it.
+    fn is_only_written(_request: &Self::Request) -> bool {
+        false
+    }
 
     /// Decides a request against the state *including everything prepared before it*, changes that state, and stages
     /// what has to be recorded. It must not act on the outside: nothing is durable yet.
@@ -238,8 +247,8 @@ struct Counters {
 
 enum Message<A: Apply> {
     Request(A::Request, oneshot::Sender<Result<A::Reply, A::Error>>),
-    /// Some were left to be taken later, and nothing else would wake the writer soon.
-    TakeLater,
+    /// Some were left to be taken later, or something is due earlier than the writer knows.
+    Look,
     Close(oneshot::Sender<Result<(), JournalError>>),
 }
 
@@ -252,9 +261,13 @@ struct Later<A: Apply> {
     is_closed: bool,
 }
 
+/// The appender; absent once the writer has ended.
+type SharedAppender<A> = Arc<Mutex<Option<Appender<A>>>>;
+
 /// How callers reach the writer; cheap to clone.
 pub struct WriterHandle<A: Apply> {
     queue: mpsc::Sender<Message<A>>,
+    appender: SharedAppender<A>,
     later: Arc<Mutex<Later<A>>>,
     counters: Arc<Counters>,
     reader: JournalReader,
@@ -269,11 +282,34 @@ impl<A: Apply> WriterHandle<A> {
     /// The state machine's refusal; or [`JournalError`] by way of `From`: after such an error the request may or may not
     /// have become durable, and the process has to end and recover.
     pub async fn submit(&self, request: A::Request) -> Result<A::Reply, A::Error> {
+        let request = match self.write_here(request) {
+            Ok(answer) => return answer,
+            Err(request) => request,
+        };
         let (reply, answer) = oneshot::channel();
         if self.queue.send(Message::Request(request, reply)).await.is_err() {
             return Err(JournalError::Closed.into());
         }
         answer.await.unwrap_or_else(|_gone| Err(JournalError::Unanswered.into()))
+    }
+
+    /// Writes a request on the caller's thread and answers it; returns it where it has to be queued: its answer waits for a sync, or
+    /// somebody else is writing or syncing.
+    fn write_here(&self, request: A::Request) -> Result<Result<A::Reply, A::Error>, A::Request> {
+        if !A::is_only_written(&request) {
+            return Err(request);
+        }
+        let Some(shared) = self.appender.try_lock() else { return Err(request) };
+        let Some(mut appender) = AppenderGuard::of(shared) else { return Err(request) };
+        if !appender.may_write_here() {
+            return Err(request);
+        }
+        let knows = appender.wants_the_thread();
+        // Also where this panics.
+        let mut look = LookOnDrop { queue: &self.queue, is_wanted: true };
+        let answer = appender.write_one(request);
+        look.is_wanted = !knows && appender.wants_the_thread();
+        Ok(answer)
     }
 
     /// Leaves a request that nobody waits for: it is written with the next batch, and synced with what is written already, without
@@ -291,7 +327,7 @@ impl<A: Apply> WriterHandle<A> {
             let is_full = later.requests.len() >= self.queue.max_capacity();
             !later.is_looked_at || is_full
         };
-        if is_woken && self.queue.send(Message::TakeLater).await.is_err() {
+        if is_woken && self.queue.send(Message::Look).await.is_err() {
             return Err(JournalError::Closed.into());
         }
         Ok(())
@@ -323,10 +359,28 @@ impl<A: Apply> WriterHandle<A> {
     }
 }
 
+/// Has the writer's thread look what there is to do.
+struct LookOnDrop<'a, A: Apply> {
+    queue: &'a mpsc::Sender<Message<A>>,
+    is_wanted: bool,
+}
+
+impl<A: Apply> Drop for LookOnDrop<'_, A> {
+    fn drop(&mut self) {
+        // Where the queue is full it is awake.
+        if self.is_wanted
+            && let Err(error) = self.queue.try_send(Message::Look)
+        {
+            tracing::trace!(%error, "the journal writer is awake, or has ended");
+        }
+    }
+}
+
 impl<A: Apply> Clone for WriterHandle<A> {
     fn clone(&self) -> Self {
         Self {
             queue: self.queue.clone(),
+            appender: Arc::clone(&self.appender),
             later: Arc::clone(&self.later),
             counters: Arc::clone(&self.counters),
             reader: self.reader.clone(),
@@ -384,14 +438,12 @@ pub fn spawn<A: Apply>(
     let counters = Arc::new(Counters::default());
     let later =
         Arc::new(Mutex::new(Later { requests: Vec::new(), is_looked_at: false, is_closed: false }));
-    let handle = WriterHandle {
-        queue,
-        later: Arc::clone(&later),
-        counters: Arc::clone(&counters),
-        reader: journal.reader(),
-    };
-    let parts = batch::Parts { journal, content, apply, config, counters };
-    let worker = batch::Worker::new(parts, requests, later);
+    let reader = journal.reader();
+    let parts = Parts { journal, content, apply, config, counters: Arc::clone(&counters) };
+    let appender = Arc::new(Mutex::new(Some(Appender::new(parts, Arc::clone(&later)))));
+    let worker =
+        batch::Worker { appender: Arc::clone(&appender), requests, later: Arc::clone(&later) };
+    let handle = WriterHandle { queue, appender, later, counters, reader };
     let thread = std::thread::Builder::new().name("placet-journal".to_owned());
     thread
         .spawn(move || {

@@ -17,6 +17,7 @@ use crate::content::ContentStore;
 use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small};
 use crate::journal::{JournalConfig, JournalError};
 
+mod callers;
 mod content;
 
 #[derive(Debug)]
@@ -44,6 +45,8 @@ enum Request {
     Refuse,
     TooLarge,
     Panic,
+    /// Panics where it is written by its caller.
+    PanicHere,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -85,6 +88,8 @@ struct Counting {
     /// Closed by a test to keep a batch from being finished.
     gate: Arc<Gate>,
     fail_apply: bool,
+    /// On which threads it prepared.
+    threads: Arc<Mutex<Vec<Option<String>>>>,
     /// What it was told of deletions, each with how many entries were applied by then.
     deletions: Arc<Mutex<Vec<(bool, usize)>>>,
 }
@@ -98,8 +103,13 @@ impl Apply for Counting {
         if matches!(request, Request::Begin) { Admission::New } else { Admission::Completion }
     }
 
+    fn is_only_written(request: &Request) -> bool {
+        matches!(request, Request::Record(_, Durability::Written) | Request::PanicHere)
+    }
+
     fn prepare(&mut self, request: Request, out: &mut Staged) -> Result<u64, Refused> {
         self.gate.pass();
+        self.threads.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
         let seq = match request {
             Request::Record(payload, durability) => {
                 out.answer_when(durability);
@@ -121,7 +131,9 @@ impl Apply for Counting {
                 return Err(Refused::Refused);
             }
             Request::TooLarge => out.frame(5, vec![0; 2 << 20])?,
-            Request::Panic => std::panic::panic_any("the state machine has a bug"),
+            Request::Panic | Request::PanicHere => {
+                std::panic::panic_any("the state machine has a bug")
+            }
         };
         self.prepared = self.prepared.saturating_add(1);
         Ok(seq)
@@ -147,6 +159,7 @@ struct Bench {
     clock: Arc<TestClock>,
     applied: Arc<Mutex<Vec<AppliedFrame>>>,
     gate: Arc<Gate>,
+    threads: Arc<Mutex<Vec<Option<String>>>>,
     writer: WriterHandle<Counting>,
     watch: WriterWatch,
 }
@@ -191,13 +204,14 @@ fn bench_with(
     let mut apply = Counting::default();
     change(&mut apply);
     let (applied, gate) = (Arc::clone(&apply.applied), Arc::clone(&apply.gate));
+    let threads = Arc::clone(&apply.threads);
     let journal =
         JournalConfig { segment_bytes: 1 << 20, ..on(&folder.path().join("journal"), &disk) };
     let (journal, ..) = open(journal).unwrap();
     let medium = Arc::new(disk.clone());
     let (content, _) = ContentStore::open_on(medium, folder.path().join("content")).unwrap();
     let (writer, watch) = spawn(journal, content, apply, config).unwrap();
-    Bench { folder, disk, clock, applied, gate, writer, watch }
+    Bench { folder, disk, clock, applied, gate, threads, writer, watch }
 }
 
 fn recorded(folder: &Path) -> Vec<Vec<u8>> {
@@ -444,7 +458,7 @@ async fn closing_takes_what_is_queued_to_its_end_and_records_the_witness() {
     let callers: Vec<_> = (1..=20_u8)
         .map(|number| {
             let writer = bench.writer.clone();
-            tokio::spawn(async move { writer.submit(written(&[number])).await })
+            tokio::spawn(async move { writer.submit(synced(&[number])).await })
         })
         .collect();
     bench.queued(19).await;

@@ -1,0 +1,371 @@
+//! The appender: what entries are written with, by the writer's thread or by a caller who waits for no sync.
+//!
+//! Owns: the order content → journal → sync → index within one batch, and when something is due. Not here: who is answered, and the end
+//! of it all (`batch`). Invariant: one thread at a time writes with it; after a failure nothing more is written.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use tokio::time::Instant;
+
+use super::{
+    Admission, AppliedFrame, Apply, Blob, Counters, Durability, Later, Staged, WriterConfig,
+};
+use crate::content::ContentStore;
+use crate::journal::medium::to_u64;
+use crate::journal::{Journal, JournalError};
+
+/// What it writes to.
+pub(super) struct Parts<A> {
+    pub(super) journal: Journal,
+    pub(super) content: ContentStore,
+    pub(super) apply: A,
+    pub(super) config: WriterConfig,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// What entries are written with.
+pub(super) struct Appender<A: Apply> {
+    pub(super) parts: Parts<A>,
+    pub(super) later: Arc<Mutex<Later<A>>>,
+    /// Until when there is enough free space without asking.
+    space_until: Option<Instant>,
+    /// Entries that are written but not yet durable, hence not yet in the index.
+    unapplied: Vec<AppliedFrame>,
+    sync_due: Option<Instant>,
+    witness_due: Option<Instant>,
+    /// When deletions that were put off are tried again.
+    erase_due: Option<Instant>,
+    state: AppenderState,
+}
+
+/// Whether it writes.
+enum AppenderState {
+    Sound,
+    /// Something failed: the writer ends with that.
+    Failed(JournalError),
+    /// The thread that had it panicked.
+    Broken,
+}
+
+/// The appender while one thread has it.
+pub(super) struct AppenderGuard<'a, A: Apply>(MappedMutexGuard<'a, Appender<A>>);
+
+impl<'a, A: Apply> AppenderGuard<'a, A> {
+    /// The appender, unless it is broken or the writer has ended.
+    pub(super) fn of(shared: MutexGuard<'a, Option<Appender<A>>>) -> Option<Self> {
+        let held = MutexGuard::try_map(shared, Option::as_mut).ok().map(Self);
+        held.filter(|held| !matches!(held.state, AppenderState::Broken))
+    }
+}
+
+impl<A: Apply> Deref for AppenderGuard<'_, A> {
+    type Target = Appender<A>;
+
+    fn deref(&self) -> &Appender<A> {
+        &self.0
+    }
+}
+
+impl<A: Apply> DerefMut for AppenderGuard<'_, A> {
+    fn deref_mut(&mut self) -> &mut Appender<A> {
+        &mut self.0
+    }
+}
+
+impl<A: Apply> Drop for AppenderGuard<'_, A> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state = AppenderState::Broken;
+        }
+    }
+}
+
+/// How often it is looked whether deletions that were put off may be done.
+const ERASE_AGAIN: Duration = Duration::from_millis(200);
+
+/// For how long free space that was ample is not asked for again.
+const SPACE_KNOWN_FOR: Duration = Duration::from_millis(100);
+
+/// What a segment has to have left for a caller to write to it: the next one is begun with syncs, which are not for callers to wait for.
+const ROOM_BYTES_MIN: u64 = 256 << 10;
+
+/// What is written at once.
+pub(super) struct Batch {
+    frames: Vec<(u8, Vec<u8>)>,
+    blobs: Vec<Blob>,
+    forgotten: Vec<(String, Digest)>,
+    bytes: usize,
+    durability: Durability,
+    now: Timestamp,
+}
+
+impl Batch {
+    /// Whether it takes no further request.
+    pub(super) const fn is_full(&self, config: &WriterConfig) -> bool {
+        self.bytes >= config.batch_bytes_max
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+impl<A: Apply> Appender<A> {
+    pub(super) const fn new(parts: Parts<A>, later: Arc<Mutex<Later<A>>>) -> Self {
+        Self {
+            parts,
+            later,
+            space_until: None,
+            unapplied: Vec::new(),
+            sync_due: None,
+            witness_due: None,
+            erase_due: None,
+            state: AppenderState::Sound,
+        }
+    }
+
+    /// When the writer's thread has something to do without being asked.
+    pub(super) fn due(&self) -> Option<Instant> {
+        [self.sync_due, self.witness_due, self.erase_due].into_iter().flatten().min()
+    }
+
+    /// Whether the thread syncs soon, and takes what is left for later with that.
+    pub(super) const fn will_sync(&self) -> bool {
+        self.sync_due.is_some()
+    }
+
+    /// Whether the thread has something to do of which it does not know.
+    pub(super) fn wants_the_thread(&self) -> bool {
+        !self.is_sound() || (self.sync_due.is_none() && !self.unapplied.is_empty())
+    }
+
+    /// Whether a caller may write, and will not have to wait.
+    pub(super) fn may_write_here(&self) -> bool {
+        self.is_sound() && self.parts.journal.room_bytes() >= ROOM_BYTES_MIN
+    }
+
+    const fn is_sound(&self) -> bool {
+        matches!(self.state, AppenderState::Sound)
+    }
+
+    /// Nothing, as long as nothing has failed.
+    pub(super) fn check(&self) -> Result<(), JournalError> {
+        match &self.state {
+            AppenderState::Sound => Ok(()),
+            AppenderState::Failed(error) => Err(error.clone()),
+            AppenderState::Broken => Err(JournalError::Poisoned),
+        }
+    }
+
+    /// The first failure is the last thing that is done with it.
+    fn guard<T>(&mut self, done: Result<T, JournalError>) -> Result<T, JournalError> {
+        if let Err(error) = &done {
+            self.state = AppenderState::Failed(error.clone());
+        }
+        done
+    }
+
+    /// Writes one request on its caller's thread, and what was left for later.
+    pub(super) fn write_one(&mut self, request: A::Request) -> Result<A::Reply, A::Error> {
+        let mut batch = self.begin();
+        let answer = self.prepare(request, &mut batch);
+        self.note_batch(1);
+        self.commit(batch)?;
+        answer
+    }
+
+    /// Begins a batch with what nobody waits for. What is refused of it can only be logged.
+    pub(super) fn begin(&mut self) -> Batch {
+        let now = self.parts.config.clock.now().as_ms();
+        let last = self.parts.journal.last_at_ms();
+        let mut batch = Batch {
+            frames: Vec::new(),
+            blobs: Vec::new(),
+            forgotten: Vec::new(),
+            bytes: 0,
+            durability: Durability::Written,
+            now: Timestamp::from_ms(last.map_or(now, |last| last.max(now))),
+        };
+        let requests = std::mem::take(&mut self.later.lock().requests);
+        self.parts.counters.requests.fetch_add(to_u64(requests.len()), Ordering::Relaxed);
+        for request in requests {
+            if let Err(error) = self.prepare(request, &mut batch) {
+                tracing::error!(%error, "an entry that nobody waited for was refused");
+            }
+        }
+        batch
+    }
+
+    /// Counts a batch with so many requests that somebody waits for.
+    pub(super) fn note_batch(&self, requests: usize) {
+        let counters = &self.parts.counters;
+        counters.requests.fetch_add(to_u64(requests), Ordering::Relaxed);
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a request into a batch.
+    pub(super) fn prepare(
+        &mut self,
+        request: A::Request,
+        batch: &mut Batch,
+    ) -> Result<A::Reply, A::Error> {
+        if A::admission(&request) == Admission::New && self.space_is_low()? {
+            let watermark_bytes = self.parts.journal.config.free_space_watermark_bytes;
+            return Err(JournalError::NoSpace { watermark_bytes }.into());
+        }
+        let staged_before = to_u64(batch.frames.len());
+        let next_seq = self.parts.journal.head().0.saturating_add(staged_before).saturating_add(1);
+        let mut staged = Staged::new(next_seq, batch.now);
+        let reply = self.parts.apply.prepare(request, &mut staged)?;
+        let sizes = staged.frames.iter().map(|(_, payload)| payload.len());
+        let sizes = sizes.chain(staged.blobs.iter().map(|blob| blob.bytes.len()));
+        batch.bytes = sizes.fold(batch.bytes, usize::saturating_add);
+        if !staged.frames.is_empty() || !staged.blobs.is_empty() {
+            batch.durability = batch.durability.max(staged.durability);
+        }
+        batch.frames.append(&mut staged.frames);
+        // What is kept anew behind its deletion stays.
+        let is_kept = |(tenant, digest): &(String, Digest)| {
+            staged.blobs.iter().any(|blob| blob.digest == *digest && blob.tenant == *tenant)
+        };
+        batch.forgotten.retain(|place| !is_kept(place));
+        batch.blobs.append(&mut staged.blobs);
+        if !staged.forgotten.is_empty() {
+            // Nothing is deleted before the entry that says so is durable.
+            batch.durability = Durability::Synced;
+            batch.forgotten.append(&mut staged.forgotten);
+        }
+        Ok(reply)
+    }
+
+    /// Whether there is too little space; asked again at once as long as there is.
+    fn space_is_low(&mut self) -> Result<bool, JournalError> {
+        let now = Instant::now();
+        if self.space_until.is_some_and(|until| now < until) {
+            return Ok(false);
+        }
+        let is_low = self.parts.journal.space_is_low()?;
+        self.space_until = if is_low { None } else { now.checked_add(SPACE_KNOWN_FOR) };
+        Ok(is_low)
+    }
+
+    /// Writes a batch, as durably as it asks for.
+    pub(super) fn commit(&mut self, batch: Batch) -> Result<(), JournalError> {
+        let written = self.write(batch);
+        self.guard(written)
+    }
+
+    /// Content first, then the frames that name it, then (where asked for) the sync and the index.
+    fn write(&mut self, batch: Batch) -> Result<(), JournalError> {
+        for blob in batch.blobs {
+            self.parts.content.put_digested(&blob.tenant, blob.digest, blob.bytes)?;
+        }
+        self.parts.content.sync()?;
+        for (kind, payload) in batch.frames {
+            let placed = self.parts.journal.append(kind, batch.now.as_ms(), &payload)?;
+            let epoch = self.parts.journal.epoch();
+            let (seq, at_ms, hash) = (placed.seq, placed.at_ms, placed.hash);
+            self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash });
+            self.parts.counters.frames.fetch_add(1, Ordering::Relaxed);
+        }
+        self.parts.journal.write()?;
+        if batch.durability == Durability::Synced {
+            if !batch.forgotten.is_empty() {
+                // Before the entry is seen: it is not to be left behind while its deletions are in hand.
+                self.parts.apply.deleting(true);
+            }
+            self.sync()?;
+            return self.forget(batch.forgotten);
+        }
+        Ok(())
+    }
+
+    /// Deletes content, its entry durable. Should this be cut short, the next start finishes it.
+    fn forget(&mut self, forgotten: Vec<(String, Digest)>) -> Result<(), JournalError> {
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        for (tenant, digest) in forgotten {
+            self.parts.content.forget(&tenant, digest)?;
+        }
+        self.parts.content.sync()?;
+        self.parts.apply.deleting(false);
+        self.look_at_debts();
+        Ok(())
+    }
+
+    /// Deletions wait while a backup is made: they are tried again until they are done.
+    fn look_at_debts(&mut self) {
+        let owes = self.parts.content.owes();
+        self.erase_due = if owes { Instant::now().checked_add(ERASE_AGAIN) } else { None };
+    }
+
+    /// Makes durable what is written.
+    fn sync(&mut self) -> Result<(), JournalError> {
+        if !self.unapplied.is_empty() {
+            let began = Instant::now();
+            self.parts.journal.sync()?;
+            self.parts.apply.synced(self.unapplied.len(), began.elapsed());
+            self.parts.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.take_over()?;
+        }
+        self.sync_due = None;
+        if self.witness_due.is_none() {
+            // Not put off by what comes after: under steady load it would never be written.
+            self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
+        }
+        Ok(())
+    }
+
+    /// The state machine learns of the entries; the readers see them from here on.
+    fn take_over(&mut self) -> Result<(), JournalError> {
+        let applied = self.parts.apply.applied(&self.unapplied);
+        applied.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
+        self.unapplied.clear();
+        Ok(())
+    }
+
+    /// Does what is due. For the writer's thread, by whose clock it is.
+    pub(super) fn tend_timers(&mut self) -> Result<(), JournalError> {
+        let tended = self.tend();
+        self.guard(tended)
+    }
+
+    fn tend(&mut self) -> Result<(), JournalError> {
+        let now = Instant::now();
+        if self.sync_due.is_none() && !self.unapplied.is_empty() {
+            self.sync_due = now.checked_add(self.parts.config.sync_within);
+        }
+        if self.sync_due.is_some_and(|due| due <= now) {
+            self.sync()?;
+        }
+        if self.witness_due.is_some_and(|due| due <= now) {
+            self.parts.journal.record_witness()?;
+            self.witness_due = None;
+        }
+        if self.erase_due.is_some_and(|due| due <= now) {
+            self.parts.apply.deleting(true);
+            self.parts.content.sync()?;
+            self.parts.apply.deleting(false);
+            self.look_at_debts();
+        }
+        Ok(())
+    }
+
+    /// Makes all durable and lets go of everything, the lock last, so that whoever is told then may open it again at once.
+    pub(super) fn close(mut self) -> Result<(), JournalError> {
+        self.sync()?;
+        let finished = self.parts.apply.closing();
+        finished.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
+        let Parts { journal, content, apply, .. } = self.parts;
+        content.close();
+        drop(apply);
+        journal.close()
+    }
+}
