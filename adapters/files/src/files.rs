@@ -289,6 +289,11 @@ impl Adapter for Files {
             let late = "there is no time left to begin".to_owned();
             return Outcome::NotExecuted(AdapterError::Unavailable(late));
         }
+        if let Operation::Read(read) = &work.operation
+            && let Some(done) = look::read_cached(&work.tree, read)
+        {
+            return done.map_or_else(Outcome::from, Outcome::Done);
+        }
         match tokio::time::timeout(limit, self.perform(work, temporary, Arc::clone(&gate))).await {
             Ok(outcome) => outcome,
             Err(_) if gate.close() => Outcome::NotExecuted(AdapterError::Unavailable(format!(

@@ -18,13 +18,15 @@ use super::{
     fault::{Done, Fault},
     operation::{List, Read, Stat},
     path::{self, RelativePath},
-    tree::{Mark, Tree},
+    tree::{Mark, Part, Tree},
 };
 
 /// The most names of a directory that are looked at.
 const NAMES_MAX: usize = 100_000;
 /// What an answer needs beside its entries or content, in bytes: keys, numbers, a digest, and the path with every byte escaped.
 const FRAME_BYTES: usize = 512;
+/// The most that is read on the caller's thread: what is made of it takes that thread's time.
+const CACHED_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) fn list(tree: &Tree, mark: &Mark<'_>, list: &List) -> Done {
     let path = &list.path;
@@ -138,14 +140,33 @@ pub(crate) fn read(tree: &Tree, read: &Read) -> Done {
     let path = &read.path;
     let (mut file, metadata) = tree.open(path)?;
     let size = metadata.len();
-    let left = size.saturating_sub(read.offset);
-    let wanted = read.length.unwrap_or(left).min(left);
+    let wanted = wanted(read, size);
     if usize::try_from(wanted).map_or(true, |wanted| wanted > tree.result_bytes_max()) {
         return Err(too_large(path, size, tree));
     }
     file.seek(SeekFrom::Start(read.offset)).map_err(|error| Fault::before(path, &error))?;
     let mut bytes = Vec::new();
     file.take(wanted).read_to_end(&mut bytes).map_err(|error| Fault::before(path, &error))?;
+    shown_part(tree, read, Part { bytes, size })
+}
+
+/// The same without waiting for anything; none where that cannot be, or something is not as usual: [`read`] says what.
+pub(crate) fn read_cached(tree: &Tree, read: &Read) -> Option<Done> {
+    let part = tree.read_cached(&read.path, |size| {
+        let wanted = usize::try_from(wanted(read, size)).ok()?;
+        (wanted <= CACHED_BYTES_MAX.min(tree.result_bytes_max())).then_some((read.offset, wanted))
+    })?;
+    Some(shown_part(tree, read, part))
+}
+
+/// How much is read of a file that is so large.
+fn wanted(read: &Read, size: u64) -> u64 {
+    let left = size.saturating_sub(read.offset);
+    read.length.unwrap_or(left).min(left)
+}
+
+fn shown_part(tree: &Tree, read: &Read, part: Part) -> Done {
+    let (path, Part { bytes, size }) = (&read.path, part);
     let count = bytes.len();
     let whole = read.offset == 0 && u64::try_from(count) == Ok(size);
     let digest = whole.then(|| Digest::of(&bytes));

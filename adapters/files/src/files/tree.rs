@@ -4,7 +4,7 @@
 //! refuses whatever leads out, symbolic links included; what is opened is then used by its handle, never by its name again.
 
 use std::{
-    io::{self, Read},
+    io::{self, IoSliceMut, Read},
     os::fd::AsFd,
 };
 
@@ -69,6 +69,64 @@ impl Tree {
             self.root.metadata(path.as_path()).map_err(|error| Fault::before(path, &error))?;
         require_file(&seen, path)?;
         open_regular(&self.root, path.as_str(), path)
+    }
+}
+
+/// A part of a file.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    /// The size of the file.
+    pub(crate) size: u64,
+}
+
+#[cfg(target_os = "linux")]
+impl Tree {
+    /// Reads a part of a regular file, confined like [`Tree::open`], as far as the kernel has its name and its bytes in memory: never waits
+    /// for a disk. None where it has not, or anything else is not as usual. `wanted` says of a size from where on how many bytes.
+    pub(crate) fn read_cached(
+        &self,
+        path: &RelativePath,
+        wanted: impl FnOnce(u64) -> Option<(u64, usize)>,
+    ) -> Option<Part> {
+        use rustix::{
+            fs::{FileType, ResolveFlags, fstat, openat2},
+            io::{ReadWriteFlags, preadv2},
+        };
+        let open = |flags: OFlags| {
+            let resolve =
+                ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+            let flags = flags | OFlags::CLOEXEC;
+            openat2(self.root.as_fd(), path.as_path(), flags, Mode::empty(), resolve).ok()
+        };
+        let is_file = |stat: &rustix::fs::Stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        };
+        // A device is not even opened.
+        fstat(open(OFlags::PATH)?).ok().filter(is_file)?;
+        let file = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let size = u64::try_from(fstat(&file).ok().filter(is_file)?.st_size).ok()?;
+        let (offset, count) = wanted(size)?;
+        let mut bytes = vec![0; count];
+        let read = match &mut bytes[..] {
+            [] => 0,
+            place => {
+                let places = &mut [IoSliceMut::new(place)];
+                preadv2(&file, places, offset, ReadWriteFlags::NOWAIT).ok()?
+            }
+        };
+        (read == count).then_some(Part { bytes, size })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Tree {
+    pub(crate) fn read_cached(
+        &self,
+        _path: &RelativePath,
+        _wanted: impl FnOnce(u64) -> Option<(u64, usize)>,
+    ) -> Option<Part> {
+        None
     }
 }
 
