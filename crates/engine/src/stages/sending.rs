@@ -4,8 +4,9 @@
 //! has expired; a call waits for nothing between the commit that allows it and the adapter; and what a target answers with an error counts
 //! as its contract says, no matter who the adapter is.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
@@ -43,8 +44,8 @@ pub(crate) struct Called {
     pub(crate) proof: Proof,
 }
 
-/// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours. A task that does not end in its time
-/// is returned: what it answers after all is evidence still.
+/// Calls the adapter. Its panic is an unknown outcome and not ours. What does not end in its time goes on in a task of its own, which is
+/// returned: what it answers after all is evidence still.
 pub(crate) async fn call(
     context: &Context,
     brokered: &Brokered,
@@ -78,10 +79,10 @@ pub(crate) async fn call(
         let outcome = connection.invoke(dispatch, conditions).await;
         Some(outcome.under(&capability))
     };
-    let mut task = tokio::spawn(invoking.instrument(span));
+    let mut invoking = Box::pin(AssertUnwindSafe(invoking.instrument(span)).catch_unwind());
     let grace_ms = if listen_ms > 0 { GRACE_LISTENING_MS } else { GRACE_MS };
     let limit = timeout.saturating_add(Duration::from_millis(grace_ms));
-    let (outcome, late) = match tokio::time::timeout(limit, &mut task).await {
+    let (outcome, late) = match tokio::time::timeout(limit, &mut invoking).await {
         Ok(Ok(Some(outcome))) => (outcome, None),
         Ok(Ok(None)) => {
             // The tool was not asked, so its breaker hears nothing.
@@ -89,10 +90,13 @@ pub(crate) async fn call(
             let outcome = AdapterOutcome::NotExecuted(AdapterError::Unavailable(reason));
             return Called { outcome, late: None, proof };
         }
-        Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
+        Ok(Err(_panic)) => {
+            (AdapterOutcome::Unknown("the adapter failed: it panicked".to_owned()), None)
+        }
         Err(_elapsed) => {
             let reason = "the adapter did not answer within its latency budget".to_owned();
-            (AdapterOutcome::Unknown(reason), Some(task))
+            let late = tokio::spawn(async move { invoking.await.ok().flatten() });
+            (AdapterOutcome::Unknown(reason), Some(late))
         }
     };
     lease.report(&outcome, timeout);
