@@ -32,8 +32,8 @@ pub(crate) enum Op {
     ApprovalGone(Arc<ApprovalRecord>),
     /// An entry of the approval service that is gone.
     DirectiveGone(Arc<Directive>),
-    /// A run, with its JSON.
-    Run(Arc<RunRecord>, Vec<u8>),
+    /// A run.
+    Run(Arc<RunRecord>),
 }
 
 /// The records as they stand, with everything that is prepared.
@@ -389,11 +389,9 @@ impl<'a> Transaction<'a> {
     }
 
     fn put_run(&mut self, run: RunRecord) -> Result<(), StoreError> {
-        let body = serde_json::to_vec(&run)
-            .map_err(|error| StoreError::Damaged(format!("a run has no JSON form: {error}")))?;
         let run = Arc::new(run);
         self.runs.insert(run.key.clone(), Arc::clone(&run));
-        self.ops.push(Op::Run(run, body));
+        self.ops.push(Op::Run(run));
         Ok(())
     }
 }

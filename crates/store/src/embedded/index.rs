@@ -6,7 +6,7 @@
 //! Invariants: the newest level that knows a key answers for it; a level is left out only when those under it hold what it held;
 //! no answer comes from bytes that do not verify.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -19,8 +19,8 @@ use placet_types::ids::RecordId;
 use super::codec::{Meta, Stored, decode_value};
 use super::generation::{Generation, Lookup, guarded};
 use super::keys;
-use super::slip::{Edit, edits_of};
-use crate::journal::medium::is_refusal;
+use super::slip::{Edit, edits_of, run_edit};
+use crate::journal::medium::{is_refusal, to_u64};
 use crate::rules::Op;
 use crate::sorted::{Merged, TableError, TableSet};
 
@@ -53,6 +53,9 @@ pub(super) enum IndexFault {
     /// It will not be deleted any more by whoever had it in hand.
     #[error("deletions of content were given up")]
     GivenUp,
+    /// A run cannot be written down.
+    #[error("a run has no JSON form: {0}")]
+    Run(String),
     /// A table cannot be read.
     #[error("the index failed: {0}")]
     Table(#[from] TableError),
@@ -97,6 +100,23 @@ pub(super) struct Counts {
     pub(super) runs: u64,
     #[serde(default)]
     pub(super) directives: u64,
+}
+
+/// The edits of runs: the last form of each, since every call changes several.
+fn runs_of(changes: &[Change]) -> Result<Vec<(u64, Edit)>, IndexFault> {
+    let mut last = HashMap::new();
+    for change in changes {
+        for op in &change.ops {
+            if let Op::Run(run) = op {
+                last.insert(&run.key, (change.seq, run));
+            }
+        }
+    }
+    let edit = |(key, (seq, run))| {
+        let body = serde_json::to_vec(run).map_err(|error| IndexFault::Run(error.to_string()))?;
+        Ok((seq, run_edit(keys::run(key), seq, &body)))
+    };
+    last.into_iter().map(edit).collect()
 }
 
 /// The levels as they are; never changed, only replaced.
@@ -240,14 +260,14 @@ impl Index {
         changes: &[Change],
         (meta, at_ms, epoch): (Meta, i64, u64),
     ) -> Result<(), IndexFault> {
-        let (mut edits, mut own) = (Vec::new(), Vec::new());
+        let (mut edits, mut own) = (runs_of(changes)?, Vec::new());
+        let counts = self.counts_after(changes, &edits);
         for change in changes {
             for op in &change.ops {
                 edits_of(op, change.seq, &mut own);
                 edits.extend(own.drain(..).map(|edit: Edit| (change.seq, edit)));
             }
         }
-        let counts = self.counts_after(changes);
         let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
         let levels = self.levels();
         levels.active.apply(&edits, &meta)?;
@@ -257,9 +277,11 @@ impl Index {
         Ok(())
     }
 
-    fn counts_after(&self, changes: &[Change]) -> Counts {
+    /// `runs`: the edits of runs.
+    fn counts_after(&self, changes: &[Change], runs: &[(u64, Edit)]) -> Counts {
         let mut counts = self.applied().counts;
-        let mut opened = std::collections::BTreeSet::new();
+        let opened = runs.iter().filter(|(_, (key, _))| !self.knows(key)).count();
+        counts.runs = counts.runs.saturating_add(to_u64(opened));
         for op in changes.iter().flat_map(|change| &change.ops) {
             match op {
                 Op::Effect { before: None, .. } => {
@@ -274,13 +296,8 @@ impl Index {
                 }
                 Op::ApprovalGone(_) => counts.approvals = counts.approvals.saturating_sub(1),
                 Op::DirectiveGone(_) => counts.directives = counts.directives.saturating_sub(1),
-                Op::Run(run, _) => {
-                    let key = keys::run(&run.key);
-                    if !self.knows(&key) && opened.insert(key) {
-                        counts.runs = counts.runs.saturating_add(1);
-                    }
-                }
-                Op::Effect { before: Some(_), .. }
+                Op::Run(_)
+                | Op::Effect { before: Some(_), .. }
                 | Op::Approval { before: Some(_), .. }
                 | Op::Directive { before: Some(_), .. } => {}
             }
@@ -301,7 +318,7 @@ impl Index {
                 | Op::ApprovalGone(_)
                 | Op::Directive { .. }
                 | Op::DirectiveGone(_)
-                | Op::Run(..) => {}
+                | Op::Run(_) => {}
             }
         }
     }

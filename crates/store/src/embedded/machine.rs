@@ -175,7 +175,7 @@ impl Machine {
                         self.directives.remove(id);
                     }
                 }
-                Op::Run(run, _) => self.state.run_arrived(change.seq, &run.key),
+                Op::Run(run) => self.state.run_arrived(change.seq, &run.key),
             }
         }
     }

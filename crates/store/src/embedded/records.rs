@@ -97,7 +97,7 @@ impl Records {
                     | Op::ApprovalGone(_)
                     | Op::Directive { .. }
                     | Op::DirectiveGone(_)
-                    | Op::Run(..) => {}
+                    | Op::Run(_) => {}
                 }
             }
         }

@@ -153,7 +153,7 @@ pub(super) type Edit = (Vec<u8>, Vec<u8>);
 /// What the value of a key that has nothing to say but that it is there is.
 const HERE: &[u8] = &[1];
 
-/// The edits of a change, in order: where one key comes twice, the later one counts.
+/// The edits of a change of anything but a run, in order: where one key comes twice, the later one counts.
 pub(super) fn edits_of(op: &Op, seq: u64, out: &mut Vec<Edit>) {
     match op {
         Op::Effect { before, after } => {
@@ -174,7 +174,8 @@ pub(super) fn edits_of(op: &Op, seq: u64, out: &mut Vec<Edit>) {
             approval_gone(&before.approval_id, &Slip::of_approval(before), out);
         }
         Op::DirectiveGone(before) => dir_gone(before, out),
-        Op::Run(run, body) => out.push(run_edit(keys::run(&run.key), seq, body)),
+        // The index makes those of a whole batch at once.
+        Op::Run(_) => {}
     }
 }
 

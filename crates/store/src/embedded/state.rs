@@ -218,7 +218,9 @@ impl State {
     pub(super) fn run_arrived(&self, seq: u64, key: &RunKey) {
         let mut runs = self.runs();
         if let Some(forms) = runs.get_mut(key) {
-            forms.retain(|(riding, _)| *riding > seq);
+            while forms.front().is_some_and(|(riding, _)| *riding <= seq) {
+                forms.pop_front();
+            }
             if forms.is_empty() {
                 runs.remove(key);
             }
