@@ -63,9 +63,12 @@ pub(crate) fn is_identical(
     result: &ToolResultEnvelope,
     recorded: Digest,
 ) -> bool {
-    let as_recorded = ToolResultEnvelope { replayed: false, ..result.clone() };
-    let identical =
-        serde_json::to_vec(&as_recorded).is_ok_and(|bytes| Digest::of(&bytes) == recorded);
+    let written = if result.replayed {
+        serde_json::to_vec(&ToolResultEnvelope { replayed: false, ..result.clone() })
+    } else {
+        serde_json::to_vec(result)
+    };
+    let identical = written.is_ok_and(|bytes| Digest::of(&bytes) == recorded);
     if !identical {
         tracing::error!(call_id = %result.tool_call_id, "a result is not what was recorded, and is not given again");
     }

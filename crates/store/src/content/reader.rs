@@ -20,6 +20,9 @@ use crate::journal::medium::{
     Medium, MediumFile, beside, read_full_at, to_u64, to_usize, write_all_at,
 };
 
+/// Up to this size content is as quick to read as a record.
+const SMALL_BYTES_MAX: usize = 64 * 1024;
+
 /// Reads content; cheap to clone, usable from any thread.
 #[derive(Debug, Clone)]
 pub struct ContentReader {
@@ -51,6 +54,12 @@ impl ContentReader {
                 Err(_) => tried = Some(located),
             }
         }
+    }
+
+    /// Whether what is kept under this digest is no more to read than a record is.
+    pub(crate) fn is_small(&self, tenant: &str, digest: Digest) -> bool {
+        let located = self.locate(tenant_key(tenant), digest);
+        matches!(located, Ok(Some(Located::At { place, .. })) if to_usize(u64::from(place.length)) <= SMALL_BYTES_MAX)
     }
 
     /// Whether bytes of this digest are kept for this tenant; not whether they are still the right ones.

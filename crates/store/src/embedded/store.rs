@@ -1,7 +1,8 @@
 //! The trait [`Store`] on the embedded store.
 //!
 //! Owns the way of a question to index, journal and content. Not here: what the answers are made of (`state`, `query`), the
-//! writing (`machine`). Invariant: look-ups run on the caller's thread, lists and contents on blocking threads.
+//! writing (`machine`). Invariant: look-ups and small contents are read on the caller's thread, lists and large
+//! contents on blocking threads.
 
 use std::sync::{Arc, PoisonError};
 
@@ -140,6 +141,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        let is_small = self.content.is_small(tenant.as_str(), digest);
         let (reader, tenant) = (self.content.clone(), tenant.clone());
         let read = move |state: &State| {
             drop(state.index()?);
@@ -152,7 +154,7 @@ impl Store for EmbeddedStore {
                 | ContentError::Poisoned => StoreError::Damaged(error.to_string()),
             })
         };
-        self.blocking(read).await
+        if is_small { read(&self.state) } else { self.blocking(read).await }
     }
 
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
