@@ -48,7 +48,10 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}", hex::encode(self.0))
+        let mut digits = [0; HEX_CHARS];
+        hex::encode_to_slice(self.0, &mut digits).map_err(|_wrong_size| fmt::Error)?;
+        f.write_str(PREFIX)?;
+        f.write_str(std::str::from_utf8(&digits).map_err(|_not_text| fmt::Error)?)
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Owns their character sets and lengths. Does not make random ones: see [`crate::clock::IdSource`].
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::digest::Digest;
 
@@ -95,9 +95,15 @@ fn lower_dash(c: char) -> bool {
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $max:literal, $allowed:literal, $pattern:literal, $first:path, $rest:path) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(Arc<str>);
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
 
         impl JsonSchema for $name {
             fn inline_schema() -> bool {
@@ -124,7 +130,7 @@ macro_rules! text_id {
             pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
                 let text = text.into();
                 Self::RULE.check(&text)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// The identifier as text.
@@ -156,7 +162,7 @@ macro_rules! text_id {
 
         impl From<$name> for String {
             fn from(id: $name) -> Self {
-                id.0
+                id.as_str().to_owned()
             }
         }
     };
@@ -228,14 +234,18 @@ text_id!(
 );
 
 /// An operation of an adapter, `adapter/capability`: also the Cedar action's id.
-#[derive(
-    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
 #[schemars(with = "String")]
 pub struct CapabilityId {
     adapter: AdapterName,
     capability: CapabilityName,
+}
+
+impl Serialize for CapabilityId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// The longest wire name of a tool that planners accept.
@@ -255,14 +265,18 @@ impl RunId {
     #[must_use]
     pub fn of_session(session: &SessionId) -> Self {
         // A digest, since a session's name may be as long as a run's.
-        Self(format!("{RESERVED}session/{}", Digest::of(session.as_str().as_bytes())))
+        let digest = Digest::of(session.as_str().as_bytes());
+        Self(format!("{RESERVED}session/{digest}").into())
     }
 
     /// Under which name a meter with this window is kept among the runs: of one capability, or of all.
     #[must_use]
     pub fn of_meter(window: &str, capability: Option<&CapabilityId>) -> Self {
-        let of = capability.map_or_else(|| "agent".to_owned(), ToString::to_string);
-        Self(format!("{RESERVED}meter/{window}/{of}"))
+        let name = match capability {
+            None => format!("{RESERVED}meter/{window}/agent"),
+            Some(capability) => format!("{RESERVED}meter/{window}/{capability}"),
+        };
+        Self(name.into())
     }
 }
 
@@ -270,7 +284,7 @@ impl PrincipalId {
     /// Whose the meters are that count the calls of a whole tenant. They are told from those of an agent by their [`RunId`].
     #[must_use]
     pub fn of_meters() -> Self {
-        Self("placet".to_owned())
+        Self("placet".into())
     }
 }
 
