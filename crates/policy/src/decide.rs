@@ -6,7 +6,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use cedar_policy::{Entities, EntityUid, PolicySet, RestrictedExpression};
+use cedar_policy::{Entities, EntityUid, PolicySet};
+use cedar_policy_core::ast::Value;
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote},
     clock::Timestamp,
@@ -169,7 +170,7 @@ struct Call<'a> {
     facts: &'a Facts<'a>,
     plan: &'a ToolPlan,
     request_digest: Digest,
-    input: Option<RestrictedExpression>,
+    input: Option<Value>,
     links: Vec<(Link, EntityUid)>,
     known: Arc<Entities>,
     /// Groups of other tenants as policies write them, and which they are for this call.

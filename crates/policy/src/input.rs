@@ -12,11 +12,11 @@
 
 use std::collections::BTreeMap;
 
-use cedar_policy::RestrictedExpression;
+use cedar_policy_core::ast;
 use placet_types::argument_schema::NUMBER_KEYWORD;
 use serde_json::{Map, Value};
 
-use crate::vocabulary;
+use crate::{value, vocabulary};
 
 const DEPTH_MAX: usize = 16;
 const PROPERTIES_MAX: usize = 256;
@@ -365,27 +365,21 @@ pub(crate) struct InputError {
 }
 
 /// The arguments as a Cedar value of type `of`.
-pub(crate) fn value_of(of: &InputType, args: &Value) -> Result<RestrictedExpression, InputError> {
+pub(crate) fn value_of(of: &InputType, args: &Value) -> Result<ast::Value, InputError> {
     value_at(of, args, &mut Vec::new())
 }
 
-fn value_at(
-    of: &InputType,
-    value: &Value,
-    path: &mut Path,
-) -> Result<RestrictedExpression, InputError> {
+fn value_at(of: &InputType, value: &Value, path: &mut Path) -> Result<ast::Value, InputError> {
     let misfit = || InputError { pointer: place(path) };
     match of {
-        InputType::Text => value
-            .as_str()
-            .map(|text| RestrictedExpression::new_string(text.to_owned()))
-            .ok_or_else(misfit),
-        InputType::Flag => value.as_bool().map(RestrictedExpression::new_bool).ok_or_else(misfit),
-        InputType::Long => integer(value).map(RestrictedExpression::new_long).ok_or_else(misfit),
+        InputType::Text => value.as_str().map(value::text).ok_or_else(misfit),
+        InputType::Flag => value.as_bool().map(value::flag).ok_or_else(misfit),
+        InputType::Long => integer(value).map(value::long).ok_or_else(misfit),
         InputType::Decimal => {
             let text =
                 value.is_number().then(|| value.to_string()).and_then(|text| decimal_text(&text));
-            text.map(vocabulary::decimal).ok_or_else(misfit)
+            let made = text.and_then(|text| value::made(&vocabulary::decimal_expr(text)).ok());
+            made.ok_or_else(misfit)
         }
         InputType::Set(item) => {
             let items = value.as_array().ok_or_else(misfit)?;
@@ -395,7 +389,7 @@ fn value_at(
                 known.push(value_at(item, value, path)?);
                 path.pop();
             }
-            Ok(RestrictedExpression::new_set(known))
+            Ok(value::set(known))
         }
         InputType::Record(fields) => {
             let object = value.as_object().ok_or_else(misfit)?;
@@ -403,14 +397,13 @@ fn value_at(
             for (name, field) in fields {
                 path.push(name.clone());
                 match object.get(name).filter(|value| !value.is_null()) {
-                    Some(value) => known.push((name.clone(), value_at(&field.of, value, path)?)),
+                    Some(value) => known.push((name.as_str(), value_at(&field.of, value, path)?)),
                     None if field.required => return Err(InputError { pointer: place(path) }),
                     None => {}
                 }
                 path.pop();
             }
-            RestrictedExpression::new_record(known)
-                .map_err(|_duplicate| InputError { pointer: place(path) })
+            Ok(value::record(known))
         }
     }
 }

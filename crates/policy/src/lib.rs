@@ -34,6 +34,7 @@ mod mentions;
 mod nesting;
 mod schema;
 mod surface;
+mod value;
 mod vocabulary;
 
 #[cfg(test)]

@@ -441,7 +441,7 @@ fn approval_request(
         ("auditors", one(vocabulary::uid(&names.group, &format!("{tenant}/{AUDITORS}")))),
         ("operators", one(vocabulary::uid(&names.group, &format!("{tenant}/{OPERATORS}")))),
         ("tool", one(names.tool_uid(request.capability))),
-        ("mode", names.mode(request.mode)),
+        ("mode", RestrictedExpression::new_entity_uid(names.mode(request.mode))),
         ("expires_at", datetime(request.expires_at)),
         ("decided_by", uids(decided)),
         ("authors", uids(authors)),

@@ -138,8 +138,8 @@ impl Vocabulary {
         uid(&self.claims, party)
     }
 
-    pub(crate) fn mode(&self, mode: ApprovalMode) -> RestrictedExpression {
-        RestrictedExpression::new_entity_uid(uid(&self.approval_mode, mode.as_str()))
+    pub(crate) fn mode(&self, mode: ApprovalMode) -> EntityUid {
+        uid(&self.approval_mode, mode.as_str())
     }
 }
 
@@ -167,8 +167,13 @@ pub(crate) fn long(value: impl Into<i64>) -> RestrictedExpression {
 /// A count that policies calculate with: capped far below the end of `Long`, so that adding or multiplying a little in a
 /// policy does not overflow and deny everything.
 pub(crate) fn count(value: u64) -> RestrictedExpression {
+    long(capped(value))
+}
+
+/// The number of a count.
+pub(crate) fn capped(value: u64) -> i64 {
     const COUNT_MAX: i64 = 9_007_199_254_740_991;
-    long(i64::try_from(value).unwrap_or(COUNT_MAX).min(COUNT_MAX))
+    i64::try_from(value).unwrap_or(COUNT_MAX).min(COUNT_MAX)
 }
 
 /// The constructors of extension values. Cedar's own interface parses their names at every value.
@@ -181,28 +186,32 @@ fn constructor(name: &str) -> Option<Name> {
 }
 
 /// A value that its constructor makes from a text. Without the constructor it stays a text, which fits no policy.
-fn call(constructor: &LazyLock<Option<Name>>, value: String) -> RestrictedExpression {
+fn call(constructor: &LazyLock<Option<Name>>, value: String) -> RestrictedExpr {
     let value = RestrictedExpr::val(value);
-    let made = match LazyLock::force(constructor) {
+    match LazyLock::force(constructor) {
         Some(name) => RestrictedExpr::call_extension_fn(name.clone(), [value]),
         None => value,
-    };
-    made.into()
+    }
 }
 
 /// A fixed-point number in Cedar's notation.
-pub(crate) fn decimal(value: String) -> RestrictedExpression {
+pub(crate) fn decimal_expr(value: String) -> RestrictedExpr {
     call(&DECIMAL, value)
 }
 
 pub(crate) fn datetime(at: Timestamp) -> RestrictedExpression {
+    datetime_expr(at).into()
+}
+
+/// The same, to be evaluated.
+pub(crate) fn datetime_expr(at: Timestamp) -> RestrictedExpr {
     let within = Timestamp::from_ms(at.as_ms().clamp(DATETIME_MS_MIN, DATETIME_MS_MAX));
     call(&DATETIME, within.to_string())
 }
 
 /// A length of time, at most as long as Cedar's `duration` goes.
 pub(crate) fn duration(ms: u64) -> RestrictedExpression {
-    call(&DURATION, format!("{}ms", i64::try_from(ms).unwrap_or(i64::MAX)))
+    call(&DURATION, format!("{}ms", i64::try_from(ms).unwrap_or(i64::MAX))).into()
 }
 
 pub(crate) fn uids(values: impl IntoIterator<Item = EntityUid>) -> RestrictedExpression {
