@@ -2,7 +2,7 @@
 //!
 //! Owns how long a request waits for the engine. Invariant: what writes goes on when its caller goes away or its time is up.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, ops::Deref, sync::Arc, time::Duration};
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -38,14 +38,25 @@ pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     }
 }
 
-/// What the handlers share.
+/// What the handlers share; every layer of every request has a clone.
 #[derive(Debug, Clone)]
-pub(crate) struct ApiState {
+pub(crate) struct ApiState(Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) engine: Engine,
     config: Arc<ServerConfig>,
     streams: Arc<Streams>,
     connections: Arc<Connections>,
     phase: watch::Receiver<Phase>,
+}
+
+impl Deref for ApiState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
 }
 
 impl ApiState {
@@ -58,7 +69,7 @@ impl ApiState {
         let streams = Arc::new(Streams::new(config.streams_max, requests_max));
         let connections =
             Connections::new(config.connections_max, config.connections_per_address_max);
-        Self { engine, config, streams, connections, phase }
+        Self(Arc::new(Shared { engine, config, streams, connections, phase }))
     }
 
     /// A place for one more event stream or request of this caller's.
@@ -75,7 +86,8 @@ impl ApiState {
         &self,
         caller: &VerifiedCaller,
     ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
-        let (revoked, lasts) = (self.engine.revoked(caller), self.engine.expires_in(caller));
+        let lasts = self.engine.expires_in(caller);
+        let revoked = self.engine.revoked(Arc::new(caller.clone()));
         async move {
             tokio::select! {
                 biased;
@@ -147,7 +159,7 @@ impl ApiState {
 
 /// The caller that the router's middleware verified.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(pub(crate) VerifiedCaller);
+pub(crate) struct Caller(pub(crate) Arc<VerifiedCaller>);
 
 impl FromRequestParts<ApiState> for Caller {
     type Rejection = Failure;

@@ -61,9 +61,8 @@ pub(crate) fn surround(router: Router, guard: Guard) -> Router {
     router
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
-        .layer(middleware::from_fn_with_state(Arc::new(guard), check_names))
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(middleware::map_response(seal))
+        .layer(middleware::from_fn_with_state(Arc::new(guard), guarded))
 }
 
 /// Verifies the caller before anything else of the request is looked at.
@@ -78,7 +77,7 @@ async fn authenticate(
     let caller = api.read(verified(&api.engine, credentials)).await?;
     // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
     let _place = api.place(About::Request, &caller)?;
-    request.extensions_mut().insert(Caller(caller));
+    request.extensions_mut().insert(Caller(Arc::new(caller)));
     Ok(next.run(request).await)
 }
 
@@ -93,22 +92,21 @@ async fn verified(engine: &Engine, shown: Credentials<'_>) -> Result<VerifiedCal
     caller
 }
 
-async fn check_names(
-    State(guard): State<Arc<Guard>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Failure> {
-    guard.check(request.uri(), request.headers())?;
+/// Every answer is sealed, also to a request that is refused by its names.
+async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if let Err(failure) = guard.check(request.uri(), request.headers()) {
+        return seal(failure.into_response());
+    }
     let method = request.method().clone();
     let path = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
     let path = path.as_ref().map_or("-", MatchedPath::as_str);
     tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
-    Ok(response)
+    seal(response)
 }
 
 /// Nothing this service says is for a cache, or to be read as anything but what it says it is.
-pub(crate) async fn seal(mut response: Response) -> Response {
+pub(crate) fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
     // But for the console's assets, whose paths change with them.
     if headers.get(header::CACHE_CONTROL).is_none_or(|kept| kept != answer::IMMUTABLE) {

@@ -2,6 +2,8 @@
 //!
 //! Owns the forms, each with the envelope that its caller gets (TM-03). The listeners turn them into HTTP or server-sent events.
 
+use std::sync::Arc;
+
 use placet_types::{
     approval::Requirement,
     envelope::result::ToolResultEnvelope,
@@ -13,11 +15,11 @@ use placet_types::{
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// It is being worked on.
-    InProgress(Box<ToolResultEnvelope>),
+    InProgress(Arc<ToolResultEnvelope>),
     /// It waits for people.
     Held(Box<Held>),
     /// It was executed, now or before.
-    Finished(Box<ToolResultEnvelope>),
+    Finished(Arc<ToolResultEnvelope>),
     /// It was not executed, or nobody can say.
     Refused(Box<RefusedCall>),
 }

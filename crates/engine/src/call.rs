@@ -53,14 +53,14 @@ impl<S> Call<S> {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) submission: Submission,
-    pub(crate) caller: VerifiedCaller,
+    pub(crate) caller: Arc<VerifiedCaller>,
 }
 
 /// Who calls, as the broker binds it: freshly verified, or as recorded when the call was parked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    Verified(Box<VerifiedCaller>),
-    Recorded(Box<Identity>),
+    Verified(Arc<VerifiedCaller>),
+    Recorded(Arc<Identity>),
 }
 
 /// Resolved and validated.
@@ -135,7 +135,7 @@ impl Built {
             evidence_refs: envelope.evidence_refs.clone(),
             metadata: envelope.metadata.clone(),
             callback: parked.callback.clone(),
-            caller: Caller::Recorded(Box::new(identity)),
+            caller: Caller::Recorded(Arc::new(identity)),
             retries: 0,
             recovered: matches!(record.state, EffectState::Dispatched(_)),
             deferrals: 0,

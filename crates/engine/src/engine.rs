@@ -189,11 +189,11 @@ impl Engine {
     /// [`ErrorCode::Overloaded`](placet_types::error::ErrorCode::Overloaded) when nothing more is admitted.
     pub fn submit(
         &self,
-        caller: VerifiedCaller,
+        caller: impl Into<Arc<VerifiedCaller>>,
         submission: Submission,
         inbound: Inbound,
     ) -> Result<Ticket, Refusal> {
-        let context = &self.context;
+        let (context, caller) = (&self.context, caller.into());
         if context.node.is_ending() {
             return Err(ending_refusal());
         }

@@ -126,6 +126,8 @@ pub(crate) struct Responder {
     pub(crate) asked: Asked,
     pub(crate) span: Span,
     pub(crate) trace_id: String,
+    /// What makes a receiver's spans children of the call's.
+    pub(crate) traceparent: Option<String>,
     pub(crate) accepted_at: Timestamp,
     /// When this passage began: a call that was held begins again when it is taken up.
     pub(crate) began: Instant,
@@ -151,7 +153,9 @@ impl Responder {
         asked: Asked,
         span: Span,
     ) -> Self {
-        let trace_id = placet_telemetry::trace::trace_id_of(&span).unwrap_or_default();
+        let parent = trace::parent_of(&span);
+        let trace_id = parent.map(|parent| parent.trace_id()).unwrap_or_default();
+        let traceparent = parent.map(|parent| parent.to_string());
         let accepted_at = callers.ledger.store().now();
         Self {
             callers,
@@ -159,6 +163,7 @@ impl Responder {
             asked,
             span,
             trace_id,
+            traceparent,
             accepted_at,
             began: Instant::now(),
             record_id: None,
@@ -182,7 +187,7 @@ impl Responder {
             key: self.asked.key.clone(),
             decision_id: None,
             approval_id: None,
-            traceparent: trace::traceparent_of(&self.span),
+            traceparent: self.traceparent.clone(),
             accepted_at: self.accepted_at,
             edited: None,
         }

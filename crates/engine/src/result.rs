@@ -2,7 +2,7 @@
 //!
 //! Owns the shape of every answer that says what became of an effect. Does not decide what became of it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -136,7 +136,7 @@ impl Subject {
         let refusal = Refusal::new(ErrorCode::InProgress, "the call is being executed")
             .with_retry_after_ms(ASK_AGAIN_MS);
         result.error = Some(error_of(&refusal));
-        Answer::InProgress(Box::new(result))
+        Answer::InProgress(Arc::new(result))
     }
 
     /// The answer of a call that was refused, or whose outcome is not known.
@@ -306,6 +306,6 @@ pub(crate) fn answer_of(mut result: ToolResultEnvelope, replayed: bool) -> Answe
     let refusal = result.error.as_ref().filter(|_| !executed).map(refusal_of);
     match refusal {
         Some(refusal) => Answer::Refused(Box::new(RefusedCall { refusal, result })),
-        None => Answer::Finished(Box::new(result)),
+        None => Answer::Finished(Arc::new(result)),
     }
 }

@@ -106,7 +106,7 @@ impl Ticket {
         if let Answer::Finished(result) = &mut answer
             && self.replays
         {
-            result.replayed = true;
+            Arc::make_mut(result).replayed = true;
         }
         answer
     }

@@ -250,11 +250,16 @@ pub fn record_replayed(span: &Span) {
     span.record(attribute::REPLAYED, true);
 }
 
+/// Where the span stands in its trace: what makes a receiver's spans children of this one.
+#[must_use]
+pub fn parent_of(span: &Span) -> Option<TraceParent> {
+    TraceParent::of(&span_context(span))
+}
+
 /// The header that makes a receiver's spans children of this one.
 #[must_use]
 pub fn traceparent_of(span: &Span) -> Option<String> {
-    let context = span_context(span);
-    TraceParent::of(&context).map(|parent| parent.to_string())
+    parent_of(span).map(|parent| parent.to_string())
 }
 
 /// The vendors' part of the trace context that came in, to be passed on beside [`traceparent_of`].
@@ -267,8 +272,7 @@ pub fn tracestate_of(span: &Span) -> Option<String> {
 /// The id of the trace that the span belongs to, 32 hexadecimal digits.
 #[must_use]
 pub fn trace_id_of(span: &Span) -> Option<String> {
-    let context = span_context(span);
-    TraceParent::of(&context).map(|parent| parent.trace_id())
+    parent_of(span).map(|parent| parent.trace_id())
 }
 
 /// How a status is spelt in spans and metrics; the same as on the wire.

@@ -59,7 +59,7 @@ pub(super) async fn follow(
     let follower = Follower {
         ended_elsewhere: Box::pin(ended_elsewhere),
         feed: app.api.engine.approvals().listen(&visitor.caller),
-        over: Box::pin(app.api.engine.revoked(&visitor.caller)),
+        over: Box::pin(app.api.engine.revoked(Arc::new(visitor.caller.clone()))),
         is_over: false,
         ends_at: app.api.stream_ends_at().min(visitor.ends_at),
         closing: Box::pin(app.api.closing()),

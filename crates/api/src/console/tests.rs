@@ -222,7 +222,7 @@ fn now() -> Timestamp {
 
 /// The text of a page of a view.
 async fn shown(page: Response) -> String {
-    checked(&Reply::of(seal(headers::protect(page).await).await).await)
+    checked(&Reply::of(seal(headers::protect(page).await)).await)
 }
 
 /// The page of a call.

@@ -3,7 +3,7 @@
 //! Owns how long a request waits. Invariant: a call never ends because its caller went away; a request that waits ends early
 //! when the listeners close.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};
 
@@ -40,7 +40,7 @@ pub(crate) async fn submit(
     if wait_ms > WAIT_MS_MAX {
         return Err(wait_too_long());
     }
-    let mut ticket = api.engine.submit(caller.clone(), submission, inbound)?;
+    let mut ticket = api.engine.submit(Arc::clone(&caller), submission, inbound)?;
     Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
 }
 
@@ -56,14 +56,14 @@ fn wait_too_long() -> Failure {
 /// waited for; with one that expires, only for what is being executed already.
 async fn settled(
     api: &ApiState,
-    caller: &VerifiedCaller,
+    caller: &Arc<VerifiedCaller>,
     ticket: &mut Ticket,
     wait_ms: u64,
 ) -> Result<Answer, Failure> {
     let left_ms = u64::try_from(api.engine.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
     let answer = tokio::select! {
         biased;
-        refusal = api.engine.revoked(caller) => {
+        refusal = api.engine.revoked(Arc::clone(caller)) => {
             return Err(Failure::of_wait(refusal, &ticket.current()));
         }
         answer = ticket.settled(wait_ms.min(left_ms)) => answer,

@@ -1,6 +1,9 @@
 //! Answers of the engine and views of the approval service, for tests of their form and of pages that are hard to come to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 
@@ -61,7 +64,7 @@ fn envelope(status: ResultStatus) -> ToolResultEnvelope {
 
 pub(crate) fn finished() -> Answer {
     let output = json!("two\nlines");
-    Answer::Finished(Box::new(ToolResultEnvelope { output, ..envelope(ResultStatus::Succeeded) }))
+    Answer::Finished(Arc::new(ToolResultEnvelope { output, ..envelope(ResultStatus::Succeeded) }))
 }
 
 fn error(refusal: &Refusal) -> Option<ResultError> {
@@ -79,7 +82,7 @@ fn error(refusal: &Refusal) -> Option<ResultError> {
 pub(crate) fn in_progress() -> Answer {
     let refusal = Refusal::new(ErrorCode::InProgress, "busy").with_retry_after_ms(1_000);
     let error = error(&refusal);
-    Answer::InProgress(Box::new(ToolResultEnvelope { error, ..envelope(ResultStatus::Pending) }))
+    Answer::InProgress(Arc::new(ToolResultEnvelope { error, ..envelope(ResultStatus::Pending) }))
 }
 
 fn requirement() -> Requirement {

@@ -51,11 +51,11 @@ impl Engine {
     /// Resolves when a token that somebody was verified by is revoked, on whichever node: with what they are told then.
     pub fn revoked(
         &self,
-        caller: &VerifiedCaller,
+        caller: Arc<VerifiedCaller>,
     ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
         // Listened for before it is looked at: none comes in between unseen.
         let mut further = self.context.revoking.subscribe();
-        let (context, caller) = (Arc::clone(&self.context), caller.clone());
+        let context = Arc::clone(&self.context);
         async move {
             while !context.credentials.broker.is_caller_revoked(&caller) {
                 if further.changed().await.is_err() {

@@ -56,7 +56,7 @@ pub(crate) fn build(
         evidence_refs: submission.evidence_refs,
         metadata: submission.metadata,
         callback: submission.callback,
-        caller: Caller::Verified(Box::new(caller)),
+        caller: Caller::Verified(caller),
         resumed: None,
         retries: 0,
         recovered: false,

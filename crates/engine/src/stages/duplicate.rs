@@ -336,7 +336,7 @@ async fn end_of(
         return responder.finish(end);
     }
     if let Answer::Finished(result) = &mut end {
-        result.replayed = true;
+        Arc::make_mut(result).replayed = true;
     }
     context.note(event).await;
     responder.finish(end);

@@ -373,7 +373,7 @@ fn subject_of(
         key: brokered.built.target.capability.is_write_class().then(|| brokered.built.key.clone()),
         decision_id: Some(permit.decision().id.clone()),
         approval_id: permit.approval_id().cloned(),
-        traceparent: placet_telemetry::trace::traceparent_of(&responder.span),
+        traceparent: responder.traceparent.clone(),
         accepted_at: responder.accepted_at,
         edited: edited(brokered),
     }

@@ -53,6 +53,6 @@ pub(crate) fn parked_of(
         authority_until: stage.identity.authority_until,
         bearers: stage.identity.bearers.clone(),
         audiences: stage.identity.audiences.clone(),
-        traceparent: placet_telemetry::trace::traceparent_of(&responder.span),
+        traceparent: responder.traceparent.clone(),
     }
 }

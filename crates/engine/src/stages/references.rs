@@ -3,7 +3,7 @@
 //! Owns what may be referred to, and what a delegated call must bring. Invariants: a reference that leads nowhere refuses the call; it leads
 //! only to results of the same caller in the same run; what a recorded call refers to stays what was found when it was first decided upon.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use placet_ledger::refusal::lookup_refusal;
 use placet_types::{
@@ -112,7 +112,7 @@ async fn result_of(
         }
     };
     match answer {
-        Answer::Finished(result) => Ok(item(*result, &stage.run.run_id)),
+        Answer::Finished(result) => Ok(item(Arc::unwrap_or_clone(result), &stage.run.run_id)),
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
             Err(refused.refusal)
         }

@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_telemetry::trace::{CallFields, Stage, record_adapter, record_call, stage_span};
-use placet_types::{error::ErrorCode, ids::CapabilityId};
+use placet_types::{directory::Directory, error::ErrorCode, ids::CapabilityId};
 
 use crate::{
     call::{Brokered, Built, Call, Caller, Gated, Invoked, Planned},
@@ -25,19 +25,13 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let began = Instant::now();
     let Call { mut responder, stage } = call;
     let span = stage_span(&responder.span, Stage::Build);
-    let mut event = AuditEvent::new(AuditKind::Refused);
-    event.tenant = Some(stage.caller.tenant().clone());
-    event.run_id = Some(stage.submission.run.run_id.clone());
-    event.audiences = stage.caller.several_audiences();
-    let chain = stage.caller.chain();
     let active = context.current.active();
-    event.caller = Some(broker_stage::shown(&active.directory, &chain, &stage.caller.proof()));
-    event.chain = Some(chain);
     // Of a tool that exists, also where it is outside the caller's surface: what the caller calls it is no name to count by.
     let known = CapabilityId::from_tool_name(&stage.submission.tool).ok();
-    event.capability =
+    responder.asked.known =
         known.filter(|id| active.catalog.resolve(stage.caller.tenant(), id).is_some());
-    responder.asked.known = event.capability.clone();
+    let (caller, run_id) = (Arc::clone(&stage.caller), stage.submission.run.run_id.clone());
+    let directory = Arc::clone(&active.directory);
     let built = span.in_scope(|| build_stage::build(context, active, &responder.call_id, stage));
     context.metrics.stage(Stage::Build, began.elapsed());
     match built {
@@ -56,6 +50,9 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             context.routes.broker(Call { responder, stage: built });
         }
         Err(refusal) => {
+            let mut event = refused_of(&directory, &Caller::Verified(caller));
+            event.run_id = Some(run_id);
+            event.capability = responder.asked.known.clone();
             if refusal.code == ErrorCode::ToolNotFound && event.capability.is_some() {
                 // It is outside the caller's surface (TM-21).
                 context.metrics.denied();
@@ -73,30 +70,39 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let began = Instant::now();
     let Call { responder, stage } = call;
     let span = stage_span(&responder.span, Stage::Broker);
-    let mut event = AuditEvent::new(AuditKind::Refused);
-    event.capability = Some(stage.target.capability.id.clone());
-    event.run_id = Some(stage.run.run_id.clone());
-    let (chain, proof, audiences) = match &stage.caller {
-        Caller::Verified(caller) => (caller.chain(), caller.proof(), caller.several_audiences()),
-        Caller::Recorded(identity) => {
-            (identity.chain.clone(), identity.proof.clone(), identity.audiences.clone())
-        }
-    };
-    event.caller = Some(broker_stage::shown(&stage.active.directory, &chain, &proof));
-    event.audiences = audiences;
-    event.tenant = Some(chain.tenant().clone());
-    event.chain = Some(chain);
+    let (caller, run_id) = (stage.caller.clone(), stage.run.run_id.clone());
+    let (directory, capability) =
+        (Arc::clone(&stage.active.directory), stage.target.capability.id.clone());
     let brokered = span.in_scope(|| broker_stage::broker(context, &responder.trace_id, stage));
     context.metrics.stage(Stage::Broker, began.elapsed());
     match brokered {
         Ok(brokered) => context.routes.gate(Call { responder, stage: brokered }),
         Err(refusal) => {
+            let mut event = refused_of(&directory, &caller);
+            event.run_id = Some(run_id);
+            event.capability = Some(capability);
             let owner = Arc::clone(context);
             context
                 .registry
                 .spawn(async move { refuse::early(&owner, responder, event, refusal).await });
         }
     }
+}
+
+/// What an event says of the caller of a call that was not brokered.
+fn refused_of(directory: &Directory, caller: &Caller) -> AuditEvent {
+    let (chain, proof, audiences) = match caller {
+        Caller::Verified(caller) => (caller.chain(), caller.proof(), caller.several_audiences()),
+        Caller::Recorded(identity) => {
+            (identity.chain.clone(), identity.proof.clone(), identity.audiences.clone())
+        }
+    };
+    let mut event = AuditEvent::new(AuditKind::Refused);
+    event.caller = Some(broker_stage::shown(directory, &chain, &proof));
+    event.audiences = audiences;
+    event.tenant = Some(chain.tenant().clone());
+    event.chain = Some(chain);
+    event
 }
 
 /// Takes a call through the gate.

@@ -468,7 +468,7 @@ pub(crate) fn upon(mut plan: Value, earlier: &ToolResultEnvelope) -> Value {
 
 pub(crate) fn finished(answer: Answer) -> ToolResultEnvelope {
     match answer {
-        Answer::Finished(result) => *result,
+        Answer::Finished(result) => Arc::unwrap_or_clone(result),
         other @ (Answer::InProgress(_) | Answer::Held(_) | Answer::Refused(_)) => {
             panic!("not finished: {other:?}")
         }

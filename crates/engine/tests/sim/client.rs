@@ -189,10 +189,11 @@ async fn ask(shared: Arc<Shared>, operation: Operation, asker: Asker, patience_m
     };
     let told = match answer {
         Answer::Finished(result) if result.status == ResultStatus::Succeeded => {
-            Told::Done(result.output)
+            Told::Done(result.output.clone())
         }
         Answer::Finished(result) => {
-            Told::Failed(result.error.map_or(ErrorCode::AdapterFailed, |error| error.error_code))
+            let code = result.error.as_ref().map(|error| error.error_code);
+            Told::Failed(code.unwrap_or(ErrorCode::AdapterFailed))
         }
         Answer::Refused(refused) => told_by(refused.refusal.code, refused.refusal.execution),
         Answer::Held(_) | Answer::InProgress(_) => Told::Waiting,

@@ -151,7 +151,7 @@ async fn a_revocation_of_one_node_counts_on_the_other_and_after_a_restart() {
     let two = one.node().await;
     let bot = two.agent().await;
     assert!(!two.engine.is_revoked(&bot));
-    let told = two.engine.revoked(&bot);
+    let told = two.engine.revoked(Arc::new(bot.clone()));
     let entry = one.revoke("dora", &subject(&bot)).await.unwrap();
     let seen = async {
         while !two.engine.is_revoked(&bot) {
