@@ -1,11 +1,10 @@
 //! The checker: what was answered and what happened, against the promises I1 to I16.
 //!
 //! Owns the verdict. Its input is the history, the witness's log and the final state, nothing else; it does not know how faults
-//! are made. Invariants: a promise for which the input is missing is unchecked, which counts as a failure. What one round has to leave out,
-//! as where a clock was moved, is counted by part and why; a whole run of which some part was never judged though it came up does not pass
-//! (`report`).
+//! are made. Invariant: a promise for which the input is missing is unchecked, which counts as a failure. What goes by two clocks is left
+//! out in a round that moves one; the kept schedules of each store have a round that does not.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +18,6 @@ mod effects;
 mod epochs;
 mod fences;
 mod grants;
-mod linear;
 mod moves;
 mod order;
 mod phantom;
@@ -27,12 +25,10 @@ mod replies;
 pub mod secrets;
 mod stops;
 mod story;
-mod tally;
 mod world;
 
 use causes::Causes;
 pub use story::KeyId;
-pub use tally::{Part, Tally};
 use world::World;
 
 macro_rules! invariants {
@@ -77,7 +73,6 @@ invariants! {
     I14 = "I14", "audit agreement: log, index and export say the same";
     I15 = "I15", "credential hygiene: no secret anywhere, every loan ended";
     I16 = "I16", "bounded memory: queues stay under their caps";
-    Linear = "LIN", "every key behaves like one thing that changes step by step";
     Real = "REAL", "no phantom success: «done» is true";
 }
 
@@ -123,8 +118,6 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// What could not be checked.
     pub unchecked: Vec<Unchecked>,
-    /// How much was judged, and how much was not, of each part that may have to be left out.
-    pub tallies: BTreeMap<Part, Tally>,
 }
 
 impl Verdict {
@@ -159,34 +152,7 @@ impl Findings {
     fn unchecked(&mut self, invariant: Invariant, missing: &str) {
         self.0.unchecked.push(Unchecked { invariant, missing: missing.to_owned() });
     }
-
-    /// So many things were held against a part of a promise.
-    fn judged(&mut self, part: Part, count: usize) {
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.0.tallies.entry(part).or_default().add(&Tally { judged: count, ..Tally::default() });
-    }
-
-    /// So many things could not be.
-    fn unjudged(&mut self, part: Part, count: usize, why: &str) {
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
-        if count > 0 {
-            let unjudged = BTreeMap::from([(why.to_owned(), count)]);
-            self.0.tallies.entry(part).or_default().add(&Tally { judged: 0, unjudged });
-        }
-    }
-
-    /// So many things were held against a part of a promise, if what it goes by could be compared.
-    fn judged_by_clocks(&mut self, part: Part, count: usize, comparable: bool) {
-        if comparable {
-            self.judged(part, count);
-        } else {
-            self.unjudged(part, count, CLOCK_MOVED);
-        }
-    }
 }
-
-/// Why what two clocks say is not compared.
-const CLOCK_MOVED: &str = "clocks moved";
 
 /// The most events that one violation tells.
 const EVENTS_MAX: usize = 60;
@@ -220,7 +186,6 @@ pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     grants::check(&world, &mut findings);
     counts::check(&world, &causes, &mut findings);
     audit::check(&world, &mut findings);
-    linear::check(&world, &mut findings);
     let mut verdict = findings.0;
     verdict.violations.sort_by(|a, b| (a.invariant, &a.subject).cmp(&(b.invariant, &b.subject)));
     verdict

@@ -52,8 +52,6 @@ pub(crate) struct Cluster {
     pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
     /// What this machine has.
     pub(crate) machine: Machine,
-    /// What the nodes' files are made from.
-    pub(crate) setup: Setup,
     /// The folder of everything.
     pub(crate) folder: PathBuf,
     admin: Api,
@@ -121,7 +119,6 @@ impl Cluster {
             nodes,
             postgres: plan.postgres,
             machine: plan.machine.clone(),
-            setup: plan.setup,
             folder: plan.folder.to_owned(),
             admin,
             stopping: AtomicBool::new(false),
@@ -191,7 +188,7 @@ impl Cluster {
                 }
                 Started::Ended(status) => {
                     let why = self.judge_end(node, &format!("did not start ({status})"));
-                    self.scene.note(node.number, NodeChange::Refused { why, rightly: false });
+                    self.scene.note(node.number, NodeChange::Refused { why });
                 }
             }
             sleep(Duration::from_millis(u64::from(attempt).saturating_mul(100))).await;

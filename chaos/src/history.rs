@@ -15,9 +15,9 @@ pub mod people;
 pub mod probe;
 pub mod request;
 
-use fault::{FaultEvent, FaultKind};
+use fault::FaultEvent;
 use node::NodeEvent;
-use people::{ApprovalSeen, GrantAsked, OperatorAct, VoteReply, VoteSent};
+use people::{GrantAsked, OperatorAct, VoteReply, VoteSent};
 use probe::Probe;
 use request::{Lost, Reply, Sent};
 
@@ -44,8 +44,6 @@ pub enum What {
     Reply(Box<Reply>),
     /// Its answer never came: nobody can say what became of it.
     Lost(Lost),
-    /// Somebody saw an approval.
-    ApprovalSeen(ApprovalSeen),
     /// Somebody decided on an approval.
     VoteSent(VoteSent),
     /// What the deciding got as an answer.
@@ -76,22 +74,14 @@ pub enum What {
 pub struct RunInfo {
     /// What the schedule was made from.
     pub seed: u64,
-    /// The commit, or version, of what is tested.
-    pub commit: String,
-    /// The machine, in a line.
-    pub machine: String,
     /// `embedded` or `postgres`.
     pub store: String,
     /// How many nodes.
     pub nodes: u32,
-    /// The faults that can happen in such a set-up. One that never did fails the run.
-    pub applicable: Vec<FaultKind>,
     /// How long the witness honours the token of a keyed tool, in milliseconds.
     pub keyed_window_ms: u64,
     /// After how long «not found» means «did not happen», in milliseconds.
     pub settle_delay_ms: u64,
-    /// Within which time after the last fault everything has to be settled, in milliseconds.
-    pub settle_within_ms: u64,
 }
 
 /// The phases of a run.

@@ -1,11 +1,8 @@
 //! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a checker that reads what came of it.
 //!
-//! Owns the command line and the exit code: 0 all is well, 1 a violation, a fault that never came to happen or, in a whole run, a part of
-//! a promise that came up and was never judged, 2 usage.
-//! Invariants: nothing but loopback is spoken to, unless `--target` names somebody's own deployment; everything that is started
-//! is ended, on Ctrl-C too.
+//! Owns the command line and the exit code: 0 all is well, 1 a violation or a fault that never came to happen, 2 usage.
+//! Invariants: nothing but loopback is spoken to; everything that is started is ended, on Ctrl-C too.
 
-mod choose;
 mod cluster;
 mod collect;
 mod fault;
@@ -13,7 +10,6 @@ mod http;
 mod load;
 mod node;
 mod people;
-mod progress;
 mod round;
 mod run;
 mod sabotage;
@@ -22,7 +18,6 @@ mod schedule;
 mod seeded;
 mod seeds;
 mod setup;
-mod target;
 mod verdict;
 mod world;
 
@@ -30,7 +25,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use placet_chaos::{history::fault::FaultKind, witness};
+use placet_chaos::{history::fault::FaultKind, report::Report, witness};
 
 use schedule::Store;
 
@@ -45,8 +40,7 @@ use schedule::Store;
         placet-chaos --minutes 2 --store postgres --nodes 3\n  \
         placet-chaos --minutes 1 --faults F4,F5 --seed 7\n  \
         placet-chaos --replay chaos-out/round-3/schedule.json --keep\n\n\
-        Exit codes: 0 all promises kept, 1 a violation, an applicable fault that never came to happen or, without --seed, --replay and \
-        --faults, a part of a promise that came up and was never judged, 2 usage."
+        Exit codes: 0 all promises kept, 1 a violation, or an applicable fault that never came to happen, 2 usage."
 )]
 pub(crate) struct Cli {
     /// For how long, in minutes; the round under way is ended first.
@@ -64,9 +58,6 @@ pub(crate) struct Cli {
     /// Only these faults, such as F1,F4 [default: all that apply].
     #[arg(long, value_delimiter = ',', value_name = "FAULT")]
     faults: Vec<FaultKind>,
-    /// Write the report as JSON.
-    #[arg(long, value_name = "PATH")]
-    json: Option<PathBuf>,
     /// Keep the folders of all rounds, not only of one that failed.
     #[arg(long)]
     keep: bool,
@@ -76,27 +67,12 @@ pub(crate) struct Cli {
     /// The folder in which rounds get theirs [default: the system's temporary one].
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// How long load and faults of one round last, in seconds.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    round_seconds: u64,
     /// Play this schedule alone, as a run left it.
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// Go on after a violation.
     #[arg(long)]
     go_on: bool,
-    /// Variables for the nodes, such as PLACET_SABOTAGE=fence in a build with negative controls.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    env: Vec<(String, String)>,
-    /// Run against these nodes of your own deployment instead: only with what clients and the upstream can do.
-    #[arg(long, value_name = "URL", requires = "tokens", num_args = 1..)]
-    target: Vec<url::Url>,
-    /// The tokens for `--target`: a JSON object, `{"acme/clerk": "…"}`.
-    #[arg(long, value_name = "FILE")]
-    tokens: Option<PathBuf>,
-    /// Where the witness listens for `--target`; `placet-chaos contract` prints the contract for it.
-    #[arg(long, value_name = "PORT", default_value_t = 7499)]
-    witness_port: u16,
     /// Parts of it for themselves.
     #[command(subcommand)]
     command: Option<Part>,
@@ -138,14 +114,6 @@ enum Part {
     },
     /// Take guards out of a build that allows it, one after another, and see each missed
     Sabotage(sabotage::Options),
-    /// Print the contract under which a deployment calls the witness.
-    Contract {
-        /// Where the witness listens.
-        url: String,
-        /// The environment.
-        #[arg(long, default_value = "dev")]
-        environment: String,
-    },
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -155,11 +123,6 @@ fn minutes(text: &str) -> Result<f64, String> {
     } else {
         Err("it is between 0 and 10000".to_owned())
     }
-}
-
-fn variable(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn main() -> ExitCode {
@@ -182,33 +145,19 @@ fn started(cli: &Cli) -> Result<bool> {
                 witness::serve(options).await.context("the witness broke").map(|()| true)
             }
             Some(Part::Check { history, witness }) => {
-                let judgement = verdict::judge(history, witness, Vec::new())?;
-                say(&mut io::stdout().lock(), &judgement.report.text());
-                Ok(judgement.wrong.is_empty())
+                let judged = verdict::judge(history, witness, Vec::new())?;
+                let mut report = Report::default();
+                report.take(&judged.events, &judged.lines, &judged.verdict);
+                say(&mut io::stdout().lock(), &report.text());
+                Ok(report.passed())
             }
             Some(Part::Sabotage(options)) => sabotage::run(options).await,
-            Some(Part::Contract { url, environment }) => contract(url, environment),
-            None if cli.target.is_empty() => run::run(cli).await,
-            None => tokio::select! {
-                ran = target::run(cli) => ran,
-                _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped"),
-            },
+            None => run::run(cli).await,
         }
     });
     // A thread that waits for standard input would be waited for.
     runtime.shutdown_background();
     ended
-}
-
-fn contract(url: &str, environment: &str) -> Result<bool> {
-    let terms = witness::tools::Terms {
-        keyed_window_ms: setup::KEYED_WINDOW_MS,
-        settle_delay_ms: setup::SETTLE_DELAY_MS,
-        secret: None,
-    };
-    let contract = witness::tools::contract(setup::ADAPTER, environment, url, &terms)?;
-    say(&mut io::stdout().lock(), &serde_json::to_string_pretty(&contract)?);
-    Ok(true)
 }
 
 /// Writes a line. Anyone who closes our output does not want to hear of it.
@@ -234,7 +183,6 @@ mod tests {
             &["placet-chaos", "--faults", "F25"],
             &["placet-chaos", "--nodes", "0"],
             &["placet-chaos", "--store", "sqlite"],
-            &["placet-chaos", "--env", "NOTHING"],
         ] {
             assert!(Cli::try_parse_from(wrong).is_err(), "{wrong:?}");
         }

@@ -96,20 +96,6 @@ impl Node {
         }
     }
 
-    /// Another node on a folder, with the same program, the same way of starting and other listeners.
-    pub(crate) fn twin(
-        &self,
-        folder: PathBuf,
-        listen: SocketAddr,
-        admin: SocketAddr,
-        machine: &Machine,
-    ) -> Self {
-        let twin = Self::new(self.number, folder, listen, admin, &self.placet, machine);
-        let launch = self.launch();
-        twin.launched_with(|own| *own = launch);
-        twin
-    }
-
     /// Its configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.folder.join("placet.yaml")
@@ -263,22 +249,12 @@ impl Node {
         arguments: &[&str],
         limit: Duration,
     ) -> Result<(Option<i32>, String)> {
-        let config = self.config().display().to_string();
-        self.run_with(&[arguments, &["-f", &config]].concat(), &[], limit).await
-    }
-
-    /// Runs a command of the program with nothing but these arguments and variables.
-    pub(crate) async fn run_with(
-        &self,
-        arguments: &[&str],
-        env: &[(&str, &str)],
-        limit: Duration,
-    ) -> Result<(Option<i32>, String)> {
         let mut command = Command::new(&self.placet);
-        command.args(arguments);
         command
+            .args(arguments)
+            .arg("-f")
+            .arg(self.config())
             .env_clear()
-            .envs(env.iter().copied())
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .kill_on_drop(true);

@@ -100,31 +100,6 @@ impl People {
         Ok(Self { bearers, delegated })
     }
 
-    /// The tokens in a file, for a deployment that has its own people: a JSON object in which `acme/clerk` and the other names
-    /// of this module stand for anyone who plays that part. What is not there is not played.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
-        let tokens: BTreeMap<String, String> =
-            serde_json::from_slice(&text).context("it is no object of texts")?;
-        let mut bearers = BTreeMap::new();
-        for (name, token) in &tokens {
-            let (tenant, person) =
-                name.split_once('/').with_context(|| format!("`{name}` is not `tenant/name`"))?;
-            bearers.insert((tenant.to_owned(), person.to_owned()), Bearer::new(token)?);
-        }
-        Ok(Self { bearers, delegated: BTreeMap::new() })
-    }
-
-    /// Whether somebody plays this part.
-    pub(crate) fn has(&self, tenant: &str, name: &str) -> bool {
-        self.bearers.contains_key(&(tenant.to_owned(), name.to_owned()))
-    }
-
-    /// Whether agents can act for the user.
-    pub(crate) fn can_delegate(&self) -> bool {
-        !self.delegated.is_empty()
-    }
-
     /// Somebody's own token.
     pub(crate) fn bearer(&self, tenant: &str, name: &str) -> Result<&Bearer> {
         let place = (tenant.to_owned(), name.to_owned());

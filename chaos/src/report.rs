@@ -1,308 +1,285 @@
-//! The report of a run: what was done to it, what it did, and whether it kept its promises.
+//! The report of a run: what was done to it, what came of it, and whether it kept its promises.
 //!
-//! Owns the numbers and their two forms: text and JSON. Invariant: a run passes only if every promise was checked and kept,
-//! and every fault that can happen did. A whole run passes only if each part of a promise that came up on a store was judged there once.
+//! Owns the numbers of all rounds and their text. Invariant: a run passes only if every promise was checked and kept in every round,
+//! and nothing else was found.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-
-use crate::{
-    checker::{Invariant, Part, Tally, Unchecked, Verdict, Violation},
-    history::{
-        Class, Event, RunInfo,
-        fault::FaultKind,
-        request::{Answer, Loss, Why},
-    },
-    witness::log::Line,
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Write as _,
 };
 
-mod count;
-mod gaps;
-mod merge;
-mod spread;
-mod text;
+use placet_testkit::moment::Moment;
 
-pub use gaps::NeverJudged;
-pub use spread::Spread;
+use crate::{
+    checker::{Invariant, KeyId, Verdict, Violation},
+    history::{
+        Event, What,
+        fault::FaultKind,
+        node::NodeChange,
+        request::{Answer, Reply, Sent, Why},
+    },
+    witness::log::{Line, Seen},
+};
 
-/// What helps where a part of a promise was never judged.
-const JUDGED_BY: &str =
-    "run it for longer (--minutes), or again: without --seed each run draws other rounds";
+/// Violations that are told in full.
+const TOLD_MAX: usize = 20;
+/// What is counted, as it is told, in this order.
+const COUNTED: [&str; 15] = [
+    "kills",
+    "pauses",
+    "ends by themselves",
+    "failed starts",
+    "calls",
+    "keys",
+    "duplicates",
+    "unanswered",
+    "votes",
+    "grants",
+    "effects",
+    "acknowledged",
+    "unknown keys",
+    "replays judged",
+    "replays correct",
+];
 
 /// The numbers of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Default)]
 pub struct Report {
-    /// Whether it passed.
-    pub passed: bool,
-    /// What was run; of several rounds, the first.
-    pub run: Option<RunInfo>,
-    /// How many rounds it is about.
-    pub rounds: u64,
-    /// Rounds beside these that came to nothing before their load began, as when a database server took too long to start.
-    pub unplayed: u64,
-    /// On what, such as «embedded, 1 node».
-    pub set_ups: Vec<String>,
-    /// From the first event to the last, in milliseconds.
-    pub lasted_ms: u64,
-    /// What was done to it.
-    pub trouble: Trouble,
-    /// What was asked of it.
-    pub asked: Asked,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// How long nodes took to take calls again, in milliseconds.
-    pub recovery: Spread,
-    /// How long answers took, in milliseconds.
-    pub latency: Spread,
-    /// Broken promises by name, zeros too.
-    pub broken: BTreeMap<&'static str, u64>,
-    /// How much was judged, and how much was not and why, of each part that may have to be left out, by its name.
-    pub tallies: BTreeMap<&'static str, Tally>,
-    /// Parts that came up on a store, and of which nothing was judged there.
-    pub never_judged: Vec<NeverJudged>,
-    /// Whether it is about a whole run, which these make fail; of one schedule, or of chosen rounds, they are only told.
-    pub is_whole_run: bool,
-    /// Broken promises.
-    pub violations: Vec<Violation>,
-    /// What could not be checked.
-    pub unchecked: Vec<Unchecked>,
-    /// What else is wrong, as the one who ran it says.
-    pub findings: Vec<String>,
+    rounds: u64,
+    lasted_ms: u64,
+    counts: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<FaultKind, u64>,
+    recovery: Vec<u64>,
+    latency: Vec<u64>,
+    broken: BTreeMap<Invariant, u64>,
+    violations: Vec<Violation>,
+    unchecked: BTreeSet<String>,
+    findings: Vec<String>,
 }
 
-/// What was done to the system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Trouble {
-    /// Processes killed.
-    pub kills: u64,
-    /// Processes paused.
-    pub pauses: u64,
-    /// Starts that were refused, rightly.
-    pub refusals: u64,
-    /// Starts that came to nothing under a fault that explains it.
-    pub failed_starts: u64,
-    /// Processes that ended by themselves.
-    pub exits: u64,
-    /// Faults by kind.
-    pub faults: BTreeMap<FaultKind, u64>,
-    /// Faults that can happen in this set-up and did not.
-    pub never: Vec<FaultKind>,
-}
+/// When a request was sent, and which.
+type SentAt<'a> = (Moment, &'a Sent);
 
-/// What was asked of the system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Asked {
-    /// Requests, looks aside.
-    pub calls: u64,
-    /// Keys they were about.
-    pub keys: u64,
-    /// Calls by class.
-    pub classes: BTreeMap<Class, u64>,
-    /// Duplicates.
-    pub duplicates: u64,
-    /// Duplicates by why they were sent.
-    pub kinds: BTreeMap<Why, u64>,
-    /// Requests whose answer was lost.
-    pub unanswered: u64,
-    /// Of these, by how it was lost.
-    pub losses: BTreeMap<Loss, u64>,
-    /// Votes.
-    pub votes: u64,
-    /// Standing grants that were asked for.
-    pub grants: u64,
-}
-
-/// What came of it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Outcome {
-    /// Answers by what they say.
-    pub answers: BTreeMap<Answer, u64>,
-    /// Keys of which a success was acknowledged.
-    pub acknowledged: u64,
-    /// Effects at the witness.
-    pub effects: u64,
-    /// Acknowledged results that were lost.
-    pub lost: u64,
-    /// Answers about effects that are not true.
-    pub phantom: u64,
-    /// Effects that happened twice.
-    pub double: u64,
-    /// Requests, records or nodes that never came to an end.
-    pub hung: u64,
-    /// Keys of which somebody was told that the outcome is unknown.
-    pub indeterminate: u64,
-    /// Their share of all keys.
-    pub indeterminate_rate: f64,
-    /// How duplicates of settled calls were answered (TM-21).
-    pub replay: Replay,
-}
-
-/// Correctness of replays under injected duplicates.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Replay {
-    /// Duplicates that were answered and could be judged.
-    pub judged: u64,
-    /// Those that were answered as they had to be, without another effect.
-    pub correct: u64,
-    /// Their share; 1 when there were none.
-    pub rate: f64,
+/// What became of one key.
+#[derive(Debug, Default)]
+struct Key<'a> {
+    /// The first success: its arguments and its digest.
+    done: Option<(Moment, &'a str, &'a str)>,
+    /// How many for each token: another token is another arm, which operators asked for.
+    effects: BTreeMap<&'a str, u64>,
+    unknown: bool,
 }
 
 impl Report {
-    /// The report of a run.
-    #[must_use]
-    pub fn of(events: &[Event], witness: &[Line], verdict: &Verdict) -> Self {
-        let counted = count::count(events, witness);
-        let trouble = counted.trouble;
-        let run = counted.run.cloned();
-        let passed = verdict.is_clean() && trouble.never.is_empty() && run.is_some();
-        let set_ups = run.iter().map(set_up).collect();
-        let broken = Invariant::ALL
-            .iter()
-            .map(|invariant| (invariant.name(), length(verdict.of(*invariant).count())))
-            .collect();
-        let tallies =
-            verdict.tallies.iter().map(|(of, tally)| (of.name(), tally.clone())).collect();
-        let outcome = Outcome {
-            lost: length(verdict.of(Invariant::I3).count()),
-            phantom: length(verdict.of(Invariant::I12).chain(verdict.of(Invariant::Real)).count()),
-            double: length(verdict.of(Invariant::I1).count()),
-            hung: length(verdict.of(Invariant::I13).count()),
-            ..counted.outcome
-        };
-        let mut report = Self {
-            passed,
-            run,
-            rounds: 1,
-            unplayed: 0,
-            set_ups,
-            lasted_ms: counted.lasted_ms,
-            trouble,
-            asked: counted.asked,
-            outcome,
-            recovery: counted.recovery,
-            latency: counted.latency,
-            broken,
-            tallies,
-            never_judged: Vec::new(),
-            is_whole_run: false,
-            violations: verdict.violations.clone(),
-            unchecked: verdict.unchecked.clone(),
-            findings: Vec::new(),
-        };
-        report.never_judged = NeverJudged::among(std::slice::from_ref(&report));
-        report
+    /// Adds a round.
+    pub fn take(&mut self, events: &[Event], witness: &[Line], verdict: &Verdict) {
+        self.rounds = self.rounds.saturating_add(1);
+        if let (Some(first), Some(last)) = (events.first(), events.last()) {
+            self.lasted_ms = self.lasted_ms.saturating_add(last.at.ms_since(first.at));
+        }
+        let mut sent: HashMap<u64, SentAt<'_>> = HashMap::new();
+        let mut keys: BTreeMap<KeyId, Key<'_>> = BTreeMap::new();
+        for event in events {
+            match &event.what {
+                What::Sent(one) => {
+                    self.asked(one);
+                    sent.insert(one.request, (event.at, one));
+                    if let Some(id) = KeyId::of(one) {
+                        keys.entry(id).or_default();
+                    }
+                }
+                What::Reply(reply) => {
+                    let Some((at, one)) = sent.get(&reply.request) else { continue };
+                    self.latency.push(event.at.ms_since(*at));
+                    if let Some(key) = KeyId::of(one).and_then(|id| keys.get_mut(&id)) {
+                        learn(key, event.at, one, reply);
+                    }
+                }
+                What::Lost(_) => self.count("unanswered", 1),
+                What::VoteSent(_) => self.count("votes", 1),
+                What::GrantAsked(_) => self.count("grants", 1),
+                What::Node(node) => self.became(&node.change),
+                What::Fault(fault) => {
+                    let count = self.faults.entry(fault.kind).or_default();
+                    *count = count.saturating_add(1);
+                }
+                What::Run(_)
+                | What::VoteReply(_)
+                | What::Operator(_)
+                | What::DatabaseClock { .. }
+                | What::Injecting
+                | What::Phase(_)
+                | What::Probe(_) => {}
+            }
+        }
+        self.effects(&mut keys, witness);
+        self.count("keys", keys.len());
+        self.count("acknowledged", keys.values().filter(|key| key.done.is_some()).count());
+        self.count("unknown keys", keys.values().filter(|key| key.unknown).count());
+        self.replays(events, &sent, &keys);
+        for violation in &verdict.violations {
+            let count = self.broken.entry(violation.invariant).or_default();
+            *count = count.saturating_add(1);
+        }
+        self.violations.extend(verdict.violations.iter().cloned());
+        let unchecked = verdict.unchecked.iter();
+        self.unchecked.extend(unchecked.map(|one| format!("{}: {}", one.invariant, one.missing)));
     }
 
-    /// The report with what else is wrong, which makes it fail.
-    #[must_use]
-    pub fn with_findings(mut self, findings: impl IntoIterator<Item = String>) -> Self {
+    /// Adds what else is wrong, as the one who ran it says.
+    pub fn find(&mut self, findings: impl IntoIterator<Item = String>) {
         self.findings.extend(findings);
-        self.passed &= self.findings.is_empty();
-        self
     }
 
-    /// The report with the rounds that could not be played.
+    fn count(&mut self, what: &'static str, by: usize) {
+        let count = self.counts.entry(what).or_default();
+        *count = count.saturating_add(u64::try_from(by).unwrap_or(u64::MAX));
+    }
+
+    fn counted(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or_default()
+    }
+
+    fn asked(&mut self, sent: &Sent) {
+        if sent.why != Why::Poll {
+            self.count("calls", 1);
+            self.count("duplicates", usize::from(sent.why.is_duplicate()));
+        }
+    }
+
+    fn became(&mut self, change: &NodeChange) {
+        match change {
+            NodeChange::Killed => self.count("kills", 1),
+            NodeChange::Paused => self.count("pauses", 1),
+            NodeChange::Exited { .. } => self.count("ends by themselves", 1),
+            NodeChange::Refused { .. } => self.count("failed starts", 1),
+            NodeChange::Ready { after_ms } => self.recovery.push(*after_ms),
+            NodeChange::Started { .. }
+            | NodeChange::Resumed
+            | NodeChange::StopAsked
+            | NodeChange::Stopped { .. }
+            | NodeChange::ClockShifted { .. } => {}
+        }
+    }
+
+    /// Effects; those of a key are found by the caller's key where that is one principal's.
+    fn effects<'a>(&mut self, keys: &mut BTreeMap<KeyId, Key<'a>>, witness: &'a [Line]) {
+        let mut owners: HashMap<(String, String), Option<KeyId>> = HashMap::new();
+        for id in keys.keys() {
+            let tool = id.capability.rsplit('/').next().unwrap_or_default().to_owned();
+            let owner = owners.entry((tool, id.key.clone()));
+            owner.and_modify(|known| *known = None).or_insert_with(|| Some(id.clone()));
+        }
+        for line in witness {
+            let Seen::Effect { arrival, .. } = &line.what else { continue };
+            self.count("effects", 1);
+            let owner = owners.get(&(arrival.tool.clone(), arrival.key.clone())).cloned();
+            if let Some(key) = owner.flatten().and_then(|id| keys.get_mut(&id)) {
+                let count = key.effects.entry(&arrival.token).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+
+    /// How duplicates were answered that were sent after a success was acknowledged (TM-21).
+    fn replays(
+        &mut self,
+        events: &[Event],
+        sent: &HashMap<u64, SentAt<'_>>,
+        keys: &BTreeMap<KeyId, Key<'_>>,
+    ) {
+        for event in events {
+            let What::Reply(reply) = &event.what else { continue };
+            let duplicates = sent.get(&reply.request).filter(|(_, one)| one.why.is_duplicate());
+            let Some((at, one)) = duplicates else { continue };
+            let Some(key) = KeyId::of(one).and_then(|id| keys.get(&id)) else { continue };
+            let Some((since, args, digest)) = key.done else { continue };
+            // Refusals that are about the moment, and not about the call, say nothing about replays.
+            if *at <= since || matches!(reply.answer, Answer::Refused | Answer::Expired) {
+                continue;
+            }
+            self.count("replays judged", 1);
+            let same = reply.result.as_ref().is_some_and(|result| result.digest == digest);
+            let is_single = key.effects.values().all(|effects| *effects <= 1);
+            let replayed = reply.answer == Answer::Succeeded && reply.replayed && same && is_single;
+            let refused = reply.answer == Answer::Conflict;
+            let is_correct = if one.args == args { replayed } else { refused };
+            self.count("replays correct", usize::from(is_correct));
+        }
+    }
+
+    /// Whether all is well.
     #[must_use]
-    pub const fn with_unplayed(mut self, rounds: u64) -> Self {
-        self.unplayed = rounds;
-        self
+    pub fn passed(&self) -> bool {
+        self.rounds > 0
+            && self.violations.is_empty()
+            && self.unchecked.is_empty()
+            && self.findings.is_empty()
     }
 
-    /// The report of a whole run, which fails where something was never judged though it came up.
-    #[must_use]
-    pub fn of_whole_run(mut self) -> Self {
-        self.is_whole_run = true;
-        self.passed &= self.never_judged.is_empty();
-        self
-    }
-
-    /// On which store it was run; of several rounds, the first.
-    #[must_use]
-    pub fn store(&self) -> &str {
-        self.run.as_ref().map_or("a store that is not named", |run| run.store.as_str())
-    }
-
-    /// How much a part of a promise was held against.
-    #[must_use]
-    pub fn judged(&self, part: Part) -> u64 {
-        self.tallies.get(part.name()).map_or(0, |tally| tally.judged)
-    }
-
-    /// Several rounds as one report. `never` are the faults that could happen in some round and did in none.
-    #[must_use]
-    pub fn merged(rounds: &[Self], never: &[FaultKind]) -> Self {
-        merge::merged(rounds, never)
-    }
-
-    /// Whether the run passed.
-    #[must_use]
-    pub const fn passed(&self) -> bool {
-        self.passed
-    }
-
-    /// For people at a terminal.
+    /// For people.
     #[must_use]
     pub fn text(&self) -> String {
-        text::render(self)
-    }
-
-    /// For programs.
-    ///
-    /// # Errors
-    /// When a figure is no number that JSON knows.
-    pub fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string_pretty(self)
-    }
-
-    /// Why it did not pass, a line for each reason.
-    #[must_use]
-    pub fn reasons(&self) -> Vec<String> {
-        let broken = self.broken.iter().filter(|(_, count)| **count > 0);
-        let mut reasons: Vec<String> =
-            broken.map(|(name, count)| format!("{name} was broken {count} times")).collect();
-        reasons.extend(
-            self.unchecked
-                .iter()
-                .map(|one| format!("{} was not checked: {}", one.invariant, one.missing)),
-        );
-        reasons.extend(
-            self.trouble
-                .never
-                .iter()
-                .map(|kind| format!("{kind} never happened: {}", kind.title())),
-        );
-        if self.run.is_none() {
-            reasons.push("the history does not say what was run".to_owned());
+        let mut text = String::new();
+        let mut line = |words: String| {
+            text.push_str(&words);
+            text.push('\n');
+        };
+        line(format!("{} rounds, {} s", self.rounds, self.lasted_ms / 1_000));
+        for what in COUNTED {
+            line(format!("{what:<20}{:>9}", self.counted(what)));
         }
-        reasons.extend(self.findings.iter().cloned());
-        if self.is_whole_run {
-            reasons.extend(self.never_judged.iter().map(|gap| format!("{gap}; {JUDGED_BY}")));
+        let double = self.broken_of(&[Invariant::I1]);
+        let lost = self.broken_of(&[Invariant::I3]);
+        let hung = self.broken_of(&[Invariant::I13]);
+        let phantom = self.broken_of(&[Invariant::I12, Invariant::Real]);
+        line(format!("double {double}, lost {lost}, hung {hung}, phantom {phantom}"));
+        for (name, times) in [("recovery", &self.recovery), ("answers", &self.latency)] {
+            line(format!("{name:<12}p50 {} ms, p99 {} ms", at(times, 50), at(times, 99)));
         }
-        reasons
+        for kind in FaultKind::ALL {
+            let count = self.faults.get(kind).copied().unwrap_or_default();
+            line(format!("{:<4}{count:>9}  {}", kind.name(), kind.title()));
+        }
+        for invariant in Invariant::ALL {
+            let broken = self.broken.get(invariant).copied().unwrap_or_default();
+            let verdict =
+                if broken == 0 { "kept".to_owned() } else { format!("BROKEN {broken} times") };
+            line(format!("{:<5}{verdict:<18} {}", invariant.name(), invariant.title()));
+        }
+        for violation in self.violations.iter().take(TOLD_MAX) {
+            line(format!("\n{violation}"));
+        }
+        for missing in &self.unchecked {
+            line(format!("NOT CHECKED {missing}"));
+        }
+        for finding in &self.findings {
+            line(format!("FOUND {finding}"));
+        }
+        let end = if self.passed() { "PASSED" } else { "FAILED" };
+        // A string takes everything.
+        write!(text, "{end}").unwrap_or_default();
+        text
     }
 
-    /// What was never judged though it came up, where that fails nothing, a line for each.
-    fn notes(&self) -> impl Iterator<Item = String> {
-        let told = self.never_judged.iter().filter(move |_| !self.is_whole_run);
-        told.map(|gap| format!("{gap}; a whole run would fail"))
+    fn broken_of(&self, promises: &[Invariant]) -> u64 {
+        promises.iter().filter_map(|one| self.broken.get(one)).sum()
     }
 }
 
-fn set_up(run: &RunInfo) -> String {
-    let nodes = if run.nodes == 1 { "node" } else { "nodes" };
-    format!("{}, {} {nodes}", run.store, run.nodes)
+fn learn<'a>(key: &mut Key<'a>, at: Moment, sent: &'a Sent, reply: &'a Reply) {
+    key.unknown |= reply.answer == Answer::Unknown;
+    if let (Answer::Succeeded, Some(result), None) = (reply.answer, &reply.result, &key.done) {
+        key.done = Some((at, &sent.args, &result.digest));
+    }
 }
 
-fn length(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
-}
-
-/// A share of a whole; `empty` where there is no whole.
-fn share(part: u64, whole: u64, empty: f64) -> f64 {
-    let number = |count: u64| u32::try_from(count).map_or(f64::from(u32::MAX), f64::from);
-    if whole == 0 { empty } else { number(part) / number(whole) }
+/// The smallest time that so many hundredths do not exceed.
+fn at(times: &[u64], hundredths: usize) -> u64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let place = times.len().saturating_mul(hundredths).div_ceil(100).saturating_sub(1);
+    times.get(place).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{
     people::TENANTS,
     schedule::{Act, Schedule, Store},
     seeded::Chance,
-    setup::{Abilities, KEYED_WINDOW_MS, SETTLE_DELAY_MS, Setup, put},
+    setup::{KEYED_WINDOW_MS, SETTLE_DELAY_MS, Setup, put},
     verdict::{self, Judgement},
     world::World,
 };
@@ -42,10 +42,6 @@ const CLIENTS_END: Duration = Duration::from_secs(45);
 pub(crate) struct Workshop {
     /// The program under test.
     pub(crate) placet: PathBuf,
-    /// What it can be told.
-    pub(crate) abilities: Abilities,
-    /// What it is.
-    pub(crate) commit: String,
     /// What this machine has.
     pub(crate) machine: Machine,
     /// The folder of all rounds.
@@ -65,10 +61,8 @@ pub(crate) struct Round {
     pub(crate) folder: PathBuf,
     /// The faults that really happened.
     pub(crate) injected: BTreeMap<FaultKind, u64>,
-    /// What is wrong.
+    /// What is known of it.
     pub(crate) judgement: Judgement,
-    /// Requests, answers, kills.
-    pub(crate) counts: (u64, u64, u64),
 }
 
 /// Plays a schedule. `number` tells the rounds of a run apart.
@@ -77,14 +71,13 @@ pub(crate) async fn play(shop: &mut Workshop, schedule: &Schedule, number: u64) 
     std::fs::create_dir_all(&folder)?;
     put(&folder.join("schedule.json"), &serde_json::to_vec_pretty(schedule)?)?;
     let recorder = Recorder::create(&folder.join("history.jsonl"))?;
-    recorder.record(What::Run(Box::new(info(shop, schedule))));
-    let world = World::start(&folder.join("witness"), None).await?;
+    recorder.record(What::Run(Box::new(info(schedule))));
+    let world = World::start(&folder.join("witness")).await?;
     let ledger = database(shop, schedule).await?;
     let setup = Setup {
         witness: world.url.clone(),
         ledger,
         short_retention: schedule.short_retention,
-        abilities: shop.abilities,
         policies: shop.policies.clone(),
     };
     let log = world.log.clone();
@@ -110,22 +103,16 @@ pub(crate) async fn play(shop: &mut Workshop, schedule: &Schedule, number: u64) 
     recorder.record(What::Phase(Phase::Ended));
     recorder.finish().context("the history cannot be written")?;
     let judgement = verdict::judge(&folder.join("history.jsonl"), &log, cluster.scene.findings())?;
-    let (injected, counts) = (cluster.scene.injections(), cluster.scene.counts());
-    Ok(Round { folder, injected, judgement, counts })
+    Ok(Round { folder, injected: cluster.scene.injections(), judgement })
 }
 
-fn info(shop: &Workshop, schedule: &Schedule) -> RunInfo {
+fn info(schedule: &Schedule) -> RunInfo {
     RunInfo {
         seed: schedule.seed,
-        commit: shop.commit.clone(),
-        machine: std::env::consts::ARCH.to_owned(),
         store: schedule.store.name().to_owned(),
         nodes: u32::try_from(schedule.nodes).unwrap_or(u32::MAX),
-        // Whether every fault came up is asked of the whole run.
-        applicable: Vec::new(),
         keyed_window_ms: KEYED_WINDOW_MS,
         settle_delay_ms: SETTLE_DELAY_MS,
-        settle_within_ms: u64::try_from(SETTLE.as_millis()).unwrap_or(u64::MAX),
     }
 }
 

@@ -41,9 +41,6 @@ pub(crate) struct Options {
     /// What the schedules are drawn from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The folder in which rounds get theirs [default: the system's temporary one].
-    #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
 }
 
 /// Which steps, and how often.
@@ -89,8 +86,9 @@ const fn shared(
 impl Control {
     /// What of a round shows it, if something does.
     fn shown_by(&self, judgement: &Judgement) -> Option<String> {
-        let mut broken = judgement.seen.broken.iter();
-        let (_, line) = broken.find(|(promise, _)| self.shows.contains(promise))?;
+        let mut broken = judgement.verdict.violations.iter();
+        let one = broken.find(|one| self.shows.contains(&one.invariant))?;
+        let line = format!("{}: {}: {}", one.invariant, one.subject, one.why);
         Some(line.chars().take(150).collect())
     }
 
@@ -158,10 +156,8 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     if let Some(name) = unknown {
         bail!("there is no guard `{name}`: they are {}", CONTROLS.map(|c| c.guard).join(", "));
     }
-    let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
-    fs::create_dir_all(&base).with_context(|| format!("`{}` cannot be made", base.display()))?;
-    let folder = tempfile::Builder::new().prefix("placet-sabotage-").tempdir_in(&base)?;
-    let mut shop = run::workshop(placet, folder.path(), Vec::new()).await?;
+    let folder = tempfile::Builder::new().prefix("placet-sabotage-").tempdir()?;
+    let mut shop = run::workshop(placet, folder.path()).await?;
     let mut all_caught = true;
     for control in &CONTROLS {
         if !options.guards.is_empty() && !options.guards.iter().any(|name| name == control.guard) {
@@ -210,17 +206,10 @@ async fn play(shop: &mut Workshop, control: &Control, seed: u64) -> Result<Outco
             caught = Some((number, first));
             break;
         }
-        instead = anything(&round.judgement).or(instead);
+        instead = round.judgement.wrong().into_iter().next().or(instead);
     }
     let (guard, seeds_max) = (control.guard, control.seeds_max);
     Ok(Outcome { guard, seeds_max, caught, instead, seconds: began.elapsed().as_secs() })
-}
-
-/// Whatever was wrong with a round.
-fn anything(judgement: &Judgement) -> Option<String> {
-    let seen = &judgement.seen;
-    let broken = seen.broken.iter().map(|(_, line)| line);
-    broken.chain(&seen.findings).next().map(|line| line.chars().take(400).collect())
 }
 
 /// The next schedule that can show it.

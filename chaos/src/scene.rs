@@ -34,8 +34,6 @@ pub(crate) struct Scene {
     pub(crate) adapter: String,
     requests: AtomicU64,
     votes: AtomicU64,
-    replies: AtomicU64,
-    kills: AtomicU64,
     starts: AtomicU64,
     injected: Mutex<BTreeMap<FaultKind, u64>>,
     findings: Mutex<Vec<String>>,
@@ -58,8 +56,6 @@ impl Scene {
             adapter,
             requests: AtomicU64::new(0),
             votes: AtomicU64::new(0),
-            replies: AtomicU64::new(0),
-            kills: AtomicU64::new(0),
             starts: AtomicU64::new(0),
             injected: Mutex::default(),
             findings: Mutex::default(),
@@ -74,17 +70,6 @@ impl Scene {
     /// The number of the next vote.
     pub(crate) fn next_vote(&self) -> u64 {
         self.votes.fetch_add(1, Ordering::Relaxed).saturating_add(1)
-    }
-
-    /// A request was answered.
-    pub(crate) fn answered(&self) {
-        self.replies.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Requests sent, requests answered, processes killed.
-    pub(crate) fn counts(&self) -> (u64, u64, u64) {
-        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        (of(&self.requests), of(&self.replies), of(&self.kills))
     }
 
     /// How often nodes came up.
@@ -118,9 +103,7 @@ impl Scene {
 
     /// Notes what became of a node.
     pub(crate) fn note(&self, node: usize, change: NodeChange) {
-        if change == NodeChange::Killed {
-            self.kills.fetch_add(1, Ordering::Relaxed);
-        } else if let NodeChange::Ready { .. } = change {
+        if let NodeChange::Ready { .. } = change {
             self.starts.fetch_add(1, Ordering::SeqCst);
         }
         let node = u32::try_from(node).unwrap_or(u32::MAX);

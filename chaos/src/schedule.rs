@@ -69,49 +69,12 @@ pub(crate) struct Step {
     pub(crate) act: Act,
 }
 
-/// How a stopped store is damaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Damage {
-    /// A bit of an entry is turned.
-    Flip,
-    /// An entry's bytes are zero.
-    Zero,
-    /// The journal ends in the middle.
-    Truncate,
-    /// The journal is an older one.
-    RolledBack,
-    /// The index is garbage.
-    Index,
-    /// A bit of a kept result or argument is turned.
-    Content,
-    /// What follows the last entry is garbage: an append that was interrupted.
-    TornTail,
-}
-
-impl Damage {
-    const ALL: [Self; 7] = [
-        Self::Flip,
-        Self::Zero,
-        Self::Truncate,
-        Self::RolledBack,
-        Self::Index,
-        Self::Content,
-        Self::TornTail,
-    ];
-}
-
 /// What can be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub(crate) enum Act {
     /// SIGKILL, whatever it is doing (F4).
     Kill,
-    /// SIGKILL at the n-th of a system call (F4).
-    KillAt {
-        /// Where.
-        at: At,
-    },
     /// SIGKILL while the upstream has the call: before its effect, or after it (F4).
     KillAtEffect {
         /// After the effect.
@@ -120,18 +83,6 @@ pub(crate) enum Act {
     /// SIGKILL while nobody knows of an effect that is still to come (F16).
     KillDelayed {
         /// How long after its call it comes, in milliseconds.
-        ms: u64,
-    },
-    /// SIGKILL while whatever is written takes long: on its way to the disk, or behind a lock of the database (F4).
-    KillSlow {
-        /// How long each write takes, in milliseconds.
-        delay_ms: u64,
-        /// When it is killed, in milliseconds.
-        after_ms: u64,
-    },
-    /// One thread does not go on, and later does (F8).
-    Stuck {
-        /// How much later, in milliseconds.
         ms: u64,
     },
     /// SIGKILL, and again at system calls of the recovery (F5).
@@ -162,16 +113,6 @@ pub(crate) enum Act {
     Disk {
         /// Which, how.
         at: At,
-    },
-    /// Stopped, copied, the copy damaged and started (F12).
-    Damage {
-        /// How.
-        damage: Damage,
-    },
-    /// Another process on the same data (F13).
-    Second {
-        /// On a copy of it.
-        copied: bool,
     },
     /// The policies change while calls are under way (F15).
     Policy,
@@ -205,8 +146,6 @@ pub(crate) enum Act {
         /// For how long, in milliseconds.
         ms: u64,
     },
-    /// A data folder of an older and of a newer version (F21).
-    Versions,
     /// More calls at once than are admitted (F22).
     Burst {
         /// How many.
@@ -220,18 +159,12 @@ impl Act {
     /// The fault it stands for.
     pub(crate) const fn fault(&self) -> FaultKind {
         match self {
-            Self::Kill
-            | Self::KillAt { .. }
-            | Self::KillAtEffect { .. }
-            | Self::KillSlow { .. } => FaultKind::F4,
+            Self::Kill | Self::KillAtEffect { .. } => FaultKind::F4,
             Self::KillDelayed { .. } => FaultKind::F16,
-            Self::Stuck { .. } => FaultKind::F8,
             Self::KillInRecovery { .. } => FaultKind::F5,
             Self::Pause { .. } => FaultKind::F9,
             Self::Clock { .. } | Self::DatabaseClock { .. } => FaultKind::F10,
             Self::Disk { .. } => FaultKind::F11,
-            Self::Damage { .. } => FaultKind::F12,
-            Self::Second { .. } => FaultKind::F13,
             Self::Policy | Self::Credential { .. } => FaultKind::F15,
             Self::Window => FaultKind::F17,
             Self::Expired => FaultKind::F18,
@@ -240,7 +173,6 @@ impl Act {
             | Self::FailOver
             | Self::Lock { .. }
             | Self::Exhaust { .. } => FaultKind::F20,
-            Self::Versions => FaultKind::F21,
             Self::Burst { .. } => FaultKind::F22,
             Self::Stop => FaultKind::F23,
         }
@@ -299,10 +231,10 @@ pub(crate) fn faults_of(schedule: &Schedule) -> BTreeSet<FaultKind> {
 
 /// Whether a fault can happen on a store at all.
 pub(crate) const fn applies(fault: FaultKind, store: Store) -> bool {
-    let is_own_disk = matches!(fault, FaultKind::F11 | FaultKind::F12 | FaultKind::F13);
     match store {
         Store::Embedded => !matches!(fault, FaultKind::F20),
-        Store::Postgres => !is_own_disk,
+        // The disk of the database is its own affair.
+        Store::Postgres => !matches!(fault, FaultKind::F11),
     }
 }
 
@@ -343,13 +275,7 @@ type Maker = (FaultKind, fn(&mut Chance, &Frame) -> Act);
 /// What makes a step of each fault that is done to processes.
 const MAKERS: &[Maker] = &[
     (FaultKind::F4, |_, _| Act::Kill),
-    (FaultKind::F4, |chance, frame| Act::KillAt { at: kill_at(chance, frame) }),
     (FaultKind::F4, |chance, _| Act::KillAtEffect { after: chance.permille(500) }),
-    (FaultKind::F4, |chance, _| Act::KillSlow {
-        delay_ms: chance.within(100..400),
-        after_ms: chance.within(500..1_500),
-    }),
-    (FaultKind::F8, |chance, _| Act::Stuck { ms: chance.within(200..4_000) }),
     (FaultKind::F5, |chance, frame| {
         let times = chance.within(1..4);
         Act::KillInRecovery { at: (0..times).map(|_| in_recovery(chance, frame)).collect() }
@@ -361,10 +287,6 @@ const MAKERS: &[Maker] = &[
     }),
     (FaultKind::F10, clock),
     (FaultKind::F11, |chance, _| Act::Disk { at: disk(chance) }),
-    (FaultKind::F12, |chance, _| Act::Damage {
-        damage: chance.pick(&Damage::ALL).copied().unwrap_or(Damage::Flip),
-    }),
-    (FaultKind::F13, |chance, _| Act::Second { copied: chance.permille(300) }),
     (FaultKind::F15, |chance, _| Act::Credential { ms: chance.within(100..800) }),
     (FaultKind::F15, |_, _| Act::Policy),
     (FaultKind::F17, |_, _| Act::Window),
@@ -378,7 +300,6 @@ const MAKERS: &[Maker] = &[
     (FaultKind::F20, |_, _| Act::FailOver),
     (FaultKind::F20, |chance, _| Act::Lock { ms: chance.within(300..2_000) }),
     (FaultKind::F20, |chance, _| Act::Exhaust { ms: chance.within(500..2_500) }),
-    (FaultKind::F21, |_, _| Act::Versions),
     (FaultKind::F22, |chance, _| Act::Burst { size: chance.within(150..600) }),
     (FaultKind::F23, |_, _| Act::Stop),
     // Later than a restart takes, and within the time in which the call may take effect.
@@ -399,16 +320,6 @@ fn clock(chance: &mut Chance, frame: &Frame) -> Act {
     } else {
         Act::Clock { by_s }
     }
-}
-
-/// A system call on a call's way: the request comes, the journal is written and synced, the upstream is called, the answer goes.
-fn kill_at(chance: &mut Chance, frame: &Frame) -> At {
-    const EMBEDDED: [&str; 6] =
-        ["pwrite64", "fdatasync", "fdatasync", "recvfrom", "sendto", "writev"];
-    const SHARED: [&str; 4] = ["recvfrom", "sendto", "sendto", "writev"];
-    let calls: &[&str] = if frame.store == Store::Embedded { &EMBEDDED } else { &SHARED };
-    let call = chance.pick(calls).copied().unwrap_or("fdatasync").to_owned();
-    At { call, when: chance.within(1..40), onwards: false, tamper: Tamper::Kill }
 }
 
 fn in_recovery(chance: &mut Chance, frame: &Frame) -> At {

@@ -1,6 +1,6 @@
 //! What a node is started on: configuration, directory, contract and key, in a folder of its own.
 //!
-//! Owns these files, and what of the program's configuration this build of it knows. JSON is YAML.
+//! Owns these files. JSON is YAML.
 
 use std::{
     fs,
@@ -34,30 +34,8 @@ pub(crate) const IN_FLIGHT_MAX: u64 = 96;
 /// For how long results are kept where the fault of expired ones is to be seen, in milliseconds.
 pub(crate) const RETENTION_MS: u64 = 2_000;
 
-/// What this build of the program can be told, and cannot do without.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Abilities {
-    /// Its configuration has the key `ledger`: another store than the embedded one, and for how long results are kept.
-    pub(crate) ledger: bool,
-    /// `placet audit export` prints the log.
-    pub(crate) export: bool,
-}
-
-impl Abilities {
-    /// Asks the program.
-    pub(crate) async fn ask(placet: &Path) -> Result<Self> {
-        let schema = said(placet, &["schema", "config"]).await?;
-        let document: Value = serde_json::from_str(&schema).unwrap_or(Value::Null);
-        let has = |key: &str| document.pointer(&format!("/properties/{key}")).is_some();
-        let audit = said(placet, &["audit", "--help"]).await?;
-        let lists = |help: &str, command: &str| {
-            help.lines().any(|line| line.split_whitespace().next() == Some(command))
-        };
-        Ok(Self { ledger: has("ledger"), export: lists(&audit, "export") })
-    }
-}
-
-async fn said(placet: &Path, arguments: &[&str]) -> Result<String> {
+/// Runs the program.
+async fn run(placet: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(placet);
     command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(Duration::from_secs(30), command.output())
@@ -67,7 +45,7 @@ async fn said(placet: &Path, arguments: &[&str]) -> Result<String> {
     if !output.status.success() {
         bail!("`{} {}` failed", placet.display(), arguments.join(" "));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(())
 }
 
 /// What the files of a node are made from.
@@ -79,8 +57,6 @@ pub(crate) struct Setup {
     pub(crate) ledger: Option<String>,
     /// Whether results are kept for a moment only.
     pub(crate) short_retention: bool,
-    /// What the program can be told.
-    pub(crate) abilities: Abilities,
     /// The folder of the shipped policies.
     pub(crate) policies: PathBuf,
 }
@@ -89,7 +65,7 @@ pub(crate) struct Setup {
 pub(crate) async fn shipped_policies(placet: &Path, folder: &Path) -> Result<PathBuf> {
     let start = folder.join("shipped");
     let place = start.to_str().context("the folder has a name that is no text")?;
-    said(placet, &["init", place]).await?;
+    run(placet, &["init", place]).await?;
     Ok(start.join("policies"))
 }
 
@@ -149,9 +125,7 @@ impl Setup {
             "drain_ms": 4_000,
         });
         set("limits", limits);
-        if self.abilities.ledger {
-            set("ledger", self.ledger_part(number));
-        }
+        set("ledger", self.ledger_part(number));
         Value::Object(config)
     }
 

@@ -6,32 +6,31 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use placet_chaos::{
-    checker::{self, Invariant},
-    history,
-    report::Report,
-    witness::log,
+    checker::{self, Verdict},
+    history::{self, Event},
+    witness::log::{self, Line},
 };
 
 /// What is known about a round.
 #[derive(Debug)]
 pub(crate) struct Judgement {
-    /// What is wrong, one thing a line; empty: nothing. What could not be checked is in the report alone.
-    pub(crate) wrong: Vec<String>,
-    /// The promises that the checker found broken, and what only the harness saw.
-    pub(crate) seen: Seen,
-    /// What happened to whom, for each broken promise.
-    pub(crate) tales: String,
-    /// The round as a report.
-    pub(crate) report: Report,
+    /// What was asked, answered and done.
+    pub(crate) events: Vec<Event>,
+    /// What the witness saw.
+    pub(crate) lines: Vec<Line>,
+    /// What the checker makes of both.
+    pub(crate) verdict: Verdict,
+    /// What only the harness saw to be wrong.
+    pub(crate) findings: Vec<String>,
 }
 
-/// What is wrong, by who saw it.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    /// By the checker.
-    pub(crate) broken: Vec<(Invariant, String)>,
-    /// By the harness.
-    pub(crate) findings: Vec<String>,
+impl Judgement {
+    /// What is wrong, one thing a line; empty: nothing. What could not be checked is in the report alone.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let broken = self.verdict.violations.iter();
+        let broken = broken.map(|one| format!("{}: {}: {}", one.invariant, one.subject, one.why));
+        self.findings.iter().cloned().chain(broken).collect()
+    }
 }
 
 /// Reads the history and the witness's log, and checks them.
@@ -39,14 +38,5 @@ pub(crate) fn judge(history: &Path, witness: &Path, findings: Vec<String>) -> Re
     let events = history::file::read(history)?;
     let lines = log::read(witness).context("the witness's log cannot be read")?;
     let verdict = checker::check(&events, &lines);
-    let broken: Vec<(Invariant, String)> = verdict
-        .violations
-        .iter()
-        .map(|one| (one.invariant, format!("{}: {}: {}", one.invariant, one.subject, one.why)))
-        .collect();
-    let mut wrong = findings.clone();
-    wrong.extend(broken.iter().map(|(_, line)| line.clone()));
-    let tales = verdict.violations.iter().map(ToString::to_string).collect();
-    let report = Report::of(&events, &lines, &verdict).with_findings(findings.clone());
-    Ok(Judgement { wrong, seen: Seen { broken, findings }, tales, report })
+    Ok(Judgement { events, lines, verdict, findings })
 }

@@ -42,12 +42,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts it in `folder`, on a port or on any, and keeps it running.
-    pub(crate) async fn start(folder: &Path, port: Option<u16>) -> Result<Self> {
+    /// Starts it in `folder`, and keeps it running.
+    pub(crate) async fn start(folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let own = std::env::current_exe().context("this program cannot find itself")?;
-        let port = port.map_or_else(free_port, Ok)?;
-        let control_port = free_port()?;
+        let (port, control_port) = (free_port()?, free_port()?);
         let log = folder.join("witness.jsonl");
         let control = SocketAddr::from(([127, 0, 0, 1], control_port));
         let start = Start { own, port, control_port, log: log.clone(), folder: folder.to_owned() };
@@ -78,7 +77,7 @@ impl World {
 
     /// Makes it behave so, once, for calls about this item.
     pub(crate) async fn arm(&self, item: &str, manner: Manner) -> Result<()> {
-        let arm = Arm { tool: None, item: Some(item.to_owned()), times: 1, manner };
+        let arm = Arm { item: Some(item.to_owned()), times: 1, manner };
         self.tell(&Order::Arm(arm)).await.map(drop)
     }
 

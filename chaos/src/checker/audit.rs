@@ -245,11 +245,5 @@ fn secrets(world: &World<'_>, findings: &mut Findings) {
                 findings.broken(Invariant::I15, hit, "a secret stands there", Vec::new());
             }
         }
-        if let Probe::Leases { minted, ended } = probe
-            && minted != ended
-        {
-            let why = format!("{minted} credentials were leased, {ended} came back or ran out");
-            findings.broken(Invariant::I15, "credentials", why, Vec::new());
-        }
     }
 }

@@ -59,11 +59,6 @@ impl Causes {
         causes
     }
 
-    /// Whether anything is known of what struck nodes.
-    pub(super) const fn are_known(&self) -> bool {
-        self.is_known
-    }
-
     /// Whether nothing kept a node from going on between one moment and another. In another time it goes on.
     pub(super) fn is_calm(&self, node: u32, from: Moment, to: Moment) -> bool {
         self.is_known
@@ -93,16 +88,13 @@ impl Causes {
                 | NodeChange::StopAsked
                 | NodeChange::Stopped { .. }
                 | NodeChange::Exited { .. }
-                | NodeChange::Refused { rightly: false, .. } => {
+                | NodeChange::Refused { .. } => {
                     since.entry(*node).or_insert(*at);
                 }
                 NodeChange::Ready { .. } | NodeChange::Resumed => {
                     self.end(&mut since, *node, *at, Trouble::Halted);
                 }
-                // What is refused rightly is a copy of the node that was damaged, or is of another version.
-                NodeChange::Refused { rightly: true, .. }
-                | NodeChange::Started { .. }
-                | NodeChange::ClockShifted { .. } => {}
+                NodeChange::Started { .. } | NodeChange::ClockShifted { .. } => {}
             }
         }
         self.end_all(since, Trouble::Halted);
@@ -142,30 +134,17 @@ impl Causes {
 
 /// Whom a fault troubles, and how; none for what is done to callers, copies or the upstream, and for what nodes' changes tell better.
 fn effect_of(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
-    match fault.kind {
-        FaultKind::F8 | FaultKind::F11 => fault.node.map(|node| (Trouble::Halted, Some(node))),
+    let is = |kinds: &[FaultKind]| kinds.contains(&fault.kind);
+    if is(&[FaultKind::F20]) {
+        return Some((Trouble::Halted, None));
+    }
+    let node = fault.node?;
+    if is(&[FaultKind::F8, FaultKind::F11]) {
+        Some((Trouble::Halted, Some(node)))
+    } else if is(&[FaultKind::F10]) {
         // A database's clock keeps nobody from anything: no promise has an exception for it.
-        FaultKind::F10 => fault.node.map(|node| (Trouble::Moved, Some(node))),
-        FaultKind::F20 => Some((Trouble::Halted, None)),
-        FaultKind::F1
-        | FaultKind::F2
-        | FaultKind::F3
-        | FaultKind::F4
-        | FaultKind::F5
-        | FaultKind::F6
-        | FaultKind::F7
-        | FaultKind::F9
-        | FaultKind::F12
-        | FaultKind::F13
-        | FaultKind::F14
-        | FaultKind::F15
-        | FaultKind::F16
-        | FaultKind::F17
-        | FaultKind::F18
-        | FaultKind::F19
-        | FaultKind::F21
-        | FaultKind::F22
-        | FaultKind::F23
-        | FaultKind::F24 => None,
+        Some((Trouble::Moved, Some(node)))
+    } else {
+        None
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Findings, Invariant, Part,
+    Findings, Invariant,
     causes::Causes,
     story::{End, KeyId, Op, Written},
     world::World,
@@ -130,7 +130,6 @@ type RunName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// I13 for clients: nobody waits for ever, and while the faults go on nobody waits without success at a node that nothing struck.
 fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
-    let (mut asked, mut unjudged) = (0_usize, 0_usize);
     let mut broken = |subject: String, op: &Op<'_>, how: &str, told: Vec<String>| {
         let why = format!("request {} {how}", op.sent.request);
         findings.broken(Invariant::I13, subject, why, told);
@@ -142,7 +141,6 @@ fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
     for (of, op) in of_keys.chain(world.reads.iter().map(|op| (None, op))) {
         let subject = of.map_or_else(|| "a read".to_owned(), |(id, _)| id.to_string());
         let told = || of.map(|(_, story)| story.told()).unwrap_or_default();
-        asked = asked.saturating_add(1);
         match op.end {
             None if world.ended => broken(subject, op, "was never answered", told()),
             Some((until, End::Lost(Loss::TimedOut))) => {
@@ -153,8 +151,6 @@ fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
                         "waited without success, though the faults were over",
                         told(),
                     );
-                } else if !causes.are_known() {
-                    unjudged = unjudged.saturating_add(1);
                 } else if causes.is_calm(op.sent.node, op.at, until) {
                     broken(
                         subject,
@@ -167,8 +163,6 @@ fn hung(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
             None | Some((_, End::Lost(_) | End::Reply(_))) => {}
         }
     }
-    findings.judged(Part::Answered, asked.saturating_sub(unjudged));
-    findings.unjudged(Part::Answered, unjudged, "nobody says what struck the nodes");
 }
 
 /// Answers that mean «not yet».
@@ -177,7 +171,6 @@ const NOT_YET: [&str; 5] =
 
 /// I13 for records and nodes: in the end nothing is under way, and every node takes calls.
 fn settled(world: &World<'_>, findings: &mut Findings) {
-    findings.judged(Part::Settled, world.keys.len());
     for (id, story) in &world.keys {
         let last = story.ops.iter().filter(|op| op.sent.why == Why::Final).max_by_key(|op| op.at);
         let code = last.and_then(|op| op.reply()).and_then(|(_, reply)| reply.code.as_deref());
@@ -194,7 +187,6 @@ fn settled(world: &World<'_>, findings: &mut Findings) {
     listed_open(world, findings);
     let nodes = world.run.map_or(0, |run| run.nodes);
     if let Some(running) = &world.probing {
-        findings.judged(Part::Settled, usize::try_from(nodes).unwrap_or_default());
         for node in (0..nodes).filter(|node| !running.contains(node)) {
             findings.broken(
                 Invariant::I13,

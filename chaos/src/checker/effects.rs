@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Findings, Invariant, Part,
+    Findings, Invariant,
     story::{Effect, KeyId, Story},
     world::World,
 };
@@ -116,10 +116,6 @@ fn intents(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Find
         let number = u32::try_from(effect.arrival.attempt).unwrap_or_default();
         let token = effect.arrival.token.as_str();
         let attempt = attempts.get(&(token, number));
-        findings.judged(Part::Recorded, 1);
-        if attempt.is_some() {
-            findings.judged_by_clocks(Part::RecordedFirst, 1, world.clocks_agree());
-        }
         let why = match attempt {
             None => format!("the log has no dispatch of attempt {number} of token {token}"),
             Some((entry, _)) if world.clocks_agree() && is_later(entry.at_ms, effect) => {

@@ -3,7 +3,7 @@
 //! Owns who was shut out when. The database says it of the starts that it keeps; where its clock was moved, so that its times tell nothing,
 //! the node itself says it when it finds out. Not here: what may be a cause (`causes`).
 
-use super::{Findings, Invariant, Part, causes::Causes, world::World};
+use super::{Findings, Invariant, causes::Causes, world::World};
 use crate::history::{node::NodeChange, probe::Probe};
 use placet_testkit::moment::Moment;
 
@@ -11,9 +11,7 @@ use placet_testkit::moment::Moment;
 const SAYS: &str = "this node was silent for too long, and another one took its work over";
 
 pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
-    let shut_out =
-        if world.database_moved() { said_by_nodes(world) } else { kept(world, findings) };
-    findings.judged(Part::StruckBefore, shut_out.len());
+    let shut_out = if world.database_moved() { said_by_nodes(world) } else { kept(world) };
     for (node, at_us, who) in shut_out {
         if causes.is_untouched(node, at_us) {
             let why = format!("{who} was shut out, though nothing had struck it");
@@ -27,24 +25,16 @@ type ShutOut = (u32, u64, String);
 
 /// Those of whom the database says that another node shut them out. A start that the next one of the same node took over from had an end,
 /// which is the affair of the one who runs the nodes.
-fn kept(world: &World<'_>, findings: &mut Findings) -> Vec<ShutOut> {
+fn kept(world: &World<'_>) -> Vec<ShutOut> {
     let nodes = world.nodes_of_starts();
     let mut shut_out = Vec::new();
     for probe in &world.probes {
         let Probe::Fenced { epoch, at_ms, by: Some(by) } = probe else { continue };
-        match (nodes.get(epoch), nodes.get(by), world.us_of(*at_ms)) {
-            (Some(node), Some(other), _) if node == other => {}
-            (Some(node), Some(other), Some(at_us)) => {
-                let who = format!("start {epoch} of node {node} (by start {by} of node {other})");
-                shut_out.push((*node, at_us, who));
-            }
-            (Some(_) | None, Some(_) | None, Some(_) | None) => {
-                findings.unjudged(
-                    Part::StruckBefore,
-                    1,
-                    "nobody says whose start was shut out when",
-                );
-            }
+        let known = (nodes.get(epoch), nodes.get(by), world.us_of(*at_ms));
+        let (Some(node), Some(other), Some(at_us)) = known else { continue };
+        if node != other {
+            let who = format!("start {epoch} of node {node} (by start {by} of node {other})");
+            shut_out.push((*node, at_us, who));
         }
     }
     shut_out

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, Invariant, Part, story::Written, world::World};
+use super::{Findings, Invariant, story::Written, world::World};
 use crate::history::node::NodeChange;
 use placet_testkit::moment::Moment;
 
@@ -13,10 +13,6 @@ const ON_ITS_WAY_MS: i64 = 1_500;
 
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     let stops = stops(world);
-    // Where nothing is sent any more nothing could be dispatched: the stops that end a round show nothing.
-    let under_load = |stop: &&Stop| world.quiet.is_none_or(|quiet| stop.asked < quiet);
-    let count = stops.iter().filter(under_load).count();
-    findings.judged_by_clocks(Part::IdleOnceStopped, count, world.clocks_agree());
     if !world.clocks_agree() {
         return;
     }

@@ -10,7 +10,6 @@ mod good;
 mod grants;
 mod records;
 mod script;
-mod tallies;
 
 use std::collections::BTreeSet;
 

@@ -127,11 +127,7 @@ impl<'a> World<'a> {
                 What::Injecting => self.injecting.push(event.at),
                 What::Fault(fault) => self.faults.push((event.at, fault)),
                 What::Probe(probe) => self.probes.push(probe),
-                What::Sent(_)
-                | What::Reply(_)
-                | What::Lost(_)
-                | What::Phase(_)
-                | What::ApprovalSeen(_) => {}
+                What::Sent(_) | What::Reply(_) | What::Lost(_) | What::Phase(_) => {}
             }
         }
     }
@@ -322,7 +318,7 @@ impl<'a> World<'a> {
         needs(
             self.run.is_some() && self.ended,
             "the history has no beginning or no end",
-            &[I::Linear],
+            &[I::I13],
         );
         needs(
             self.has_log(),

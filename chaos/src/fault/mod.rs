@@ -3,13 +3,9 @@
 //! Owns that each step is carried out, bounded, and counted only by what was observed afterwards. Invariant: when it returns, the
 //! step's disturbance is over: nothing is stopped, traced, locked or misled any more.
 
-mod copies;
-mod damage;
 mod database;
 mod process;
 mod rules;
-mod slow;
-mod versions;
 
 use std::sync::Arc;
 
@@ -60,13 +56,8 @@ impl Injector {
         let node = self.node(step.node)?;
         match &step.act {
             Act::Kill => self.kill(&node).await,
-            Act::KillAt { at } => self.kill_at(&node, at).await,
             Act::KillAtEffect { after } => self.kill_at_effect(&node, *after, chance).await,
             Act::KillDelayed { ms } => self.kill_delayed(&node, *ms, chance).await,
-            Act::KillSlow { delay_ms, after_ms } => {
-                self.kill_slow(&node, *delay_ms, *after_ms).await
-            }
-            Act::Stuck { ms } => self.stuck(&node, *ms, chance).await,
             Act::KillInRecovery { at } => self.kill_in_recovery(&node, at).await,
             Act::Pause { ms } => self.pause(&node, *ms).await,
             Act::Clock { by_s } => self.clock(&node, *by_s).await,
@@ -76,8 +67,6 @@ impl Injector {
             Act::Stop => self.stop(&node).await,
             Act::Window => self.window(&node, chance).await,
             Act::Disk { at } => self.disk(&node, at).await,
-            Act::Damage { damage } => self.damage(&node, *damage, chance).await,
-            Act::Second { copied } => self.second(&node, *copied).await,
             Act::Policy => self.policy(&node, chance).await,
             Act::Credential { ms } => self.credential(&node, *ms, chance).await,
             Act::Expired => self.expired(&node, chance).await,
@@ -86,7 +75,6 @@ impl Injector {
             Act::FailOver => self.fail_over().await,
             Act::Lock { ms } => self.lock(*ms).await,
             Act::Exhaust { ms } => self.exhaust(*ms).await,
-            Act::Versions => self.versions().await,
             Act::Burst { size } => {
                 self.load.burst(*size, chance.fork("burst")).await;
                 self.cluster.nodes.iter().for_each(|node| memory(&self.cluster.scene, node));

@@ -51,21 +51,6 @@ impl Injector {
         self.cluster.bring_up(node).await
     }
 
-    /// SIGKILL at a system call.
-    pub(super) async fn kill_at(&self, node: &Node, at: &At) -> Result<()> {
-        let _gate = node.gate.lock().await;
-        let Some(tracer) = self.attach(node, at).await? else { return Ok(()) };
-        let gone = node.gone_within(INJECTED).await;
-        tracer.detach().await;
-        if let Some(status) = gone {
-            self.cluster.note_end(node, status);
-            let detail = format!("kill -9 at {} {}", at.call, at.when);
-            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
-            self.cluster.bring_up(node).await?;
-        }
-        Ok(())
-    }
-
     /// SIGKILL while the upstream has a call, before its effect or after it.
     pub(super) async fn kill_at_effect(
         &self,

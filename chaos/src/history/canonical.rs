@@ -11,13 +11,7 @@ use sha2::{Digest as _, Sha256};
 pub fn fingerprint(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
-    digest_of(text.as_bytes())
-}
-
-/// The digest of bytes in the same form.
-#[must_use]
-pub fn digest_of(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+    format!("sha256:{}", hex::encode(Sha256::digest(text)))
 }
 
 /// Writes the canonical form. It need not be anybody else's: it is only ever compared with itself.

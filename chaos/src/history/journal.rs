@@ -39,7 +39,6 @@ pub struct JournalEntry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directives: Vec<DirectiveImage>,
     /// The standing grant that was used once more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend: Option<String>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,16 +93,12 @@ pub struct AuditImage {
     /// What happened.
     pub kind: String,
     /// In which tenant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// To which call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// Under which record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_id: Option<String>,
     /// With which code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// Digests by name, such as `bundle`.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]

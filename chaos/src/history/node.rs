@@ -30,8 +30,6 @@ pub enum NodeChange {
     Refused {
         /// What it said.
         why: String,
-        /// Whether it had to refuse: the store is damaged, or somebody else has it.
-        rightly: bool,
     },
     /// SIGKILL.
     Killed,

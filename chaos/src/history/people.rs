@@ -2,24 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An approval as somebody saw it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApprovalSeen {
-    /// The approval.
-    pub approval_id: String,
-    /// In which tenant.
-    pub tenant: String,
-    /// The call that waits.
-    pub call_id: String,
-    /// How it stands, in the words of the API.
-    pub state: String,
-    /// The digest that a decision has to name.
-    pub digest: String,
-    /// The fingerprint of the arguments that the approver was shown, where they were read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<String>,
-}
-
 /// A decision was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoteSent {
@@ -43,11 +25,7 @@ pub struct VoteReply {
     /// The HTTP status.
     pub status: u16,
     /// The state of the approval in the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The error code in the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
 }
 
 /// A standing grant was asked for, from what was shown of an approval.
@@ -75,7 +53,6 @@ pub struct OperatorAct {
     /// What.
     pub act: Act,
     /// The HTTP status of the answer; none: it was lost, and may or may not have counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
 

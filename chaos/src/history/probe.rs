@@ -43,18 +43,14 @@ pub enum Probe {
         /// Which check.
         check: String,
         /// Of which node's data, or of the shared ones.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<u32>,
         /// Whether all is well.
         ok: bool,
         /// Entries, where it says so.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         entries: Option<u64>,
         /// The hash of the last entry, where it says so.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         head: Option<String>,
         /// What is wrong.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
     /// The database says that a start of a node is over: shut out, or stopped in order.
@@ -64,7 +60,6 @@ pub enum Probe {
         /// When, by the database's clock.
         at_ms: i64,
         /// The start that shut it out; none: it stopped in order.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<u64>,
     },
     /// The database says whose a start is.
@@ -81,7 +76,6 @@ pub enum Probe {
         /// The agent.
         agent: String,
         /// The user it acts for.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<String>,
         /// The run.
         run_id: String,
@@ -110,13 +104,6 @@ pub enum Probe {
         /// Which secret stands where.
         hits: Vec<String>,
     },
-    /// Credentials leased to calls.
-    Leases {
-        /// How many were leased.
-        minted: u64,
-        /// How many were taken back or ran out.
-        ended: u64,
-    },
 }
 
 /// A record in a listing.
@@ -131,7 +118,6 @@ pub struct RecordRow {
     /// How often the upstream was called.
     pub attempts: u32,
     /// The token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// The agent.
     pub agent: String,

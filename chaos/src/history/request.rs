@@ -6,10 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    Class,
-    canonical::{digest_of, fingerprint},
-};
+use super::{Class, canonical::fingerprint};
 
 /// A request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +22,6 @@ pub struct Sent {
     /// As which agent.
     pub agent: String,
     /// For which user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Which tool, by its wire name.
     pub tool: String,
@@ -36,7 +32,6 @@ pub struct Sent {
     /// The run that pays for it.
     pub run_id: String,
     /// The idempotency key; none for reads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The [`fingerprint`] of the arguments.
     pub args: String,
@@ -92,21 +87,16 @@ pub struct Reply {
     /// What it says.
     pub answer: Answer,
     /// The error code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// What it says about the effect: `not_executed`, `executed_and_failed` or `unknown`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<String>,
     /// Whether it says that this is a result recorded earlier.
     pub replayed: bool,
     /// The call it names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// The approval it names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
     /// The result in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultSeen>,
     /// Names of the secrets that stand in its bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -145,13 +135,9 @@ pub struct ResultSeen {
     /// The digest of everything that may not differ between two replays.
     pub digest: String,
     /// The dispatch token that the witness wrote into it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// The fingerprint of the arguments that the witness wrote into it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
-    /// The length of the answer.
-    pub bytes: u64,
 }
 
 /// No answer came.
@@ -215,25 +201,20 @@ impl Reply {
             call_id,
             approval_id: text(&document, "approval_id"),
             result: matches!(answer, Answer::Succeeded | Answer::Failed)
-                .then(|| ResultSeen::read(&document, body.len())),
+                .then(|| ResultSeen::read(&document)),
             leaks: leaks(body, secrets),
         }
     }
 }
 
 impl ResultSeen {
-    fn read(document: &Value, bytes: usize) -> Self {
+    fn read(document: &Value) -> Self {
         let mut kept = document.clone();
         if let Some(fields) = kept.as_object_mut() {
             fields.retain(|name, _| !OF_THE_ANSWER.contains(&name.as_str()));
         }
         let said = document.pointer("/output/structured").unwrap_or(&Value::Null);
-        Self {
-            digest: fingerprint(&kept),
-            token: text(said, "token"),
-            args: text(said, "args"),
-            bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
-        }
+        Self { digest: fingerprint(&kept), token: text(said, "token"), args: text(said, "args") }
     }
 }
 
@@ -273,12 +254,6 @@ pub fn leaks(bytes: &[u8], secrets: &[(String, String)]) -> Vec<String> {
         !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
     };
     secrets.iter().filter(|(_, secret)| holds(secret)).map(|(name, _)| name.clone()).collect()
-}
-
-/// The digest of a result as the witness wrote it.
-#[must_use]
-pub fn digest_of_text(text: &str) -> String {
-    digest_of(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use tokio::time::{Duration, timeout};
 
 use super::forms::{Args, Form};
 use crate::{
-    http::{Answered, Api, Bearer},
+    http::{Answered, Bearer},
     people::USER,
     scene::Scene,
     setup::{LATENCY_MS, SECRET},
@@ -58,7 +58,6 @@ pub(crate) struct Call {
     last: Mutex<Option<Answer>>,
     approval: Mutex<Option<String>>,
     call_id: Mutex<Option<String>>,
-    digest: Mutex<Option<String>>,
 }
 
 /// One sending of a call.
@@ -121,7 +120,6 @@ impl Call {
             last: Mutex::default(),
             approval: Mutex::default(),
             call_id: Mutex::default(),
-            digest: Mutex::default(),
         }
     }
 
@@ -153,11 +151,6 @@ impl Call {
         self.call_id.lock().clone()
     }
 
-    /// The digest of the result that its caller has.
-    pub(crate) fn digest(&self) -> Option<String> {
-        self.digest.lock().clone()
-    }
-
     fn bearer(&self, scene: &Scene) -> Result<Bearer> {
         let people = &scene.people;
         let found = if self.delegated {
@@ -166,12 +159,6 @@ impl Call {
             people.bearer(&self.tenant, &self.agent)?
         };
         Ok(found.clone())
-    }
-
-    /// Sends it to somebody who is no part of the deployment, outside the history.
-    pub(crate) async fn send_aside(&self, scene: &Scene, api: &Api) -> Result<Answered, Loss> {
-        let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
-        api.post(0, "/v1/calls", &bearer, self.body(scene, &self.args.text(Form::Plain))).await
     }
 
     /// Whether a definite answer came.
@@ -268,9 +255,6 @@ impl Call {
         if is_definite(reply) {
             self.settled.store(true, Ordering::SeqCst);
         }
-        if let (Answer::Succeeded, Some(result)) = (reply.answer, &reply.result) {
-            *self.digest.lock() = Some(result.digest.clone());
-        }
         if let Some(approval) = &reply.approval_id {
             *self.approval.lock() = Some(approval.clone());
         }
@@ -329,7 +313,6 @@ impl Fate<'_> {
                 let secrets = [("witness".to_owned(), SECRET.to_owned())];
                 let reply = Reply::read(self.request, answer.status, &answer.body, &secrets);
                 self.scene.recorder.record(What::Reply(Box::new(reply.clone())));
-                self.scene.answered();
                 Ok(reply)
             }
             Err(how) => {

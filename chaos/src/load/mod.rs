@@ -214,9 +214,7 @@ impl Load {
         let [home, abroad] = TENANTS;
         let tenant = if chance.permille(900) { home } else { abroad };
         let agent = chance.pick(&AGENTS).copied().unwrap_or("clerk");
-        let delegated = chance.permille(250) && self.scene.people.can_delegate();
-        let known = self.scene.people.has(tenant, agent);
-        let (tenant, agent) = if known { (tenant, agent) } else { (home, "clerk") };
+        let delegated = chance.permille(250);
         let caller = Caller { tenant, agent, delegated };
         let run = format!("run-{}-{}", self.name, client % 3);
         let call = Arc::new(Call::new(caller, tool, Args::new(item, chance), run, client));
@@ -335,7 +333,6 @@ impl Load {
                 AGENTS.iter().filter(|agent| tenant != call.tenant || **agent != call.agent);
             others.extend(agents.map(|agent| (tenant.to_owned(), (*agent).to_owned())));
         }
-        others.retain(|(tenant, agent)| self.scene.people.has(tenant, agent));
         let Some((tenant, agent)) = chance.pick(&others).cloned() else { return };
         // A key of its own, which is asked about in the end like every other.
         let other = Arc::new(call.of_somebody(&tenant, &agent));

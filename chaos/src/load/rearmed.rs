@@ -38,9 +38,6 @@ pub(super) async fn late_for_another_arm(
     chance: &mut Chance,
 ) {
     let (scene, call) = (&load.scene, load.fresh(Some("push"), client, chance));
-    if !OPERATORS.iter().all(|operator| scene.people.has(&call.tenant, operator)) {
-        return;
-    }
     let late = Manner::Late { ms: LATENCY_MS.saturating_add(LATER_MS) };
     if scene.world.arm(&call.args.item, late).await.is_err() {
         return;

@@ -5,9 +5,8 @@
 use bytes::Bytes;
 use placet_chaos::history::{
     What,
-    canonical::fingerprint,
     fault::FaultKind,
-    people::{ApprovalSeen, VoteReply, VoteSent},
+    people::{VoteReply, VoteSent},
     request::{Answer, Why},
 };
 use serde_json::{Value, json};
@@ -139,15 +138,9 @@ pub(super) async fn vote(
     let bearer = scene.people.bearer(&call.tenant, person).ok()?;
     let shown = scene.api.get(node, &format!("/v1/approvals/{approval}"), bearer).await.ok()?;
     let document = shown.json();
-    let digest = match seen(call, approval, &document) {
-        Some(seen) => {
-            let digest = seen.digest.clone();
-            scene.recorder.record(What::ApprovalSeen(seen));
-            digest
-        }
-        // Not shown to this person: tried all the same, with a digest that fits nothing.
-        None => format!("sha256:{}", "0".repeat(64)),
-    };
+    let digest = document.pointer("/approval/digest").and_then(Value::as_str);
+    // Not shown to this person: tried all the same, with a digest that fits nothing.
+    let digest = digest.map_or_else(|| format!("sha256:{}", "0".repeat(64)), str::to_owned);
     let number = scene.next_vote();
     scene.recorder.record(What::VoteSent(VoteSent {
         vote: number,
@@ -161,31 +154,10 @@ pub(super) async fn vote(
     let path = format!("/v1/approvals/{approval}/decisions");
     let answer = scene.api.post(node, &path, bearer, Bytes::from(body.to_string())).await.ok()?;
     let document = answer.json();
-    let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
     scene.recorder.record(What::VoteReply(VoteReply {
         vote: number,
         status: answer.status,
-        state: text("state"),
-        code: text("error_code"),
+        state: document.get("state").and_then(Value::as_str).map(str::to_owned),
     }));
     Some(answer.status)
-}
-
-fn seen(call: &Call, approval: &str, document: &Value) -> Option<ApprovalSeen> {
-    let shown = document.get("approval")?;
-    let text = |name: &str| shown.get(name).and_then(Value::as_str).map(str::to_owned);
-    Some(ApprovalSeen {
-        approval_id: approval.to_owned(),
-        tenant: call.tenant.clone(),
-        call_id: text("call_id")?,
-        state: text("state")?,
-        digest: text("digest")?,
-        args: document.pointer("/proposal/evidence/preview").and_then(previewed),
-    })
-}
-
-/// The fingerprint of the arguments in what approvers are shown.
-fn previewed(preview: &Value) -> Option<String> {
-    let args = preview.get("args").unwrap_or(preview);
-    args.get("item").is_some().then(|| fingerprint(args))
 }

@@ -15,7 +15,7 @@ use super::{
     http::{Reaction, Then},
     log::{Arrival, Seen},
     state::{Applied, Shared},
-    tools::{self, ASK, COUNT, DECLINED, Tool},
+    tools::{self, ASK, DECLINED, Tool},
 };
 use crate::history::{Class, canonical::fingerprint};
 
@@ -57,10 +57,6 @@ impl Call {
     pub(super) async fn take(self, shared: &Arc<Shared>) -> io::Result<Reaction> {
         match (self.name.as_str(), tools::tool(&self.name)) {
             (ASK, _) => Ok(self.asked(shared).await),
-            (COUNT, _) => {
-                let count = answer::of_structured(&json!({"count": shared.effects()}), "counted");
-                Ok(answer::result(&self.id, &count))
-            }
             (_, Some(tool)) if tool.class == Class::Read => self.looked(shared).await,
             (_, Some(tool)) => self.change(tool, shared).await,
             (_, None) => Ok(answer::error(&self.id, -32_602, "no such tool")),
@@ -87,7 +83,7 @@ impl Call {
         shared.log.note(Seen::Read { tool: self.name.clone() });
         let said = json!({"args": fingerprint(&self.args), "tool": self.name});
         let result = answer::of_structured(&said, "found");
-        let Some(manner) = shared.manner(&self.name, self.item()) else {
+        let Some(manner) = shared.manner(self.item()) else {
             return Ok(answer::result(&self.id, &result));
         };
         if let Manner::Exit | Manner::ExitBefore = manner {
@@ -106,14 +102,14 @@ impl Call {
         let arrival = Arrival {
             tool: tool.name.to_owned(),
             class: tool.class,
-            arrival: shared.arrives(&shared.token(&self.token)),
+            arrival: Shared::arrives(&shared.token(&self.token)),
             token: self.token.clone(),
             attempt: self.attempt,
             key: self.key.clone(),
             args: fingerprint(&self.args),
         };
         shared.log.note(Seen::Arrived(arrival.clone()));
-        let Some(manner) = shared.manner(&self.name, self.item()) else {
+        let Some(manner) = shared.manner(self.item()) else {
             let applied = shared.apply(&arrival, started).await?;
             return Ok(answer::result(&self.id, &answer::of_effect(&applied)));
         };

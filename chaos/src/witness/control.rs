@@ -27,11 +27,7 @@ pub enum Command {
 /// Towards which calls to behave how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
-    /// Calls of this tool only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool: Option<String>,
     /// Calls with this `item` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     /// How many of them.
     pub times: u32,
@@ -41,9 +37,8 @@ pub struct Arm {
 }
 
 impl Arm {
-    pub(super) fn fits(&self, tool: &str, item: &str) -> bool {
-        self.tool.as_deref().is_none_or(|wanted| wanted == tool)
-            && self.item.as_deref().is_none_or(|wanted| wanted == item)
+    pub(super) fn fits(&self, item: &str) -> bool {
+        self.item.as_deref().is_none_or(|wanted| wanted == item)
     }
 }
 
@@ -134,15 +129,11 @@ impl Manner {
     }
 }
 
-/// How much has happened since the process began; effects since the log began.
+/// What has happened since the process began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// How often it misbehaved, by the manner's name.
     pub fired: BTreeMap<String, u64>,
-    /// Effects.
-    pub effects: u64,
-    /// Calls of tools with effects.
-    pub arrivals: u64,
 }
 
 /// Gives a command to the witness whose control API is at `control`.

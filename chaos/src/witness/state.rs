@@ -31,7 +31,6 @@ pub(super) struct Shared {
     pub(super) log: Log,
     window: Duration,
     effects: AtomicU64,
-    arrivals: AtomicU64,
     exit: Notify,
     memory: Mutex<Memory>,
 }
@@ -83,7 +82,6 @@ impl Shared {
             log,
             window: Duration::from_millis(window_ms),
             effects: AtomicU64::new(last),
-            arrivals: AtomicU64::new(0),
             exit: Notify::new(),
             memory: Mutex::new(memory),
         })
@@ -104,8 +102,7 @@ impl Shared {
     }
 
     /// Counts an arrival of a token, from 1.
-    pub(super) fn arrives(&self, token: &Token) -> u64 {
-        self.arrivals.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn arrives(token: &Token) -> u64 {
         token.arrivals.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
@@ -134,9 +131,9 @@ impl Shared {
     }
 
     /// How to behave towards a call.
-    pub(super) fn manner(&self, tool: &str, item: &str) -> Option<Manner> {
+    pub(super) fn manner(&self, item: &str) -> Option<Manner> {
         let mut memory = self.memory();
-        let at = memory.armed.iter().position(|arm| arm.fits(tool, item))?;
+        let at = memory.armed.iter().position(|arm| arm.fits(item))?;
         let arm = memory.armed.get_mut(at)?;
         let manner = arm.manner;
         arm.times = arm.times.saturating_sub(1);
@@ -157,11 +154,7 @@ impl Shared {
     }
 
     pub(super) fn said(&self) -> Said {
-        Said {
-            fired: self.memory().fired.clone(),
-            effects: self.effects.load(Ordering::Relaxed),
-            arrivals: self.arrivals.load(Ordering::Relaxed),
-        }
+        Said { fired: self.memory().fired.clone() }
     }
 
     /// The process has to end, at once.
@@ -171,9 +164,5 @@ impl Shared {
 
     pub(super) async fn told_to_exit(&self) {
         self.exit.notified().await;
-    }
-
-    pub(super) fn effects(&self) -> u64 {
-        self.effects.load(Ordering::Relaxed)
     }
 }

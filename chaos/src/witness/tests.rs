@@ -45,7 +45,7 @@ impl World {
     }
 
     async fn arm(&self, manner: Manner) {
-        let arm = Arm { tool: None, item: None, times: 1, manner };
+        let arm = Arm { item: None, times: 1, manner };
         send(self.control, &Command::Arm(arm)).await.unwrap();
     }
 
@@ -219,21 +219,12 @@ async fn told_to_exit_it_ends_with_the_effect_in_its_log_and_no_answer() {
 #[tokio::test]
 async fn a_manner_is_for_the_calls_it_names_and_for_so_many() {
     let world = World::new().await;
-    let arm = Arm {
-        tool: Some("push".to_owned()),
-        item: Some("b".to_owned()),
-        times: 2,
-        manner: Manner::Error,
-    };
+    let arm = Arm { item: Some("b".to_owned()), times: 2, manner: Manner::Error };
     send(world.control, &Command::Arm(arm)).await.unwrap();
     let failed = |answer: &Value| answer["result"]["isError"] == json!(true);
-    for (tool, item, expected) in [
-        ("post", "b", false),
-        ("push", "a", false),
-        ("push", "b", true),
-        ("push", "b", true),
-        ("push", "b", false),
-    ] {
+    for (tool, item, expected) in
+        [("post", "a", false), ("push", "b", true), ("push", "b", true), ("push", "b", false)]
+    {
         let answer = world.call(tool, &json!({"item": item}), item).await;
         assert_eq!(failed(&answer), expected, "{tool} {item}");
     }

@@ -10,9 +10,6 @@ use crate::history::Class;
 
 /// The tool that tells how a token stands.
 pub const ASK: &str = "ask";
-/// The tool that counts effects.
-pub const COUNT: &str = "count";
-
 /// The JSON-RPC error by which a call is refused before anything happened, as the contract declares it.
 pub(super) const DECLINED: i32 = 4_001;
 
@@ -115,7 +112,6 @@ fn live() -> Vec<LiveTool> {
     let token = json!({"token": {"type": "string", "maxLength": 128}});
     let asks = object(token, &["token"]);
     all.push(live(ASK, "Tells whether the effect of a token has happened.", asks));
-    all.push(live(COUNT, "Counts the effects so far.", object(json!({}), &[])));
     all
 }
 
@@ -225,7 +221,7 @@ mod tests {
             Terms { keyed_window_ms: 5_000, settle_delay_ms: 500, secret: Some("key".to_owned()) };
         let file = contract("witness", "chaos", "http://127.0.0.1:9/mcp", &terms).unwrap();
         let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
-        assert_eq!(contract.capabilities.len(), TOOLS.len() + 2);
+        assert_eq!(contract.capabilities.len(), TOOLS.len() + 1);
         for (name, capability) in &contract.capabilities {
             assert!(capability.is_callable(), "{name}");
             let writes = class_of(name.as_str()).is_some_and(|class| class != Class::Read);
@@ -239,6 +235,6 @@ mod tests {
         assert_eq!(class_of("put"), Some(Class::Keyed));
         assert_eq!(class_of("ask"), None);
         assert!(needs_approval("witness__erase") && !needs_approval("witness__push"));
-        assert_eq!(listed().len(), TOOLS.len() + 2);
+        assert_eq!(listed().len(), TOOLS.len() + 1);
     }
 }

@@ -1,13 +1,12 @@
-//! I3 to I6 and the order of answers.
+//! I3 to I6.
 
-use super::{caught, fine, good, judged, only};
+use super::{caught, only};
 use crate::{
     checker::Invariant,
     history::{
-        Phase, What,
         journal::RecordChange,
         probe::Probe,
-        request::{Answer, Loss, Lost, Reply, Why},
+        request::{Answer, Reply, Why},
     },
 };
 
@@ -185,104 +184,4 @@ fn i6_a_read_leaves_a_line_before_its_answer() {
     only(Invariant::I6, |script| {
         script.each_entry(|entry| entry.audit.retain(|audit| audit.kind != "read_settled"));
     });
-}
-
-#[test]
-fn linear_an_answer_that_no_order_explains_is_caught() {
-    // The first answer says that it is under way, the later ones that it is done: the other way round is impossible.
-    caught(Invariant::Linear, |script| {
-        script.each_reply("put", |sent, reply| {
-            if sent.why == Why::Final {
-                becomes(reply, Answer::InProgress, "IN_PROGRESS");
-            }
-        });
-    });
-    caught(Invariant::Linear, |script| {
-        script.each_reply("lost", |_, reply| becomes(reply, Answer::Denied, "APPROVAL_DENIED"));
-        script.each_reply("erase", |sent, reply| {
-            if sent.why == Why::Final {
-                becomes(reply, Answer::Denied, "APPROVAL_DENIED");
-            }
-        });
-    });
-}
-
-#[test]
-fn linear_two_different_calls_cannot_both_have_the_key() {
-    caught(Invariant::Linear, |script| {
-        script.each_reply("put", |sent, reply| {
-            if sent.why == Why::ChangedArgs {
-                becomes(reply, Answer::InProgress, "IN_PROGRESS");
-            }
-        });
-    });
-}
-
-#[test]
-fn linear_answers_that_overlap_may_be_in_any_order() {
-    // A slow answer that says «under way» may come after a quick one that says «done».
-    fine(|script| {
-        let is = |event: &crate::history::Event| matches!(&event.what, What::Reply(reply) if reply.answer == Answer::InProgress);
-        let place = script.events.iter().position(is).unwrap();
-        let quiet =
-            script.events.iter().find(|event| event.what == What::Phase(Phase::Quiet)).unwrap().at;
-        script.events[place].at = quiet;
-    });
-}
-
-#[test]
-fn linear_a_lost_request_may_or_may_not_have_happened() {
-    // Without the first answer, the duplicate's replay is explained by the lost request.
-    fine(|script| {
-        let mut first = None;
-        script.each_reply("put", |sent, reply| {
-            if sent.agent == "scribe" && sent.why == Why::New {
-                first = Some(reply.request);
-            }
-        });
-        let first = first.unwrap();
-        for event in &mut script.events {
-            let is = matches!(&event.what, What::Reply(reply) if reply.request == first);
-            if is {
-                event.what = What::Lost(Lost { request: first, how: Loss::Broken });
-            }
-        }
-    });
-}
-
-#[test]
-fn linear_people_may_have_been_asked_though_no_answer_says_so() {
-    fine(|script| {
-        for event in &mut script.events {
-            let lost = match &event.what {
-                What::Reply(reply) if reply.approval_id.as_deref() == Some("apr_denied") => {
-                    Some(Lost { request: reply.request, how: Loss::Broken })
-                }
-                _ => None,
-            };
-            event.what = lost.map_or_else(|| event.what.clone(), What::Lost);
-        }
-    });
-}
-
-#[test]
-fn linear_a_storm_of_duplicates_is_searched_in_time() {
-    let mut script = good();
-    let key = super::script::Key::new("put", "put", "scribe");
-    let probing =
-        script.events.iter().position(|event| event.what == What::Phase(Phase::Quiet)).unwrap();
-    let later = script.events.split_off(probing);
-    let requests: Vec<u64> = (0..1_000).map(|_| script.send(&key, "A", Why::Immediately)).collect();
-    for request in requests {
-        script.success(request, &key, "A", true);
-    }
-    let at = script.now();
-    script.events.extend(later.into_iter().map(|mut event| {
-        event.at.us += at.us;
-        event.at.wall_ms += i64::try_from(at.us / 1_000).unwrap();
-        event
-    }));
-    let verdict = judged(&script);
-    assert_eq!(verdict.of(Invariant::Linear).count(), 0, "{verdict:#?}");
-    assert!(verdict.unchecked.is_empty(), "{verdict:#?}");
 }

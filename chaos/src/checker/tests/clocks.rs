@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{good, judged, script::Script};
 use crate::{
-    checker::{Invariant, Part},
+    checker::Invariant,
     history::{
         Event, What,
         journal::{JournalEntry, RecordChange},
@@ -94,19 +94,16 @@ fn an_agreement_that_another_node_has_written_is_one_however_its_clock_stood() {
 }
 
 #[test]
-fn i8_what_the_database_has_dated_says_nothing_of_what_nodes_have_and_that_is_said() {
+fn i8_what_the_database_has_dated_says_nothing_of_what_nodes_have() {
     let mut script = good::good();
     let mut last = (0, 0);
     script.each_entry(|entry| last = (entry.epoch, entry.at_ms));
     script.probe(Probe::Fenced { epoch: last.0, at_ms: last.1 - HOUR_MS, by: None });
     let verdict = judged(&script);
     assert!(verdict.of(Invariant::I8).count() > 0);
-    assert_eq!(verdict.tallies[&Part::SilentOnceOut].judged, 1);
     clock_moved(&mut script);
     let verdict = judged(&script);
     assert!(verdict.is_clean(), "{verdict:#?}");
-    let tally = &verdict.tallies[&Part::SilentOnceOut];
-    assert_eq!((tally.judged, tally.unjudged["clocks moved"]), (0, 1));
 }
 
 #[test]

@@ -49,7 +49,6 @@ fn i13_who_waits_without_success_at_a_node_that_nothing_struck_is_caught_during_
         of_fault(FaultKind::F11, Some(1)),
         of_fault(FaultKind::F1, Some(0)),
         of_fault(FaultKind::F8, None),
-        of_node(0, NodeChange::Refused { why: String::new(), rightly: true }),
         of_node(0, NodeChange::ClockShifted { by_ms: 5_000 }),
     ] {
         only(Invariant::I13, |script| {

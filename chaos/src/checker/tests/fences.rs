@@ -2,7 +2,7 @@
 
 use super::{caught, fine, judged, only, script::Script};
 use crate::{
-    checker::{Invariant, Part},
+    checker::Invariant,
     history::{
         What,
         fault::{FaultEvent, FaultKind},
@@ -50,7 +50,6 @@ fn i8_a_node_that_nothing_struck_is_not_shut_out() {
         of_fault(FaultKind::F8, Some(2)),
         of_fault(FaultKind::F8, None),
         of_fault(FaultKind::F22, Some(1)),
-        of_node(1, NodeChange::Refused { why: String::new(), rightly: true }),
     ] {
         only(Invariant::I8, |script| {
             script.say(elsewhere);
@@ -117,17 +116,6 @@ fn i8_who_takes_over_from_its_own_start_before_shuts_nobody_out() {
         script.probe(Probe::Epoch { epoch: 7, node: 1 });
         script.probe(Probe::Fenced { epoch: 7, at_ms, by: None });
     });
-}
-
-#[test]
-fn i8_where_nobody_says_whose_start_it_was_it_is_not_judged_and_that_is_said() {
-    let mut script = super::good();
-    let at_ms = script.now().wall_ms;
-    script.probe(Probe::Fenced { epoch: 7, at_ms, by: Some(8) });
-    let verdict = judged(&script);
-    assert!(verdict.is_clean(), "{verdict:#?}");
-    let tally = &verdict.tallies[&Part::StruckBefore];
-    assert_eq!((tally.judged, tally.unjudged.values().sum::<u64>()), (0, 1));
 }
 
 #[test]

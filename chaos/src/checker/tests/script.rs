@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::{
     history::{
         Class, Event, Phase, RunInfo, What,
-        fault::FaultKind,
         journal::{
             ApprovalImage, AttemptImage, AuditImage, JournalEntry, RecordChange, RecordImage,
             Resolved,
@@ -72,14 +71,10 @@ impl Script {
         let mut script = Self { epoch: 1, ..Self::default() };
         let run = RunInfo {
             seed: 7,
-            commit: "abc".to_owned(),
-            machine: "here".to_owned(),
             store: "embedded".to_owned(),
             nodes: 1,
-            applicable: vec![FaultKind::F1],
             keyed_window_ms: 60_000,
             settle_delay_ms: 200,
-            settle_within_ms: 10_000,
         };
         script.say(What::Run(Box::new(run)));
         script.node(NodeChange::Started { pid: 1 });
@@ -166,7 +161,6 @@ impl Script {
             digest: format!("result of {}", key.image.record_id),
             token: Some(key.token.clone()).filter(|_| key.class() != Class::Read),
             args: Some(args.to_owned()),
-            bytes: 100,
         };
         let reply = self.reply(request, key, Answer::Succeeded);
         reply.replayed = replayed;
@@ -241,14 +235,12 @@ impl Script {
                     Class::Opaque | Class::Read => "opaque",
                 }
                 .to_owned(),
-                window_ms: (key.tool == "put").then_some(60_000),
                 epoch: self.epoch,
                 owner: self.epoch,
                 request: format!("request of {}", image.record_id),
                 bundle: "bundle".to_owned(),
                 approval_id: image.approval_id.clone(),
                 grant: None,
-                first_ms: now,
                 deadline_ms: now + 500,
             });
         }
@@ -303,7 +295,7 @@ impl Script {
         if approve { &mut approval.agreed } else { &mut approval.refused }.push("ben".to_owned());
         let state = approval.state.clone();
         self.moves(key, &state);
-        self.say(What::VoteReply(VoteReply { vote, status: 200, state: Some(state), code: None }));
+        self.say(What::VoteReply(VoteReply { vote, status: 200, state: Some(state) }));
     }
 
     fn arrival(&self, key: &Key, args: &str) -> Arrival {
@@ -400,7 +392,6 @@ impl Script {
         });
         self.probe(Probe::Gauge { node: 0, name: "queue".to_owned(), value: 3, cap: 10 });
         self.probe(Probe::Secrets { files: 3, bytes: 1_000, hits: Vec::new() });
-        self.probe(Probe::Leases { minted: 4, ended: 4 });
         self.say(What::Phase(Phase::Ended));
     }
 

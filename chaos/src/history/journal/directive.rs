@@ -27,7 +27,6 @@ pub struct DirectiveImage {
     /// When it ends, by the ledger's clock.
     pub expires_ms: i64,
     /// What a grant gives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantImage>,
 }
 

@@ -13,7 +13,6 @@ pub struct RecordImage {
     /// The agent.
     pub agent: String,
     /// The user it calls for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The operation, as `adapter/capability`.
     pub capability: String,
@@ -30,25 +29,18 @@ pub struct RecordImage {
     /// The name of its state.
     pub state: String,
     /// The attempt under way, or whose outcome is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptImage>,
     /// The attempt of an earlier arm whose outcome is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<AttemptImage>,
     /// The digest of the result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// The approval named by the state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
     /// The error code of a failure or a denial.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// The state that a tombstone had.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
     /// How an unknown outcome became known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<Resolved>,
     /// Who wants the record to be sent again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -61,10 +53,8 @@ pub struct Resolved {
     /// `late_answer`, `probe` or `operator`.
     pub by: String,
     /// The attempt it is about; an operator speaks of all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// The operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
 }
 
@@ -77,9 +67,6 @@ pub struct AttemptImage {
     pub token: String,
     /// The class, by the ledger's name for it: `read_only`, `keyed`, `queryable`, `opaque`.
     pub class: String,
-    /// The window of a keyed token, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window_ms: Option<u64>,
     /// Who dispatched it.
     pub epoch: u64,
     /// Whose duty it is to settle it.
@@ -89,13 +76,9 @@ pub struct AttemptImage {
     /// The bundle that permitted it.
     pub bundle: String,
     /// The approval it consumed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
     /// The standing grant it used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<String>,
-    /// When the first attempt of this arm was dispatched, by the ledger's clock.
-    pub first_ms: i64,
     /// When it must be over, by the ledger's clock.
     pub deadline_ms: i64,
 }
@@ -224,7 +207,6 @@ impl AttemptImage {
             number: attempt.small("number")?,
             token: attempt.text("token")?,
             class: class.as_str().map(str::to_owned).or_else(|| fields.text("class"))?,
-            window_ms: fields.number("window_ms"),
             epoch,
             owner: attempt
                 .number("adopted_by")
@@ -234,7 +216,6 @@ impl AttemptImage {
             bundle: attempt.text("bundle_digest")?,
             approval_id: attempt.text("approval_id"),
             grant: attempt.text("grant"),
-            first_ms: attempt.ms("first_dispatched_at")?,
             deadline_ms: attempt.ms("deadline_at")?,
         })
     }

@@ -35,7 +35,7 @@ fn a_dispatched_record_has_its_attempt_beside_the_name_of_its_state() {
     assert_eq!((entry.seq, entry.epoch, entry.at_ms, entry.log.as_str()), (7, 3, 12, "journal"));
     let RecordChange::Put(image) = &entry.changes[0] else { panic!("{entry:?}") };
     let attempt = image.attempt.as_ref().unwrap();
-    assert_eq!((attempt.number, attempt.owner, attempt.window_ms), (2, 4, Some(9_000)));
+    assert_eq!((attempt.number, attempt.owner, attempt.class.as_str()), (2, 4, "keyed"));
     assert_eq!((image.state.as_str(), image.approval_id.as_deref()), ("dispatched", Some("apr_1")));
 }
 
