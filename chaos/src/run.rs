@@ -141,8 +141,8 @@ impl<'a> Run<'a> {
             }
         }
         let mut turn = 0_usize;
-        // On a slow machine some fault may not have come in time: half as long again is given to those.
-        let at_last = until + self.length.checked_div(2).unwrap_or_default();
+        // On a slow machine some fault may not have come in time: as long again is given to those.
+        let at_last = until + self.length;
         let goes_on = |all_seen: bool| {
             let now = Instant::now();
             now < until || (now < at_last && !all_seen)

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::history::{
     journal::{AttemptImage, RecordImage, Resolved},
-    people::{Act, OperatorAct},
+    people::Act,
 };
 
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
@@ -131,13 +131,6 @@ fn evidence(world: &World<'_>, story: &Story<'_>, from: &RecordImage, to: &Writt
     let was_unknown = from.state == "indeterminate" || waits_again(from);
     match &next.resolved {
         Some(resolved) if ended => resolution(world, story, from, next, resolved, to.entry.at_ms),
-        // Records of the first version do not say by what; the event beside them says that a person did it.
-        None if ended && was_unknown && to.says_resolved() => {
-            let named = |act: &&&OperatorAct| act.record_id == next.record_id;
-            let who = world.operators.iter().find(named).map(|act| act.operator.as_str());
-            let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
-            operator(world, &next.record_id, who, act)
-        }
         None if ended && was_unknown => {
             Err("an unknown outcome became known by nothing".to_owned())
         }

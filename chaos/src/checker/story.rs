@@ -157,15 +157,6 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Whether an event of the same entry says that a person resolved the record.
-    pub(super) fn says_resolved(&self) -> bool {
-        let record = self.change.record_id();
-        self.entry
-            .audit
-            .iter()
-            .any(|event| event.kind == "resolved" && event.record_id.as_deref() == Some(record))
-    }
-
     /// The name of the state, `absent` or `forgotten`.
     pub(super) fn state(&self) -> &'a str {
         match self.change {
@@ -231,7 +222,7 @@ impl<'a> Story<'a> {
     pub(super) fn ended_by_operator(&self) -> bool {
         let by = |written: &Written<'_>| {
             let resolved = written.image().and_then(|image| image.resolved.as_ref());
-            resolved.is_some_and(|resolved| resolved.by == "operator") || written.says_resolved()
+            resolved.is_some_and(|resolved| resolved.by == "operator")
         };
         self.written.iter().any(by)
     }

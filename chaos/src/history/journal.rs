@@ -111,7 +111,7 @@ pub struct AuditImage {
 pub struct NoEntry(String);
 
 impl JournalEntry {
-    /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms` or `at`, `hash`, `prev`) beside or around its content
+    /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms`, `hash`, `prev`) alongside or around its content
     /// (`effects`, `approvals`, `audit`), which may be under `entry`, `payload` or `body`.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl JournalEntry {
             log: text("log").unwrap_or_else(|| log.to_owned()),
             seq: number("seq").ok_or_else(|| missing("seq"))?,
             epoch: number("epoch").ok_or_else(|| missing("epoch"))?,
-            at_ms: at_ms(line).ok_or_else(|| missing("at_ms"))?,
+            at_ms: line.get("at_ms").and_then(Value::as_i64).ok_or_else(|| missing("at_ms"))?,
             hash: text("hash").unwrap_or_default(),
             prev: text("prev").or_else(|| text("prev_hash")).unwrap_or_default(),
             changes: list("effects")
@@ -145,11 +145,6 @@ impl JournalEntry {
                 .collect::<Result<_, _>>()?,
         })
     }
-}
-
-fn at_ms(line: &Value) -> Option<i64> {
-    let at = line.get("at_ms").or_else(|| line.get("at"))?;
-    at.as_i64().or_else(|| image::ms_of_text(at.as_str()?))
 }
 
 fn change_of(change: &Value) -> Option<RecordChange> {

@@ -294,30 +294,6 @@ fn i9_evidence_about_the_arm_before_counts_while_the_next_one_waits() {
 }
 
 #[test]
-fn i9_a_record_of_the_first_version_is_resolved_by_the_event_beside_it() {
-    let first_version = |script: &mut Script| {
-        script.each_put("push", "succeeded", |image| image.resolved = None);
-        script.each_entry(|entry| {
-            if entry.changes.iter().any(|one| matches!(one, RecordChange::Put(image) if image.key == "push" && image.state == "succeeded")) {
-                entry.audit.push(crate::history::journal::AuditImage {
-                    kind: "resolved".to_owned(),
-                    tenant: None,
-                    call_id: None,
-                    record_id: Some("rec_scribe_push".to_owned()),
-                    code: None,
-                    digests: std::collections::BTreeMap::new(),
-                });
-            }
-        });
-    };
-    fine(first_version);
-    only(Invariant::I9, |script| {
-        first_version(script);
-        script.events.retain(|event| !matches!(event.what, What::Operator(_)));
-    });
-}
-
-#[test]
 fn i9_not_found_counts_after_the_settle_delay() {
     let why = caught(Invariant::I9, |script| {
         script.each_put("post", "dispatched", |image| {

@@ -129,8 +129,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn ms(&self, name: &str) -> Option<i64> {
-        let at = self.of(name)?;
-        at.as_i64().or_else(|| ms_of_text(at.as_str()?))
+        self.of(name)?.as_i64()
     }
 }
 
@@ -267,27 +266,4 @@ pub(super) fn requesters(chain: Option<&Value>) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-/// Milliseconds since 1970 of a time in the form of RFC 3339 in UTC.
-pub(super) fn ms_of_text(text: &str) -> Option<i64> {
-    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let mut clock = clock.splitn(3, ':').map(|part| part.parse::<i64>().ok());
-    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
-    let ms: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
-    // Days since 1970, years counted from March so that the leap day is the last of its year.
-    let (year, month) = if month > 2 {
-        (year, month.checked_sub(3)?)
-    } else {
-        (year.checked_sub(1)?, month.checked_add(9)?)
-    };
-    let of_years = year.checked_mul(365)?.checked_add(year.div_euclid(4))?;
-    let of_years = of_years.checked_sub(year.div_euclid(100))?.checked_add(year.div_euclid(400))?;
-    let of_months = month.checked_mul(153)?.checked_add(2)?.div_euclid(5);
-    let days = of_years.checked_add(of_months)?.checked_add(day)?.checked_sub(719_469)?;
-    let minutes = days.checked_mul(24)?.checked_add(hour)?.checked_mul(60)?.checked_add(minute)?;
-    minutes.checked_mul(60)?.checked_add(second)?.checked_mul(1_000)?.checked_add(ms)
 }
