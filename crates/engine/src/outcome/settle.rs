@@ -63,7 +63,12 @@ pub(crate) fn conclude(
             result.error = Some(error_of(&refusal));
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
-        AdapterOutcome::NotExecuted(error) => {
+        // A target that does not take the credential has not acted: the call may be tried again under its approval.
+        AdapterOutcome::NotExecuted(error)
+        | AdapterOutcome::Rejected(Rejection {
+            error: error @ AdapterError::CredentialRefused(_),
+            ..
+        }) => {
             let (code, result) = not_executed(subject, capability, kind, &error, now);
             (Outcome::FailedRetriable(code), result)
         }
