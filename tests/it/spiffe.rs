@@ -152,7 +152,9 @@ async fn an_agent_that_is_gone_is_outlived_and_one_that_comes_is_taken() {
     .await;
     agent.end().await;
     until("its end is noticed", || async {
-        placet.log().matches("the agent of the Workload API cannot be asked").count() >= 2
+        call(&placet, first.svid(AGENT, "placet"), "s3").await.succeeded();
+        placet.log().matches("the agent of the Workload API has no trust bundle for us").count()
+            >= 2
     })
     .await;
     tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
@@ -170,6 +172,7 @@ async fn an_agent_that_is_gone_is_outlived_and_one_that_comes_is_taken() {
     // It does not know this process any more.
     agent.tell("deny").await;
     until("the refusal is in the log", || async {
+        call(&placet, second.svid(AGENT, "placet"), "s7").await.succeeded();
         placet.log().contains("it gives this process nothing")
     })
     .await;

@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use placet_identity::{ClientAuthorities, ClientCertificate, FileMark};
+use placet_identity::{ClientAuthorities, ClientCertificate, file_digest, read_bounded};
+use placet_types::digest::Digest;
 use rustls::{
     ServerConfig as Handshakes,
     crypto::ring,
@@ -24,7 +25,7 @@ use zeroize::Zeroizing;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 /// What TLS needs.
 #[derive(Debug, Clone)]
@@ -79,8 +80,8 @@ pub enum TlsError {
 /// What the handshakes were made of: certificate, key, and the generation of the authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
-    certificate: Option<FileMark>,
-    key: Option<FileMark>,
+    certificate: Option<Digest>,
+    key: Option<Digest>,
     authorities: u64,
 }
 
@@ -88,8 +89,8 @@ impl Seen {
     fn of(settings: &TlsSettings) -> Self {
         let authorities = settings.authorities.as_ref();
         Self {
-            certificate: FileMark::of(&settings.certificate, FILE_BYTES_MAX),
-            key: FileMark::of(&settings.key, FILE_BYTES_MAX),
+            certificate: file_digest(&settings.certificate, FILE_BYTES_MAX),
+            key: file_digest(&settings.key, FILE_BYTES_MAX),
             authorities: authorities.map(ClientAuthorities::generation).unwrap_or_default(),
         }
     }
@@ -194,14 +195,13 @@ fn handshakes(settings: &TlsSettings) -> Result<Arc<Handshakes>, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
-    let unreadable = |source| TlsError::Unreadable { path: path.to_owned(), source };
-    let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    // A pipe would block the opening for ever.
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        let problem = "is not a file of a certificate's size";
-        return Err(TlsError::Unusable { path: path.to_owned(), problem });
-    }
-    std::fs::read(path).map(Zeroizing::new).map_err(unreadable)
+    read_bounded(path, FILE_BYTES_MAX).map_err(|source| {
+        let path = path.to_owned();
+        if matches!(source.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge) {
+            return TlsError::Unusable { path, problem: "is not a file of a certificate's size" };
+        }
+        TlsError::Unreadable { path, source }
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -25,7 +25,7 @@ use crate::error::EgressError;
 use crate::identity::{ClientIdentity, Trust};
 use crate::limits::Limits;
 use crate::request;
-use crate::resolve::{Resolve, SystemResolver};
+use crate::resolve::SystemResolver;
 use crate::tls::{self, Handshakes, Protocol};
 
 /// The least read buffer that the HTTP library accepts; smaller limits are checked after the head was read.
@@ -59,28 +59,14 @@ impl EgressClient {
     ///
     /// Fails when the policy names an `https:` destination and the platform has no roots.
     pub fn new(policy: EgressPolicy, limits: Limits) -> Result<Self, EgressError> {
-        Self::with_roots(policy, limits, &[])
-    }
-
-    /// A client that also trusts the given roots, in PEM form.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`EgressClient::new`] does, and when an extra root cannot be read.
-    pub fn with_roots(
-        policy: EgressPolicy,
-        limits: Limits,
-        extra_roots_pem: &[u8],
-    ) -> Result<Self, EgressError> {
-        let trust = Trust { roots_pem: extra_roots_pem.to_vec(), identities: Vec::new() };
-        Self::with_trust(policy, limits, &trust)
+        Self::with_trust(policy, limits, &Trust::default())
     }
 
     /// A client with further roots, that shows certificates of its own where it has some.
     ///
     /// # Errors
     ///
-    /// Fails as [`EgressClient::with_roots`] does.
+    /// Fails as [`EgressClient::new`] does, and when an extra root cannot be read.
     pub fn with_trust(
         policy: EgressPolicy,
         limits: Limits,
@@ -96,9 +82,8 @@ impl EgressClient {
         Self::assemble(dialling, &roots, &trust.identities)
     }
 
-    /// The same client with another resolver and no open connections.
-    #[must_use]
-    pub fn with_resolver(self, resolver: Arc<dyn Resolve>) -> Self {
+    #[cfg(test)]
+    pub(crate) fn with_resolver(self, resolver: Arc<dyn crate::resolve::Resolve>) -> Self {
         let dialling = Dialling { resolver, ..Dialling::clone(&self.dialling) };
         Self::connected(dialling, self.http1_tls, self.http2_tls)
     }
@@ -229,14 +214,8 @@ impl EgressClient {
         response: Response<Incoming>,
     ) -> Result<Response<Bytes>, EgressError> {
         let (parts, incoming) = response.into_parts();
-        let mut body = EgressBody::new(incoming, self.limits().response_bytes_max, self.limits())?;
-        let mut whole = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            if let Some(data) = frame?.data_ref() {
-                whole.extend_from_slice(data);
-            }
-        }
-        Ok(Response::from_parts(parts, whole.freeze()))
+        let body = EgressBody::new(incoming, self.limits().response_bytes_max, self.limits())?;
+        Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
     }
 
     /// The deadline has passed. As long as no connection was assigned, nothing can have been written.

@@ -1,8 +1,7 @@
 //! Why an exchange failed, and whether anything of the request can have reached the peer.
 //!
-//! It owns the causes and their two messages. `Display` is for the log and names the destination;
-//! [`EgressError::caller_message`] is for the caller and names nothing. Neither holds text of a response,
-//! a header or a path, so an error can be logged as it is.
+//! It owns the causes. `Display` is for the log and names the destination. It holds no text of a response, a header or a path, so an error
+//! can be logged as it is.
 
 use std::io;
 use std::net::IpAddr;
@@ -202,35 +201,6 @@ impl EgressError {
             | Self::ResponseHeadTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::IdleTimeout { .. } => false,
-        }
-    }
-
-    /// What a caller may read: no host, no address, no number of ours.
-    #[must_use]
-    pub fn caller_message(&self) -> &'static str {
-        match self {
-            Self::UrlUnusable { .. }
-            | Self::RequestUnusable { .. }
-            | Self::RequestTooLarge { .. }
-            | Self::DestinationRefused { .. }
-            | Self::PlainHttpRefused { .. }
-            | Self::AddressRefused { .. }
-            | Self::PeerMismatch { .. } => "the request to the upstream service is not permitted",
-            Self::ResolveFailed { .. }
-            | Self::ConnectFailed { .. }
-            | Self::ConnectTimeout { .. }
-            | Self::TlsFailed { .. }
-            | Self::TrustRootsUnusable { .. }
-            | Self::IdentityUnusable { .. }
-            | Self::ClosedBeforeRequest
-            | Self::DeadlineBeforeRequest { .. } => "the upstream service could not be reached",
-            Self::DeadlineExceeded { .. } | Self::ConnectionLost | Self::IdleTimeout { .. } => {
-                "the upstream service did not answer completely"
-            }
-            Self::Redirected { .. }
-            | Self::ResponseUnusable { .. }
-            | Self::ResponseHeadTooLarge { .. }
-            | Self::ResponseTooLarge { .. } => "the answer of the upstream service was refused",
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use placet_types::digest::Digest;
 
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
@@ -18,16 +19,17 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
+use crate::bounded_file::{file_digest, read_bounded};
 use crate::destination::Destination;
 use crate::error::EgressError;
-use crate::file_mark::FileMark;
 
 /// How often files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a connection waits for a look at them.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 /// Whom a client trusts beyond the platform's roots, and who it is itself.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +54,7 @@ struct Inner {
 
 struct Current {
     certified: Arc<CertifiedKey>,
-    stamps: [Option<FileMark>; 2],
+    digests: [Option<Digest>; 2],
     looked: Instant,
     /// Whether somebody looks at this moment: on a mount that hangs, for as long as that does.
     is_looked_at: bool,
@@ -116,8 +118,7 @@ impl Look {
 
     fn look(self) {
         let inner = &self.0;
-        let stamps = [stamp(&inner.certificate), stamp(&inner.key)];
-        let has_changed = inner.current().stamps != stamps;
+        let has_changed = inner.current().digests != digests(&inner.certificate, &inner.key);
         let fresh = has_changed.then(|| Current::read(&inner.certificate, &inner.key));
         if let Some(Ok(fresh)) = fresh {
             *inner.current() = Current { is_looked_at: true, ..fresh };
@@ -134,7 +135,7 @@ impl Drop for Look {
 impl Current {
     fn read(certificate: &Path, key: &Path) -> Result<Self, EgressError> {
         let unusable = |reason| EgressError::IdentityUnusable { reason };
-        let stamps = [stamp(certificate), stamp(key)];
+        let digests = digests(certificate, key);
         let chain: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(&bytes_of(certificate)?)
                 .collect::<Result<_, _>>()
@@ -148,23 +149,18 @@ impl Current {
                 unusable("its key is not the certificate's, or of an unknown kind")
             })?;
         let certified = Arc::new(certified);
-        Ok(Self { certified, stamps, looked: Instant::now(), is_looked_at: false })
+        Ok(Self { certified, digests, looked: Instant::now(), is_looked_at: false })
     }
 }
 
-fn bytes_of(path: &Path) -> Result<Vec<u8>, EgressError> {
-    let unusable = |reason| EgressError::IdentityUnusable { reason };
-    let metadata = std::fs::metadata(path)
-        .map_err(|_unreadable| unusable("one of its files cannot be read"))?;
-    // A pipe would block the opening for ever.
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(unusable("one of its files is not of a certificate's size"));
-    }
-    std::fs::read(path).map_err(|_unreadable| unusable("one of its files cannot be read"))
+fn bytes_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, EgressError> {
+    let reason = "one of its files cannot be read, or is not of a certificate's size";
+    read_bounded(path, FILE_BYTES_MAX)
+        .map_err(|_unreadable| EgressError::IdentityUnusable { reason })
 }
 
-fn stamp(path: &Path) -> Option<FileMark> {
-    FileMark::of(path, FILE_BYTES_MAX)
+fn digests(certificate: &Path, key: &Path) -> [Option<Digest>; 2] {
+    [certificate, key].map(|path| file_digest(path, FILE_BYTES_MAX))
 }
 
 /// Shows the identity to the one who asks on one connection.

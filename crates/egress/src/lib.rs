@@ -12,12 +12,12 @@
 
 mod address;
 mod body;
+mod bounded_file;
 mod client;
 mod connect;
 mod destination;
 mod dial;
 mod error;
-mod file_mark;
 mod identity;
 mod limits;
 mod request;
@@ -27,15 +27,14 @@ mod tls;
 
 pub use address::{AddressClass, PrivateRanges};
 pub use body::EgressBody;
+pub use bounded_file::{file_digest, read_bounded};
 pub use client::EgressClient;
 pub use connect::{Connecting, EgressConnector};
 pub use destination::{Destination, EgressPolicy, Scheme};
 pub use error::EgressError;
-pub use file_mark::FileMark;
 pub use identity::{ClientIdentity, Trust};
 pub use limits::Limits;
 pub use request::join_segments;
-pub use resolve::{Resolve, Resolving, SystemResolver};
 pub use stream::EgressStream;
 
 #[cfg(test)]

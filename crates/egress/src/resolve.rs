@@ -10,17 +10,17 @@ use std::net::IpAddr;
 use std::pin::Pin;
 
 /// The pending answer of a resolver.
-pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+pub(crate) type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Turns a host name into addresses. It is asked once for each new connection and never for an IP literal.
-pub trait Resolve: fmt::Debug + Send + Sync {
+pub(crate) trait Resolve: fmt::Debug + Send + Sync {
     /// All addresses of a host.
     fn resolve(&self, host: &str) -> Resolving;
 }
 
 /// The resolver of the operating system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemResolver;
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SystemResolver;
 
 impl Resolve for SystemResolver {
     fn resolve(&self, host: &str) -> Resolving {

@@ -2,16 +2,13 @@
 //!
 //! Owns the authorities' files and the way from a chain to a principal. Does not speak TLS: that the peer holds the key is the
 //! handshake's to show. Invariants: a chain counts only under the authority whose names it uses, so that one authority
-//! cannot name another's workloads; an authority whose file is gone is used on for a bounded time; what was found out about it is kept for its connection, until the first certificate of it ends or an
-//! authority changes, so that an expired one ends with its time.
+//! cannot name another's workloads; an authority whose file is gone is used on for a bounded time.
 
 use std::{
     fmt,
-    fs::File,
-    io::Read as _,
     path::Path,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,7 +22,7 @@ use der::{
     AnyRef, Decode as _, Reader as _, SliceReader, Tag, Tagged as _,
     asn1::{GeneralizedTime, UtcTime},
 };
-use placet_egress::FileMark;
+use placet_egress::{file_digest, read_bounded};
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
@@ -53,47 +50,12 @@ const BUNDLE_BYTES_MAX: usize = 256 * 1024;
 const CERTIFICATES_MAX: usize = 100;
 const NAMES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 512;
-const NO_AUTHORITY: IdentityError =
-    IdentityError::CertificateRefused { problem: "it is of no authority" };
 
 /// The certificate that a peer proved in its handshake to hold the key of, with what lies between it and its authority.
-///
-/// Clones share what was found out about it.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     chain: Arc<[CertificateDer<'static>]>,
-    owner: Arc<Mutex<Option<Owner>>>,
 }
-
-/// Whose a certificate was found to be, and for how long that holds.
-#[derive(Clone)]
-struct Owner {
-    /// The authorities that were asked.
-    of: Weak<Loaded>,
-    /// Its place among them.
-    authority: usize,
-    /// The first is the one it is called by.
-    names: Vec<String>,
-    principal: PrincipalId,
-    expires_at: Timestamp,
-    /// When the chain was checked, and when the first of its certificates ends.
-    holds: (Timestamp, Timestamp),
-}
-
-impl Owner {
-    fn holds(&self, loaded: &Arc<Loaded>, now: Timestamp) -> bool {
-        let (from, until) = self.holds;
-        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(loaded)) && from <= now && now < until
-    }
-}
-
-impl PartialEq for ClientCertificate {
-    fn eq(&self, other: &Self) -> bool {
-        self.chain == other.chain
-    }
-}
-
-impl Eq for ClientCertificate {}
 
 impl fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +71,7 @@ impl ClientCertificate {
     pub fn of_handshake(chain: &[CertificateDer<'_>]) -> Option<Self> {
         chain.first()?;
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        Some(Self { chain, owner: Arc::default() })
+        Some(Self { chain })
     }
 
     /// The SHA-256 of the certificate, as tokens that are bound to it say it (`x5t#S256`, RFC 8705).
@@ -154,9 +116,6 @@ impl Seen {
 struct Loaded {
     /// In the order of the configuration.
     each: Vec<Arc<Authority>>,
-    /// How often a chain was checked.
-    #[cfg(test)]
-    checks: AtomicU64,
     any: Arc<dyn ClientCertVerifier>,
 }
 
@@ -164,7 +123,7 @@ struct Loaded {
 struct Authority {
     certificates: Vec<CertificateDer<'static>>,
     verifier: Arc<dyn ClientCertVerifier>,
-    mark: Option<FileMark>,
+    digest: Option<Digest>,
 }
 
 impl fmt::Debug for ClientAuthorities {
@@ -183,8 +142,7 @@ impl ClientAuthorities {
         if config.is_empty() {
             return Ok(None);
         }
-        let each = config.iter().zip(marks_of(config));
-        let each = each.map(|(one, mark)| Authority::read(one, mark).map(Arc::new));
+        let each = config.iter().map(|one| Authority::read(one).map(Arc::new));
         let loaded = ArcSwap::from_pointee(Loaded::of(each.collect::<Result<_, _>>()?)?);
         Ok(Some(Self {
             inner: Arc::new(Inner {
@@ -215,17 +173,17 @@ impl ClientAuthorities {
     /// # Errors
     /// [`SetupError`] naming the first file that cannot be used; the others were read all the same.
     pub fn reload_if_changed(&self) -> Result<bool, SetupError> {
-        let marks = marks_of(&self.inner.config);
         let known = self.inner.loaded.load_full();
         let (mut each, mut seen) = (known.each.clone(), self.files().clone());
         let (mut has_changed, mut problem) = (false, None);
-        let places = each.iter_mut().zip(&mut seen).zip(self.inner.config.iter().zip(marks));
-        for ((read, seen), (authority, mark)) in places {
-            if mark.is_some() && mark == read.mark {
+        let places = each.iter_mut().zip(&mut seen).zip(&self.inner.config);
+        for ((read, seen), authority) in places {
+            let digest = file_digest(&authority.ca, BUNDLE_BYTES_MAX);
+            if digest.is_some() && digest == read.digest {
                 *seen = Seen::now();
                 continue;
             }
-            match Authority::read(authority, mark) {
+            match Authority::read(authority) {
                 Ok(fresh) => (*read, *seen, has_changed) = (Arc::new(fresh), Seen::now(), true),
                 Err(error) => {
                     seen.is_failing = true;
@@ -263,69 +221,33 @@ impl ClientAuthorities {
         self.inner.files.lock()
     }
 
-    /// How often a chain was checked since the files were last read.
-    #[cfg(test)]
-    pub(crate) fn checks(&self) -> u64 {
-        self.inner.loaded.load().checks.load(Ordering::Relaxed)
-    }
-
-    /// Who the owner of a certificate is. A chain is checked once for each connection, and again when that may have another result.
+    /// Who the owner of a certificate is.
     pub(crate) fn verify(
         &self,
         certificate: &ClientCertificate,
         now: Timestamp,
     ) -> Result<VerifiedToken, IdentityError> {
-        let loaded = self.inner.loaded.load_full();
-        let mut kept = certificate.owner.lock();
-        let known = kept.take().filter(|owner| owner.holds(&loaded, now));
-        let owner = match known {
-            Some(owner) => owner,
-            None => self.owner(certificate, &loaded, now)?,
-        };
-        *kept = Some(owner.clone());
-        drop(kept);
-        let authority = self.inner.config.get(owner.authority).ok_or(NO_AUTHORITY)?;
-        if self.is_stale(owner.authority) {
-            return Err(IdentityError::KeysUnavailable { issuer: authority.issuer() });
-        }
-        Ok(verified(authority, certificate, owner.names, owner.principal, now, owner.expires_at))
-    }
-
-    fn owner(
-        &self,
-        certificate: &ClientCertificate,
-        loaded: &Arc<Loaded>,
-        now: Timestamp,
-    ) -> Result<Owner, IdentityError> {
-        #[cfg(test)]
-        loaded.checks.fetch_add(1, Ordering::Relaxed);
         let refused = |problem| IdentityError::CertificateRefused { problem };
         let (own, between) =
             certificate.chain.split_first().ok_or_else(|| refused("there is none"))?;
         let since = Duration::from_millis(u64::try_from(now.as_ms()).unwrap_or_default());
         let at = UnixTime::since_unix_epoch(since);
+        let loaded = self.inner.loaded.load();
         let mut known = false;
-        let each = self.inner.config.iter().zip(&loaded.each).enumerate();
-        for (place, (authority, read)) in each {
+        for (place, (authority, read)) in self.inner.config.iter().zip(&loaded.each).enumerate() {
             if read.verifier.verify_client_cert(own, between, at).is_err() {
                 continue;
             }
             known = true;
-            if let Some((names, principal)) = named(authority, own) {
-                let expires_at = not_after(own).ok_or_else(|| refused("its end is not known"))?;
-                // A certificate of the chain whose end is not known has ended: then nothing is kept.
-                let ends = certificate.chain.iter().map(|one| not_after(one).unwrap_or(now));
-                return Ok(Owner {
-                    of: Arc::downgrade(loaded),
-                    authority: place,
-                    names,
-                    principal,
-                    expires_at,
-                    holds: (now, ends.min().unwrap_or(now)),
-                });
+            let Some((names, principal)) = named(authority, own) else { continue };
+            if self.is_stale(place) {
+                return Err(IdentityError::KeysUnavailable { issuer: authority.issuer() });
             }
+            let expires_at = not_after(own).ok_or_else(|| refused("its end is not known"))?;
+            return Ok(verified(authority, certificate, names, principal, now, expires_at));
         }
-        Err(if known { refused("its owner has no name here") } else { NO_AUTHORITY })
+        let problem = if known { "its owner has no name here" } else { "it is of no authority" };
+        Err(refused(problem))
     }
 }
 
@@ -408,8 +330,9 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
 }
 
 impl Authority {
-    /// Reads its file. The file was looked at before: what changes in between is read once too often, not once too little.
-    fn read(authority: &ClientAuthority, mark: Option<FileMark>) -> Result<Self, SetupError> {
+    /// Reads its file. What it tells it by is from before: what changes in between is read once too often, not once too little.
+    fn read(authority: &ClientAuthority) -> Result<Self, SetupError> {
+        let digest = file_digest(&authority.ca, BUNDLE_BYTES_MAX);
         let unusable = |problem: String| SetupError::Issuer { issuer: authority.issuer(), problem };
         let certificates = certificates(&authority.ca).map_err(unusable)?;
         let mut roots = RootCertStore::empty();
@@ -420,7 +343,7 @@ impl Authority {
             })?;
         }
         let verifier = verifier(roots).map_err(unusable)?;
-        Ok(Self { certificates, verifier, mark })
+        Ok(Self { certificates, verifier, digest })
     }
 }
 
@@ -438,12 +361,7 @@ impl Loaded {
             .allow_unauthenticated()
             .build()
             .map_err(|error| none(error.to_string()))?;
-        Ok(Self {
-            each,
-            #[cfg(test)]
-            checks: AtomicU64::new(0),
-            any,
-        })
+        Ok(Self { each, any })
     }
 }
 
@@ -458,28 +376,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let unreadable = |error: std::io::Error| {
         KeyError::Unreadable { path: path.to_path_buf(), kind: error.kind() }.to_string()
     };
-    // A pipe would block the opening for ever.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(format!("`{}` is not a file", path.display()));
-    }
-    let limit = u64::try_from(BUNDLE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    let mut pem = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    let read = file.take(limit).read_to_end(&mut pem).map_err(unreadable)?;
+    let pem = read_bounded(path, BUNDLE_BYTES_MAX).map_err(unreadable)?;
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(&pem).take(CERTIFICATES_MAX.saturating_add(1)).collect();
-    let count = found.as_ref().map(Vec::len).unwrap_or_default();
-    match found {
-        Ok(found) if read <= BUNDLE_BYTES_MAX && (1..=CERTIFICATES_MAX).contains(&count) => {
-            Ok(found)
-        }
-        Ok(_) | Err(_) => {
-            Err(format!("`{}` must hold 1 to {CERTIFICATES_MAX} certificates", path.display()))
-        }
-    }
-}
-
-fn marks_of(config: &[ClientAuthority]) -> Vec<Option<FileMark>> {
-    let bytes_max = u64::try_from(BUNDLE_BYTES_MAX).unwrap_or(u64::MAX);
-    config.iter().map(|authority| FileMark::of(&authority.ca, bytes_max)).collect()
+    found.ok().filter(|found| (1..=CERTIFICATES_MAX).contains(&found.len())).ok_or_else(|| {
+        format!("`{}` must hold 1 to {CERTIFICATES_MAX} certificates", path.display())
+    })
 }

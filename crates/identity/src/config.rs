@@ -16,7 +16,10 @@ use placet_types::{
     principal::PrincipalKind,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{self, value::StrDeserializer},
+};
 use url::Url;
 
 use crate::error::SetupError;
@@ -74,39 +77,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every algorithm there is.
-    pub const ALL: &'static [Self] = &[
-        Self::Es256,
-        Self::Es384,
-        Self::Rs256,
-        Self::Rs384,
-        Self::Rs512,
-        Self::Ps256,
-        Self::Ps384,
-        Self::Ps512,
-        Self::EdDsa,
-    ];
-
-    /// The name in a token's header (RFC 7518, RFC 8037).
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Es256 => "ES256",
-            Self::Es384 => "ES384",
-            Self::Rs256 => "RS256",
-            Self::Rs384 => "RS384",
-            Self::Rs512 => "RS512",
-            Self::Ps256 => "PS256",
-            Self::Ps384 => "PS384",
-            Self::Ps512 => "PS512",
-            Self::EdDsa => "EdDSA",
-        }
-    }
-
-    /// The algorithm of this name; `none` and the symmetric ones have no entry.
+    /// The algorithm of this name in a token's header (RFC 7518, RFC 8037); `none` and the symmetric ones have no entry.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|algorithm| algorithm.as_str() == name)
+        Self::deserialize(StrDeserializer::<de::value::Error>::new(name)).ok()
     }
 }
 

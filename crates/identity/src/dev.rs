@@ -7,8 +7,8 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
     net::IpAddr,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -20,6 +20,7 @@ use p256::{
     ecdsa::{Signature, SigningKey, signature::Signer as _},
     elliptic_curve::sec1::ToEncodedPoint as _,
 };
+use placet_egress::read_bounded;
 use placet_types::{
     clock::Clock,
     digest::Digest,
@@ -47,6 +48,7 @@ pub const DEV_ISSUER: &str = "placet-dev";
 /// The longest life of a development token: 12 hours.
 pub const DEV_LIFETIME_S_MAX: u64 = 12 * 60 * 60;
 
+const ALGORITHM: &str = "ES256";
 const FILE_NAME: &str = "dev-key.jwk";
 const FILE_BYTES_MAX: usize = 4 * 1024;
 const OWNER_ONLY: u32 = 0o600;
@@ -183,7 +185,7 @@ impl DevKey {
     #[must_use]
     pub fn key_set(&self) -> Value {
         let mut jwk = self.public_members();
-        jwk.insert("alg".to_owned(), Algorithm::Es256.as_str().into());
+        jwk.insert("alg".to_owned(), ALGORITHM.into());
         jwk.insert("use".to_owned(), "sig".into());
         jwk.insert("kid".to_owned(), self.kid.as_str().into());
         json!({ "keys": [jwk] })
@@ -256,7 +258,7 @@ impl DevKey {
                 request.display.as_ref().map(|name| ("name".to_owned(), name.as_str().into())),
             );
         }
-        let header = json!({ "typ": "at+jwt", "alg": Algorithm::Es256.as_str(), "kid": self.kid });
+        let header = json!({ "typ": "at+jwt", "alg": ALGORITHM, "kid": self.kid });
         let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", encode(&header), encode(&claims));
         let signature: Signature = SigningKey::from(&self.key).sign(signed.as_bytes());
@@ -288,21 +290,12 @@ impl DevKey {
         let problem = |problem: &dyn fmt::Display| SetupError::dev_key(path, problem);
         let unreadable = |error: io::Error| SetupError::dev_key(path, of_file(error.kind()));
         let metadata = fs::metadata(path).map_err(unreadable)?;
-        if !metadata.is_file() {
-            return Err(problem(&"it is not a file"));
-        }
         if metadata.permissions().mode() & NOT_OWNER != 0 {
             return Err(problem(
                 &"others than its owner can use it; run `chmod 600` on it, or delete it",
             ));
         }
-        let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-        let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX.saturating_add(2)));
-        File::open(path)
-            .map_err(unreadable)?
-            .take(limit)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
+        let bytes = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let limits = JsonLimits { bytes_max: FILE_BYTES_MAX, ..JsonLimits::default() };
         let file: KeyFile = from_slice_strict(&bytes, &limits).map_err(|error| problem(&error))?;
         if (file.kty.as_str(), file.crv.as_str()) != ("EC", "P-256") {

@@ -161,12 +161,29 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// The code that the caller gets.
-    #[must_use]
-    pub fn code(&self) -> ErrorCode {
+    /// What the caller gets: the code, and one text for every token that does not verify.
+    const fn told(&self) -> (ErrorCode, &'static str) {
         match self {
-            Self::Expired { .. } | Self::AuthenticationTooOld { .. } => {
-                ErrorCode::CredentialExpired
+            Self::Expired { .. } => (ErrorCode::CredentialExpired, "the token has expired"),
+            Self::AuthenticationTooOld { .. } => {
+                (ErrorCode::CredentialExpired, "the user has to log in again")
+            }
+            Self::BindingRefused { .. } => (
+                ErrorCode::Unauthenticated,
+                "the delegation token does not belong to the calling token",
+            ),
+            Self::HeldByAgent { .. } => (
+                ErrorCode::PolicyDenied,
+                "this user's token is one that an agent may hold: it goes into Placet-Delegation beside the agent's own; to act as the person, sign in at the console, or use a token of a client that the operator has listed in `person_clients` of this issuer",
+            ),
+            Self::KeysUnavailable { .. } => {
+                (ErrorCode::IdentityUnavailable, "who calls cannot be verified at present")
+            }
+            Self::NothingShown => {
+                (ErrorCode::Unauthenticated, "a bearer token is needed in the Authorization header")
+            }
+            Self::CertificateRefused { .. } => {
+                (ErrorCode::Unauthenticated, "the client certificate is not valid for this service")
             }
             Self::TooLong { .. }
             | Self::Malformed { .. }
@@ -180,14 +197,17 @@ impl IdentityError {
             | Self::ClaimRefused { .. }
             | Self::AudienceRefused { .. }
             | Self::NotYetValid { .. }
-            | Self::LifetimeTooLong { .. }
-            | Self::CertificateRefused { .. }
             | Self::KeyNotShown { .. }
-            | Self::NothingShown
-            | Self::BindingRefused { .. } => ErrorCode::Unauthenticated,
-            Self::KeysUnavailable { .. } => ErrorCode::IdentityUnavailable,
-            Self::HeldByAgent { .. } => ErrorCode::PolicyDenied,
+            | Self::LifetimeTooLong { .. } => {
+                (ErrorCode::Unauthenticated, "the token is not valid for this service")
+            }
         }
+    }
+
+    /// The code that the caller gets.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        self.told().0
     }
 
     /// Whether the same token may be accepted in a moment: nothing was found wrong with it.
@@ -196,38 +216,10 @@ impl IdentityError {
         self.code() == ErrorCode::IdentityUnavailable
     }
 
-    /// What the caller may read: one text for every token that does not verify.
+    /// What the caller may read.
     #[must_use]
-    pub fn caller_message(&self) -> &'static str {
-        match self {
-            Self::Expired { .. } => "the token has expired",
-            Self::AuthenticationTooOld { .. } => "the user has to log in again",
-            Self::BindingRefused { .. } => {
-                "the delegation token does not belong to the calling token"
-            }
-            Self::HeldByAgent { .. } => {
-                "this user's token is one that an agent may hold: it goes into Placet-Delegation beside the agent's own; to act as the person, sign in at the console, or use a token of a client that the operator has listed in `person_clients` of this issuer"
-            }
-            Self::KeysUnavailable { .. } => "who calls cannot be verified at present",
-            Self::NothingShown => "a bearer token is needed in the Authorization header",
-            Self::CertificateRefused { .. } => {
-                "the client certificate is not valid for this service"
-            }
-            Self::TooLong { .. }
-            | Self::Malformed { .. }
-            | Self::HeaderRefused { .. }
-            | Self::AlgorithmRefused { .. }
-            | Self::TypeRefused { .. }
-            | Self::UnknownIssuer { .. }
-            | Self::UnknownKey { .. }
-            | Self::SignatureInvalid { .. }
-            | Self::ClaimMissing { .. }
-            | Self::ClaimRefused { .. }
-            | Self::AudienceRefused { .. }
-            | Self::NotYetValid { .. }
-            | Self::KeyNotShown { .. }
-            | Self::LifetimeTooLong { .. } => "the token is not valid for this service",
-        }
+    pub const fn caller_message(&self) -> &'static str {
+        self.told().1
     }
 
     /// The refusal with both messages.
@@ -250,6 +242,8 @@ pub(crate) fn echo(text: &str) -> String {
 pub(crate) fn of_file(kind: io::ErrorKind) -> String {
     if kind == io::ErrorKind::NotFound {
         "there is no such file or folder".to_owned()
+    } else if kind == io::ErrorKind::InvalidInput {
+        "it is not a file".to_owned()
     } else {
         kind.to_string()
     }

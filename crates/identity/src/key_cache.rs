@@ -3,11 +3,10 @@
 //! Owns when a key set is fetched again. Invariants: tokens cannot cause more than one fetch in `keys_retry_s_min`,
 //! however many unknown keys they name; at most one fetch runs at a time; a set that could not be fetched for
 //! `keys_stale_s_max` is not used any more; a set that cannot be read never replaces one that could; a file that does not answer keeps one
-//! thread and holds up one token for a moment; what it says in the end is used, and is as old as the question.
+//! thread and holds up one token for a moment.
 
 use std::{
-    fs::File,
-    io::Read as _,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -19,7 +18,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
-use placet_egress::EgressClient;
+use placet_egress::{EgressClient, read_bounded};
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
     time::{Instant, timeout},
@@ -40,7 +39,7 @@ const FILE_TIMEOUT_MS: u64 = 1_000;
 /// Looking at a file costs next to nothing, so a rotated one is noticed soon.
 const FILE_REFRESH_S_MAX: u64 = 10;
 const FILE_RETRY_S: u64 = 1;
-/// What the agent said last is in memory.
+/// The agent is on this machine.
 const AGENT_REFRESH_S: u64 = 1;
 
 /// The keys of one issuer.
@@ -59,8 +58,6 @@ pub(crate) struct KeyCache {
     begun: Arc<Mutex<Option<Instant>>>,
     /// Anyone who holds it reads the file: one thread, however long the file does not answer.
     reads: Arc<Mutex<()>>,
-    /// How a file is read; a test has one that takes long.
-    read: fn(&Path) -> Result<Vec<u8>, KeyError>,
 }
 
 #[derive(Debug)]
@@ -146,7 +143,6 @@ impl KeyCache {
             ),
             begun: Arc::new(Mutex::new(None)),
             reads: Arc::default(),
-            read: read_file,
         }
     }
 
@@ -229,8 +225,8 @@ impl KeyCache {
                 self.refresh_in_background(&loaded);
                 return Ok(loaded);
             }
-            // A file says at once what it holds, so it is waited for, but for one moment and by one token: a mount may hang.
-            (Some(loaded), Source::File(_)) => {
+            // A file or the agent says at once what it holds, so it is waited for, but for one moment and by one token: it may hang.
+            (Some(loaded), Source::File(_) | Source::Agent { .. }) => {
                 if let Ok(begun) = Arc::clone(&self.begun).try_lock_owned()
                     && self.is_due(*begun, Some(&loaded))
                 {
@@ -239,9 +235,7 @@ impl KeyCache {
                     return Ok(loaded);
                 }
             }
-            (Some(_), Source::Agent { .. }) | (None, _) => {
-                self.refresh_if_due(self.current.load_full()).await
-            }
+            (None, _) => self.refresh_if_due(self.current.load_full()).await,
         }
         self.usable().ok_or_else(|| IdentityError::KeysUnavailable { issuer: self.issuer.clone() })
     }
@@ -327,29 +321,19 @@ impl KeyCache {
         KeySet::parse(&fetched, self.wanted)
     }
 
-    /// Reads a file on a thread for blocking, and on one only. Anyone who asks waits for a moment; what comes later is taken in when it comes.
-    async fn read_soon(self: &Arc<Self>, path: &Path) -> Result<Vec<u8>, KeyError> {
+    /// Reads a file on a thread for blocking, and on one only. Anyone who asks waits for a moment.
+    async fn read_soon(&self, path: &Path) -> Result<Vec<u8>, KeyError> {
         let late = || KeyError::TimedOut { timeout_ms: FILE_TIMEOUT_MS };
         let reads = Arc::clone(&self.reads).try_lock_owned().map_err(|_held| late())?;
-        let (path, read, at) = (path.to_owned(), self.read, Instant::now());
-        let mut reading = tokio::task::spawn_blocking(move || read(&path));
-        if let Ok(read) = timeout(Duration::from_millis(FILE_TIMEOUT_MS), &mut reading).await {
-            return read.unwrap_or(Err(KeyError::Interrupted));
+        let path = path.to_owned();
+        let reading = tokio::task::spawn_blocking(move || {
+            let _reads = reads;
+            read_file(&path)
+        });
+        match timeout(Duration::from_millis(FILE_TIMEOUT_MS), reading).await {
+            Ok(read) => read.unwrap_or(Err(KeyError::Interrupted)),
+            Err(_elapsed) => Err(late()),
         }
-        let cache = Arc::clone(self);
-        drop(tokio::spawn(async move {
-            let read = reading.await.unwrap_or(Err(KeyError::Interrupted));
-            // After the one who asked has noted that it is late. Nobody else reads meanwhile, so nothing newer is overwritten.
-            let begun = cache.begun.lock().await;
-            let outcome = read.and_then(|bytes| KeySet::parse(&bytes, cache.wanted));
-            if let Err(error) = cache.take_in(outcome, at) {
-                tracing::warn!(issuer = %cache.issuer, error = %error, "the issuer's keys came late, and could not be used");
-            }
-            // Anyone who may fetch next may read.
-            drop(reads);
-            drop(begun);
-        }));
-        Err(late())
     }
 }
 
@@ -366,28 +350,12 @@ async fn fetch(url: &Url, client: &EgressClient) -> Result<Vec<u8>, KeyError> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
-    let unreadable = |error: std::io::Error| KeyError::Unreadable {
-        path: path.to_path_buf(),
-        kind: error.kind(),
-    };
-    // A pipe would block the opening for ever.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(KeyError::Unreadable {
-            path: path.to_path_buf(),
-            kind: std::io::ErrorKind::InvalidInput,
-        });
-    }
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(KEY_SET_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    let read = File::open(path)
-        .map_err(unreadable)?
-        .take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if read > KEY_SET_BYTES_MAX {
-        Err(KeyError::TooLarge { bytes_max: KEY_SET_BYTES_MAX })
-    } else {
-        Ok(bytes)
+    match read_bounded(path, KEY_SET_BYTES_MAX) {
+        Ok(mut bytes) => Ok(std::mem::take(&mut *bytes)),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            Err(KeyError::TooLarge { bytes_max: KEY_SET_BYTES_MAX })
+        }
+        Err(error) => Err(KeyError::Unreadable { path: path.to_path_buf(), kind: error.kind() }),
     }
 }
 

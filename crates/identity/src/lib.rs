@@ -45,7 +45,7 @@ pub use dev::{
 };
 pub use error::{IdentityError, KeyError, SetupError};
 pub use inbound::{InboundVerifier, Presented};
-pub use placet_egress::FileMark;
+pub use placet_egress::{file_digest, read_bounded};
 pub use sealed::{Acting, ActorClaim, SubjectToken, TokenFacts};
 pub use secrets::{LiveSecret, LiveVersion, SecretError, SecretSource, Secrets, SvidKeeper};
 pub use sign_in::{Beginning, Callback, Provider, SignInConfig, SignInError, SignedIn, fresh_text};

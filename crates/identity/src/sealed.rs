@@ -62,13 +62,7 @@ pub struct SubjectToken(Arc<Sealed>);
 struct Sealed {
     value: SecretString,
     digest: Digest,
-    issuer: String,
-    subject: String,
-    client: Option<String>,
-    issued_at: Option<Timestamp>,
-    expires_at: Timestamp,
-    scopes: BTreeSet<String>,
-    may_act: Option<ActorClaim>,
+    facts: TokenFacts,
 }
 
 /// What a token says, as far as an exchange needs to know it.
@@ -94,20 +88,8 @@ impl SubjectToken {
     /// Seals a token that was verified; `facts` are what it says.
     #[must_use]
     pub fn seal(token: &str, facts: TokenFacts) -> Self {
-        let TokenFacts { issuer, subject, client, issued_at, expires_at, scopes, may_act } = facts;
         let digest = Digest::of(token.as_bytes());
-        let value = SecretString::from(token);
-        Self(Arc::new(Sealed {
-            value,
-            digest,
-            issuer,
-            subject,
-            client,
-            issued_at,
-            expires_at,
-            scopes,
-            may_act,
-        }))
+        Self(Arc::new(Sealed { value: SecretString::from(token), digest, facts }))
     }
 
     /// The token, for the form that goes to a token service.
@@ -125,56 +107,56 @@ impl SubjectToken {
     /// Who issued it.
     #[must_use]
     pub fn issuer(&self) -> &str {
-        &self.0.issuer
+        &self.0.facts.issuer
     }
 
     /// For whom, unique within the issuer.
     #[must_use]
     pub fn subject(&self) -> &str {
-        &self.0.subject
+        &self.0.facts.subject
     }
 
     /// Whether it is a workload's JWT-SVID: no other token that is accepted has a SPIFFE id as its subject.
     #[must_use]
     pub fn is_svid(&self) -> bool {
-        self.0.subject.starts_with(SPIFFE_SCHEME)
+        self.0.facts.subject.starts_with(SPIFFE_SCHEME)
     }
 
     /// The OAuth client it was issued to.
     #[must_use]
     pub fn client(&self) -> Option<&str> {
-        self.0.client.as_deref()
+        self.0.facts.client.as_deref()
     }
 
     /// When it was issued; nothing where it does not say.
     #[must_use]
     pub fn issued_at(&self) -> Option<Timestamp> {
-        self.0.issued_at
+        self.0.facts.issued_at
     }
 
     /// The only one who may act for its subject, where it says so (RFC 8693, section 4.4).
     #[must_use]
     pub fn may_act(&self) -> Option<&ActorClaim> {
-        self.0.may_act.as_ref()
+        self.0.facts.may_act.as_ref()
     }
 
     /// When it expires.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
-        self.0.expires_at
+        self.0.facts.expires_at
     }
 
     /// What its bearer was granted.
     #[must_use]
     pub fn scopes(&self) -> &BTreeSet<String> {
-        &self.0.scopes
+        &self.0.facts.scopes
     }
 }
 
 impl fmt::Debug for SubjectToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SubjectToken")
-            .field("expires_at", &self.0.expires_at)
+            .field("expires_at", &self.0.facts.expires_at)
             .finish_non_exhaustive()
     }
 }

@@ -37,6 +37,7 @@ use self::{
 use crate::error::of_file;
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
+const TOO_LONG: &str = "it is longer than 65536 bytes";
 /// How many values are remembered that are live no more: anyone who looks for them in an answer has to know them.
 const EARLIER_MAX: usize = 8;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
@@ -150,10 +151,6 @@ struct Live {
     earlier: VecDeque<SecretString>,
     /// When the newest was last found to be what the file holds.
     seen_at: Option<Instant>,
-    /// How many looks began.
-    begun: u64,
-    /// Which of them was the last that counted: one that began before it and hung must not put an old value in the place of a newer one.
-    counted: u64,
     /// Whether it was said that the file cannot be used as it is.
     alarmed: bool,
 }
@@ -237,10 +234,9 @@ impl Secrets {
             }
             SecretSource::Unset => Err(unusable(name, "its variable is not set")),
             SecretSource::File(path) => {
-                let look = entry.live().begin();
                 // Read without the lock: a file that hangs must not hold up those who only want to know what was read.
                 let found = file::read_value(name, path);
-                entry.live().take(look, found, name, path)
+                entry.live().take(found, name, path)
             }
             SecretSource::JwtSvid { .. } => match &entry.svid {
                 Some(svid) => svid.live(name, Instant::now()),
@@ -294,25 +290,14 @@ impl Entry {
 }
 
 impl Live {
-    /// A look at the file begins; gives its number.
-    fn begin(&mut self) -> u64 {
-        self.begun = self.begun.saturating_add(1);
-        self.begun
-    }
-
     /// Takes what a look found, if it is a whole value, and gives what is live then.
     fn take(
         &mut self,
-        look: u64,
         found: Result<SecretString, SecretError>,
         name: &str,
         path: &Path,
     ) -> Result<LiveSecret, SecretError> {
         let now = Instant::now();
-        if look < self.counted {
-            return self.live_still(name, now, unusable(name, "it was not read for too long"));
-        }
-        self.counted = look;
         match (found, &self.newest) {
             (Ok(value), None) => {
                 self.newest = Some(value);
@@ -409,7 +394,7 @@ impl Live {
 /// A value in the form in which it is used, or what is wrong with it.
 pub(crate) fn check_value(bytes: &[u8]) -> Result<SecretString, &'static str> {
     if bytes.len() > SECRET_BYTES_MAX {
-        return Err("it is longer than 65536 bytes");
+        return Err(TOO_LONG);
     }
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err("it is not text");

@@ -7,10 +7,8 @@
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use moka::sync::Cache;
 use ring::{
     agreement::{self, ECDH_P256, ECDH_P384, EphemeralPrivateKey},
-    digest,
     rand::SystemRandom,
     signature::{
         self, EcdsaVerificationAlgorithm, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
@@ -18,9 +16,6 @@ use ring::{
 };
 
 use crate::config::Algorithm;
-
-/// How many verified signatures a key remembers; those not seen for longest are verified again.
-const VERIFIED_MAX: u64 = 10_000;
 
 /// What a key can be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +39,13 @@ impl Algorithm {
     }
 }
 
-/// A public key. Clones share what was verified.
+/// A public key.
 #[derive(Clone)]
 pub(crate) struct PublicKey {
     key_type: KeyType,
     /// The only algorithm it is for, where its publisher says so.
     algorithm: Option<Algorithm>,
     key: Material,
-    /// Digests of the messages with their signatures that it was found to have signed.
-    verified: Cache<[u8; digest::SHA256_OUTPUT_LEN], ()>,
 }
 
 /// The bytes of a key, as `ring` takes them.
@@ -89,7 +82,7 @@ impl PublicKey {
             }
             Components::Ed25519 { x } => (KeyType::Ed25519, Material::Bytes(bytes(x)?)),
         };
-        Some(Self { key_type, algorithm, key, verified: Cache::new(VERIFIED_MAX) })
+        Some(Self { key_type, algorithm, key })
     }
 
     pub(crate) fn key_type(&self) -> KeyType {
@@ -103,23 +96,8 @@ impl PublicKey {
 
     /// Whether `signature`, in base64url, is by this key over `message`.
     pub(crate) fn has_signed(&self, message: &[u8], signature: &str, algorithm: Algorithm) -> bool {
-        if !self.fits(algorithm) {
-            return false;
-        }
-        // The message is a token's header and claims, and the header names the algorithm: neither part holds a dot of the other.
-        let mut both = digest::Context::new(&digest::SHA256);
-        both.update(message);
-        both.update(b".");
-        both.update(signature.as_bytes());
-        let Ok(name) = both.finish().as_ref().try_into() else { return false };
-        if self.verified.contains_key(&name) {
-            return true;
-        }
-        let is_signed = bytes(signature).is_some_and(|raw| self.verify(message, &raw, algorithm));
-        if is_signed {
-            self.verified.insert(name, ());
-        }
-        is_signed
+        self.fits(algorithm)
+            && bytes(signature).is_some_and(|raw| self.verify(message, &raw, algorithm))
     }
 
     fn verify(&self, message: &[u8], signature: &[u8], algorithm: Algorithm) -> bool {
@@ -196,25 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_signed_is_remembered() {
-        let (pair, key) = ed25519();
-        let signature = URL_SAFE_NO_PAD.encode(pair.sign(b"header.claims"));
-        for _ in 0..2 {
-            assert!(key.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
-            assert!(!key.has_signed(b"header.other", &signature, Algorithm::EdDsa));
-            assert!(!key.has_signed(b"header.claims", "AAAA", Algorithm::EdDsa));
-        }
-        key.verified.run_pending_tasks();
-        assert_eq!(key.verified.entry_count(), 1);
-    }
-
-    #[test]
-    fn another_key_knows_nothing_of_it() {
+    fn only_the_key_that_signed_a_message_has_signed_it() {
         let ((pair, key), (_, other)) = (ed25519(), ed25519());
         let signature = URL_SAFE_NO_PAD.encode(pair.sign(b"header.claims"));
         assert!(key.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
-        assert!(!other.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
-        // A remembered signature does not open the key to another algorithm.
+        assert!(!key.has_signed(b"header.other", &signature, Algorithm::EdDsa));
+        assert!(!key.has_signed(b"header.claims", "AAAA", Algorithm::EdDsa));
         assert!(!key.has_signed(b"header.claims", &signature, Algorithm::Es256));
+        assert!(!other.has_signed(b"header.claims", &signature, Algorithm::EdDsa));
     }
 }

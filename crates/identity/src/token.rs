@@ -120,12 +120,6 @@ impl VerifiedToken {
         }
     }
 
-    /// In which place it was presented.
-    #[must_use]
-    pub fn role(&self) -> TokenRole {
-        self.role
-    }
-
     /// Whether it was verified which workload the bearer is. A person is none.
     #[must_use]
     pub fn attests_workload(&self) -> bool {
@@ -221,12 +215,6 @@ impl VerifiedToken {
         self.expires_at
     }
 
-    /// Whether the token has expired at `now`, without leeway: for calls that waited.
-    #[must_use]
-    pub fn is_expired_at(&self, now: Timestamp) -> bool {
-        self.expires_at <= now
-    }
-
     /// When the user logged in, where the token says so.
     #[must_use]
     pub fn authenticated_at(&self) -> Option<Timestamp> {
@@ -239,41 +227,11 @@ impl VerifiedToken {
         self.client.as_deref()
     }
 
-    /// The principal that the configuration says the client stands for.
-    #[must_use]
-    pub fn client_principal(&self) -> Option<&PrincipalId> {
-        self.client_principal.as_ref()
-    }
-
-    /// The actor that the token says is acting for the subject (`act`).
-    #[must_use]
-    pub fn actor(&self) -> Option<&ActorClaim> {
-        self.actor.as_ref()
-    }
-
-    /// Who acted for the subject before that actor, the latest first, by their subjects; only for people to read.
-    #[must_use]
-    pub fn prior_actors(&self) -> &[String] {
-        &self.prior_actors
-    }
-
-    /// The only actor that may act for the subject, where the token says so (`may_act`).
-    #[must_use]
-    pub fn may_act(&self) -> Option<&ActorClaim> {
-        self.may_act.as_ref()
-    }
-
     /// Whether an agent may hold this user's token: it says who may act with it, or it was issued to a client that is not a person's. It
     /// proves then what the user lets the agent do, and not that the user is there.
     #[must_use]
     pub fn is_held_for_user(&self) -> bool {
         self.is_held && self.kind() == PrincipalKind::User
-    }
-
-    /// The workload's SPIFFE id, where the subject is one.
-    #[must_use]
-    pub fn workload_identity(&self) -> Option<&str> {
-        Some(self.subject.as_str()).filter(|subject| subject.starts_with(SPIFFE_SCHEME))
     }
 
     /// The token, sealed, where it may be exchanged at a token service.

@@ -17,6 +17,7 @@ use std::{
 use arc_swap::ArcSwap;
 use placet_egress::EgressClient;
 use placet_types::clock::{Clock, Timestamp};
+use tokio::sync::Mutex;
 
 use crate::{
     certificate::{ClientAuthorities, ClientCertificate},
@@ -46,8 +47,8 @@ struct Inner {
     /// By their names; a trust domain's is its own SPIFFE id.
     issuers: ArcSwap<Issuers>,
     authorities: Option<ClientAuthorities>,
-    /// Whether their files are being read.
-    reads_authorities: AtomicBool,
+    /// Anyone who holds it reads their files.
+    reads_authorities: Arc<Mutex<()>>,
     leeway_s: u64,
     clock: Arc<dyn Clock>,
     remembered: RememberedTokens<Basis>,
@@ -92,15 +93,6 @@ impl Issuer {
     }
 }
 
-/// Somebody reads the files of client authorities: until this goes, however the reading ends.
-struct Reading(Arc<Inner>);
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.0.reads_authorities.store(false, Ordering::Release);
-    }
-}
-
 /// Issuers that are ready to take the place of those of a [`Verifier`].
 pub struct NextIssuers(Issuers);
 
@@ -129,7 +121,7 @@ impl fmt::Debug for Verifier {
 
 impl Verifier {
     /// A verifier for these issuers. Keys in files are read now, keys behind URLs and with the agent of the Workload API by the first
-    /// [`Verifier::refresh`] or the first token. Where there is such an agent, it has to be called in a runtime.
+    /// [`Verifier::refresh`] or the first token.
     ///
     /// # Errors
     /// [`SetupError`] when the configuration is not sound, keys cannot be read, or there is a URL and no client for it.
@@ -149,7 +141,7 @@ impl Verifier {
             issuers.insert(name, issuer);
         }
         let watched = config.of_workload_api().next().and(config.workload_api.as_deref());
-        let agent = watched.map(|socket| Arc::new(WorkloadApi::watch(socket)));
+        let agent = watched.map(|socket| Arc::new(WorkloadApi::at(socket)));
         for domain in &config.trust_domains {
             let issuer = domain.as_issuer();
             let cache = match agent.as_ref().filter(|_| domain.bundle == KeySource::WorkloadApi) {
@@ -164,7 +156,7 @@ impl Verifier {
             ClientAuthorities::load(&config.client_authorities, stale_age)?
         };
         let leeway_s = config.leeway_s;
-        let reads_authorities = AtomicBool::new(false);
+        let reads_authorities = Arc::default();
         let issuers = ArcSwap::from_pointee(issuers);
         let remembered = RememberedTokens::new();
         let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock, remembered };
@@ -214,19 +206,8 @@ impl Verifier {
         token: &str,
         role: TokenRole,
     ) -> Result<VerifiedToken, IdentityError> {
-        let now = self.inner.clock.now();
-        let name = name_of(token, Some(role));
-        if let Some(known) = name.and_then(|name| self.remembered(&name, now)) {
-            return Ok(known.token.clone().sealing(token));
-        }
-        let jws = Jws::parse(token)?;
-        let basis = self.basis(&jws);
-        let verified = self.verify_jws(&jws, role, now).await?;
-        let remembered = basis.map(|basis| basis.remembering(verified.clone(), None, now));
-        if let (Some(name), Some(remembered)) = (name, remembered) {
-            self.inner.remembered.insert(name, remembered);
-        }
-        Ok(verified.sealing(token))
+        let (verified, _) = self.verify_in(Some(role), token).await?;
+        Ok(verified)
     }
 
     /// What a token was found to say before, if that still counts.
@@ -261,15 +242,26 @@ impl Verifier {
         &self,
         token: &str,
     ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
+        self.verify_in(None, token).await
+    }
+
+    /// Verifies a token in its place; without a role, in `Authorization`, where it may name a user as well.
+    async fn verify_in(
+        &self,
+        role: Option<TokenRole>,
+        token: &str,
+    ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
         let now = self.inner.clock.now();
-        let name = name_of(token, None);
+        let name = name_of(token, role);
         if let Some(known) = name.and_then(|name| self.remembered(&name, now)) {
-            let (actor, user) = (known.token.clone(), known.user.clone());
-            return Ok(sealing_either(token, actor, user));
+            return Ok(sealing_either(token, known.token.clone(), known.user.clone()));
         }
         let jws = Jws::parse(token)?;
         let basis = self.basis(&jws);
-        let (actor, user) = self.verify_parties(&jws, now).await?;
+        let (actor, user) = match role {
+            Some(role) => (self.verify_jws(&jws, role, now).await?, None),
+            None => self.verify_parties(&jws, now).await?,
+        };
         let remembered = basis.map(|basis| basis.remembering(actor.clone(), user.clone(), now));
         if let (Some(name), Some(remembered)) = (name, remembered) {
             self.inner.remembered.insert(name, remembered);
@@ -415,15 +407,14 @@ impl Verifier {
     /// Reads the files of client authorities again if they have changed; on a thread for blocking, since a mount may hang, and on one only.
     async fn refresh_authorities(&self) {
         let Some(authorities) = self.inner.authorities.clone() else { return };
-        if self.inner.reads_authorities.swap(true, Ordering::AcqRel) {
+        let Ok(reads) = Arc::clone(&self.inner.reads_authorities).try_lock_owned() else {
             authorities.are_silent();
             tracing::warn!("the files of the client authorities do not answer still");
             return;
-        }
-        let ends = Reading(Arc::clone(&self.inner));
+        };
         let read = authorities.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let _ends = ends;
+            let _reads = reads;
             read.reload_if_changed()
         });
         match tokio::time::timeout(AUTHORITIES_WAIT, reading).await {

@@ -1,151 +1,74 @@
 //! Trust bundles from the agent of this machine: the SPIFFE Workload API, over a socket in the file system.
 //!
-//! Owns the stream of bundles, its reconnection, and the notion of how fresh they are. Does not verify anything with them. The library opens
-//! the socket itself: it is no network socket, leads nowhere but to the path that the configuration names, and is the exception that the rule
-//! of egress has. Invariants: an agent that is gone, or silent when asked, does not keep its bundles fresh; a trust domain that the agent no
-//! longer names is taken back at once; no words of the agent's are in an error.
+//! Owns the question. Does not verify anything with the bundles and keeps none: how fresh they are is the cache's. The library opens the
+//! socket itself: it is no network socket, leads nowhere but to the path that the configuration names, and is the exception that the rule of
+//! egress has. Invariant: no words of the agent's are in an error.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
-use futures::StreamExt as _;
 use serde_json::{Value, json};
 use spiffe::{JwtBundleSet, WorkloadApiClient, WorkloadApiError, transport::Endpoint};
-use tokio::{
-    sync::watch,
-    task::AbortHandle,
-    time::{sleep, timeout},
-};
+use tokio::time::timeout;
 
-use crate::{error::KeyError, jitter::backoff};
+use crate::error::KeyError;
 
 /// How long the agent may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
-/// How long the first one who wants a bundle waits for the first answer.
-const FIRST: Duration = Duration::from_secs(3);
-/// How long the stream may be silent before the agent is asked whether it is still there.
-const SILENCE: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(2);
 
-/// Watches the bundles of one agent, until it is dropped.
+/// The bundles of an agent, as key sets by trust domain, or why it gives none.
+type Bundles = Result<BTreeMap<String, Value>, &'static str>;
+
+/// An agent that can be asked for its bundles.
 #[derive(Debug)]
 pub(crate) struct WorkloadApi {
-    state: watch::Receiver<State>,
-    task: AbortHandle,
-}
-
-/// What the agent said last.
-#[derive(Debug, Clone)]
-enum State {
-    /// Nothing yet.
-    New,
-    /// These are the bundles, by trust domain.
-    Fresh(Arc<BTreeMap<String, Value>>),
-    /// It cannot be asked.
-    Lost(&'static str),
+    socket: PathBuf,
+    /// What is answered in a test.
+    #[cfg(test)]
+    told: parking_lot::Mutex<Option<Bundles>>,
 }
 
 impl WorkloadApi {
-    /// Begins to watch. Has to be called in a runtime.
-    pub(crate) fn watch(socket: &Path) -> Self {
-        let (sender, state) = watch::channel(State::New);
-        let watching = watch_for_ever(socket.to_path_buf(), sender);
-        Self { state, task: tokio::spawn(watching).abort_handle() }
+    pub(crate) fn at(socket: &Path) -> Self {
+        Self {
+            socket: socket.to_path_buf(),
+            #[cfg(test)]
+            told: parking_lot::Mutex::default(),
+        }
     }
 
     /// The bundle of a trust domain as the agent says it now, as a key set.
     pub(crate) async fn bundle(&self, trust_domain: &str) -> Result<Value, KeyError> {
-        let mut state = self.state.clone();
-        let answered = timeout(FIRST, state.wait_for(|state| !matches!(state, State::New))).await;
-        let state = match answered {
-            Ok(Ok(state)) => state.clone(),
-            Ok(Err(_)) | Err(_) => State::Lost("it has not answered yet"),
+        let bundles = self.bundles().await.map_err(|problem| KeyError::Agent { problem })?;
+        let unknown = || KeyError::NotInBundles { trust_domain: trust_domain.to_owned() };
+        bundles.get(trust_domain).cloned().ok_or_else(unknown)
+    }
+
+    async fn bundles(&self) -> Bundles {
+        #[cfg(test)]
+        if let Some(told) = &*self.told.lock() {
+            return told.clone();
+        }
+        let asking = async {
+            let client = WorkloadApiClient::connect(Endpoint::Unix(self.socket.clone())).await?;
+            client.fetch_jwt_bundles().await
         };
-        match state {
-            State::Fresh(bundles) => bundles
-                .get(trust_domain)
-                .cloned()
-                .ok_or_else(|| KeyError::NotInBundles { trust_domain: trust_domain.to_owned() }),
-            State::Lost(problem) => Err(KeyError::Agent { problem }),
-            State::New => Err(KeyError::Agent { problem: "it has not answered yet" }),
-        }
+        let bundles = timeout(ANSWER, asking).await.map_err(|_elapsed| "it does not answer")?;
+        bundles.map(|bundles| key_sets(&bundles)).map_err(|error| words(&error))
     }
 }
 
-impl Drop for WorkloadApi {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn watch_for_ever(socket: PathBuf, state: watch::Sender<State>) {
-    let mut failures = 0_u32;
-    loop {
-        let problem = follow(&socket, &state).await;
-        if matches!(*state.borrow(), State::Fresh(_)) {
-            failures = 0;
-        }
-        if failures == 0 {
-            tracing::warn!(socket = %socket.display(), problem, "the agent of the Workload API cannot be asked");
-        }
-        state.send_replace(State::Lost(problem));
-        failures = failures.saturating_add(1);
-        sleep(backoff(failures)).await;
-    }
-}
-
-/// Takes what the agent says until it cannot be asked any more; why.
-async fn follow(socket: &Path, state: &watch::Sender<State>) -> &'static str {
-    const SLOW: &str = "it does not answer";
-    let connecting = WorkloadApiClient::connect(Endpoint::Unix(socket.to_path_buf()));
-    let client = match timeout(ANSWER, connecting).await {
-        Ok(Ok(client)) => client,
-        Ok(Err(error)) => return words(&error),
-        Err(_elapsed) => return SLOW,
-    };
-    let mut stream = match timeout(ANSWER, client.stream_jwt_bundles()).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return words(&error),
-        Err(_elapsed) => return SLOW,
-    };
-    let mut silence = ANSWER;
-    loop {
-        let next = match timeout(silence, stream.next()).await {
-            Ok(next) => next,
-            // The first message comes at once; after it silence is as it should be, unless nobody is there.
-            Err(_elapsed) if silence == ANSWER => return SLOW,
-            Err(_elapsed) => match timeout(ANSWER, client.fetch_jwt_bundles()).await {
-                Ok(bundles) => Some(bundles),
-                Err(_elapsed) => return SLOW,
-            },
-        };
-        match next {
-            Some(Ok(bundles)) => take(&bundles, state),
-            Some(Err(error)) => return words(&error),
-            None => return "it ended the stream",
-        }
-        silence = SILENCE;
-    }
-}
-
-fn take(bundles: &JwtBundleSet, state: &watch::Sender<State>) {
-    let of = |(domain, bundle): (&spiffe::TrustDomain, &Arc<spiffe::JwtBundle>)| {
+fn key_sets(bundles: &JwtBundleSet) -> BTreeMap<String, Value> {
+    let of = |(domain, bundle): (&spiffe::TrustDomain, &std::sync::Arc<spiffe::JwtBundle>)| {
         let keys = bundle.jwt_authorities().map(|authority| authority.jwk_json());
         // The library made these bytes from JSON.
         let keys: Vec<Value> = keys.filter_map(|jwk| serde_json::from_slice(jwk).ok()).collect();
         (domain.as_str().to_owned(), json!({ "keys": keys }))
     };
-    let bundles: BTreeMap<String, Value> = bundles.iter().map(of).collect();
-    if !matches!(*state.borrow(), State::Fresh(_)) {
-        tracing::info!(
-            trust_domains = bundles.len(),
-            "the agent of the Workload API gives trust bundles"
-        );
-    }
-    state.send_replace(State::Fresh(Arc::new(bundles)));
+    bundles.iter().map(of).collect()
 }
 
 /// What went wrong, in our words: the agent's could quote anything.
@@ -163,6 +86,8 @@ pub(crate) fn words(error: &WorkloadApiError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
     use super::*;
@@ -173,22 +98,25 @@ mod tests {
     };
 
     /// An agent that says what the test says, and the keys that come of it.
-    fn agent() -> (watch::Sender<State>, Arc<KeyCache>) {
-        let (says, state) = watch::channel(State::New);
-        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+    fn agent() -> (Arc<WorkloadApi>, Arc<KeyCache>) {
         let domain = json!({
             "trust_domain": "prod.example", "tenant": "acme", "audiences": ["placet"],
             "bundle": "workload_api", "workloads": { "below": "/agent/" },
         });
         let domain: TrustDomainConfig = serde_json::from_value(domain).unwrap();
-        let api = Arc::new(WorkloadApi { state, task });
+        let api = Arc::new(WorkloadApi::at(Path::new("/none")));
+        says(&api, Err("it has not answered yet"));
         let cache = KeyCache::of_agent(
             &domain.as_issuer(),
             &api,
             domain.trust_domain.as_str(),
             &IdentityConfig::default(),
         );
-        (says, Arc::new(cache))
+        (api, Arc::new(cache))
+    }
+
+    fn says(api: &WorkloadApi, bundles: Bundles) {
+        *api.told.lock() = Some(bundles);
     }
 
     fn key(kid: &str, purpose: Option<&str>) -> Value {
@@ -204,8 +132,8 @@ mod tests {
         jwk
     }
 
-    fn fresh(domain: &str, keys: &[Value]) -> State {
-        State::Fresh(Arc::new(BTreeMap::from([(domain.to_owned(), json!({ "keys": keys }))])))
+    fn fresh(domain: &str, keys: &[Value]) -> Bundles {
+        Ok(BTreeMap::from([(domain.to_owned(), json!({ "keys": keys }))]))
     }
 
     async fn found(cache: &Arc<KeyCache>, kid: &str) -> Result<(), IdentityError> {
@@ -218,19 +146,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_agent_said_last_serves_on_for_an_hour_and_no_longer() {
-        let (says, cache) = agent();
+        let (api, cache) = agent();
         assert!(is_unavailable(&found(&cache, "one").await), "it has said nothing yet");
-        says.send_replace(fresh("prod.example", &[key("one", None)]));
+        says(&api, fresh("prod.example", &[key("one", None)]));
         tokio::time::advance(Duration::from_secs(1)).await;
         found(&cache, "one").await.unwrap();
-        says.send_replace(State::Lost("gone"));
+        says(&api, Err("gone"));
         tokio::time::advance(Duration::from_secs(3_500)).await;
         found(&cache, "one").await.unwrap();
         let other = found(&cache, "other").await;
         assert!(is_unavailable(&other), "the key may be a new one: {other:?}");
         tokio::time::advance(Duration::from_secs(200)).await;
         assert!(is_unavailable(&found(&cache, "one").await), "for ever");
-        says.send_replace(fresh("prod.example", &[key("other", None)]));
+        says(&api, fresh("prod.example", &[key("other", None)]));
         tokio::time::advance(Duration::from_secs(1)).await;
         found(&cache, "other").await.unwrap();
         assert!(matches!(found(&cache, "one").await, Err(IdentityError::UnknownKey { .. })));
@@ -238,10 +166,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_trust_domain_that_the_agent_does_not_name_any_more_is_closed_at_once() {
-        let (says, cache) = agent();
-        says.send_replace(fresh("prod.example", &[key("one", None)]));
+        let (api, cache) = agent();
+        says(&api, fresh("prod.example", &[key("one", None)]));
         found(&cache, "one").await.unwrap();
-        says.send_replace(fresh("other.example", &[key("one", None)]));
+        says(&api, fresh("other.example", &[key("one", None)]));
         tokio::time::advance(Duration::from_millis(1_001)).await;
         assert!(is_unavailable(&found(&cache, "one").await));
     }
@@ -249,10 +177,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn keys_of_the_workload_api_need_not_say_what_they_are_for_and_must_not_say_something_else()
      {
-        let (says, cache) = agent();
+        let (api, cache) = agent();
         let keys =
             [key("one", None), key("other", Some("jwt-svid")), key("third-key", Some("x509-svid"))];
-        says.send_replace(fresh("prod.example", &keys));
+        says(&api, fresh("prod.example", &keys));
         found(&cache, "one").await.unwrap();
         found(&cache, "other").await.unwrap();
         assert!(matches!(found(&cache, "third-key").await, Err(IdentityError::UnknownKey { .. })));

@@ -18,7 +18,6 @@ async fn refusal(client: &EgressClient, url: &str, server: &Server) -> EgressErr
     let refused = client.send(get(url)).await.unwrap_err();
     assert!(refused.nothing_was_sent(), "{url}: {refused}");
     assert_eq!(server.connections(), 0, "{url}");
-    assert!(!refused.caller_message().contains("127.0.0.1"), "{url}");
     refused
 }
 

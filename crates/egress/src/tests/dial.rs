@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use url::Url;
 
-use super::support::{Server, policy};
+use super::support::{Server, policy, with_roots};
 use crate::{EgressClient, EgressError, EgressStream, Limits, PrivateRanges};
 
 /// A server that says `y` to a `t`, begins TLS, and answers each byte with the same byte.
@@ -49,7 +49,7 @@ fn url(server: &Server, scheme: &str) -> Url {
 fn client(server: &Server, scheme: &str, root_pem: &str) -> EgressClient {
     let url = url(server, scheme);
     let policy = policy(&[(url.as_str(), PrivateRanges::Allowed)]);
-    EgressClient::with_roots(policy, Limits::default(), root_pem.as_bytes()).unwrap()
+    with_roots(policy, Limits::default(), root_pem.as_bytes()).unwrap()
 }
 
 async fn agree(mut stream: TcpStream) -> Result<TcpStream, EgressError> {
@@ -127,7 +127,7 @@ async fn a_peer_that_never_answers_the_wish_for_tls_has_a_limit() {
     let target = url(&server, "https");
     let policy = policy(&[(target.as_str(), PrivateRanges::Allowed)]);
     let limits = Limits { connect_timeout_ms: 200, ..Limits::default() };
-    let client = EgressClient::with_roots(policy, limits, root_pem.as_bytes()).unwrap();
+    let client = with_roots(policy, limits, root_pem.as_bytes()).unwrap();
     let refused = client.connect_upgraded(&target, agree).await.unwrap_err();
     assert!(matches!(refused, EgressError::ConnectTimeout { timeout_ms: 200, .. }), "{refused:?}");
 }

@@ -17,7 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
 use crate::connect::Dial;
-use crate::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges, Resolve, Resolving};
+use crate::resolve::{Resolve, Resolving};
+use crate::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges, Trust};
 
 /// A server on loopback that runs a script for each connection and counts them.
 #[derive(Debug)]
@@ -73,6 +74,16 @@ impl Server {
     }
 }
 
+/// A client that trusts these roots as well, in PEM form.
+pub(crate) fn with_roots(
+    policy: EgressPolicy,
+    limits: Limits,
+    roots_pem: &[u8],
+) -> Result<EgressClient, EgressError> {
+    let trust = Trust { roots_pem: roots_pem.to_vec(), identities: Vec::new() };
+    EgressClient::with_trust(policy, limits, &trust)
+}
+
 /// Reads a request head; `None` if the connection ends first.
 pub(crate) async fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
@@ -90,7 +101,7 @@ pub(crate) fn policy(destinations: &[(&str, PrivateRanges)]) -> EgressPolicy {
 }
 
 pub(crate) fn client(destinations: &[(&str, PrivateRanges)], limits: Limits) -> EgressClient {
-    EgressClient::with_roots(policy(destinations), limits, some_root().as_bytes()).unwrap()
+    with_roots(policy(destinations), limits, some_root().as_bytes()).unwrap()
 }
 
 /// A root that signs nothing, for clients that must not depend on the roots of the machine.

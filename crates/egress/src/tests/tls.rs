@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tonic::transport::Endpoint;
 use tower_service::Service;
 
-use super::support::{Answers, Server, client, get, policy};
+use super::support::{Answers, Server, client, get, policy, with_roots};
 use crate::{EgressClient, EgressError, Limits, PrivateRanges};
 
 struct TlsServer {
@@ -74,7 +74,7 @@ impl TlsServer {
 
     fn client(&self, host: &str) -> EgressClient {
         let policy = policy(&[(&self.url(host), PrivateRanges::Allowed)]);
-        EgressClient::with_roots(policy, Limits::default(), self.root_pem.as_bytes())
+        with_roots(policy, Limits::default(), self.root_pem.as_bytes())
             .unwrap()
             .with_resolver(Answers::new(&[&["127.0.0.1"]]))
     }
@@ -139,9 +139,8 @@ async fn a_peer_that_does_not_speak_tls_is_refused_before_the_request() {
 fn extra_roots_that_are_not_certificates_are_refused() {
     for pem in ["not pem at all", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
     {
-        let refused = EgressClient::with_roots(policy(&[]), Limits::default(), pem.as_bytes())
-            .map(drop)
-            .unwrap_err();
+        let refused =
+            with_roots(policy(&[]), Limits::default(), pem.as_bytes()).map(drop).unwrap_err();
         assert!(matches!(refused, EgressError::TrustRootsUnusable { .. }), "{pem}");
     }
 }

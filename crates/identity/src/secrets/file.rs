@@ -3,16 +3,16 @@
 //! Owns the reading, its limit, and how a file that is only half written is told. Invariants: what changed while it was read is not taken; no copy of a part of it stays in memory.
 
 use std::{
-    fs::File,
-    io::{self, Read as _},
+    io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::Path,
 };
 
+use placet_egress::read_bounded;
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use super::{SECRET_BYTES_MAX, SecretError, check_value, unusable};
+use super::{SECRET_BYTES_MAX, SecretError, TOO_LONG, check_value, unusable};
 use crate::error::place_of;
 
 /// Read access for everybody on the machine.
@@ -43,25 +43,16 @@ pub(super) fn is_world_readable(path: &Path) -> bool {
 }
 
 fn read(name: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretError> {
-    let unreadable = |error: io::Error| SecretError::Unreadable {
-        name: name.to_owned(),
-        place: place_of(path),
-        kind: error.kind(),
-    };
-    // A pipe would block the opening for ever.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(unusable(name, "its path is not a file"));
-    }
-    // With room for the longest value the buffer never moves, so no copy of a part of it stays behind.
-    let capacity = SECRET_BYTES_MAX.saturating_add(2);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
-    let limit = u64::try_from(SECRET_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path)
-        .map_err(unreadable)?
-        .take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    Ok(bytes)
+    read_bounded(path, SECRET_BYTES_MAX).map_err(|error| {
+        let kind = error.kind();
+        if kind == io::ErrorKind::InvalidInput {
+            return unusable(name, "its path is not a file");
+        }
+        if kind == io::ErrorKind::FileTooLarge {
+            return unusable(name, TOO_LONG);
+        }
+        SecretError::Unreadable { name: name.to_owned(), place: place_of(path), kind }
+    })
 }
 
 pub(super) fn value_of(name: &str, bytes: &[u8]) -> Result<SecretString, SecretError> {

@@ -132,16 +132,6 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_hung_does_not_bring_an_old_value_back() {
-        let (file, secrets) = in_file("second");
-        let hung = secrets.entries["api"].live().begin();
-        secrets.get("api").unwrap();
-        let late = secrets.entries["api"].live().take(hung, Ok("first".into()), "api", file.path());
-        let live = late.unwrap();
-        assert_eq!((live.newest.value.expose_secret(), live.previous.is_none()), ("second", true));
-    }
-
-    #[test]
     fn what_was_live_is_known_without_a_look_even_when_it_was_taken_back() {
         let (file, secrets) = in_file("first");
         assert!(secrets.known("api").is_empty(), "nobody was given anything");

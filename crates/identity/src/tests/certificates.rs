@@ -112,7 +112,7 @@ async fn a_spiffe_certificate_is_an_agent_until_its_time_is_over() {
     assert_eq!(caller.chain().actor.id.as_str(), "bot");
     assert_eq!(caller.actor.kind(), PrincipalKind::Agent);
     assert_eq!(caller.actor.issuer(), "x509:mesh");
-    assert_eq!(caller.actor.workload_identity(), Some("spiffe://prod.example/agent/bot"));
+    assert_eq!(caller.actor.subject(), "spiffe://prod.example/agent/bot");
     let proof = caller.proof();
     assert_eq!((proof.actor.auth_type, proof.attested), (AuthType::X509Svid, true));
     assert_eq!(proof.actor.spiffe_id(), Some("spiffe://prod.example/agent/bot"));
@@ -265,7 +265,8 @@ async fn an_authority_that_is_replaced_by_one_of_the_same_length_at_the_same_mom
         .unwrap()
         .checked_add(Duration::from_secs(1))
         .unwrap();
-    let length = old.pem.len().max(new.pem.len());
+    // Longer than either, so that the first writing is a change too.
+    let length = old.pem.len().max(new.pem.len()) + 1;
     let write = |authority: &Authority| {
         fs::write(&path, format!("{:<length$}", authority.pem)).unwrap();
         fs::File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
@@ -425,7 +426,7 @@ async fn anyone_who_shows_an_agents_certificate_calls_as_that_agent_or_not_at_al
 }
 
 #[tokio::test]
-async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_otherwise() {
+async fn each_request_of_a_connection_checks_its_certificate_again() {
     let ca = Authority::new("prod");
     let clock = clock_at(NOW_S);
     let mut known = Known::new(&[("mesh", &ca, spiffe("prod.example"))]);
@@ -444,18 +445,7 @@ async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_ot
     };
     let authorities = known.verifier.client_authorities().unwrap().clone();
     let shown = ca.with_uris(&["spiffe://prod.example/agent/bot"]);
-    for request in 0..50 {
-        // A request is given a clone of what its connection has shown.
-        assert_eq!(known.name_of(&shown.clone()).await.as_deref(), Some("bot"), "{request}");
-    }
-    assert_eq!(authorities.checks(), 1);
-    let another = ca.with_uris(&["spiffe://prod.example/agent/bot"]);
-    assert!(known.name_of(&another).await.is_some());
-    assert_eq!(authorities.checks(), 2, "another connection is another chain");
-    // A clock that was put back, and one that has gone past the end.
-    clock.set((NOW_S - 60) * 1_000);
-    assert!(known.name_of(&shown).await.is_some());
-    assert_eq!(authorities.checks(), 3);
+    assert_eq!(known.name_of(&shown).await.as_deref(), Some("bot"));
     clock.set((1_798_761_600 + 1) * 1_000);
     assert!(known.name_of(&shown).await.is_none(), "it has ended");
     clock.set(NOW_S * 1_000);
@@ -463,10 +453,7 @@ async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_ot
     // Another authority in its place: the very next request of the same connection is refused.
     fs::write(Known::path(&known.folder, "mesh"), &Authority::new("new").pem).unwrap();
     assert!(authorities.reload_if_changed().unwrap());
-    for _ in 0..3 {
-        assert!(known.name_of(&shown).await.is_none());
-    }
-    assert_eq!(authorities.checks(), 3, "a refusal is not kept");
+    assert!(known.name_of(&shown).await.is_none());
 }
 
 #[tokio::test]

@@ -10,13 +10,20 @@ use placet_types::{ids::TenantId, principal::PrincipalKind};
 use serde_json::{Value, json};
 
 use crate::{
-    IdentityConfig, IdentityError, IssuerConfig, KeySource, KindRule, TokenRole, VerifiedToken,
-    Verifier,
+    Algorithm, IdentityConfig, IdentityError, IssuerConfig, KeySource, KindRule, TokenRole,
+    VerifiedToken, Verifier,
 };
 
 pub(crate) const NOW_S: i64 = 1_790_000_000;
 pub(crate) const ISSUER: &str = "https://idp.example/";
 pub(crate) const US: &str = "https://placet.example/";
+
+/// Every algorithm that an issuer may use.
+pub(crate) fn every_algorithm() -> Vec<Algorithm> {
+    ["ES256", "ES384", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA"]
+        .map(|name| Algorithm::from_name(name).unwrap())
+        .to_vec()
+}
 
 /// A clock that stands at so many seconds until it is moved.
 pub(crate) fn clock_at(seconds: i64) -> Arc<TestClock> {

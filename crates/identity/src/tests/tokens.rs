@@ -5,10 +5,10 @@ use placet_types::{clock::Timestamp, error::ErrorCode, principal::PrincipalKind}
 use serde_json::{Value, json};
 
 use super::support::{
-    ISSUER, NOW_S, Signer, US, claims, claims_with, issuer, key_set, tenant, verifier, verifier_of,
-    verify,
+    ISSUER, NOW_S, Signer, US, claims, claims_with, every_algorithm, issuer, key_set, tenant,
+    verifier, verifier_of, verify,
 };
-use crate::{Algorithm, IdentityError, KeySource, TokenRole};
+use crate::{IdentityError, KeySource, TokenRole};
 
 /// Signs the claims properly and says how they are refused.
 async fn refusal_of(claims: &Value) -> IdentityError {
@@ -35,8 +35,7 @@ async fn a_good_token_is_accepted_and_says_who_calls() {
     assert_eq!(token.expires_at(), Timestamp::from_ms((NOW_S + 300) * 1_000));
     assert_eq!(token.authenticated_at(), Some(Timestamp::from_ms((NOW_S - 60) * 1_000)));
     assert_eq!((token.client(), token.audiences().len()), (Some("web"), 2));
-    assert_eq!((token.token_ref().len(), token.role()), (20, TokenRole::Actor));
-    assert!(token.is_expired_at(token.expires_at()));
+    assert_eq!((token.token_ref().len(), token.role), (20, TokenRole::Actor));
 }
 
 #[tokio::test]
@@ -54,9 +53,9 @@ async fn every_algorithm_of_the_table_verifies_with_its_own_key() {
         signers.push(Signer::rsa(kid, algorithm));
     }
     let mut issuer = issuer(KeySource::Inline(key_set(&signers.iter().collect::<Vec<_>>())));
-    issuer.algorithms = Algorithm::ALL.to_vec();
+    issuer.algorithms = every_algorithm();
     let verifier = verifier_of(vec![issuer]);
-    assert_eq!(signers.len(), Algorithm::ALL.len());
+    assert_eq!(signers.len(), every_algorithm().len());
     for signer in &signers {
         let verified = verify(&verifier, &signer.sign(&claims())).await;
         assert!(verified.is_ok(), "{}: {verified:?}", signer.kid);
@@ -280,7 +279,7 @@ async fn a_token_without_a_signature_is_refused() {
 async fn the_public_key_is_no_shared_secret() {
     let rsa = Signer::rsa("k1", LibraryAlgorithm::RS256);
     let mut issuer = issuer(KeySource::Inline(key_set(&[&rsa])));
-    issuer.algorithms = Algorithm::ALL.to_vec();
+    issuer.algorithms = every_algorithm();
     let verifier = verifier_of(vec![issuer]);
     let modulus = rsa.jwk()["n"].as_str().unwrap().to_owned();
     for secret in [modulus.as_bytes().to_vec(), key_set(&[&rsa]).to_string().into_bytes()] {
@@ -312,7 +311,7 @@ async fn a_key_is_not_used_with_another_algorithm_than_it_was_published_for() {
     let published = Signer::rsa("k1", LibraryAlgorithm::RS512);
     let used = Signer::rsa("k1", LibraryAlgorithm::RS256);
     let mut issuer = issuer(KeySource::Inline(key_set(&[&published])));
-    issuer.algorithms = Algorithm::ALL.to_vec();
+    issuer.algorithms = every_algorithm();
     let verifier = verifier_of(vec![issuer]);
     assert!(verify(&verifier, &published.sign(&claims())).await.is_ok());
     let refused = verify(&verifier, &used.sign(&claims())).await.unwrap_err();

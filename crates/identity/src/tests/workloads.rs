@@ -78,7 +78,7 @@ async fn an_svid_of_the_trust_domain_is_an_agent_of_its_tenant() {
     for claims in [claims(), with("iss", json!("https://spire.example/")), with("aud", json!(US))] {
         let token = workload.shows(&claims).await.unwrap();
         assert_eq!((token.principal().id.as_str(), token.kind()), ("bot", PrincipalKind::Agent));
-        assert_eq!((token.tenant(), token.workload_identity()), (&tenant(), Some(AGENT)));
+        assert_eq!((token.tenant(), token.subject()), (&tenant(), AGENT));
         assert_eq!(token.issuer(), "spiffe://prod.example");
         assert!(token.attests_workload());
         assert_eq!(token.proof().spiffe_id(), Some(AGENT));
