@@ -12,7 +12,11 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
+use parking_lot::Mutex;
 
 use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
 use placet_identity::{Secrets, VerifiedCaller};
@@ -22,7 +26,7 @@ use placet_types::{
     digest::Digest,
     ids::TenantId,
 };
-use tokio::{sync::watch, time::timeout_at};
+use tokio::{task::AbortHandle, time::timeout_at};
 use tracing::Instrument as _;
 use url::Url;
 
@@ -44,7 +48,8 @@ type Flights = HashMap<Digest, Flight>;
 /// A request that is under way, and since when.
 #[derive(Clone)]
 struct Flight {
-    progress: watch::Receiver<Option<Outcome>>,
+    outcome: Shared<BoxFuture<'static, Outcome>>,
+    task: AbortHandle,
     begun: Timestamp,
 }
 
@@ -183,39 +188,38 @@ impl Broker {
             rides_on.check(&self.inner.revocations)?;
             return Ok(grant(minted, false));
         }
-        let (Flight { mut progress, begun }, is_ours) = match self.board(errand, now) {
+        let (Flight { outcome, begun, .. }, is_ours) = match self.board(errand, now) {
             JoinedExchange::Known(Ok(minted)) => return Ok(grant(minted, true)),
             JoinedExchange::Known(Err(error)) => return Err(error),
             JoinedExchange::UnderWay(flight, is_ours) => (flight, is_ours),
         };
         rides_on.since(begun);
-        let told = timeout_at(request.deadline, progress.wait_for(Option::is_some)).await;
-        let outcome = match told {
-            Err(_elapsed) => Err(BrokerError::OutOfTime),
-            Ok(Err(_gone)) => Err(gone()),
-            Ok(Ok(outcome)) => outcome.clone().unwrap_or_else(|| Err(gone())),
-        };
+        let told = timeout_at(request.deadline, outcome).await;
+        let outcome = told.unwrap_or(Err(BrokerError::OutOfTime));
         rides_on.check(&self.inner.revocations)?;
         outcome.map(|minted| grant(minted, !is_ours))
     }
 
     /// Finds the credential in the cache, joins the request that is under way, or begins one.
     fn board(&self, errand: TokenRequest, now: Timestamp) -> JoinedExchange {
-        let mut flights = self.inner.flights();
-        // Under the lock: a request that ends puts its outcome into the cache before it leaves the flights.
-        match self.inner.cache.look(&errand.key, now) {
-            Known::Granted(minted) => return JoinedExchange::Known(Ok(minted)),
-            Known::Refused(error) => return JoinedExchange::Known(Err(error)),
-            Known::Nothing => {}
+        let mut flights = self.inner.flights.lock();
+        // Under the lock: a request puts its outcome into the cache before it ends.
+        match self.inner.cache.look(&errand.owner.tenant, &errand.key, now) {
+            Some(Known::Granted(minted)) => return JoinedExchange::Known(Ok(minted)),
+            Some(Known::Refused(error, _)) => return JoinedExchange::Known(Err(error)),
+            None => {}
         }
+        flights.retain(|_, flight| !flight.task.is_finished());
         if let Some(flight) = flights.get(&errand.key) {
             return JoinedExchange::UnderWay(flight.clone(), false);
         }
-        let (told, progress) = watch::channel(None);
-        let flight = Flight { progress: progress.clone(), begun: now };
-        flights.insert(errand.key, flight.clone());
         // In a task of its own: anyone who waits may run out of time before it, others not.
-        drop(tokio::spawn(errand.fly(told, progress).in_current_span()));
+        let key = errand.key;
+        let asking = tokio::spawn(errand.fly().in_current_span());
+        let task = asking.abort_handle();
+        let outcome = asking.map(|outcome| outcome.unwrap_or_else(|_panicked| Err(gone())));
+        let flight = Flight { outcome: outcome.boxed().shared(), task, begun: now };
+        flights.insert(key, flight.clone());
         JoinedExchange::UnderWay(flight, true)
     }
 
@@ -235,7 +239,7 @@ impl Broker {
         let fresh = self.inner.revocations.replace(revoked);
         if !fresh.is_empty() {
             // Anyone who waits for one of them goes on waiting; anyone who comes now asks again.
-            self.inner.flights().clear();
+            self.inner.flights.lock().clear();
         }
         let dropped = |one: Revoked| self.purge(&Purge::Subject(one.name));
         (!fresh.is_empty()).then(|| fresh.into_iter().map(dropped).sum())
@@ -319,12 +323,6 @@ fn gone() -> BrokerError {
     BrokerError::Unavailable { problem: "asking it was interrupted".to_owned() }
 }
 
-impl Inner {
-    fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock()
-    }
-}
-
 /// One request to a token service, for everybody who waits for it.
 struct TokenRequest {
     inner: Arc<Inner>,
@@ -345,40 +343,11 @@ impl TokenRequest {
         Ok(Arc::new(minted))
     }
 
-    async fn fly(
-        self,
-        told: watch::Sender<Option<Outcome>>,
-        progress: watch::Receiver<Option<Outcome>>,
-    ) {
-        // Whatever becomes of it, nobody waits for it afterwards.
-        let landing = Landing { inner: Arc::clone(&self.inner), key: self.key, progress };
+    async fn fly(self) -> Outcome {
         let begun = self.inner.cache.turn();
         let outcome = self.ask().await;
         let now = self.inner.clock.now();
-        match &outcome {
-            Ok(minted) => {
-                self.inner.cache.keep(self.key, self.owner.clone(), minted, begun, now);
-            }
-            Err(error) => self.inner.cache.keep_refusal(self.key, error, now),
-        }
-        drop(landing);
-        told.send_replace(Some(outcome));
-    }
-}
-
-/// Takes a request off the flights when it ends, also by a panic; never a later one for the same.
-struct Landing {
-    inner: Arc<Inner>,
-    key: Digest,
-    progress: watch::Receiver<Option<Outcome>>,
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        let mut flights = self.inner.flights();
-        let is_ours = |flight: &Flight| flight.progress.same_channel(&self.progress);
-        if flights.get(&self.key).is_some_and(is_ours) {
-            flights.remove(&self.key);
-        }
+        self.inner.cache.keep(self.key, self.owner, &outcome, begun, now);
+        outcome
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_types::{
     clock::Timestamp,
@@ -16,10 +16,8 @@ use placet_types::{
 
 use crate::{error::BrokerError, grant::Minted, revocation::SubjectName};
 
-/// How many credentials of a tenant are kept.
+/// How many credentials and refusals of a tenant are kept.
 const PER_TENANT_MAX: usize = 1_000;
-/// How many refusals are kept at all.
-const REFUSALS_MAX: usize = 10_000;
 /// How long a refusal is not asked for again.
 const REFUSED_MS: i64 = 5_000;
 
@@ -132,196 +130,133 @@ pub enum Purge {
 #[derive(Debug)]
 struct Entry {
     owner: Owner,
-    minted: Arc<Minted>,
+    known: Known,
+}
+
+/// What the cache knows of a key.
+#[derive(Debug, Clone)]
+pub(crate) enum Known {
+    Granted(Arc<Minted>),
+    Refused(BrokerError, Timestamp),
+}
+
+impl Known {
+    fn is_over_at(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Granted(minted) => minted.expires_at <= now,
+            Self::Refused(_, until) => *until <= now,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    entries: HashMap<Digest, Entry>,
-    per_tenant: HashMap<TenantId, usize>,
-    refusals: HashMap<Digest, (BrokerError, Timestamp)>,
+    tenants: HashMap<TenantId, HashMap<Digest, Entry>>,
     /// Counts the purges: what was begun before one is not kept after it.
     turn: u64,
 }
 
 /// The cache.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
-    kept: Mutex<Kept>,
-}
-
-/// What the cache knows of a key.
-#[derive(Debug)]
-pub(crate) enum Known {
-    Granted(Arc<Minted>),
-    Refused(BrokerError),
-    Nothing,
-}
+pub(crate) struct Cache(Mutex<Kept>);
 
 impl Cache {
     /// What is known of a key at `now`.
-    pub(crate) fn look(&self, key: &Digest, now: Timestamp) -> Known {
-        let mut kept = self.lock();
-        if let Some((error, until)) = kept.refusals.get(key) {
-            if *until > now {
-                return Known::Refused(error.clone());
-            }
-            kept.refusals.remove(key);
-        }
-        match kept.entries.get(key) {
-            Some(entry) if entry.minted.expires_at > now => {
-                Known::Granted(Arc::clone(&entry.minted))
-            }
-            Some(_) => {
-                kept.remove(key);
-                Known::Nothing
-            }
-            None => Known::Nothing,
-        }
+    pub(crate) fn look(&self, tenant: &TenantId, key: &Digest, now: Timestamp) -> Option<Known> {
+        let kept = self.0.lock();
+        let entry = kept.tenants.get(tenant)?.get(key)?;
+        (!entry.known.is_over_at(now)).then(|| entry.known.clone())
     }
 
     /// The turn that something is begun in.
     pub(crate) fn turn(&self) -> u64 {
-        self.lock().turn
+        self.0.lock().turn
     }
 
-    /// Keeps what was minted, unless something was purged since it was begun.
+    /// Keeps what came of asking, unless something was purged since it was begun. A refusal is kept for a moment, where asking again at once
+    /// is of no use.
     pub(crate) fn keep(
         &self,
         key: Digest,
         owner: Owner,
-        minted: &Arc<Minted>,
+        outcome: &Result<Arc<Minted>, BrokerError>,
         begun: u64,
         now: Timestamp,
     ) {
-        let mut kept = self.lock();
+        let known = match outcome {
+            Ok(minted) => Known::Granted(Arc::clone(minted)),
+            Err(error) if is_lasting(error) => {
+                Known::Refused(error.clone(), now.plus_ms(REFUSED_MS))
+            }
+            Err(_) => return,
+        };
+        let mut kept = self.0.lock();
         if kept.turn != begun {
             return;
         }
-        kept.remove(&key);
-        if kept.per_tenant.get(&owner.tenant).is_some_and(|count| *count >= PER_TENANT_MAX) {
-            kept.make_room(&owner.tenant, now);
+        let of_tenant = kept.tenants.entry(owner.tenant.clone()).or_default();
+        if of_tenant.len() >= PER_TENANT_MAX {
+            of_tenant.retain(|_, entry| !entry.known.is_over_at(now));
         }
-        let count = kept.per_tenant.entry(owner.tenant.clone()).or_insert(0);
-        *count = count.saturating_add(1);
-        kept.entries.insert(key, Entry { owner, minted: Arc::clone(minted) });
-    }
-
-    /// Keeps a refusal for a moment, where asking again at once is of no use.
-    pub(crate) fn keep_refusal(&self, key: Digest, error: &BrokerError, now: Timestamp) {
-        let lasting = match error {
-            BrokerError::TargetRefused { .. } => true,
-            BrokerError::GrantRefused { code } => *code == "access_denied",
-            BrokerError::SubjectMissing
-            | BrokerError::SubjectExpired
-            | BrokerError::SubjectRefused { .. }
-            | BrokerError::SubjectRevoked
-            | BrokerError::StrongerSignIn
-            | BrokerError::ScopeMissing { .. }
-            | BrokerError::NoActor { .. }
-            | BrokerError::UnknownService { .. }
-            | BrokerError::ClientSecret { .. }
-            | BrokerError::ClientRefused { .. }
-            | BrokerError::ClientNotEntitled { .. }
-            | BrokerError::Misconfigured { .. }
-            | BrokerError::Puzzling { .. }
-            | BrokerError::ExchangeRefused { .. }
-            | BrokerError::AnswerUnusable { .. }
-            | BrokerError::Unavailable { .. }
-            | BrokerError::AnswerRefused { .. }
-            | BrokerError::TooNarrow
-            | BrokerError::OtherHost
-            | BrokerError::GrantExpired
-            | BrokerError::OutOfTime => false,
-        };
-        if !lasting {
-            return;
+        if of_tenant.len() >= PER_TENANT_MAX {
+            // Begins again: what is asked for once more is minted once more.
+            of_tenant.clear();
         }
-        let mut kept = self.lock();
-        if kept.refusals.len() >= REFUSALS_MAX {
-            kept.refusals.retain(|_, (_, until)| *until > now);
-        }
-        if kept.refusals.len() < REFUSALS_MAX {
-            kept.refusals.insert(key, (error.clone(), now.plus_ms(REFUSED_MS)));
-        }
+        of_tenant.insert(key, Entry { owner, known });
     }
 
     /// Drops one credential: its target has refused it. One that was minted in its place meanwhile stays.
     pub(crate) fn forget(&self, key: &Digest, refused: Digest) {
-        let mut kept = self.lock();
-        if kept.entries.get(key).is_some_and(|entry| entry.minted.used.digest == Some(refused)) {
-            kept.remove(key);
-        }
-    }
-
-    /// Drops what a purge is about.
-    pub(crate) fn purge(&self, purge: &Purge) -> usize {
-        let mut kept = self.lock();
-        kept.turn = kept.turn.wrapping_add(1);
-        kept.refusals.clear();
-        let hit: Vec<Digest> = kept
-            .entries
-            .iter()
-            .filter(|(_, entry)| match purge {
-                Purge::All => true,
-                Purge::Subject(subject) => subject.names(&entry.owner),
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for key in &hit {
-            kept.remove(key);
-        }
-        hit.len()
-    }
-
-    /// Drops everything that has expired.
-    pub(crate) fn sweep(&self, now: Timestamp) {
-        let mut kept = self.lock();
-        kept.refusals.retain(|_, (_, until)| *until > now);
-        kept.drop_expired(now);
-    }
-
-    /// How many credentials are kept.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().entries.len()
-    }
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
-    }
-}
-
-impl Kept {
-    fn remove(&mut self, key: &Digest) {
-        let Some(entry) = self.entries.remove(key) else { return };
-        if let Some(count) = self.per_tenant.get_mut(&entry.owner.tenant) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.per_tenant.remove(&entry.owner.tenant);
+        for of_tenant in self.0.lock().tenants.values_mut() {
+            let is_refused = |entry: &mut Entry| matches!(&entry.known, Known::Granted(minted) if minted.used.digest == Some(refused));
+            if of_tenant.get_mut(key).is_some_and(is_refused) {
+                of_tenant.remove(key);
             }
         }
     }
 
-    fn drop_expired(&mut self, now: Timestamp) {
-        let over = self.entries.iter().filter(|(_, entry)| entry.minted.expires_at <= now);
-        let over: Vec<Digest> = over.map(|(key, _)| *key).collect();
-        for key in over {
-            self.remove(&key);
-        }
+    /// Drops what a purge is about, and every refusal; says how many credentials that were.
+    pub(crate) fn purge(&self, purge: &Purge) -> usize {
+        let mut kept = self.0.lock();
+        kept.turn = kept.turn.wrapping_add(1);
+        let before = count(&kept);
+        let is_kept = |entry: &Entry| match (&entry.known, purge) {
+            (Known::Refused(..), _) | (_, Purge::All) => false,
+            (Known::Granted(_), Purge::Subject(subject)) => !subject.names(&entry.owner),
+        };
+        kept.retain(is_kept);
+        before.saturating_sub(count(&kept))
     }
 
-    /// Drops what has expired and, if that is not enough, of this tenant what expires first.
-    fn make_room(&mut self, tenant: &TenantId, now: Timestamp) {
-        self.drop_expired(now);
-        let of_tenant = self.entries.iter().filter(|(_, entry)| entry.owner.tenant == *tenant);
-        let mut times: Vec<(Timestamp, Digest)> =
-            of_tenant.map(|(key, entry)| (entry.minted.expires_at, *key)).collect();
-        if times.len() < PER_TENANT_MAX {
-            return;
-        }
-        times.sort_by_key(|(at, _)| *at);
-        // A tenth at a time, so that a full cache is not sorted for every call.
-        for (_, key) in times.into_iter().take(PER_TENANT_MAX.div_ceil(10)) {
-            self.remove(&key);
-        }
+    /// Drops everything that has expired.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        self.0.lock().retain(|entry| !entry.known.is_over_at(now));
     }
+
+    /// How many credentials are kept.
+    pub(crate) fn count(&self) -> usize {
+        count(&self.0.lock())
+    }
+}
+
+impl Kept {
+    fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {
+        self.tenants.retain(|_, of_tenant| {
+            of_tenant.retain(|_, entry| is_kept(entry));
+            !of_tenant.is_empty()
+        });
+    }
+}
+
+fn count(kept: &Kept) -> usize {
+    let entries = kept.tenants.values().flat_map(HashMap::values);
+    entries.filter(|entry| matches!(entry.known, Known::Granted(_))).count()
+}
+
+/// Whether asking again at once would have the same answer.
+fn is_lasting(error: &BrokerError) -> bool {
+    matches!(
+        error,
+        BrokerError::TargetRefused { .. } | BrokerError::GrantRefused { code: "access_denied" }
+    )
 }

@@ -128,6 +128,9 @@ pub enum BrokerError {
     OutOfTime,
 }
 
+/// What the caller is told of a credential that cannot be used for the call.
+const UNFIT: &str = "the credential that was issued is not fit for this call; nothing was executed";
+
 /// What it takes for a call to have a credential after all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
@@ -141,137 +144,125 @@ pub enum Remedy {
     None,
 }
 
+/// What a cause means.
+struct Meaning {
+    remedy: Remedy,
+    /// What an operator is told who has to fix it.
+    fault: Option<&'static str>,
+    code: ErrorCode,
+    /// What the caller is told.
+    message: &'static str,
+}
+
+impl Meaning {
+    const fn passes(code: ErrorCode, message: &'static str) -> Self {
+        Self { remedy: Remedy::Time, fault: None, code, message }
+    }
+
+    const fn callers(code: ErrorCode, message: &'static str) -> Self {
+        Self { remedy: Remedy::Caller, fault: None, code, message }
+    }
+
+    const fn operators(fault: &'static str) -> Self {
+        Self {
+            remedy: Remedy::Operator,
+            fault: Some(fault),
+            code: ErrorCode::CredentialMisconfigured,
+            message: "the credential broker is misconfigured for this tool; nothing was executed",
+        }
+    }
+
+    const fn refused(message: &'static str) -> Self {
+        let code = ErrorCode::CredentialRefused;
+        Self { remedy: Remedy::None, fault: None, code, message }
+    }
+}
+
 impl BrokerError {
+    /// The table of causes.
+    const fn meaning(&self) -> Meaning {
+        match self {
+            Self::SubjectMissing | Self::SubjectExpired => Meaning::callers(
+                ErrorCode::CredentialExpired,
+                "the token that the call was made with has expired; get a new one for the same principal and repeat the same call",
+            ),
+            Self::SubjectRefused { .. } | Self::SubjectRevoked => Meaning::callers(
+                ErrorCode::CredentialExpired,
+                "the token that the call was made with is no longer accepted; get a new one for the same principal and repeat the same call",
+            ),
+            Self::StrongerSignIn => Meaning::callers(
+                ErrorCode::CredentialRefused,
+                "the tool wants the user to sign in more strongly first; nothing was executed",
+            ),
+            Self::UnknownService { .. } => {
+                Meaning::operators("the contract names a token service that is not configured")
+            }
+            Self::ClientSecret { .. } => Meaning::operators(
+                "what proves this client at the token service cannot be read or used",
+            ),
+            Self::ClientRefused { .. } => {
+                Meaning::operators("the token service does not accept this client")
+            }
+            Self::ClientNotEntitled { .. } => Meaning::operators(
+                "the token service does not let this client ask for such credentials",
+            ),
+            Self::Puzzling { .. } => Meaning::operators(
+                "the token service, or what stands before it, answers what the RFCs do not know",
+            ),
+            Self::ExchangeRefused { .. } => Meaning::operators(
+                "the token service does not accept the exchange: its form, or a token that it is shown",
+            ),
+            Self::AnswerUnusable { .. } => Meaning::operators(
+                "the token service's answer cannot be used: its form is wrong, or its times are by our clock",
+            ),
+            Self::Misconfigured { .. } => Meaning {
+                remedy: Remedy::None,
+                ..Meaning::operators("the token service does not accept the form of the request")
+            },
+            Self::AnswerRefused { .. } => Meaning {
+                fault: Some("the token service gives another token than was asked for"),
+                ..Meaning::refused(UNFIT)
+            },
+            Self::OtherHost => Meaning::refused(UNFIT),
+            Self::NoActor { .. } => Meaning::refused(
+                "the tool wants to know who acts for whom, and the call's tokens do not say that; nothing was executed",
+            ),
+            Self::TargetRefused { .. } => Meaning::refused(
+                "no credential is issued for this tool's target; nothing was executed",
+            ),
+            Self::GrantRefused { .. } | Self::TooNarrow => Meaning::refused(
+                "the scopes that the tool needs are not granted to this user; nothing was executed",
+            ),
+            Self::ScopeMissing { .. } => Meaning::refused(
+                "the token lacks a scope that the tool needs; get one that has it and repeat the same call",
+            ),
+            Self::Unavailable { .. } | Self::GrantExpired => Meaning::passes(
+                ErrorCode::AdapterUnavailable,
+                "credentials for the tool are unavailable; nothing was executed",
+            ),
+            Self::OutOfTime => Meaning::passes(
+                ErrorCode::DeadlineExceeded,
+                "the call ran out of time before it had a credential; nothing was executed",
+            ),
+        }
+    }
+
     /// What it takes for the same call to have a credential after all.
     #[must_use]
     pub const fn remedy(&self) -> Remedy {
-        match self {
-            Self::Unavailable { .. } | Self::GrantExpired | Self::OutOfTime => Remedy::Time,
-            Self::SubjectMissing
-            | Self::SubjectExpired
-            | Self::SubjectRefused { .. }
-            | Self::SubjectRevoked
-            | Self::StrongerSignIn => Remedy::Caller,
-            Self::ClientSecret { .. }
-            | Self::ClientRefused { .. }
-            | Self::ClientNotEntitled { .. }
-            | Self::Puzzling { .. }
-            | Self::ExchangeRefused { .. }
-            | Self::AnswerUnusable { .. }
-            | Self::UnknownService { .. } => Remedy::Operator,
-            Self::NoActor { .. }
-            | Self::Misconfigured { .. }
-            | Self::TargetRefused { .. }
-            | Self::GrantRefused { .. }
-            | Self::AnswerRefused { .. }
-            | Self::TooNarrow
-            | Self::ScopeMissing { .. }
-            | Self::OtherHost => Remedy::None,
-        }
+        self.meaning().remedy
     }
 
     /// What an operator is told who has to fix it; nothing where it is not theirs.
     #[must_use]
     pub const fn for_operators(&self) -> Option<&'static str> {
-        match self {
-            Self::UnknownService { .. } => {
-                Some("the contract names a token service that is not configured")
-            }
-            Self::ClientSecret { .. } => {
-                Some("what proves this client at the token service cannot be read or used")
-            }
-            Self::ClientRefused { .. } => Some("the token service does not accept this client"),
-            Self::ClientNotEntitled { .. } => {
-                Some("the token service does not let this client ask for such credentials")
-            }
-            Self::Puzzling { .. } => Some(
-                "the token service, or what stands before it, answers what the RFCs do not know",
-            ),
-            Self::Misconfigured { .. } => {
-                Some("the token service does not accept the form of the request")
-            }
-            Self::ExchangeRefused { .. } => Some(
-                "the token service does not accept the exchange: its form, or a token that it is shown",
-            ),
-            Self::AnswerUnusable { .. } => Some(
-                "the token service's answer cannot be used: its form is wrong, or its times are by our clock",
-            ),
-            Self::AnswerRefused { .. } => {
-                Some("the token service gives another token than was asked for")
-            }
-            Self::SubjectMissing
-            | Self::SubjectExpired
-            | Self::SubjectRefused { .. }
-            | Self::SubjectRevoked
-            | Self::NoActor { .. }
-            | Self::TargetRefused { .. }
-            | Self::GrantRefused { .. }
-            | Self::StrongerSignIn
-            | Self::ScopeMissing { .. }
-            | Self::Unavailable { .. }
-            | Self::TooNarrow
-            | Self::OtherHost
-            | Self::GrantExpired
-            | Self::OutOfTime => None,
-        }
+        self.meaning().fault
     }
 
     /// The refusal of the call.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
-        let (code, message) = match self {
-            Self::SubjectMissing | Self::SubjectExpired => (
-                ErrorCode::CredentialExpired,
-                "the token that the call was made with has expired; get a new one for the same principal and repeat the same call",
-            ),
-            Self::SubjectRefused { .. } | Self::SubjectRevoked => (
-                ErrorCode::CredentialExpired,
-                "the token that the call was made with is no longer accepted; get a new one for the same principal and repeat the same call",
-            ),
-            Self::NoActor { .. } => (
-                ErrorCode::CredentialRefused,
-                "the tool wants to know who acts for whom, and the call's tokens do not say that; nothing was executed",
-            ),
-            Self::UnknownService { .. }
-            | Self::ClientSecret { .. }
-            | Self::ClientRefused { .. }
-            | Self::ClientNotEntitled { .. }
-            | Self::Puzzling { .. }
-            | Self::ExchangeRefused { .. }
-            | Self::AnswerUnusable { .. }
-            | Self::Misconfigured { .. } => (
-                ErrorCode::CredentialMisconfigured,
-                "the credential broker is misconfigured for this tool; nothing was executed",
-            ),
-            Self::TargetRefused { .. } => (
-                ErrorCode::CredentialRefused,
-                "no credential is issued for this tool's target; nothing was executed",
-            ),
-            Self::StrongerSignIn => (
-                ErrorCode::CredentialRefused,
-                "the tool wants the user to sign in more strongly first; nothing was executed",
-            ),
-            Self::GrantRefused { .. } | Self::TooNarrow => (
-                ErrorCode::CredentialRefused,
-                "the scopes that the tool needs are not granted to this user; nothing was executed",
-            ),
-            Self::ScopeMissing { .. } => (
-                ErrorCode::CredentialRefused,
-                "the token lacks a scope that the tool needs; get one that has it and repeat the same call",
-            ),
-            Self::AnswerRefused { .. } | Self::OtherHost => (
-                ErrorCode::CredentialRefused,
-                "the credential that was issued is not fit for this call; nothing was executed",
-            ),
-            Self::Unavailable { .. } | Self::GrantExpired => (
-                ErrorCode::AdapterUnavailable,
-                "credentials for the tool are unavailable; nothing was executed",
-            ),
-            Self::OutOfTime => (
-                ErrorCode::DeadlineExceeded,
-                "the call ran out of time before it had a credential; nothing was executed",
-            ),
-        };
+        let Meaning { code, message, .. } = self.meaning();
         let refusal = Refusal::new(code, message).with_detail(self);
         if let Self::ScopeMissing { needed, .. } = self {
             return refusal.with_scopes_needed(needed.clone());
