@@ -73,6 +73,17 @@ pub enum SchemaError {
         /// The reference, shortened.
         reference: String,
     },
+    /// It has a keyword that makes references depend on more than the place they lead to.
+    #[error(
+        "{} has `{keyword}`, which is not supported: refer to parts of the schema as `#/…`",
+        part(pointer)
+    )]
+    Unsupported {
+        /// The schema with the keyword.
+        pointer: String,
+        /// The keyword.
+        keyword: &'static str,
+    },
     /// It refers to itself for the same value, so that checking would never end.
     #[error("{} refers to itself without looking at a member", part(pointer))]
     EndlessReference {
@@ -181,7 +192,7 @@ impl ArgumentSchema {
             return Err(vec![ArgumentProblem::unexplained()]);
         }
         let hidden = self.sensitive_pointers(args);
-        Err(problem::problems(index, source, validator, args, &hidden))
+        Err(problem::problems(source, validator, args, &hidden))
     }
 
     /// The schema, in strict form.

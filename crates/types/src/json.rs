@@ -11,7 +11,6 @@ mod number;
 mod parser;
 #[cfg(test)]
 mod tests;
-mod typed;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -241,12 +240,12 @@ pub fn from_slice_strict<T: DeserializeOwned>(
     from_value_strict(parse_strict(bytes, limits)?)
 }
 
-/// Reads a typed document from a strict value. Where a structure is wanted only an object will do, never an array of its fields.
+/// Reads a typed document from a strict value.
 ///
 /// # Errors
 /// If the value is not of the expected form; a string in it is never part of the message.
 pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonError> {
-    serde_path_to_error::deserialize(typed::ByName(value)).map_err(|error| {
+    serde_path_to_error::deserialize(value).map_err(|error| {
         use serde_path_to_error::Segment;
         let mut pointer = String::new();
         for segment in error.path() {

@@ -90,7 +90,7 @@ impl<'s> Estimate<'s> {
 
     fn follow(&mut self, edge: &Edge<'s, '_>, depth: usize) -> Result<Cost, TooCostly> {
         let pair = (std::ptr::from_ref(edge.schema), std::ptr::from_ref(edge.instance));
-        let is_reference = matches!(edge.keyword, "$ref" | "$dynamicRef" | "$recursiveRef");
+        let is_reference = edge.keyword == "$ref";
         if let Some(cost) = self.known.get(&pair) {
             // The depth below was counted from another place.
             return if depth.saturating_add(cost.height) > DEPTH_MAX {

@@ -25,8 +25,7 @@ const ROUNDS_MAX: usize = 4;
 const STEPS_MAX: usize = 200_000;
 
 /// The keywords through which a default is found.
-const TRANSPARENT: [&str; 7] =
-    ["$ref", "$recursiveRef", "$dynamicRef", "allOf", "properties", "items", "prefixItems"];
+const TRANSPARENT: [&str; 5] = ["$ref", "allOf", "properties", "items", "prefixItems"];
 
 /// A default that could be filled in.
 struct Default<'s> {
@@ -185,7 +184,7 @@ impl<'s> Search<'s> {
 fn default_of<'s>(index: &SchemaIndex, root: &'s Value, schema: &'s Value) -> Option<&'s Value> {
     let referred = || {
         let reference = schema.get("$ref").and_then(Value::as_str)?;
-        index.targets(root, reference).find_map(|target| target.get("default"))
+        index.target(root, reference)?.get("default")
     };
     schema.get("default").or_else(referred)
 }

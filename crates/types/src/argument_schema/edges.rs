@@ -36,9 +36,8 @@ pub(super) fn edges<'s, 'v>(
     let mut edges = Edges { found: Vec::new(), instance };
     for (keyword, value) in schema.as_object().into_iter().flatten() {
         match keyword.as_str() {
-            "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                for target in value.as_str().into_iter().flat_map(|text| index.targets(root, text))
-                {
+            "$ref" => {
+                if let Some(target) = value.as_str().and_then(|text| index.target(root, text)) {
                     edges.same(keyword, target)?;
                 }
             }

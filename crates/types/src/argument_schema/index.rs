@@ -2,9 +2,8 @@
 //!
 //! Owns which parts of a document are schemas, where each reference leads, and the limits on both. It does not validate.
 //!
-//! Invariants: every reference of an indexed schema leads to places inside it. Where a reference could mean several places
-//! (dynamic references, the same relative name in two embedded resources) the index holds all of them, because what is built
-//! on it may count or hide too much, but never too little.
+//! Invariant: every reference of an indexed schema leads to a place inside it, by a JSON Pointer from its root. What would make a reference
+//! mean something else (dynamic references, anchors, identifiers of embedded schemas) is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,13 +31,14 @@ const DIALECTS: [&str; 5] = [
 const SAME_VALUE: [&str; 9] =
     ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
 
+/// What is not supported: references that depend on more than the place they lead to.
+const REFUSED: [&str; 4] = ["$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"];
+
 /// Where the references of one schema lead.
 pub(super) struct SchemaIndex {
-    targets: BTreeMap<String, BTreeSet<String>>,
+    targets: BTreeMap<String, String>,
     /// There is anything to hide at all.
     pub(super) marks_sensitive: bool,
-    /// A schema pointer of the validator is one into the whole document.
-    pub(super) is_one_resource: bool,
 }
 
 impl SchemaIndex {
@@ -46,38 +46,26 @@ impl SchemaIndex {
         let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
         let mut survey = Survey { dialect: dialect.to_owned(), ..Survey::default() };
         survey.visit_all(root, vec![Place::default()])?;
-        let mut targets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut targets = BTreeMap::new();
         let mut resolved = 0;
         while let Some(reference) = survey.references.get(resolved).cloned() {
             resolved = resolved.saturating_add(1);
-            let found = survey.resolve(root, &reference)?;
-            let places = found.iter().map(|pointer| survey.place_of(pointer)).collect();
-            targets.entry(reference.text).or_default().extend(found);
-            survey.visit_all(root, places)?;
+            let pointer = resolve(root, &reference)?;
+            targets.insert(reference.text, pointer.clone());
+            // It may lie where no keyword leads.
+            survey.visit_all(root, vec![Place { pointer, nesting: 1 }])?;
         }
         survey.check_ends(&targets)?;
-        let places: BTreeSet<&String> = targets.values().flatten().collect();
+        let places: BTreeSet<&String> = targets.values().collect();
         if places.len().saturating_add(1).saturating_mul(survey.nesting) > REACH_MAX {
             return Err(SchemaError::TooComplex { what: "nested references", max: REACH_MAX });
         }
-        Ok(Self {
-            targets,
-            marks_sensitive: survey.marks_sensitive,
-            is_one_resource: survey.resources.iter().all(|(_, pointer)| pointer.is_empty()),
-        })
+        Ok(Self { targets, marks_sensitive: survey.marks_sensitive })
     }
 
-    /// The schemas that a reference may stand for.
-    pub(super) fn targets<'s>(
-        &self,
-        root: &'s Value,
-        reference: &str,
-    ) -> impl Iterator<Item = &'s Value> {
-        self.targets
-            .get(reference)
-            .into_iter()
-            .flatten()
-            .filter_map(|pointer| root.pointer(pointer))
+    /// The schema that a reference stands for.
+    pub(super) fn target<'s>(&self, root: &'s Value, reference: &str) -> Option<&'s Value> {
+        root.pointer(self.targets.get(reference)?)
     }
 
     /// Whether an object could satisfy the schema, as far as its outermost keywords tell.
@@ -98,7 +86,7 @@ impl SchemaIndex {
                 return false;
             }
             if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
-                open.extend(self.targets(root, reference));
+                open.extend(self.target(root, reference));
             }
             open.extend(keywords.get("allOf").and_then(Value::as_array).into_iter().flatten());
         }
@@ -124,16 +112,13 @@ fn keywords_accept_objects(keywords: &Map<String, Value>) -> bool {
 #[derive(Debug, Clone, Default)]
 struct Place {
     pointer: String,
-    /// The pointer of the resource it belongs to: the innermost schema around it with an identifier.
-    resource: String,
     nesting: usize,
 }
 
 #[derive(Debug, Clone)]
 struct Reference {
-    place: Place,
+    pointer: String,
     text: String,
-    dynamic: bool,
 }
 
 #[derive(Default)]
@@ -141,10 +126,6 @@ struct Survey {
     /// What the root's `$schema` says, or nothing.
     dialect: String,
     visited: BTreeSet<String>,
-    /// Identifiers without fragment, and the pointer of their resource.
-    resources: Vec<(String, String)>,
-    /// Resource, name, pointer.
-    anchors: BTreeSet<(String, String, String)>,
     references: Vec<Reference>,
     /// Schemas inside a schema that look at the same value.
     same_value: BTreeMap<String, Vec<String>>,
@@ -173,31 +154,22 @@ impl Survey {
     fn visit(
         &mut self,
         keywords: &Map<String, Value>,
-        mut place: Place,
+        place: Place,
         open: &mut Vec<Place>,
     ) -> Result<(), SchemaError> {
         let text = |keyword: &str| keywords.get(keyword).and_then(Value::as_str);
         if let Some(dialect) = text("$schema") {
             self.check_dialect(dialect, &place)?;
         }
-        // Until draft 7 a reference hides everything beside it.
-        let is_hidden = self.dialect.contains("/draft-0") && keywords.contains_key("$ref");
-        let identifier = if self.dialect.contains("/draft-04/") { text("id") } else { text("$id") };
-        if let Some(identifier) = identifier.filter(|_| !is_hidden) {
-            self.identify(identifier, &mut place);
+        let identifier = identifier_in(&self.dialect);
+        let embedded = (!place.pointer.is_empty()).then_some(identifier);
+        let refused = REFUSED.into_iter().chain(embedded).find(|keyword| text(keyword).is_some());
+        if let Some(keyword) = refused {
+            return Err(SchemaError::Unsupported { pointer: place.pointer, keyword });
         }
-        for anchor in [text("$anchor"), text("$dynamicAnchor")].into_iter().flatten() {
-            self.anchors.insert((place.resource.clone(), anchor.to_owned(), place.pointer.clone()));
-        }
-        for (keyword, dynamic) in [("$ref", false), ("$dynamicRef", true), ("$recursiveRef", true)]
-        {
-            if let Some(text) = text(keyword) {
-                self.references.push(Reference {
-                    place: place.clone(),
-                    text: text.to_owned(),
-                    dynamic,
-                });
-            }
+        if let Some(text) = text("$ref") {
+            let (pointer, text) = (place.pointer.clone(), text.to_owned());
+            self.references.push(Reference { pointer, text });
         }
         if self.references.len() > REFERENCES_MAX {
             return Err(SchemaError::TooComplex { what: "references", max: REFERENCES_MAX });
@@ -218,11 +190,7 @@ impl Survey {
             if SAME_VALUE.contains(&keyword) {
                 self.same_value.entry(place.pointer.clone()).or_default().push(pointer.clone());
             }
-            open.push(Place {
-                pointer,
-                resource: place.resource.clone(),
-                nesting: place.nesting.saturating_add(1),
-            });
+            open.push(Place { pointer, nesting: place.nesting.saturating_add(1) });
         }
         Ok(())
     }
@@ -241,14 +209,14 @@ impl Survey {
     }
 
     /// Refuses circles of schemas that look at the same value.
-    fn check_ends(&self, targets: &BTreeMap<String, BTreeSet<String>>) -> Result<(), SchemaError> {
+    fn check_ends(&self, targets: &BTreeMap<String, String>) -> Result<(), SchemaError> {
         let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (from, to) in &self.same_value {
             next.entry(from).or_default().extend(to.iter().map(String::as_str));
         }
         for reference in &self.references {
-            let to = targets.get(&reference.text).into_iter().flatten().map(String::as_str);
-            next.entry(&reference.place.pointer).or_default().extend(to);
+            let to = targets.get(&reference.text).map(String::as_str);
+            next.entry(&reference.pointer).or_default().extend(to);
         }
         // What leads nowhere is taken away until nothing changes; what is left leads round.
         let mut waiting: BTreeMap<&str, usize> =
@@ -281,100 +249,31 @@ impl Survey {
             None => Ok(()),
         }
     }
-
-    fn identify(&mut self, identifier: &str, place: &mut Place) {
-        let (document, fragment) = identifier.split_once('#').unwrap_or((identifier, ""));
-        if !document.is_empty() {
-            place.resource.clone_from(&place.pointer);
-            self.resources.push((document.to_owned(), place.pointer.clone()));
-        }
-        // Drafts 6 and 7 write an anchor as an identifier.
-        if !fragment.is_empty() {
-            self.anchors.insert((
-                place.resource.clone(),
-                fragment.to_owned(),
-                place.pointer.clone(),
-            ));
-        }
-    }
-
-    /// The place of a referenced pointer; it may lie where no keyword leads.
-    fn place_of(&self, pointer: &str) -> Place {
-        let around = |resource: &&String| {
-            pointer == resource.as_str() || pointer.starts_with(&format!("{resource}/"))
-        };
-        let resource = self
-            .resources
-            .iter()
-            .map(|(_, resource)| resource)
-            .filter(around)
-            .max_by_key(|r| r.len());
-        Place {
-            pointer: pointer.to_owned(),
-            resource: resource.cloned().unwrap_or_default(),
-            nesting: 1,
-        }
-    }
-
-    fn resolve(
-        &self,
-        root: &Value,
-        reference: &Reference,
-    ) -> Result<BTreeSet<String>, SchemaError> {
-        let (document, fragment) = reference.text.split_once('#').unwrap_or((&reference.text, ""));
-        let mut resources = BTreeSet::new();
-        if document.is_empty() {
-            resources.insert(reference.place.resource.clone());
-        }
-        if document.is_empty() && reference.dynamic {
-            resources.insert(String::new());
-            resources.extend(self.resources.iter().map(|(_, pointer)| pointer.clone()));
-        }
-        let named =
-            self.resources.iter().filter(|(identifier, _)| same_document(identifier, document));
-        resources.extend(named.map(|(_, pointer)| pointer.clone()));
-        if resources.is_empty() {
-            return Err(SchemaError::ExternalReference {
-                pointer: reference.place.pointer.clone(),
-                reference: clip(&reference.text, 64),
-            });
-        }
-        let found: BTreeSet<String> = resources
-            .iter()
-            .flat_map(|resource| self.resolve_fragment(root, resource, fragment))
-            .collect();
-        if found.is_empty() {
-            return Err(SchemaError::UnresolvedReference {
-                pointer: reference.place.pointer.clone(),
-                reference: clip(&reference.text, 64),
-            });
-        }
-        Ok(found)
-    }
-
-    fn resolve_fragment(&self, root: &Value, resource: &str, fragment: &str) -> Vec<String> {
-        let Some(fragment) = percent_decode(fragment) else { return Vec::new() };
-        if fragment.is_empty() || fragment.starts_with('/') {
-            let pointer = format!("{resource}{fragment}");
-            return if root.pointer(&pointer).is_some() { vec![pointer] } else { Vec::new() };
-        }
-        let here = self.anchors.iter().filter(|(of, name, _)| of == resource && *name == fragment);
-        here.map(|(_, _, pointer)| pointer.clone()).collect()
-    }
 }
 
-/// Whether a reference may mean the resource with this identifier. Relative forms count when their ends are the same: the
-/// validator decides which base applies, and it cannot fetch anything.
-fn same_document(identifier: &str, document: &str) -> bool {
-    let ends_with = |long: &str, short: &str| {
-        let short = short.trim_start_matches("./").trim_start_matches('/');
-        !short.is_empty() && long.strip_suffix(short).is_some_and(|rest| rest.ends_with('/'))
-    };
-    let is_absolute = |uri: &str| uri.contains(':');
-    !document.is_empty()
-        && (identifier == document
-            || (!is_absolute(document) && ends_with(identifier, document))
-            || (!is_absolute(identifier) && ends_with(document, identifier)))
+/// The keyword that gives a schema a name.
+fn identifier_in(dialect: &str) -> &'static str {
+    if dialect.contains("/draft-04/") { "id" } else { "$id" }
+}
+
+/// Where a reference leads, as a pointer from the root.
+fn resolve(root: &Value, reference: &Reference) -> Result<String, SchemaError> {
+    let shown = || (reference.pointer.clone(), clip(&reference.text, 64));
+    let (document, fragment) = reference.text.split_once('#').unwrap_or((&reference.text, ""));
+    let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+    let own = root.get(identifier_in(dialect)).and_then(Value::as_str);
+    let own = own.map(|own| own.trim_end_matches('#'));
+    if !document.is_empty() && own != Some(document) {
+        let (pointer, reference) = shown();
+        return Err(SchemaError::ExternalReference { pointer, reference });
+    }
+    let found = percent_decode(fragment)
+        .filter(|pointer| pointer.is_empty() || pointer.starts_with('/'))
+        .filter(|pointer| root.pointer(pointer).is_some());
+    found.ok_or_else(|| {
+        let (pointer, reference) = shown();
+        SchemaError::UnresolvedReference { pointer, reference }
+    })
 }
 
 fn percent_decode(fragment: &str) -> Option<String> {

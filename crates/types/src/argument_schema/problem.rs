@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::index::{SchemaIndex, token};
+use super::index::token;
 use super::phrases::{LISTED_MAX, Phrase, listed, name, of_types, phrase, types};
 use crate::json::{clip, place};
 
@@ -70,13 +70,12 @@ impl ArgumentProblem {
 
 /// The problems of arguments that the validator refuses; never empty.
 pub(super) fn problems(
-    index: &SchemaIndex,
     source: &Value,
     validator: &Validator,
     args: &Value,
     hidden: &BTreeSet<String>,
 ) -> Vec<ArgumentProblem> {
-    let mut report = Report { index, source, hidden, problems: Vec::new() };
+    let mut report = Report { source, hidden, problems: Vec::new() };
     for error in validator.iter_errors(args) {
         report.add(&error, 0);
     }
@@ -87,7 +86,6 @@ pub(super) fn problems(
 }
 
 struct Report<'a> {
-    index: &'a SchemaIndex,
     source: &'a Value,
     hidden: &'a BTreeSet<String>,
     problems: Vec<ArgumentProblem>,
@@ -132,9 +130,7 @@ impl Report<'_> {
         let schema_pointer = error.schema_path().as_str();
         let beside =
             schema_pointer.rsplit_once('/').map(|(schema, _)| format!("{schema}/properties"));
-        let known = beside
-            .filter(|_| self.index.is_one_resource)
-            .and_then(|pointer| self.source.pointer(&pointer));
+        let known = beside.and_then(|pointer| self.source.pointer(&pointer));
         match known.and_then(Value::as_object) {
             Some(known) if !known.is_empty() => {
                 let names: Vec<&str> = known.keys().map(String::as_str).collect();

@@ -38,7 +38,7 @@ fn a_reference_that_leaves_the_schema_is_refused() {
             json!({"$ref": reference}),
             json!({"properties": {"a": {"items": {"$ref": reference}}}}),
             json!({"$defs": {"unused": {"$ref": reference}}}),
-            json!({"$id": "https://x.example/root.json", "properties": {"a": {"$dynamicRef": reference}}}),
+            json!({"$id": "https://x.example/root.json", "properties": {"a": {"$ref": reference}}}),
             json!({"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"$ref": reference}}}),
         ] {
             let error = refusal(&schema);
