@@ -180,7 +180,7 @@ async fn checks(name: &str, task: &Value) {
 
 #[tokio::test]
 async fn an_open_page_follows_what_happens_whatever_its_line_does() {
-    let of_the_console = "crates/api/src/console/assets/console.js";
+    let of_the_console = "crates/console/src/assets/console.js";
     let task =
         json!({ "script": workspace::root().join(of_the_console), "chromium": npm::chromium() });
     checks("live.mjs", &task).await;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Package};
 
 use super::workspace::{none, read, root};
 
@@ -53,15 +53,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-approvals",
         ],
     ),
+    ("placet-api", &["placet-types", "placet-identity", "placet-approvals", "placet-engine"]),
     (
-        "placet-api",
-        &[
-            "placet-types",
-            "placet-identity",
-            "placet-telemetry",
-            "placet-approvals",
-            "placet-engine",
-        ],
+        "placet-console",
+        &["placet-types", "placet-identity", "placet-approvals", "placet-engine", "placet-api"],
     ),
     (
         "placet",
@@ -81,6 +76,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-engine",
             "placet-notify",
             "placet-api",
+            "placet-console",
         ],
     ),
     (
@@ -114,13 +110,15 @@ const TESTKIT: &str = "placet-testkit";
 
 /// What tests use besides. Those of policy look upwards on purpose: two counts of the same votes, made apart from each other, are
 /// compared. Those of the API start an engine, of all that it is made of.
-const TESTS_USE: [(&str, &str); 6] = [
+const TESTS_USE: [(&str, &str); 8] = [
     ("placet-policy", "placet-ledger"),
     ("placet-api", "placet-policy"),
     ("placet-api", "placet-ledger"),
     ("placet-api", "placet-adapter"),
     ("placet-api", "placet-store"),
     ("placet-api", "placet-credentials"),
+    ("placet-api", "placet-telemetry"),
+    ("placet-console", "placet-ledger"),
 ];
 
 /// The pure ring, by folder: no tokio, no sockets, no files, no clock.
@@ -154,7 +152,11 @@ const PURE_MAY_USE: &[&str] = &[
 
 /// Crates that belong to one layer: who may use them, and who may in tests only.
 const WRAPPED: &[(&str, &[&str], &[&str])] = &[
-    ("axum", &["placet-api", "placet-bench"], &["placet-adapter-mcp", "placet-e2e"]),
+    (
+        "axum",
+        &["placet-api", "placet-console", "placet-bench"],
+        &["placet-adapter-mcp", "placet-e2e"],
+    ),
     ("cap-std", &["placet-adapter-files"], &[]),
     ("cedar-policy", &["placet-policy"], &[]),
     ("cedar-policy-core", &["placet-policy"], &[]),
@@ -210,14 +212,12 @@ fn is_ours(name: &str) -> bool {
     name == "placet" || name.starts_with("placet-")
 }
 
+/// What a package uses itself. What is optional is for the tests of other crates: no crate of ours has another feature that brings one.
 fn direct(package: &Package, of_tests: bool) -> BTreeSet<&str> {
-    let wanted = |kind: DependencyKind| (kind == DependencyKind::Development) == of_tests;
-    package
-        .dependencies
-        .iter()
-        .filter(|dependency| wanted(dependency.kind))
-        .map(|dependency| dependency.name.as_str())
-        .collect()
+    let is_test = |dependency: &&Dependency| {
+        (dependency.kind == DependencyKind::Development || dependency.optional) == of_tests
+    };
+    package.dependencies.iter().filter(is_test).map(|dependency| dependency.name.as_str()).collect()
 }
 
 fn allowed_of(name: &str) -> Option<&'static [&'static str]> {
@@ -249,6 +249,23 @@ fn no_crate_uses_one_that_its_layer_may_not() {
         }
     }
     none("these arrows are not in the architecture", &findings);
+}
+
+#[test]
+fn an_optional_dependency_is_for_tests_alone() {
+    let metadata = metadata(false);
+    let mut findings = Vec::new();
+    for package in members(&metadata) {
+        let optional = package.dependencies.iter().filter(|dependency| dependency.optional);
+        for name in optional.map(|dependency| format!("dep:{}", dependency.name)) {
+            for (feature, brings) in &package.features {
+                if feature != "test-support" && brings.contains(&name) {
+                    findings.push(format!("{}: feature `{feature}` brings {name}", package.name));
+                }
+            }
+        }
+    }
+    none("an optional dependency is brought by another feature than `test-support`", &findings);
 }
 
 #[test]

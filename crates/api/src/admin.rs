@@ -16,10 +16,10 @@ use serde_json::json;
 
 use crate::{
     answer,
-    api::ApiState,
     backups::{self, Backups},
     guard::Guard,
     router::surround,
+    state::ApiState,
 };
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,7 +43,7 @@ async fn health() -> Response {
 /// The engine can take calls, and the listeners are open.
 async fn readiness(State(api): State<ApiState>) -> Response {
     let mut readiness = api.engine.readiness();
-    if api.connections().are_full() {
+    if api.connections.are_full() {
         readiness.ready = false;
         readiness.notes.push("every connection of `limits.connections_max` is in use".to_owned());
     }

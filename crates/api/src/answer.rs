@@ -3,32 +3,29 @@
 //! Owns the mapping, for plain responses and for events alike. Does not wait for anything.
 
 use axum::{
-    body::Body,
-    response::{IntoResponse, Response},
+    Json,
+    response::{IntoResponse, Response, sse::Event},
 };
-use http::{HeaderValue, StatusCode, header};
+use http::{StatusCode, header};
 use serde::Serialize;
 
 use placet_engine::answer::Answer;
 
-use crate::problem::{Failure, call_location, json_bytes};
+use crate::problem::{Failure, call_location};
 
 /// The media type of every other document.
 pub(crate) const JSON: &str = "application/json";
 /// How long what never changes under its address may be kept.
-pub(crate) const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+pub const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// A document with status 200.
 pub(crate) fn json(document: &impl Serialize) -> Response {
-    json_with_status(StatusCode::OK, document)
+    Json(document).into_response()
 }
 
 /// A document with another status.
 pub(crate) fn json_with_status(status: StatusCode, document: &impl Serialize) -> Response {
-    let mut response = Response::new(Body::from(json_bytes(document)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-    response
+    (status, Json(document)).into_response()
 }
 
 /// How a call stands, as a response.
@@ -47,15 +44,15 @@ pub(crate) fn respond(answer: &Answer) -> Response {
     }
 }
 
-/// How a call stands, as the name and the data of an event; the data is the envelope (TM-03).
-pub(crate) fn event(answer: &Answer) -> (&'static str, Vec<u8>) {
+/// How a call stands, as an event whose data are the envelope (TM-03).
+pub(crate) fn event(answer: &Answer) -> Result<Event, axum::Error> {
     let name = match answer {
         Answer::Finished(_) => "finished",
         Answer::Held(_) => "held",
         Answer::InProgress(_) => "in_progress",
         Answer::Refused(_) => "refused",
     };
-    (name, json_bytes(answer.envelope()))
+    Event::default().event(name).json_data(answer.envelope())
 }
 
 #[cfg(test)]

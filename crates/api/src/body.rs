@@ -23,8 +23,8 @@ use placet_types::{
 
 use crate::{
     answer::JSON,
-    api::{ApiState, Caller},
     problem::Failure,
+    state::{ApiState, Caller},
 };
 
 /// How many times the limit is read and thrown away, so that a client that sends too much hears why.
@@ -79,7 +79,10 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 /// Reads a body up to its limit.
-pub(crate) async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
+///
+/// # Errors
+/// [`Failure`] when it is larger, or ends early.
+pub async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
     let mut chunks = pin!(body.into_data_stream());
     let mut whole = BytesMut::new();
     while let Some(chunk) = chunks.next().await {

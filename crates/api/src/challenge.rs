@@ -12,7 +12,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::{answer, api::ApiState, config::ServerConfig, documents::ProtectedResourceDocument};
+use crate::{answer, config::ServerConfig, documents::ProtectedResourceDocument, state::ApiState};
 
 /// Where the document is.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";

@@ -1,6 +1,6 @@
 //! What the composition root decides about the listeners.
 //!
-//! Owns the values, their defaults and their check. Does not read them from anywhere.
+//! Owns the values and their defaults. Does not read them from anywhere; the limits are checked where they are.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -91,53 +91,11 @@ impl ServerConfig {
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
     }
-
-    /// Checks that no limit is zero or out of proportion.
-    ///
-    /// # Errors
-    /// [`ConfigError`] naming the first value that cannot be used.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        const HOUR_MS: u64 = 3_600_000;
-        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        for (name, value, max) in [
-            ("body_bytes_max", wide(self.body_bytes_max), 16 * 1024 * 1024),
-            ("header_timeout_ms", self.header_timeout_ms, HOUR_MS),
-            ("request_timeout_ms", self.request_timeout_ms, HOUR_MS),
-            ("connections_max", u64::from(self.connections_max), 65_536),
-            (
-                "connections_per_address_max",
-                u64::from(self.connections_per_address_max),
-                u64::from(self.connections_max),
-            ),
-            ("connection_ms_max", self.connection_ms_max, 24 * HOUR_MS),
-            ("write_timeout_ms", self.write_timeout_ms, HOUR_MS),
-            ("handshakes_per_address_max", u64::from(self.handshakes_per_address_max), 65_536),
-            ("streams_max", wide(self.streams_max), 65_536),
-            ("heartbeat_ms", self.heartbeat_ms, HOUR_MS),
-            ("stream_ms_max", self.stream_ms_max, 24 * HOUR_MS),
-            ("drain_ms", self.drain_ms, HOUR_MS),
-        ] {
-            if value == 0 || value > max {
-                return Err(ConfigError::OutOfRange { name, value, max });
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Why a configuration of the listeners cannot be used. For the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A limit is zero or too large.
-    #[error("`{name}` is {value}, it must be between 1 and {max}")]
-    OutOfRange {
-        /// The value's name.
-        name: &'static str,
-        /// What was set.
-        value: u64,
-        /// The largest that is accepted.
-        max: u64,
-    },
     /// An entry of the host allow-list is no host.
     #[error("the allowed host `{entry}` is not of the form `name` or `name:port`")]
     Host {
@@ -156,27 +114,12 @@ pub enum ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConfigError, ServerConfig};
+    use super::ServerConfig;
 
     #[test]
-    fn the_defaults_are_on_loopback_and_sound() {
+    fn the_defaults_are_on_loopback() {
         let config = ServerConfig::default();
         assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
         assert_ne!(config.listen.port(), config.admin_listen.port());
-        assert_eq!(config.check(), Ok(()));
-    }
-
-    #[test]
-    fn a_limit_of_zero_or_beyond_its_ceiling_is_refused() {
-        let none = ServerConfig { connections_max: 0, ..ServerConfig::default() };
-        assert!(matches!(
-            none.check(),
-            Err(ConfigError::OutOfRange { name: "connections_max", .. })
-        ));
-        let huge = ServerConfig { body_bytes_max: usize::MAX, ..ServerConfig::default() };
-        assert!(matches!(
-            huge.check(),
-            Err(ConfigError::OutOfRange { name: "body_bytes_max", .. })
-        ));
     }
 }

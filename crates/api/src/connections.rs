@@ -1,61 +1,97 @@
-//! The connections that are open on one listener: how many in all, and how many from one address.
+//! How many connections, or handshakes that have not ended, there are on one listener, and how many from one address.
 //!
-//! Owns the counts. Opens and closes nothing. Invariant: one address never takes the places of all others.
+//! Owns the counts. Opens and closes nothing. Invariant: what one address has begun and not ended never takes the places of
+//! the others; a place comes back when what it is for ends, however it ends.
 
 use std::{
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
-
 use tokio::time::Instant;
 
-use crate::per_address::{PerAddress, Place};
+use crate::counts::Counts;
 
+/// What anyone who has one address of IPv6 has all of: the first 64 bits.
+const NETWORK_OF_ONE: u128 = u128::MAX << 64;
 /// How often the log says that connections are refused.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// What is under way, by whom. It is never larger than there are connections.
+#[derive(Debug)]
+pub(crate) struct PerAddress {
+    each_max: usize,
+    under_way: Mutex<Counts<IpAddr>>,
+}
+
+/// The place of one connection or handshake.
+#[derive(Debug)]
+pub(crate) struct Place {
+    all: Arc<PerAddress>,
+    from: IpAddr,
+}
+
+impl PerAddress {
+    pub(crate) fn new(each_max: u32) -> Arc<Self> {
+        let each_max = usize::try_from(each_max).unwrap_or(usize::MAX);
+        Arc::new(Self { each_max, under_way: Mutex::default() })
+    }
+
+    /// A place for one more; none where the address has as many as it may.
+    pub(crate) fn begin(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let from = one(address);
+        let mut under_way = self.under_way.lock();
+        if under_way.of(&from) >= self.each_max {
+            return None;
+        }
+        under_way.add(&from);
+        Some(Place { all: Arc::clone(self), from })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.under_way.lock().remove(&self.from);
+    }
+}
+
+/// The address under which one peer is counted.
+pub(crate) fn one(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK_OF_ONE)),
+    }
+}
 
 /// The open connections of one listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    max: u32,
-    open: AtomicU32,
+    max: usize,
     by_address: Arc<PerAddress>,
     told: Mutex<Option<Instant>>,
 }
 
-/// One open connection, counted until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Open {
-    all: Arc<Connections>,
-    _of_address: Place,
-}
-
 impl Connections {
     /// So many in all, and of one address.
-    pub(crate) fn new(max: u32, per_address_max: u32) -> Arc<Self> {
-        let (by_address, open) = (PerAddress::new(per_address_max), AtomicU32::new(0));
-        Arc::new(Self { max, open, by_address, told: Mutex::new(None) })
+    pub(crate) fn new(max: u32, per_address_max: u32) -> Self {
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        Self { max, by_address: PerAddress::new(per_address_max), told: Mutex::new(None) }
     }
 
     /// Counts one more connection; none where its address has as many as it may.
-    pub(crate) fn open(self: &Arc<Self>, address: IpAddr) -> Option<Open> {
-        let Some(place) = self.by_address.begin(address) else {
+    pub(crate) fn open(&self, address: IpAddr) -> Option<Place> {
+        let place = self.by_address.begin(address);
+        if place.is_none() {
             self.tell(address);
-            return None;
-        };
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Some(Open { all: Arc::clone(self), _of_address: place })
+        }
+        place
     }
 
     /// Whether there is no place for one more.
     pub(crate) fn are_full(&self) -> bool {
-        self.open.load(Ordering::Relaxed) >= self.max
+        self.by_address.under_way.lock().all() >= self.max
     }
 
     fn tell(&self, address: IpAddr) {
@@ -71,15 +107,9 @@ impl Connections {
     }
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.all.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::Connections;
+    use super::{Connections, PerAddress};
 
     #[tokio::test]
     async fn one_address_has_its_share_and_all_together_are_counted() {
@@ -92,5 +122,27 @@ mod tests {
         drop(first);
         assert!(!all.are_full() && at("192.0.2.1").is_some());
         drop((second, other));
+    }
+
+    #[test]
+    fn an_address_has_so_many_places_and_takes_none_of_anothers() {
+        let all = PerAddress::new(2);
+        let at = |text: &str| all.begin(text.parse().unwrap());
+        let (first, second) = (at("192.0.2.1").unwrap(), at("::ffff:192.0.2.1").unwrap());
+        assert!(at("192.0.2.1").is_none(), "the same address in another form is the same");
+        let other = at("192.0.2.2").unwrap();
+        drop(first);
+        let third = at("192.0.2.1").unwrap();
+        assert!(at("192.0.2.1").is_none());
+        drop((second, third, other));
+        assert!(all.under_way.lock().is_empty(), "nobody is remembered");
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer() {
+        let all = PerAddress::new(1);
+        let _place = all.begin("2001:db8:1:2::1".parse().unwrap()).unwrap();
+        assert!(all.begin("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
+        assert!(all.begin("2001:db8:1:3::1".parse().unwrap()).is_some());
     }
 }

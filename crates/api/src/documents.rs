@@ -5,15 +5,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use placet_approvals::views::{ApprovalView, DirectiveView, TimelineStep};
+use placet_approvals::views::{ApprovalView, TimelineStep};
 use placet_engine::{
     engine::evidence::CheckpointView,
     views::{RecordView, ToolView},
 };
 use placet_types::{
-    error::ErrorCode,
-    ids::{ApprovalId, DirectiveId, RecordId, ToolCallId},
+    error::{ErrorCode, Refusal},
+    ids::{ApprovalId, RecordId, ToolCallId},
 };
+
+use crate::problem::Failure;
 
 /// What `GET /v1/tools` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,16 +32,6 @@ pub struct ApprovalList {
     /// What to send as `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<ApprovalId>,
-}
-
-/// What `GET /v1/directives` answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DirectiveList {
-    /// The entries the caller may see.
-    pub entries: Vec<DirectiveView>,
-    /// What to send as `after` for the next page, which may be there although this one is not full; absent on the last one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_after: Option<DirectiveId>,
 }
 
 /// What `GET /v1/calls/{id}/timeline` answers.
@@ -115,6 +107,26 @@ pub struct ErrorDocument {
     pub remediation: String,
 }
 
+impl ErrorDocument {
+    /// What a code means.
+    ///
+    /// # Errors
+    /// [`Failure`] when there is no such code.
+    pub fn of(code: &str) -> Result<Self, Failure> {
+        let code = ErrorCode::ALL.iter().find(|known| known.as_str() == code);
+        let code = code.ok_or_else(|| {
+            Failure::new(Refusal::new(ErrorCode::NotFound, "there is no such error code"))
+        })?;
+        Ok(Self {
+            error_code: *code,
+            title: code.as_str().to_lowercase().replace('_', " "),
+            status: code.http_status(),
+            retryable: code.retryable(),
+            remediation: code.remediation().to_owned(),
+        })
+    }
+}
+
 /// What `GET /` answers: what this is and where to look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AboutDocument {
@@ -130,4 +142,19 @@ pub struct AboutDocument {
     pub calls: String,
     /// Where the caller's tools are listed.
     pub tools: String,
+}
+
+impl AboutDocument {
+    /// What is said to everybody.
+    #[must_use]
+    pub fn of_this_service() -> Self {
+        Self {
+            service: "placet".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            about: "A policy-governed execution engine for the tool calls of AI agents.".to_owned(),
+            openapi: "/openapi.json".to_owned(),
+            calls: "/v1/calls".to_owned(),
+            tools: "/v1/tools".to_owned(),
+        }
+    }
 }

@@ -1,135 +1,87 @@
-//! Server-sent events: one call followed to its end, and what happens in the approval service ([`directives`]).
+//! Server-sent events: what happens to a call, in the approval service, or on a page, until it is over.
 //!
-//! Owns the stream's life: it starts with how the call stands, sends every change, comments while nothing changes, and ends
-//! after the final answer, when its time is up or when the listeners close. Holds a place among the streams until then. Invariant: the last
+//! Owns the stream's life: it begins with the answer's head, comments while nothing changes, and ends with its source, when its time is up,
+//! when the listeners close, or with what its reader is told at last. Holds a place among the streams until then. Invariant: the last
 //! event of a stream whose reader's token counts no more says so, and nothing that the reader may not see comes before it.
 
-pub(crate) mod approvals;
-
-use std::{pin::Pin, time::Duration};
+use std::time::Duration;
 
 use axum::response::{
-    IntoResponse, Response,
+    IntoResponse as _, Response,
     sse::{Event, KeepAlive, Sse},
 };
-use futures::{Stream, stream};
-use tokio::time::Instant;
+use futures::{Stream, StreamExt as _, stream};
 
+use placet_approvals::views::ApprovalEvent;
 use placet_engine::{answer::Answer, ticket::Ticket};
 use placet_identity::VerifiedCaller;
-use placet_types::error::Refusal;
 
-use crate::{
-    answer,
-    api::ApiState,
-    problem::{Failure, json_bytes},
-    streams::{About, Place},
-};
+use crate::{answer, problem::Failure, state::ApiState, streams::About};
 
 /// How often in a row a call may say what it has said before; more often is a call that was forgotten.
 const REPEATS_MAX: usize = 3;
 
 /// The name of the last event of a stream whose reader's token counts no more. Its data are the problem document that they are answered
 /// with from then on.
-pub(crate) const ENDED: &str = "ended";
+pub const ENDED: &str = "ended";
 
-/// What resolves when a reader's token counts no more.
-pub(crate) type Over = Pin<Box<dyn Future<Output = Refusal> + Send>>;
+/// An event, or why it could not be written.
+pub type Written = Result<Event, axum::Error>;
 
-/// What resolves when the listeners are asked to close.
-pub(crate) type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The last event of such a stream.
-pub(crate) fn ended(failure: &Failure) -> Result<Event, axum::Error> {
-    event(ENDED, json_bytes(failure.document()))
+/// A response with the events of `source`, until `last` resolves, with what is to be sent then.
+///
+/// # Errors
+/// [`Failure`] when the caller has no place for one more stream.
+pub fn respond(
+    api: &ApiState,
+    caller: &VerifiedCaller,
+    about: About,
+    source: impl Stream<Item = Written> + Send + 'static,
+    last: impl Future<Output = Option<Written>> + Send + 'static,
+) -> Result<Response, Failure> {
+    let place = api.place(about, caller)?;
+    let (longest, closing) = (Duration::from_millis(api.config().stream_ms_max), api.closing());
+    let last = async move {
+        tokio::select! {
+            biased;
+            event = last => event,
+            () = tokio::time::sleep(longest) => None,
+            () = closing => None,
+        }
+    };
+    // The place is free again when the stream is dropped.
+    let open = Some((Box::pin(source), Box::pin(last), place));
+    let events = stream::unfold(open, |open| async move {
+        let (mut source, mut last, place) = open?;
+        tokio::select! {
+            biased;
+            event = &mut last => event.map(|event| (event, None)),
+            event = source.next() => event.map(|event| (event, Some((source, last, place)))),
+        }
+    });
+    let heartbeat = Duration::from_millis(api.config().heartbeat_ms);
+    let heartbeat = KeepAlive::new().interval(heartbeat).text("alive");
+    Ok(Sse::new(events).keep_alive(heartbeat).into_response())
 }
 
-/// JSON as serde writes it has no line breaks and is UTF-8.
-fn event(name: &'static str, data: Vec<u8>) -> Result<Event, axum::Error> {
-    let data = String::from_utf8(data).map_err(axum::Error::new)?;
-    Ok(Event::default().event(name).data(data))
+/// The last event of a stream whose reader's token counts no more.
+fn ended(failure: &Failure) -> Written {
+    Event::default().event(ENDED).json_data(failure.document())
 }
 
-/// How long one stream lives, and what ends it.
-struct Follower {
-    ticket: Ticket,
-    sent: Sent,
-    over: Over,
-    is_over: bool,
-    ends_at: Instant,
-    closing: Closing,
-    /// Free again when the stream is dropped.
-    _place: Place,
-}
-
-/// The events of a call.
-pub(crate) fn respond(
+/// The events of a call: how it stands, and every change until its end.
+pub(crate) fn of_call(
     api: &ApiState,
     caller: &VerifiedCaller,
     ticket: Ticket,
 ) -> Result<Response, Failure> {
-    let follower = Follower {
-        ticket,
-        sent: Sent::default(),
-        over: Box::pin(api.over(caller)),
-        is_over: false,
-        ends_at: api.stream_ends_at(),
-        closing: Box::pin(api.closing()),
-        _place: api.place(About::Call, caller)?,
-    };
-    let heartbeat =
-        KeepAlive::new().interval(Duration::from_millis(api.config().heartbeat_ms)).text("alive");
-    Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
-}
-
-fn events(follower: Follower) -> impl Stream<Item = Result<Event, axum::Error>> {
-    stream::unfold(follower, |mut follower| async move {
-        let next = match follower.next().await? {
-            News::Of(answer) => {
-                let (name, data) = answer::event(&answer);
-                event(name, data)
-            }
-            News::Over(refusal) => {
-                follower.is_over = true;
-                ended(&Failure::of_wait(refusal, &follower.ticket.current()))
-            }
-        };
-        Some((next, follower))
-    })
-}
-
-enum News {
-    Of(Answer),
-    Over(Refusal),
-}
-
-impl Follower {
-    /// What to send next; none when the stream is at its end.
-    async fn next(&mut self) -> Option<News> {
-        if self.is_over {
-            return None;
-        }
-        match &self.sent.answer {
-            None => {
-                let answer = self.ticket.current();
-                self.sent.takes(&answer)?;
-                return Some(News::Of(answer));
-            }
-            Some(sent) if sent.is_final() => return None,
-            Some(_) => {}
-        }
-        loop {
-            tokio::select! {
-                biased;
-                refusal = &mut self.over => return Some(News::Over(refusal)),
-                answer = self.ticket.changed() => if self.sent.takes(&answer)? {
-                    return Some(News::Of(answer));
-                },
-                () = tokio::time::sleep_until(self.ends_at) => return None,
-                () = &mut self.closing => return None,
-            }
-        }
-    }
+    let (over, standing) = (api.over(caller), ticket.clone());
+    let last = async move { Some(ended(&Failure::of_wait(over.await, &standing.current()))) };
+    let source = stream::unfold((ticket, Sent::default()), |(mut ticket, mut sent)| async move {
+        let answer = sent.next(&mut ticket).await?;
+        Some((answer::event(&answer), (ticket, sent)))
+    });
+    respond(api, caller, About::Call, source, last)
 }
 
 /// What was sent last, and how often in a row the call has said it again.
@@ -140,6 +92,20 @@ struct Sent {
 }
 
 impl Sent {
+    /// What to send next; none when the call is over.
+    async fn next(&mut self, ticket: &mut Ticket) -> Option<Answer> {
+        loop {
+            let answer = match &self.answer {
+                None => ticket.current(),
+                Some(sent) if sent.is_final() => return None,
+                Some(_) => ticket.changed().await,
+            };
+            if self.takes(&answer)? {
+                return Some(answer);
+            }
+        }
+    }
+
     /// Whether an answer is to be sent. None when the call only repeats itself: then nobody moves it any more.
     fn takes(&mut self, answer: &Answer) -> Option<bool> {
         if self.answer.as_ref() != Some(answer) {
@@ -151,10 +117,45 @@ impl Sent {
     }
 }
 
+/// The events of the approval service that `caller` may see.
+pub(crate) fn of_approvals(api: &ApiState, caller: &VerifiedCaller) -> Result<Response, Failure> {
+    let over = api.over(caller);
+    let last = async move { Some(ended(&Failure::new(over.await))) };
+    respond(api, caller, About::Approvals, news(api, caller).map(of_news), last)
+}
+
+/// What happens in the approval service from now on, as far as `caller` may see it; nothing where some of it was missed.
+pub fn news(
+    api: &ApiState,
+    caller: &VerifiedCaller,
+) -> impl Stream<Item = Option<ApprovalEvent>> + Send + 'static + use<> {
+    stream::unfold(api.engine.approvals().listen(caller), |mut feed| async move {
+        let event = feed.next().await;
+        (event.is_some() || !feed.is_over()).then_some((event, feed))
+    })
+}
+
+/// The name of the event about it: of one without any, everything has to be looked at again.
+#[must_use]
+pub const fn name_of(news: Option<&ApprovalEvent>) -> &'static str {
+    if news.is_some() { "approvals" } else { "behind" }
+}
+
+fn of_news(news: Option<ApprovalEvent>) -> Written {
+    let event = Event::default().event(name_of(news.as_ref()));
+    match news {
+        Some(news) => event.json_data(&news),
+        None => Ok(event.data("{}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{REPEATS_MAX, Sent};
-    use crate::testing::{finished, held};
+    use axum::response::{IntoResponse as _, sse::Sse};
+    use futures::stream;
+
+    use super::{REPEATS_MAX, Sent, of_news};
+    use crate::testing::{Reply, finished, held};
 
     #[test]
     fn an_answer_that_is_given_twice_is_sent_once() {
@@ -170,5 +171,12 @@ mod tests {
         sent.takes(&held());
         let repeated: Vec<Option<bool>> = (0..REPEATS_MAX).map(|_| sent.takes(&held())).collect();
         assert_eq!(repeated, [Some(false), Some(false), None]);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_fell_behind_is_told_to_look_again() {
+        let events = Sse::new(stream::iter([of_news(None)]));
+        let reply = Reply::of(events.into_response()).await;
+        assert_eq!(reply.text(), "event: behind\ndata: {}\n\n");
     }
 }

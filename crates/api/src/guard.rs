@@ -10,7 +10,7 @@ use url::Url;
 
 use placet_types::error::{ErrorCode, Refusal};
 
-use crate::{config::ConfigError, problem::Failure};
+use crate::{config::ConfigError, problem::Failure, request::at_most_one};
 
 /// The allow-lists of one listener.
 #[derive(Debug, Clone)]
@@ -58,8 +58,8 @@ impl Guard {
         self
     }
 
-    /// Also hears the pages of the console: under its public address, or else under the loopback names.
-    pub(crate) fn with_console(
+    /// Also hears the pages: under their public address, or else under the loopback names.
+    pub(crate) fn with_pages(
         mut self,
         bound: SocketAddr,
         public: Option<&Url>,
@@ -107,9 +107,7 @@ impl Guard {
 
 /// The value of a header that is there once, as text.
 fn exactly_one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    if values.next().is_some() { None } else { first.to_str().ok() }
+    at_most_one(headers, name).ok().flatten()
 }
 
 fn forbidden(message: &str) -> Failure {

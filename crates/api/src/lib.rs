@@ -1,40 +1,42 @@
-//! The HTTP API on the engine, and the admin listener beside it.
+//! The HTTP API on the engine, the pages that are mounted next to it, and the admin listener.
 //!
 //! Owns the routes, what a request must look like to be heard, the form of every answer, and the OpenAPI document that is
-//! generated from the same table of routes as the router. Decides nothing about a call: the engine does.
+//! generated from the same table of routes as the router. Decides nothing about a call: the engine does. Pages are given by the composition
+//! root ([`router::Pages`]); nothing here knows what is on them.
 //!
 //! Invariants, written as absences:
-//! - no route but `/`, `/openapi.json`, the token metadata and the console's reads a body, a path or a query before its caller is verified;
+//! - no route but `/`, `/openapi.json`, the meaning of error codes and the token metadata reads a body, a path or a query before its caller is verified;
 //! - no body reaches a type except through the strict parser of `placet-types`;
 //! - no answer carries a refusal's `detail`, which is for the log;
 //! - a caller that goes away cancels no call, decision or resolution.
 
+pub mod answer;
 pub mod backups;
+pub mod body;
 pub mod config;
-pub mod console;
 pub mod documents;
+pub mod events;
 pub mod listen;
 pub mod openapi;
 pub mod problem;
+pub mod router;
+pub mod state;
+pub mod streams;
 pub mod tls;
 
 mod admin;
-mod answer;
-mod api;
-mod body;
 mod challenge;
 mod connections;
-mod events;
+mod counts;
 mod guard;
 mod paced;
-mod per_address;
 mod query;
 mod request;
-mod router;
 mod routes;
-mod streams;
 
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "test-support"))]
+#[cfg_attr(not(test), expect(clippy::unwrap_used, reason = "these are tests, of other crates too"))]
+#[expect(missing_docs, reason = "these are tests, of other crates too")]
+pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -27,16 +27,14 @@ use placet_engine::engine::Engine;
 
 use crate::{
     admin,
-    api::{ApiState, Phase, reached},
     backups::Backups,
     config::{ConfigError, ServerConfig},
-    connections::Connections,
-    console::ConsoleSettings,
+    connections::{self, Connections, PerAddress},
     guard::Guard,
     paced::Paced,
-    per_address::{self, PerAddress},
     request::Peer,
-    router,
+    router::{self, Pages},
+    state::{ApiState, Phase, reached},
     tls::{TlsError, TlsListener, TlsSettings, shown_by},
 };
 
@@ -63,12 +61,6 @@ pub enum ServerError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The development sign-in would be open to other machines.
-    #[error("the development sign-in is for loopback only, not for `{address}`")]
-    DevelopmentSignIn {
-        /// The address.
-        address: SocketAddr,
-    },
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -89,7 +81,7 @@ pub struct Bound {
     main: Listener,
     admin: Listener,
     backups: Option<Arc<dyn Backups>>,
-    console: Option<ConsoleSettings>,
+    pages: Option<Arc<dyn Pages>>,
     tls: Option<Arc<TlsListener>>,
 }
 
@@ -105,10 +97,9 @@ struct Listener {
 /// # Errors
 /// [`ServerError`] when the configuration cannot be used or an address is taken.
 pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
-    config.check()?;
     let main = Listener::bind(config.listen, &config).await?;
     let admin = Listener::bind(config.admin_listen, &config).await?;
-    Ok(Bound { config, main, admin, backups: None, console: None, tls: None })
+    Ok(Bound { config, main, admin, backups: None, pages: None, tls: None })
 }
 
 impl Listener {
@@ -128,7 +119,7 @@ impl Bound {
         Self { backups: Some(backups), ..self }
     }
 
-    /// Speaks TLS on the API of the callers, and nothing else. To be said before the console.
+    /// Speaks TLS on the API of the callers, and nothing else. To be said before the pages.
     ///
     /// # Errors
     /// [`ServerError::Tls`] when the files cannot be used.
@@ -145,19 +136,13 @@ impl Bound {
         self.tls.is_some()
     }
 
-    /// Serves the console as well.
+    /// Serves pages as well.
     ///
     /// # Errors
-    /// [`ServerError::DevelopmentSignIn`] when other machines could sign in as anybody; [`ServerError::Config`] when the console's
-    /// address cannot be one of ours.
-    pub fn with_console(mut self, mut console: ConsoleSettings) -> Result<Self, ServerError> {
-        console.is_tls = self.tls.is_some();
-        if console.is_refused_on(self.main.address.ip()) {
-            return Err(ServerError::DevelopmentSignIn { address: self.main.address });
-        }
-        self.main.guard =
-            self.main.guard.with_console(self.main.address, console.public_url.as_ref())?;
-        Ok(Self { console: Some(console), ..self })
+    /// [`ServerError::Config`] when their address cannot be one of ours.
+    pub fn with_pages(mut self, pages: Arc<dyn Pages>) -> Result<Self, ServerError> {
+        self.main.guard = self.main.guard.with_pages(self.main.address, pages.public_url())?;
+        Ok(Self { pages: Some(pages), ..self })
     }
 
     /// Where callers come in.
@@ -181,7 +166,7 @@ impl Bound {
         engine: Engine,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        let Self { config, main, admin, backups, console, tls } = self;
+        let Self { config, main, admin, backups, pages, tls } = self;
         let (phase, watching) = watch::channel(Phase::Serving);
         let api = ApiState::new(engine, Arc::new(config.clone()), watching.clone());
         let slots =
@@ -191,12 +176,12 @@ impl Bound {
         let manner = Manner::new(&config);
 
         let main_loop = Accepting {
-            router: router::router(&api, main.guard.clone(), console),
+            router: router::router(&api, main.guard.clone(), pages.as_deref()),
             listener: main,
             manner: manner.clone(),
             tls: tls.clone(),
             handshaking: PerAddress::new(config.handshakes_per_address_max),
-            connections: Arc::clone(api.connections()),
+            connections: Arc::clone(&api.connections),
             slots: Arc::clone(&slots),
             phase: watching.clone(),
             until: Phase::Draining,
@@ -207,7 +192,7 @@ impl Bound {
             manner,
             tls: None,
             handshaking: PerAddress::new(0),
-            connections: Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
+            connections: Arc::new(Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX)),
             slots: admin_slots,
             phase: watching,
             until: Phase::Closed,
@@ -341,7 +326,7 @@ impl Accepting {
         let (manner, router) = (self.manner.clone(), self.router.clone());
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
         let handshaking = Arc::clone(&self.handshaking);
-        let from = Peer(per_address::one(peer.ip()));
+        let from = Peer(connections::one(peer.ip()));
         async move {
             let Some(acceptor) = acceptor else {
                 let shown = Shown { router, certificate: None, from };

@@ -16,7 +16,7 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use utoipa::openapi::{
-    Components, HttpMethod, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder,
+    HttpMethod, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder,
     path::PathItem,
     security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
@@ -36,8 +36,7 @@ pub(crate) async fn describe() -> Response {
 }
 
 /// The document (OpenAPI 3.1).
-#[must_use]
-pub fn openapi() -> OpenApi {
+fn openapi() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Placet")
         .version(env!("CARGO_PKG_VERSION"))
@@ -47,12 +46,21 @@ pub fn openapi() -> OpenApi {
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
-    let paths = table::all().into_iter().fold(PathsBuilder::new(), |paths, route| {
+    let mut docs = schemas::generator();
+    let mut paths = PathsBuilder::new();
+    for route in table::all() {
         let is_post = route.method == Method::POST;
         let method = if is_post { HttpMethod::Post } else { HttpMethod::Get };
-        paths.path(route.path, PathItem::new(method, route.description))
-    });
-    OpenApiBuilder::new().info(info).paths(paths.build()).components(Some(components())).build()
+        paths = paths.path(route.path, PathItem::new(method, route.description(&mut docs)));
+    }
+    let mut components = schemas::components(docs);
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("JWT")
+        .description(Some("The access token of the agent, service or person that calls."))
+        .build();
+    components.add_security_scheme(BEARER, SecurityScheme::Http(scheme));
+    OpenApiBuilder::new().info(info).paths(paths.build()).components(Some(components)).build()
 }
 
 /// The document as JSON, its members in alphabetical order, so that it is the same in every build.
@@ -62,17 +70,6 @@ pub fn openapi_json() -> String {
     let mut document = serde_json::to_value(openapi()).unwrap_or_default();
     document.sort_all_objects();
     format!("{document:#}\n")
-}
-
-fn components() -> Components {
-    let mut components = schemas::components();
-    let scheme = HttpBuilder::new()
-        .scheme(HttpAuthScheme::Bearer)
-        .bearer_format("JWT")
-        .description(Some("The access token of the agent, service or person that calls."))
-        .build();
-    components.add_security_scheme(BEARER, SecurityScheme::Http(scheme));
-    components
 }
 
 #[cfg(test)]

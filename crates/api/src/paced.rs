@@ -4,7 +4,7 @@
 //! answers to requests that it sends ahead do not pile up here.
 
 use std::{
-    io::{self, IoSlice},
+    io,
     pin::Pin,
     task::{Context, Poll, Waker, ready},
     time::Duration,
@@ -77,20 +77,6 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Paced<I> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_write(cx, buffer);
         this.wrote(cx, polled)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.inner).poll_write_vectored(cx, buffers);
-        this.wrote(cx, polled)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

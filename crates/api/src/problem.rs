@@ -4,7 +4,7 @@
 //! its invariant is that only the caller's is in the document, while the other goes to the log.
 
 use axum::{
-    body::Body,
+    Json,
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
@@ -85,7 +85,7 @@ impl ProblemDocument {
 
 /// A request that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure(Box<Parts>);
+pub struct Failure(Box<Parts>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Parts {
@@ -96,19 +96,22 @@ struct Parts {
 
 impl Failure {
     /// A refusal with the status that stands beside its code.
-    pub(crate) fn new(refusal: Refusal) -> Self {
+    #[must_use]
+    pub fn new(refusal: Refusal) -> Self {
         let status = StatusCode::from_u16(refusal.code.http_status())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::with_status(refusal, status)
     }
 
     /// A path that does not exist.
-    pub(crate) fn unknown_route() -> Self {
+    #[must_use]
+    pub fn unknown_route() -> Self {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
     }
 
     /// A refusal for which HTTP has a more exact status than the one beside its code.
-    pub(crate) fn with_status(refusal: Refusal, status: StatusCode) -> Self {
+    #[must_use]
+    pub fn with_status(refusal: Refusal, status: StatusCode) -> Self {
         let document = ProblemDocument::of_refusal(&refusal, status);
         let Refusal { detail, scopes_needed, .. } = refusal;
         Self(Box::new(Parts { document, detail, scopes_needed }))
@@ -146,7 +149,8 @@ impl Failure {
     }
 
     /// What every call, approval and record that the caller may not see is answered with, and every malformed id.
-    pub(crate) fn unknown() -> Self {
+    #[must_use]
+    pub fn unknown() -> Self {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is nothing of this id that you may see"))
     }
 
@@ -161,7 +165,8 @@ impl Failure {
     }
 
     /// A fault of our own. What the request did until then is not known here.
-    pub(crate) fn internal(detail: &str) -> Self {
+    #[must_use]
+    pub fn internal(detail: &str) -> Self {
         Self::new(
             Refusal::new(ErrorCode::Internal, "the service failed to handle the request")
                 .with_execution(Execution::Unknown)
@@ -170,28 +175,21 @@ impl Failure {
     }
 
     /// The document.
-    pub(crate) fn document(&self) -> &ProblemDocument {
+    #[must_use]
+    pub fn document(&self) -> &ProblemDocument {
         &self.0.document
     }
 
-    pub(crate) fn log(&self) {
+    /// Writes both messages to the log, the caller's only as its code.
+    pub fn log(&self) {
         let Parts { document, detail, .. } = &*self.0;
         // The caller's message may quote the caller's arguments: it is not for the log.
         let detail = detail.as_deref().unwrap_or_default();
-        if document.status >= 500 {
-            tracing::warn!(
-                error_code = document.error_code.as_str(),
-                status = document.status,
-                detail,
-                "refused"
-            );
+        let (code, status) = (document.error_code.as_str(), document.status);
+        if status >= 500 {
+            tracing::warn!(error_code = code, status, detail, "refused");
         } else {
-            tracing::debug!(
-                error_code = document.error_code.as_str(),
-                status = document.status,
-                detail,
-                "refused"
-            );
+            tracing::debug!(error_code = code, status, detail, "refused");
         }
     }
 }
@@ -212,9 +210,9 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         self.log();
         let document = self.document();
-        let mut response = Response::new(Body::from(json_bytes(document)));
-        *response.status_mut() =
+        let status =
             StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if document.status == StatusCode::UNAUTHORIZED.as_u16() {
@@ -251,12 +249,6 @@ fn step_up(scopes: &[String]) -> Option<HeaderValue> {
     }
     let scopes = scopes.join(" ");
     HeaderValue::from_str(&format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"")).ok()
-}
-
-/// A document as bytes. Ours have no maps with other keys than text, so that writing them cannot fail; should it, the
-/// caller gets `null` instead of half a document.
-pub(crate) fn json_bytes(document: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(document).unwrap_or_else(|_| b"null".to_vec())
 }
 
 /// Where a call is asked about. An id has no character that a header does not take.

@@ -14,7 +14,7 @@ const VALUE_BYTES_MAX: usize = 256;
 /// The most entries of one page of a list.
 pub(crate) const LIMIT_MAX: u64 = 200;
 /// The entries of a page if nothing is said.
-pub(crate) const LIMIT_DEFAULT: u64 = 50;
+pub(crate) const LIMIT_DEFAULT: usize = 50;
 /// The longest that a request may wait for people, in milliseconds.
 pub(crate) const WAIT_MS_MAX: u64 = 600_000;
 
@@ -72,24 +72,28 @@ impl Params {
         &mut self,
         name: &str,
         range: RangeInclusive<u64>,
-        absent: u64,
-    ) -> Result<u64, Failure> {
-        let Some(text) = self.text(name) else { return Ok(absent) };
+    ) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.text(name) else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let number = if digits { text.parse().ok() } else { None };
-        number.filter(|number| range.contains(number)).ok_or_else(|| {
-            Failure::malformed(format!(
-                "`{name}` must be a whole number from {} to {}",
-                range.start(),
-                range.end()
-            ))
+        let number = text.parse().ok().filter(|number| digits && range.contains(number));
+        number.map(Some).ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            Failure::malformed(format!("`{name}` must be a whole number from {least} to {most}"))
         })
+    }
+
+    /// Takes a whole number that counts something here.
+    pub(crate) fn size(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<usize>, Failure> {
+        Ok(self.number(name, range)?.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
     }
 
     /// Takes the size of a page.
     pub(crate) fn limit(&mut self) -> Result<usize, Failure> {
-        let limit = self.number("limit", 1..=LIMIT_MAX, LIMIT_DEFAULT)?;
-        usize::try_from(limit).map_err(|_large| Failure::malformed("`limit` is too large"))
+        Ok(self.size("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT))
     }
 
     /// Refuses what nobody has taken.
@@ -98,6 +102,18 @@ impl Params {
             return Ok(());
         }
         Err(Failure::malformed("the query has a parameter that is unknown here or there twice"))
+    }
+}
+
+/// That a request has no parameters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoQuery;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        Params::from_request_parts(parts, state).await?.finish().map(|()| Self)
     }
 }
 
@@ -117,11 +133,11 @@ mod tests {
     #[tokio::test]
     async fn a_parameter_is_taken_once_and_the_rest_is_refused() {
         let mut one = params("wait_ms=20").await.unwrap();
-        assert_eq!(one.number("wait_ms", 0..=WAIT_MS_MAX, 0), Ok(20));
+        assert_eq!(one.number("wait_ms", 0..=WAIT_MS_MAX), Ok(Some(20)));
         assert_eq!(one.finish(), Ok(()));
 
         let mut twice = params("wait_ms=20&wait_ms=30").await.unwrap();
-        assert_eq!(twice.number("wait_ms", 0..=WAIT_MS_MAX, 0), Ok(20));
+        assert_eq!(twice.number("wait_ms", 0..=WAIT_MS_MAX), Ok(Some(20)));
         assert!(twice.finish().is_err());
         assert!(params("frob=1").await.unwrap().finish().is_err());
     }

@@ -3,19 +3,23 @@
 //! Owns the rules of these headers. Does not verify tokens. Invariant: a header that decides something is there at most once;
 //! nobody chooses between two values.
 
-use std::{net::IpAddr, str::FromStr};
+use std::{net::IpAddr, str::FromStr, sync::Arc};
 
 use axum::extract::{FromRequestParts, Path};
 use http::{HeaderMap, HeaderName, request::Parts};
 
 use placet_engine::submission::{Inbound, Submission};
-use placet_identity::ClientCertificate;
+use placet_identity::{ClientCertificate, VerifiedCaller};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
     ids::IdempotencyKey,
 };
 
-use crate::problem::Failure;
+use crate::{
+    problem::Failure,
+    query::NoQuery,
+    state::{ApiState, Caller},
+};
 
 /// The header that carries the user's token.
 pub(crate) const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
@@ -63,7 +67,7 @@ impl<'h> Credentials<'h> {
 }
 
 /// The value of a header that may be there once.
-fn at_most_one<'h>(
+pub(crate) fn at_most_one<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> Result<Option<&'h str>, &'static str> {
@@ -85,6 +89,39 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let path = Path::<String>::from_request_parts(parts, state).await.ok();
         path.and_then(|Path(text)| text.parse().ok()).map(Self).ok_or_else(Failure::unknown)
+    }
+}
+
+/// A request of a verified caller that says nothing in its query.
+pub(crate) struct Plain {
+    pub(crate) api: ApiState,
+    pub(crate) caller: Arc<VerifiedCaller>,
+}
+
+impl FromRequestParts<ApiState> for Plain {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Failure> {
+        let Caller(caller) = Caller::from_request_parts(parts, api).await?;
+        NoQuery::from_request_parts(parts, api).await?;
+        Ok(Self { api: api.clone(), caller })
+    }
+}
+
+/// The same about what the id in the path names.
+pub(crate) struct Entity<T> {
+    pub(crate) api: ApiState,
+    pub(crate) caller: Arc<VerifiedCaller>,
+    pub(crate) id: T,
+}
+
+impl<T: FromStr + Send> FromRequestParts<ApiState> for Entity<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Failure> {
+        let Id(id) = Id::from_request_parts(parts, api).await?;
+        let Plain { api, caller } = Plain::from_request_parts(parts, api).await?;
+        Ok(Self { api, caller, id })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: a
 //! route is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use axum::{
     Router,
@@ -13,6 +13,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use tower_http::catch_panic::CatchPanicLayer;
+use url::Url;
 
 use placet_engine::engine::Engine;
 use placet_identity::{ClientCertificate, VerifiedCaller};
@@ -20,36 +21,50 @@ use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
     answer,
-    api::{ApiState, Caller},
     challenge::challenge,
-    console::{self, Console, ConsoleSettings, ConsoleState},
     guard::Guard,
     openapi::table,
     problem::Failure,
     request::{Credentials, Peer},
+    state::{ApiState, Caller},
     streams::About,
 };
 
-/// Every route, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
-pub(crate) fn router(api: &ApiState, guard: Guard, console: Option<ConsoleSettings>) -> Router {
+/// Pages for people next to the API, which the composition root mounts. They check their callers themselves.
+pub trait Pages: fmt::Debug + Send + Sync {
+    /// Under which origin browsers reach them; absent: under the loopback names.
+    fn public_url(&self) -> Option<&Url>;
+
+    /// Their routes, among them those of [`SHARED`], where they answer programs as the API does.
+    fn routes(&self, api: &ApiState) -> Router;
+}
+
+/// The routes that answer browsers with a page, where there are pages.
+pub const SHARED: [&str; 2] = ["/", "/errors/{id}"];
+
+/// The routes whose requests wait for calls, for as long as they say.
+const WAIT: [&str; 2] = ["/v1/calls", "/v1/calls/{id}"];
+
+/// Every route, behind its checks, and the pages where there are some.
+pub(crate) fn router(api: &ApiState, guard: Guard, pages: Option<&dyn Pages>) -> Router {
     let mut router = Router::new();
     for route in table::all() {
-        // The console has `/` itself.
-        if route.path == "/" && console.is_some() {
+        if pages.is_some() && SHARED.contains(&route.path) {
             continue;
         }
         let mut handler = route.handler;
         if !route.is_open {
+            if !WAIT.contains(&route.path) {
+                handler = handler.route_layer(middleware::from_fn_with_state(api.clone(), run));
+            }
             let authenticate = middleware::from_fn_with_state(api.clone(), authenticate);
             handler = handler.route_layer(authenticate);
         }
         router = router.route(route.path, handler);
     }
     let mut router = router.with_state(api.clone());
-    if let Some(settings) = console {
-        let directives =
-            ConsoleState { api: api.clone(), console: Arc::new(Console::new(settings)) };
-        router = router.merge(console::router(directives));
+    if let Some(pages) = pages {
+        router = router.merge(pages.routes(api));
     }
     let config = Arc::new(api.config().clone());
     let router = router.layer(middleware::from_fn_with_state(config, challenge));
@@ -81,6 +96,15 @@ async fn authenticate(
     Ok(next.run(request).await)
 }
 
+/// Limits how long a request takes.
+async fn run(
+    State(api): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    api.run(request, next).await
+}
+
 /// Who calls. A token that is refused is counted by the address that it came from.
 async fn verified(engine: &Engine, shown: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
     let Credentials { authorization, delegation, certificate, peer } = shown;
@@ -106,9 +130,9 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
 }
 
 /// Nothing this service says is for a cache, or to be read as anything but what it says it is.
-pub(crate) fn seal(mut response: Response) -> Response {
+pub fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    // But for the console's assets, whose paths change with them.
+    // But for the assets of pages, whose paths change with them.
     if headers.get(header::CACHE_CONTROL).is_none_or(|kept| kept != answer::IMMUTABLE) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

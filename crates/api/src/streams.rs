@@ -4,7 +4,7 @@
 //! there are connections. Invariant: one principal has a quarter of them at most, one tenant three quarters, so that nobody takes all of
 //! them from everybody else.
 
-use std::{collections::HashMap, hash::Hash, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -13,9 +13,11 @@ use placet_types::{
     principal::{Principal, PrincipalKind},
 };
 
+use crate::counts::Counts;
+
 /// What a place is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
+pub enum About {
     /// One call.
     Call,
     /// The approval service: what approvers see live.
@@ -42,9 +44,8 @@ struct Places {
 
 #[derive(Debug, Default)]
 struct Open {
-    all: usize,
-    by_tenant: HashMap<TenantId, usize>,
-    by_person: HashMap<Person, usize>,
+    by_tenant: Counts<TenantId>,
+    by_person: Counts<Person>,
 }
 
 /// A place, free again when this is dropped.
@@ -68,18 +69,15 @@ pub(crate) enum Full {
 
 impl Full {
     /// What the caller is told.
-    pub(crate) const fn said(self, about: About) -> &'static str {
-        match (self, about) {
-            (Self::Own, About::Request) => "too many requests of this principal are at work",
-            (Self::Tenant, About::Request) => "too many requests of this tenant are at work",
-            (Self::All, About::Request) => "too many requests are at work",
-            (Self::Own, About::Call | About::Approvals) => {
-                "too many event streams of this principal are open"
-            }
-            (Self::Tenant, About::Call | About::Approvals) => {
-                "too many event streams of this tenant are open"
-            }
-            (Self::All, About::Call | About::Approvals) => "too many event streams are open",
+    pub(crate) fn said(self, about: About) -> String {
+        let whose = match self {
+            Self::Own => " of this principal",
+            Self::Tenant => " of this tenant",
+            Self::All => "",
+        };
+        match about {
+            About::Request => format!("too many requests{whose} are at work"),
+            About::Call | About::Approvals => format!("too many event streams{whose} are open"),
         }
     }
 }
@@ -114,18 +112,17 @@ impl Places {
         // Where there are only a few, shares of them would be none.
         let own = quarter.max(4).min(self.max);
         let of_tenant = self.max.saturating_sub(quarter).max(own);
-        if open.all >= self.max {
+        if open.by_tenant.all() >= self.max {
             return Err(Full::All);
         }
-        if count(&open.by_person, person) >= own {
+        if open.by_person.of(person) >= own {
             return Err(Full::Own);
         }
-        if count(&open.by_tenant, &person.0) >= of_tenant {
+        if open.by_tenant.of(&person.0) >= of_tenant {
             return Err(Full::Tenant);
         }
-        open.all = open.all.saturating_add(1);
-        more(&mut open.by_tenant, &person.0);
-        more(&mut open.by_person, person);
+        open.by_tenant.add(&person.0);
+        open.by_person.add(person);
         Ok(())
     }
 }
@@ -133,28 +130,8 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.places.open.lock();
-        open.all = open.all.saturating_sub(1);
-        fewer(&mut open.by_tenant, &self.person.0);
-        fewer(&mut open.by_person, &self.person);
-    }
-}
-
-fn count<K: Hash + Eq>(counts: &HashMap<K, usize>, key: &K) -> usize {
-    counts.get(key).copied().unwrap_or(0)
-}
-
-fn more<K: Hash + Eq + Clone>(counts: &mut HashMap<K, usize>, key: &K) {
-    let count = counts.entry(key.clone()).or_insert(0);
-    *count = count.saturating_add(1);
-}
-
-/// Who has none left is not remembered.
-fn fewer<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            counts.remove(key);
-        }
+        open.by_tenant.remove(&self.person.0);
+        open.by_person.remove(&self.person);
     }
 }
 
@@ -207,7 +184,7 @@ mod tests {
         let streams = Streams::new(8, 8);
         drop(fill(&streams, About::Call, &who("acme", "a")));
         let open = streams.calls.open.lock();
-        assert_eq!((open.all, open.by_tenant.len(), open.by_person.len()), (0, 0, 0));
+        assert!(open.by_tenant.is_empty() && open.by_person.is_empty());
     }
 
     #[test]

@@ -2,10 +2,9 @@
 //!
 //! Owns the requests of two tenants: everything is `acme`'s, and `globex` has nothing. Unless a test says who asks, it is the agent `bot`.
 
-mod adapter;
-pub(crate) mod people;
+pub mod adapter;
+pub mod people;
 mod samples;
-pub(crate) mod sessions;
 mod world;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -20,68 +19,67 @@ use tower::ServiceExt as _;
 use placet_engine::submission::Inbound;
 
 use crate::{
-    api::{ApiState, Phase},
     config::ServerConfig,
-    console::ConsoleSettings,
     guard::Guard,
-    router,
+    router::{self, Pages},
+    state::{ApiState, Phase},
 };
 
-pub(crate) use people::People;
-pub(crate) use samples::{
+pub use people::People;
+pub use samples::{
     APPROVAL, CALL, break_glass, detail as sample_detail, finished, grant, held, in_progress,
     inbox, record_id, refused, timeline,
 };
-pub(crate) use world::World;
+pub use world::World;
 
 /// The API of a test.
 #[derive(Debug)]
-pub(crate) struct TestApi {
-    pub(crate) world: World,
-    pub(crate) phase: watch::Sender<Phase>,
-    pub(crate) api: ApiState,
+pub struct TestApi {
+    pub world: World,
+    pub phase: watch::Sender<Phase>,
+    pub api: ApiState,
     router: Router,
     admin: Router,
 }
 
 /// A call that waits for people.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
-    pub(crate) call: String,
-    pub(crate) approval: String,
+pub struct Waiting {
+    pub call: String,
+    pub approval: String,
     /// Of what people are shown of it.
-    pub(crate) digest: String,
+    pub digest: String,
 }
 
 /// What a test got.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: http::HeaderMap,
-    pub(crate) body: Vec<u8>,
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: http::HeaderMap,
+    pub body: Vec<u8>,
 }
 
 impl Reply {
-    pub(crate) async fn of(response: Response) -> Self {
+    pub async fn of(response: Response) -> Self {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes().to_vec();
         Self { status: parts.status, headers: parts.headers, body }
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
     /// The code of a problem document, whose form is checked on the way.
-    pub(crate) fn code(&self) -> String {
+    pub fn code(&self) -> String {
         assert_eq!(
             self.header("content-type"),
             Some("application/problem+json"),
@@ -94,41 +92,37 @@ impl Reply {
     }
 
     /// The status of a refusal and its code, such as `404 NOT_FOUND`.
-    pub(crate) fn refusal(&self) -> String {
+    pub fn refusal(&self) -> String {
         format!("{} {}", self.status.as_u16(), self.code())
     }
 }
 
 impl TestApi {
-    pub(crate) async fn new() -> Self {
+    pub async fn new() -> Self {
         Self::with(ServerConfig::default()).await
     }
 
-    pub(crate) async fn with(config: ServerConfig) -> Self {
+    pub async fn with(config: ServerConfig) -> Self {
         Self::over(World::new(People::new()).await, config, None)
     }
 
-    pub(crate) fn over(
-        world: World,
-        config: ServerConfig,
-        console: Option<ConsoleSettings>,
-    ) -> Self {
+    pub fn over(world: World, config: ServerConfig, pages: Option<&dyn Pages>) -> Self {
         let (phase, watching) = watch::channel(Phase::Serving);
         let mut main =
             Guard::new(config.listen, &config.allowed_hosts, &config.allowed_origins).unwrap();
-        if let Some(console) = &console {
-            main = main.with_console(config.listen, console.public_url.as_ref()).unwrap();
+        if let Some(pages) = pages {
+            main = main.with_pages(config.listen, pages.public_url()).unwrap();
         }
         let admin = Guard::new(config.admin_listen, &config.allowed_hosts, &config.allowed_origins)
             .unwrap();
         let api = ApiState::new(world.engine.clone(), Arc::new(config), watching);
         let (router, admin) =
-            (router::router(&api, main, console), crate::admin::router(&api, admin, None));
+            (router::router(&api, main, pages), crate::admin::router(&api, admin, None));
         Self { world, phase, api, router, admin }
     }
 
     /// A request of somebody's.
-    pub(crate) fn request(
+    pub fn request(
         &self,
         who: &str,
         method: Method,
@@ -147,59 +141,59 @@ impl TestApi {
     }
 
     /// A GET of the agent's.
-    pub(crate) fn reading(&self, path: &str) -> Request<Body> {
+    pub fn reading(&self, path: &str) -> Request<Body> {
         self.request("bot", Method::GET, path, Body::empty())
     }
 
     /// A POST of the agent's.
-    pub(crate) fn posting(&self, path: &str, body: impl Into<Body>) -> Request<Body> {
+    pub fn posting(&self, path: &str, body: impl Into<Body>) -> Request<Body> {
         self.request("bot", Method::POST, path, body)
     }
 
     /// The same request of the agent's, with a token that lasts so many seconds.
-    pub(crate) fn lasting(&self, mut request: Request<Body>, seconds: u64) -> Request<Body> {
+    pub fn lasting(&self, mut request: Request<Body>, seconds: u64) -> Request<Body> {
         let token = format!("Bearer {}", self.world.people.token_for("bot", seconds));
         request.headers_mut().insert(header::AUTHORIZATION, token.parse().unwrap());
         request
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
+    pub async fn send(&self, request: Request<Body>) -> Reply {
         Reply::of(self.open(request).await).await
     }
 
     /// The response with its body still to be read.
-    pub(crate) async fn open(&self, request: Request<Body>) -> Response {
+    pub async fn open(&self, request: Request<Body>) -> Response {
         self.router.clone().oneshot(request).await.unwrap()
     }
 
-    pub(crate) async fn ask_admin(&self, path: &str, host: &str) -> Reply {
+    pub async fn ask_admin(&self, path: &str, host: &str) -> Reply {
         let request = Request::get(path).header("host", host).body(Body::empty()).unwrap();
         Reply::of(self.admin.clone().oneshot(request).await.unwrap()).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Reply {
+    pub async fn get(&self, path: &str) -> Reply {
         self.send(self.reading(path)).await
     }
 
-    pub(crate) async fn get_as(&self, who: &str, path: &str) -> Reply {
+    pub async fn get_as(&self, who: &str, path: &str) -> Reply {
         self.send(self.request(who, Method::GET, path, Body::empty())).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Reply {
+    pub async fn post(&self, path: &str, body: impl Into<Body>) -> Reply {
         self.send(self.posting(path, body)).await
     }
 
-    pub(crate) async fn post_as(&self, who: &str, path: &str, body: Value) -> Reply {
+    pub async fn post_as(&self, who: &str, path: &str, body: Value) -> Reply {
         self.send(self.request(who, Method::POST, path, body.to_string())).await
     }
 
     /// A call that people are asked about.
-    pub(crate) async fn held(&self, step: &str) -> Waiting {
+    pub async fn held(&self, step: &str) -> Waiting {
         self.held_with(step, json!({ "path": "a.txt" })).await
     }
 
     /// The same with these arguments.
-    pub(crate) async fn held_with(&self, step: &str, args: Value) -> Waiting {
+    pub async fn held_with(&self, step: &str, args: Value) -> Waiting {
         let mut call = call("delete", step);
         call["args"] = args;
         let reply = self.post("/v1/calls", call.to_string()).await;
@@ -215,7 +209,7 @@ impl TestApi {
     }
 
     /// A call that the adapter is at work on, until it is let go.
-    pub(crate) async fn running(&self, step: &str) -> String {
+    pub async fn running(&self, step: &str) -> String {
         self.world.witness.hold();
         let caller = self.world.people.caller("bot").await;
         let submission = serde_json::from_value(call("write", step)).unwrap();
@@ -225,7 +219,7 @@ impl TestApi {
     }
 
     /// The record of a call whose outcome nobody knows.
-    pub(crate) async fn unknown(&self, step: &str) -> String {
+    pub async fn unknown(&self, step: &str) -> String {
         self.world.witness.breaks_off.store(true, Ordering::SeqCst);
         let reply = self.post("/v1/calls", call("write", step).to_string()).await;
         self.world.witness.breaks_off.store(false, Ordering::SeqCst);
@@ -236,21 +230,21 @@ impl TestApi {
         own.unwrap()["record_id"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) async fn approve(&self, waiting: &Waiting) -> Reply {
+    pub async fn approve(&self, waiting: &Waiting) -> Reply {
         let path = format!("/v1/approvals/{}/decisions", waiting.approval);
         let decision = json!({ "decision": "approve", "reason": "seen", "digest": waiting.digest });
         self.post_as("ben", &path, decision).await
     }
 
     /// Makes an entry of the approval service.
-    pub(crate) async fn arrange(&self, who: &str, arrange: Value) -> Value {
+    pub async fn arrange(&self, who: &str, arrange: Value) -> Value {
         let reply = self.post_as(who, "/v1/directives", arrangement(&arrange)).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
         reply.json()
     }
 
     /// All that is kept of the tenant, as those see it who may see everything.
-    pub(crate) async fn state(&self) -> Vec<Value> {
+    pub async fn state(&self) -> Vec<Value> {
         let mut state = Vec::new();
         for path in [
             "/v1/inbox?state=finished",
@@ -265,14 +259,14 @@ impl TestApi {
     }
 
     /// Somebody's tokens count no more.
-    pub(crate) async fn revoke(&self, who: &str) {
+    pub async fn revoke(&self, who: &str) {
         let subject = self.world.people.caller(who).await.actor.subject().to_owned();
         self.arrange("ben", json!({ "kind": "revocation", "subject": subject })).await;
     }
 }
 
 /// What makes an entry of the approval service. A freeze begins tomorrow.
-pub(crate) fn arrangement(arrange: &Value) -> Value {
+pub fn arrangement(arrange: &Value) -> Value {
     let lasts_ms = if arrange["kind"] == "revocation" { 86_400_000 } else { 3_600_000 };
     let mut request = json!({ "arrange": arrange, "reason": "because <u>", "lasts_ms": lasts_ms });
     if arrange["kind"] == "freeze" {
@@ -282,7 +276,7 @@ pub(crate) fn arrangement(arrange: &Value) -> Value {
 }
 
 /// A call of the agent's tool as a caller writes it.
-pub(crate) fn call(tool: &str, step: &str) -> Value {
+pub fn call(tool: &str, step: &str) -> Value {
     json!({
         "tool": format!("files__{tool}"), "args": { "path": "a.txt" }, "step_id": step, "request_id": "request-1",
         "run": { "run_id": "run-1", "safety_mode": "destructive" },
@@ -290,6 +284,6 @@ pub(crate) fn call(tool: &str, step: &str) -> Value {
 }
 
 /// One that reads.
-pub(crate) fn submission() -> Value {
+pub fn submission() -> Value {
     call("read", "step-1")
 }

@@ -12,7 +12,7 @@ use placet_types::ids::ToolCallId;
 use crate::{answer::Answer, outcome::Outcomes, queries, registry::Owner};
 
 /// A view on one call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ticket {
     outcomes: Arc<Outcomes>,
     call_id: ToolCallId,

@@ -4,10 +4,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use placet_api::{
-    console::{ConsoleSettings, Development, DevelopmentPerson},
-    listen::Bound,
-};
+use placet_api::listen::Bound;
+use placet_console::{ConsoleSettings, Development, DevelopmentPerson};
 use placet_egress::{EgressClient, EgressPolicy, Limits};
 use placet_identity::{Provider, Verifier};
 use placet_types::{clock::Clock, directory::Directory, sessions::SessionStore};
@@ -37,6 +35,7 @@ pub(crate) fn with_console(
     }
     let mut settings = ConsoleSettings::new(Arc::clone(clock), Arc::clone(sessions));
     settings.public_url.clone_from(&file.public_url);
+    settings.is_tls = bound.is_tls();
     settings.idle_ms = file.idle_ms;
     settings.session_ms = file.session_ms;
     settings.sessions_max = usize::try_from(file.sessions_max).unwrap_or(usize::MAX);
@@ -57,7 +56,8 @@ pub(crate) fn with_console(
     if config.development_tokens {
         settings.development = Some(development(config, directory, verifier)?);
     }
-    bound.with_console(settings).attempted("the console cannot be served")
+    settings.check(bound.address().ip()).attempted("the console cannot be served")?;
+    bound.with_pages(Arc::new(settings)).attempted("the console cannot be served")
 }
 
 /// Everybody of the directory, with the key that speaks for them.

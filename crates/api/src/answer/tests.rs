@@ -1,5 +1,8 @@
 //! Each answer of the engine as a response and as an event.
 
+use axum::response::{IntoResponse as _, sse::Sse};
+use futures::stream;
+
 use placet_types::{
     error::{ErrorCode, Execution, Refusal},
     ids::ToolCallId,
@@ -68,13 +71,14 @@ async fn an_event_carries_the_envelope_of_the_response_in_one_line() {
         ("in_progress", in_progress()),
         ("refused", denied),
     ] {
-        let (event_name, data) = event(&answer);
-        assert_eq!(event_name, name);
+        let sent = Sse::new(stream::iter([event(&answer)])).into_response();
+        let sent = Reply::of(sent).await.text();
+        let data = sent.strip_prefix(&format!("event: {name}\ndata: ")).unwrap();
         let body = Reply::of(respond(&answer)).await.json();
         let envelope = body.get("result").unwrap_or(&body);
-        assert_eq!(serde_json::from_slice::<serde_json::Value>(&data).unwrap(), *envelope);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(data).unwrap(), *envelope);
         assert_eq!(envelope["envelope_version"], "contextos.tool_result.v1");
-        assert!(!data.contains(&b'\n') && !data.contains(&b'\r'));
+        assert!(!data.trim_end().contains(['\n', '\r']));
     }
 }
 

@@ -4,12 +4,11 @@
 //! refusals every verified route can give.
 
 pub(super) mod directives;
-pub(super) mod status;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 use utoipa::openapi::{
-    Content, ContentBuilder, Required, ResponseBuilder, SecurityRequirement,
+    Content, ContentBuilder, Required, Response, ResponseBuilder, SecurityRequirement,
     header::{Header, HeaderBuilder},
     path::{OperationBuilder, ParameterBuilder, ParameterIn},
     request_body::{RequestBody, RequestBodyBuilder},
@@ -23,6 +22,7 @@ use placet_engine::{
     views::{
         CredentialsView, RECORD_STATES, RearmRequest, RecordView, ResolutionRequest,
         decisions::{DecisionVerdict, DecisionView, DecisionsPage},
+        status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 use placet_types::{
@@ -42,126 +42,109 @@ use crate::{
     },
     problem::{PROBLEM_JSON, ProblemDocument},
     query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
-    routes::{approvals::states, report::MS_MAX},
+    routes::{approvals::states, reports::MS_MAX},
 };
 
-pub(super) fn list_tools() -> OperationBuilder {
+pub(super) fn list_tools(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("listTools", "tools", "Lists the tools the caller may use")
-        .response("200", ok::<ToolList>("The tools"))
+        .response("200", ok::<ToolList>(docs, "The tools"))
 }
 
-pub(super) fn list_approvals() -> OperationBuilder {
+pub(super) fn list_approvals(docs: &mut SchemaGenerator) -> OperationBuilder {
     let state = json!({ "type": "string", "enum": states() });
     let start = start("listApprovals", "approvals", "Lists approvals the caller may see");
     paged::<ApprovalId>(start)
         .parameter(query("state", "Only those in this state", state))
-        .response("200", ok::<ApprovalList>("A page of approvals"))
+        .response("200", ok::<ApprovalList>(docs, "A page of approvals"))
 }
 
-pub(super) fn get_approval() -> OperationBuilder {
+pub(super) fn get_approval(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("getApproval", "approvals", "Shows what an approval is about"))
-        .response("200", ok::<ApprovalDetail>("The approval and the frozen proposal"))
+        .response("200", ok::<ApprovalDetail>(docs, "The approval and the frozen proposal"))
 }
 
-pub(super) fn decide_approval() -> OperationBuilder {
+pub(super) fn decide_approval(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("decideApproval", "approvals", "Approves or denies a held call"))
-        .request_body(Some(body::<DecisionRequest>()))
-        .response("200", ok::<ApprovalView>("The approval after the decision"))
+        .request_body(Some(body::<DecisionRequest>(docs)))
+        .response("200", ok::<ApprovalView>(docs, "The approval after the decision"))
 }
 
-pub(super) fn list_records() -> OperationBuilder {
+pub(super) fn list_records(docs: &mut SchemaGenerator) -> OperationBuilder {
     let state = json!({ "type": "string", "enum": RECORD_STATES });
     paged::<RecordId>(start("listRecords", "ledger", "Lists effect records; for operators"))
         .parameter(query("state", "Only those in this state", state))
-        .response("200", ok::<RecordList>("A page of records"))
+        .response("200", ok::<RecordList>(docs, "A page of records"))
 }
 
-pub(super) fn get_record() -> OperationBuilder {
+pub(super) fn get_record(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("getRecord", "ledger", "Shows an effect record"))
-        .response("200", ok::<RecordView>("The record"))
+        .response("200", ok::<RecordView>(docs, "The record"))
 }
 
-pub(super) fn about() -> OperationBuilder {
+pub(super) fn about(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("about", "about", "What this service is and where to look")
-        .response("200", ok::<AboutDocument>("What it is"))
+        .response("200", ok::<AboutDocument>(docs, "What it is"))
 }
 
-pub(super) fn this_document() -> OperationBuilder {
-    start("describe", "about", "This document").response(
-        "200",
-        ResponseBuilder::new()
-            .description("The OpenAPI document")
-            .content(
-                JSON,
-                ContentBuilder::new().schema(Some(carried(json!({ "type": "object" })))).build(),
-            )
-            .build(),
-    )
+pub(super) fn this_document(_: &mut SchemaGenerator) -> OperationBuilder {
+    let content = ContentBuilder::new().schema(Some(carried(json!({ "type": "object" })))).build();
+    let document =
+        ResponseBuilder::new().description("The OpenAPI document").content(JSON, content);
+    start("describe", "about", "This document").response("200", document.build())
 }
 
-pub(super) fn metadata() -> OperationBuilder {
+pub(super) fn metadata(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("protectedResource", "about", "Where to get tokens for this service (RFC 9728)")
-        .response("200", ok::<ProtectedResourceDocument>("Where to get tokens"))
+        .response("200", ok::<ProtectedResourceDocument>(docs, "Where to get tokens"))
 }
 
-pub(super) fn submit_call() -> OperationBuilder {
-    let key = ParameterBuilder::new()
-        .name("Idempotency-Key")
-        .parameter_in(ParameterIn::Header)
-        .required(Required::False)
-        .description(Some(
-            "The key under which the effect happens at most once; the body may say it instead.",
-        ))
-        .schema(Some(carried(json!({ "type": "string", "minLength": 1, "maxLength": 256 }))))
-        .build();
-    call_answers(start("submitCall", "calls", "Sends a call through build, broker, gate, invoke and return"))
+pub(super) fn submit_call(docs: &mut SchemaGenerator) -> OperationBuilder {
+    let key = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
+    let key_about =
+        "The key under which the effect happens at most once; the body may say it instead.";
+    let trace = |name| header(name, "W3C Trace Context; handed on to the adapter.", text());
+    call_answers(docs, start("submitCall", "calls", "Sends a call through build, broker, gate, invoke and return"))
         .description(Some(
             "Answers when the call is over, or is held for longer than `wait_ms`. Repeating the same call attaches to it, for `wait_ms` (absent: half a minute), and is then answered with `IN_PROGRESS`.",
         ))
-        .parameter(key)
+        .parameter(header("Idempotency-Key", key_about, key))
         .parameter(trace("traceparent"))
         .parameter(trace("tracestate"))
-        .request_body(Some(body::<Submission>()))
+        .request_body(Some(body::<Submission>(docs)))
 }
 
-pub(super) fn get_call() -> OperationBuilder {
+pub(super) fn get_call(docs: &mut SchemaGenerator) -> OperationBuilder {
     let wait = json!({ "type": "integer", "minimum": 0, "maximum": WAIT_MS_MAX, "default": 0 });
-    call_answers(identified(start("getCall", "calls", "Says how a call stands"))).parameter(query(
-        "wait_ms",
-        "How long to wait for its end, in milliseconds",
-        wait,
-    ))
+    call_answers(docs, identified(start("getCall", "calls", "Says how a call stands")))
+        .parameter(query("wait_ms", "How long to wait for its end, in milliseconds", wait))
 }
 
-pub(super) fn follow_call() -> OperationBuilder {
-    let stream = ResponseBuilder::new()
-        .description(
-            "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the call's `ToolResultEnvelope` \
-             as data. The stream ends after the last one, or with `ended`, the problem document of a token that counts \
-             no more.",
-        )
-        .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
-        .build();
+pub(super) fn follow_call(_: &mut SchemaGenerator) -> OperationBuilder {
+    let stream = events(
+        "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the call's `ToolResultEnvelope` \
+         as data. The stream ends after the last one, or with `ended`, the problem document of a token that counts \
+         no more.",
+    );
     identified(start("followCall", "calls", "Follows a call to its end")).response("200", stream)
 }
 
-pub(super) fn rearm_record() -> OperationBuilder {
+pub(super) fn rearm_record(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start(
         "rearmRecord",
         "ledger",
         "Asks for a call to be sent again whose outcome is unknown; for operators, by default two of them",
     ))
-    .request_body(Some(body::<RearmRequest>()))
-    .response("200", ok::<RecordView>("The record after the operator's word"))
+    .request_body(Some(body::<RearmRequest>(docs)))
+    .response("200", ok::<RecordView>(docs, "The record after the operator's word"))
 }
 
-pub(super) fn resolve_record() -> OperationBuilder {
+pub(super) fn resolve_record(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("resolveRecord", "ledger", "Says how an unknown outcome ended; for operators"))
-        .request_body(Some(body::<ResolutionRequest>()))
-        .response("200", ok::<RecordView>("The record after the resolution"))
+        .request_body(Some(body::<ResolutionRequest>(docs)))
+        .response("200", ok::<RecordView>(docs, "The record after the resolution"))
 }
 
-pub(super) fn show_credentials() -> OperationBuilder {
+pub(super) fn show_credentials(docs: &mut SchemaGenerator) -> OperationBuilder {
     start(
         "showCredentials",
         "credentials",
@@ -170,11 +153,10 @@ pub(super) fn show_credentials() -> OperationBuilder {
     .description(Some(
         "Tokens are revoked with an entry of the approval service: `POST /v1/directives` with `kind` `revocation`.",
     ))
-    .response("200", ok::<CredentialsView>("The numbers"))
+    .response("200", ok::<CredentialsView>(docs, "The numbers"))
 }
 
-pub(super) fn show_report() -> OperationBuilder {
-    let moment = || json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX });
+pub(super) fn show_report(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("showReport", "report", "How calls went, by adapter and capability; for operators")
         .description(Some(
             "The five evaluation metrics of a range of at most 31 days, computed from the audit chain.",
@@ -185,32 +167,45 @@ pub(super) fn show_report() -> OperationBuilder {
             moment(),
         ))
         .parameter(query("to", "The end, which is not in it; now if nothing is said", moment()))
-        .response("200", ok::<ReportView>("The report"))
+        .response("200", ok::<ReportView>(docs, "The report"))
 }
 
-pub(super) fn get_decision() -> OperationBuilder {
+pub(super) fn show_status(docs: &mut SchemaGenerator) -> OperationBuilder {
+    start("showStatus", "status", "What decides on this node, and whether the files on disk differ")
+        .description(Some(
+            "For every verified caller: digests, the epoch, and since when. Where nodes share a ledger, `epoch_elsewhere` is the epoch that \
+             another node has activated and this one does not have; it decides nothing until it has the same files.",
+        ))
+        .response("200", ok::<StatusView>(docs, "What is active"))
+}
+
+pub(super) fn reload(docs: &mut SchemaGenerator) -> OperationBuilder {
+    start("reload", "status", "Reads policies, contracts, directory and issuers again; for operators")
+        .description(Some(
+            "All or nothing: everything is read and checked as at a start, and files that cannot be used change nothing and are named in \
+             `problems`. Every call is decided by what was active before or by what is active now, never by a mixture. Of the rest of the \
+             configuration, `needs_restart` names the keys that have changed.",
+        ))
+        .request_body(Some(body::<ReloadRequest>(docs)))
+        .response("200", ok::<ReloadView>(docs, "What changed, and what is active now"))
+}
+
+pub(super) fn get_decision(docs: &mut SchemaGenerator) -> OperationBuilder {
     let what = "Shows a policy decision about a call, with the policies that made the difference";
     identified(start("getDecision", "decisions", what))
-        .response("200", ok::<DecisionView>("The decision"))
+        .response("200", ok::<DecisionView>(docs, "The decision"))
 }
 
-pub(super) fn show_error() -> OperationBuilder {
-    let unknown = ResponseBuilder::new()
-        .description("There is no such code")
-        .content(PROBLEM_JSON, content::<ProblemDocument>())
-        .build();
+pub(super) fn show_error(docs: &mut SchemaGenerator) -> OperationBuilder {
+    let unknown = problem(docs, "There is no such code").build();
     identified(start("showError", "about", "What an error code means; a page for browsers"))
-        .response("200", ok::<ErrorDocument>("The code"))
+        .response("200", ok::<ErrorDocument>(docs, "The code"))
         .response("404", unknown)
 }
 
-pub(super) fn list_decisions() -> OperationBuilder {
-    let moment = || json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX });
+pub(super) fn list_decisions(docs: &mut SchemaGenerator) -> OperationBuilder {
     let verdict =
         json!({ "type": "string", "enum": DecisionVerdict::ALL.map(DecisionVerdict::as_str) });
-    let text = || json!({ "type": "string" });
-    let limit =
-        json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
     start("listDecisions", "decisions", "Lists policy decisions about calls, the newest first")
         .description(Some(
             "For people: operators and auditors see all of their tenant, others those of their agents and those made for them. \
@@ -223,34 +218,34 @@ pub(super) fn list_decisions() -> OperationBuilder {
         .parameter(query("policy", "Only those in which this policy made the difference", text()))
         .parameter(query("from", "The first moment, in milliseconds since 1970; a day before `to` if absent", moment()))
         .parameter(query("to", "The end, which is not in it; now if absent", moment()))
-        .parameter(query("limit", "How many at most, apart from those of the same millisecond", limit))
-        .response("200", ok::<DecisionsPage>("A page of decisions"))
+        .parameter(query("limit", "How many at most, apart from those of the same millisecond", limit()))
+        .response("200", ok::<DecisionsPage>(docs, "A page of decisions"))
 }
 
-pub(super) fn get_receipt() -> OperationBuilder {
+pub(super) fn get_receipt(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("getReceipt", "audit", "A signed receipt for a recorded call"))
         .description(Some(
             "It holds the proof that the call's entry is in the log up to that entry, which anybody checks with the key; it says nothing \
              of later entries.",
         ))
-        .response("200", ok::<ReceiptView>("The receipt, a compact JWS"))
+        .response("200", ok::<ReceiptView>(docs, "The receipt, a compact JWS"))
 }
 
 /// Who may ask about the log as a whole.
 const OPERATORS: &str = "For operators: how long a log is tells how much all tenants do.";
 
-pub(super) fn list_checkpoints() -> OperationBuilder {
+pub(super) fn list_checkpoints(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("listCheckpoints", "audit", "A signed checkpoint of each log as it stands")
         .description(Some(OPERATORS))
-        .response("200", ok::<CheckpointList>("The checkpoints"))
+        .response("200", ok::<CheckpointList>(docs, "The checkpoints"))
 }
 
-pub(super) fn get_audit_key() -> OperationBuilder {
+pub(super) fn get_audit_key(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("getAuditKey", "audit", "The key that receipts and checkpoints are signed with")
-        .response("200", ok::<AuditKeyView>("The public key"))
+        .response("200", ok::<AuditKeyView>(docs, "The public key"))
 }
 
-pub(super) fn prove_inclusion() -> OperationBuilder {
+pub(super) fn prove_inclusion(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("proveInclusion", "audit", "Proves that an entry is in a log")
         .description(Some(OPERATORS))
         .parameter(log())
@@ -260,43 +255,40 @@ pub(super) fn prove_inclusion() -> OperationBuilder {
             Required::False,
             "The size of the tree; that of the newest checkpoint if nothing is said",
         ))
-        .response("200", ok::<InclusionView>("The proof (RFC 9162, section 2.1.3)"))
+        .response("200", ok::<InclusionView>(docs, "The proof (RFC 9162, section 2.1.3)"))
 }
 
-pub(super) fn prove_consistency() -> OperationBuilder {
+pub(super) fn prove_consistency(docs: &mut SchemaGenerator) -> OperationBuilder {
     start("proveConsistency", "audit", "Proves that a log begins with what it was earlier")
         .description(Some(OPERATORS))
         .parameter(log())
         .parameter(size("from", Required::True, "The size of the earlier tree"))
         .parameter(size("to", Required::True, "The size of the later tree"))
-        .response("200", ok::<ConsistencyView>("The proof (RFC 9162, section 2.1.4)"))
+        .response("200", ok::<ConsistencyView>(docs, "The proof (RFC 9162, section 2.1.4)"))
 }
 
 fn log() -> ParameterBuilder {
-    query("log", "The log, as its checkpoint names it", json!({ "type": "string" }))
-        .required(Required::True)
+    query("log", "The log, as its checkpoint names it", text()).required(Required::True)
 }
 
 fn size(name: &str, required: Required, about: &str) -> ParameterBuilder {
     query(name, about, json!({ "type": "integer", "minimum": 1 })).required(required)
 }
 
-fn call_answers(operation: OperationBuilder) -> OperationBuilder {
+fn call_answers(docs: &mut SchemaGenerator, operation: OperationBuilder) -> OperationBuilder {
     let held = ResponseBuilder::new()
         .description("The call waits for people: `status` is `pending`, and `pending_approval` says for whom")
         .header("Location", location())
-        .content(JSON, content::<ToolResultEnvelope>())
+        .content(JSON, content::<ToolResultEnvelope>(docs))
         .build();
-    let unfinished = ResponseBuilder::new()
-        .description("The call is being executed (`IN_PROGRESS`), or nobody knows its outcome (`OUTCOME_UNKNOWN`)")
+    let unfinished = problem(docs, "The call is being executed (`IN_PROGRESS`), or nobody knows its outcome (`OUTCOME_UNKNOWN`)")
         .header("Location", location())
         .header("Retry-After", retry_after())
-        .content(PROBLEM_JSON, content::<ProblemDocument>())
         .build();
     operation
         .response(
             "200",
-            ok::<ToolResultEnvelope>("The call was executed, now or before (`replayed`)"),
+            ok::<ToolResultEnvelope>(docs, "The call was executed, now or before (`replayed`)"),
         )
         .response("202", held)
         .response("409", unfinished)
@@ -307,31 +299,24 @@ fn start(id: &str, tag: &str, summary: &str) -> OperationBuilder {
 }
 
 /// What every route behind a token takes and can answer.
-pub(super) fn verified(operation: OperationBuilder) -> OperationBuilder {
-    let delegation = ParameterBuilder::new()
-        .name("Placet-Delegation")
-        .parameter_in(ParameterIn::Header)
-        .required(Required::False)
-        .description(Some("The access token of the user on whose behalf the caller acts."))
-        .schema(Some(carried(json!({ "type": "string" }))))
+pub(super) fn verified(
+    docs: &mut SchemaGenerator,
+    operation: OperationBuilder,
+) -> OperationBuilder {
+    let delegation = header(
+        "Placet-Delegation",
+        "The access token of the user on whose behalf the caller acts.",
+        text(),
+    );
+    let challenge = answer_header(
+        "A challenge (RFC 6750, section 3) that says where to get a token (RFC 9728, section 5.1)",
+        json!({ "type": "string", "pattern": "^Bearer( .*)?$" }),
+    );
+    let unauthenticated = problem(docs, "Who calls could not be verified")
+        .header("WWW-Authenticate", challenge)
         .build();
-    let unauthenticated = ResponseBuilder::new()
-        .description("Who calls could not be verified")
-        .header(
-            "WWW-Authenticate",
-            HeaderBuilder::new()
-                .description(Some(
-                    "A challenge (RFC 6750, section 3) that says where to get a token (RFC 9728, section 5.1)",
-                ))
-                .schema(Some(carried(json!({ "type": "string", "pattern": "^Bearer( .*)?$" }))))
-                .build(),
-        )
-        .content(PROBLEM_JSON, content::<ProblemDocument>())
-        .build();
-    let refused = ResponseBuilder::new()
-        .description("The request was refused; `error_code` says why")
+    let refused = problem(docs, "The request was refused; `error_code` says why")
         .header("Retry-After", retry_after())
-        .content(PROBLEM_JSON, content::<ProblemDocument>())
         .build();
     operation
         .parameter(delegation)
@@ -341,67 +326,80 @@ pub(super) fn verified(operation: OperationBuilder) -> OperationBuilder {
 }
 
 fn identified(operation: OperationBuilder) -> OperationBuilder {
-    let id = ParameterBuilder::new()
-        .name("id")
-        .parameter_in(ParameterIn::Path)
-        .required(Required::True)
-        .description(Some(
-            "One that the caller may not see, or that is not well-formed, is `NOT_FOUND`.",
-        ))
-        .schema(Some(carried(json!({ "type": "string" }))))
-        .build();
-    operation.parameter(id)
+    let about = "One that the caller may not see, or that is not well-formed, is `NOT_FOUND`.";
+    operation.parameter(parameter(ParameterIn::Path, "id", about, text()).required(Required::True))
 }
 
 /// A list with pages, whose entries have identifiers of type `T`.
 fn paged<T: JsonSchema>(operation: OperationBuilder) -> OperationBuilder {
-    let limit =
-        json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
     operation
         .parameter(query("after", "The `next_after` of the page before", identifier::<T>()))
-        .parameter(query("limit", "How many at most", limit))
+        .parameter(query("limit", "How many at most", limit()))
+}
+
+/// A time.
+fn moment() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX })
+}
+
+/// The size of a page.
+fn limit() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT })
 }
 
 fn query(name: &str, about: &str, schema: Value) -> ParameterBuilder {
-    ParameterBuilder::new()
-        .name(name)
-        .parameter_in(ParameterIn::Query)
-        .required(Required::False)
-        .description(Some(about))
-        .schema(Some(carried(schema)))
+    parameter(ParameterIn::Query, name, about, schema)
 }
 
-fn trace(name: &str) -> ParameterBuilder {
-    ParameterBuilder::new()
-        .name(name)
-        .parameter_in(ParameterIn::Header)
-        .required(Required::False)
-        .description(Some("W3C Trace Context; handed on to the adapter."))
-        .schema(Some(carried(json!({ "type": "string" }))))
+fn header(name: &str, about: &str, schema: Value) -> ParameterBuilder {
+    parameter(ParameterIn::Header, name, about, schema)
 }
 
-fn body<T: JsonSchema>() -> RequestBody {
-    RequestBodyBuilder::new().content(JSON, content::<T>()).required(Some(Required::True)).build()
+fn parameter(place: ParameterIn, name: &str, about: &str, schema: Value) -> ParameterBuilder {
+    let parameter = ParameterBuilder::new().name(name).parameter_in(place);
+    let parameter = parameter.required(Required::False).description(Some(about));
+    parameter.schema(Some(carried(schema)))
 }
 
-fn ok<T: JsonSchema>(about: &str) -> utoipa::openapi::Response {
-    ResponseBuilder::new().description(about).content(JSON, content::<T>()).build()
+/// The schema of any text.
+fn text() -> Value {
+    json!({ "type": "string" })
 }
 
-fn content<T: JsonSchema>() -> Content {
-    ContentBuilder::new().schema(Some(reference::<T>())).build()
+fn body<T: JsonSchema>(docs: &mut SchemaGenerator) -> RequestBody {
+    let content = content::<T>(docs);
+    RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True)).build()
+}
+
+fn ok<T: JsonSchema>(docs: &mut SchemaGenerator, about: &str) -> Response {
+    ResponseBuilder::new().description(about).content(JSON, content::<T>(docs)).build()
+}
+
+/// A refusal.
+fn problem(docs: &mut SchemaGenerator, about: &str) -> ResponseBuilder {
+    let content = content::<ProblemDocument>(docs);
+    ResponseBuilder::new().description(about).content(PROBLEM_JSON, content)
+}
+
+/// Server-sent events.
+fn events(about: &str) -> Response {
+    let content = ContentBuilder::new().schema(Some(carried(text()))).build();
+    ResponseBuilder::new().description(about).content("text/event-stream", content).build()
+}
+
+fn content<T: JsonSchema>(docs: &mut SchemaGenerator) -> Content {
+    ContentBuilder::new().schema(Some(reference::<T>(docs))).build()
 }
 
 fn location() -> Header {
-    HeaderBuilder::new()
-        .description(Some("Where to ask about the call"))
-        .schema(Some(carried(json!({ "type": "string" }))))
-        .build()
+    answer_header("Where to ask about the call", text())
 }
 
 fn retry_after() -> Header {
-    HeaderBuilder::new()
-        .description(Some("When to try again, in seconds"))
-        .schema(Some(carried(json!({ "type": "integer", "minimum": 1 }))))
-        .build()
+    let seconds = json!({ "type": "integer", "minimum": 1 });
+    answer_header("When to try again, in seconds", seconds)
+}
+
+fn answer_header(about: &str, schema: Value) -> Header {
+    HeaderBuilder::new().description(Some(about)).schema(Some(carried(schema))).build()
 }

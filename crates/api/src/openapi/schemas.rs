@@ -1,6 +1,6 @@
 //! The document's schemas, generated from the types.
 //!
-//! Owns the list of types that are named in it. OpenAPI 3.1 takes JSON Schema 2020-12 as it is, so that nothing is annotated
+//! Owns their form. OpenAPI 3.1 takes JSON Schema 2020-12 as it is, so that nothing is annotated
 //! twice; every keyword is carried over, also those that the builder's own types do not know.
 
 use schemars::{
@@ -8,97 +8,29 @@ use schemars::{
     generate::SchemaSettings,
     transform::{RecursiveTransform, ReplaceBoolSchemas},
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::openapi::{
     Components, ComponentsBuilder, RefOr, Schema,
     extensions::Extensions,
     schema::{ObjectBuilder, Ref, SchemaType},
 };
 
-use placet_approvals::views::{
-    ApprovalDetail, ApprovalEvent, ApprovalView, BulkDecisionRequest, BulkDecisionView,
-    DecisionRequest, DirectiveAct, DirectiveRequest, DirectiveView, EditRequest, InboxView,
-    WithdrawalRequest,
-};
-use placet_engine::{
-    engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
-    report::ReportView,
-    submission::Submission,
-    views::{
-        CredentialsView, RearmRequest, RecordView, ResolutionRequest,
-        decisions::DecisionsPage,
-        status::{ReloadRequest, ReloadView, StatusView},
-    },
-};
-use placet_types::envelope::result::ToolResultEnvelope;
-
-use crate::{
-    documents::{
-        AboutDocument, ApprovalList, CheckpointList, DirectiveList, ErrorDocument,
-        ProtectedResourceDocument, RecordList, Timeline, ToolList,
-    },
-    problem::ProblemDocument,
-};
-
-/// A reference to the schema of a type that [`components`] names.
-pub(super) fn reference<T: JsonSchema>() -> Ref {
+/// A reference to the schema of a type, which the document has from then on.
+pub(super) fn reference<T: JsonSchema>(docs: &mut SchemaGenerator) -> Ref {
+    drop(docs.subschema_for::<T>());
     Ref::from_schema_name(T::schema_name())
 }
 
-/// Every schema.
-pub(super) fn components() -> Components {
-    let mut generator = generator();
-    name::<Submission>(&mut generator);
-    name::<ToolResultEnvelope>(&mut generator);
-    name::<ProblemDocument>(&mut generator);
-    name::<ToolList>(&mut generator);
-    name::<ApprovalList>(&mut generator);
-    name::<ApprovalView>(&mut generator);
-    name::<ApprovalDetail>(&mut generator);
-    name::<DecisionRequest>(&mut generator);
-    name::<StatusView>(&mut generator);
-    name::<ReloadRequest>(&mut generator);
-    name::<ReloadView>(&mut generator);
-    name::<CredentialsView>(&mut generator);
-    name::<ReportView>(&mut generator);
-    name::<RecordList>(&mut generator);
-    name::<RecordView>(&mut generator);
-    name::<ResolutionRequest>(&mut generator);
-    name::<RearmRequest>(&mut generator);
-    name::<ReceiptView>(&mut generator);
-    name::<CheckpointList>(&mut generator);
-    name::<AuditKeyView>(&mut generator);
-    name::<InclusionView>(&mut generator);
-    name::<ConsistencyView>(&mut generator);
-    name::<AboutDocument>(&mut generator);
-    name::<ProtectedResourceDocument>(&mut generator);
-    name::<DecisionsPage>(&mut generator);
-    name::<ErrorDocument>(&mut generator);
-    name_of_the_approval_service(&mut generator);
-    let schemas = generator.take_definitions(true);
-    schemas
-        .into_iter()
-        .fold(ComponentsBuilder::new(), |components, (name, schema)| {
-            components.schema(name, carried(schema))
-        })
-        .build()
+/// Every schema that something refers to.
+pub(super) fn components(mut docs: SchemaGenerator) -> Components {
+    let schemas = docs.take_definitions(true).into_iter();
+    let named =
+        |components: ComponentsBuilder, (name, schema)| components.schema(name, carried(schema));
+    schemas.fold(ComponentsBuilder::new(), named).build()
 }
 
-fn name_of_the_approval_service(generator: &mut SchemaGenerator) {
-    name::<InboxView>(generator);
-    name::<EditRequest>(generator);
-    name::<WithdrawalRequest>(generator);
-    name::<BulkDecisionRequest>(generator);
-    name::<BulkDecisionView>(generator);
-    name::<DirectiveList>(generator);
-    name::<DirectiveRequest>(generator);
-    name::<DirectiveView>(generator);
-    name::<DirectiveAct>(generator);
-    name::<ApprovalEvent>(generator);
-    name::<Timeline>(generator);
-}
-
-fn generator() -> SchemaGenerator {
+/// What collects the schemas.
+pub(super) fn generator() -> SchemaGenerator {
     let mut objects = ReplaceBoolSchemas::default();
     objects.skip_additional_properties = true;
     SchemaSettings::draft2020_12()
@@ -156,20 +88,9 @@ pub(super) fn identifier<T: JsonSchema>() -> Value {
     generator().subschema_for::<T>().to_value()
 }
 
-fn name<T: JsonSchema>(generator: &mut SchemaGenerator) {
-    drop(generator.subschema_for::<T>());
-}
-
 /// A schema word by word. The builder's types lose keywords they do not know, so that all of them ride as extensions.
 pub(super) fn carried(schema: Value) -> RefOr<Schema> {
-    let keywords: Map<String, Value> = match schema {
-        Value::Object(keywords) => keywords,
-        // `true` takes everything and is written as the empty schema; `false` takes nothing.
-        Value::Bool(false) => Map::from_iter([("not".to_owned(), Value::Object(Map::new()))]),
-        Value::Bool(true) | Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Map::new()
-        }
-    };
+    let keywords = schema.as_object().cloned().unwrap_or_default();
     let extensions: Extensions = keywords.into_iter().collect();
     RefOr::T(
         ObjectBuilder::new()

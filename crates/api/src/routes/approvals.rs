@@ -1,28 +1,82 @@
-//! Approvals: which ones wait, what they are about, deciding them, alone or together, and changing their arguments.
+//! Approvals: the inbox, which ones wait, what they are about, deciding them, alone or together, and changing their arguments.
 //!
-//! Owns the routes; who may see and decide what is policy's.
+//! Owns the routes and the reading of their queries; who may see and decide is policy's.
 
 use axum::{extract::State, response::Response};
 
 use placet_approvals::views::{
-    APPROVAL_STATES, BulkDecisionRequest, DecisionRequest, EditRequest, FINISHED, WithdrawalRequest,
+    APPROVAL_STATES, BulkDecisionRequest, DecisionRequest, EditRequest, FINISHED, InboxOrder,
+    InboxQuery, Whose, WithdrawalRequest,
 };
-use placet_types::ids::ApprovalId;
+use placet_types::{ids::ApprovalId, mode::ApprovalMode};
 
 use crate::{
     answer,
-    api::{ApiState, Caller},
     body::StrictJson,
     documents::ApprovalList,
+    events,
     problem::Failure,
     query::Params,
-    request::Id,
-    routes::{next_after, one_of},
+    request::{Entity, Plain},
+    routes::next_after,
+    state::{ApiState, Caller},
 };
+
+/// Whose approvals there can be asked for.
+pub(crate) const WHOSE: [(&str, Whose); 3] =
+    [("all", Whose::All), ("mine", Whose::Mine), ("asked", Whose::Asked)];
+/// The orders of the inbox.
+pub(crate) const ORDERS: [(&str, InboxOrder); 4] = [
+    ("urgent", InboxOrder::Urgent),
+    ("oldest", InboxOrder::Oldest),
+    ("newest", InboxOrder::Newest),
+    ("risk", InboxOrder::Risk),
+];
+/// The last place that a page begins at.
+pub(crate) const OFFSET_MAX: u64 = 1_000_000;
+/// The longest text to search for, in bytes.
+pub(crate) const SEARCH_BYTES_MAX: usize = 200;
 
 /// The states that a list takes: those that an approval can be in, and all that are finished.
 pub(crate) fn states() -> Vec<&'static str> {
     APPROVAL_STATES.into_iter().chain([FINISHED]).collect()
+}
+
+/// Takes a state that a list can be asked for.
+fn state(params: &mut Params) -> Result<Option<&'static str>, Failure> {
+    let states: Vec<_> = states().into_iter().map(|state| (state, state)).collect();
+    params.one_of("state", &states)
+}
+
+/// `GET /v1/inbox`.
+pub(crate) async fn inbox(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let query = query(&mut params)?;
+    params.finish()?;
+    Ok(answer::json(&api.engine.approvals().inbox(&caller, query).await?))
+}
+
+fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
+    let modes = ApprovalMode::ALL.map(|mode| (mode.as_str(), mode));
+    let search = params.text("search");
+    if search.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
+        let message = format!("`search` must be at most {SEARCH_BYTES_MAX} bytes");
+        return Err(Failure::malformed(message));
+    }
+    Ok(InboxQuery {
+        whose: params.one_of("whose", &WHOSE)?.unwrap_or_default(),
+        state: state(params)?.map(str::to_owned),
+        mode: params.one_of("mode", &modes)?,
+        group: params.id("group")?,
+        search,
+        order: params.one_of("order", &ORDERS)?.unwrap_or_default(),
+        offset: params.size("offset", 0..=OFFSET_MAX)?.unwrap_or_default(),
+        after: params.id("after")?,
+        limit: params.limit()?,
+    })
 }
 
 /// `GET /v1/approvals`.
@@ -31,82 +85,87 @@ pub(crate) async fn list(
     Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let state = one_of(&mut params, "state", &states())?;
-    let (after, limit) = (params.id("after")?, params.limit()?);
+    let (state, after) = (state(&mut params)?, params.id("after")?);
+    let limit = params.limit()?;
     params.finish()?;
     let service = api.engine.approvals();
-    let question = service.approvals(&caller, state.as_deref(), after.as_ref(), limit);
-    let approvals = api.read(question).await?;
+    let approvals = service.approvals(&caller, state, after.as_ref(), limit).await?;
     let next_after = next_after(&approvals, limit, |approval| approval.approval_id.clone());
     Ok(answer::json(&ApprovalList { approvals, next_after }))
 }
 
 /// `GET /v1/approvals/{id}`.
 pub(crate) async fn get(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ApprovalId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ApprovalId>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    Ok(answer::json(&api.read(api.engine.approvals().approval(&caller, &id)).await?))
+    Ok(answer::json(&api.engine.approvals().approval(&caller, &id).await?))
 }
 
 /// `POST /v1/approvals/{id}/decisions`.
 pub(crate) async fn decide(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ApprovalId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ApprovalId>,
     StrictJson(request): StrictJson<DecisionRequest>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let engine = api.engine.clone();
-    let approval =
-        api.write(async move { engine.approvals().decide(&caller, &id, request).await }).await?;
-    Ok(answer::json(&approval))
+    Ok(answer::json(&api.engine.approvals().decide(&caller, &id, request).await?))
 }
 
 /// `POST /v1/approvals/{id}/edits`: other arguments in the place of those that people are asked about.
 pub(crate) async fn edit(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ApprovalId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ApprovalId>,
     StrictJson(request): StrictJson<EditRequest>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let engine = api.engine.clone();
-    let approval =
-        api.write(async move { engine.approvals().edit(&caller, &id, request).await }).await?;
-    Ok(answer::json(&approval))
+    Ok(answer::json(&api.engine.approvals().edit(&caller, &id, request).await?))
 }
 
 /// `POST /v1/approvals/{id}/withdrawal`: the call ends and does not run.
 pub(crate) async fn withdraw(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ApprovalId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ApprovalId>,
     StrictJson(request): StrictJson<WithdrawalRequest>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let engine = api.engine.clone();
-    let approval =
-        api.write(async move { engine.approvals().withdraw(&caller, &id, request).await }).await?;
-    Ok(answer::json(&approval))
+    Ok(answer::json(&api.engine.approvals().withdraw(&caller, &id, request).await?))
 }
 
 /// `POST /v1/approvals/decisions`: one decision on several approvals, each recorded by itself.
 pub(crate) async fn decide_together(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    params: Params,
+    Plain { api, caller }: Plain,
     StrictJson(request): StrictJson<BulkDecisionRequest>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let engine = api.engine.clone();
-    let view =
-        api.write(async move { engine.approvals().decide_bulk(&caller, request).await }).await?;
-    Ok(answer::json(&view))
+    Ok(answer::json(&api.engine.approvals().decide_bulk(&caller, request).await?))
+}
+
+/// `GET /v1/approvals/events`: what happens from now on, as far as the caller may see it.
+pub(crate) async fn follow(Plain { api, caller }: Plain) -> Result<Response, Failure> {
+    events::of_approvals(&api, &caller)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::FromRequestParts as _;
+    use http::Request;
+
+    use super::{ApprovalMode, InboxOrder, InboxQuery, Params, Whose, query};
+
+    async fn read(text: &str) -> InboxQuery {
+        let (mut parts, ()) = Request::get(format!("/{text}")).body(()).unwrap().into_parts();
+        let mut params = Params::from_request_parts(&mut parts, &()).await.unwrap();
+        query(&mut params).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_inbox_is_asked_for_exactly_what_the_query_says() {
+        assert_eq!(read("").await, InboxQuery { limit: 50, ..InboxQuery::default() });
+        let full = InboxQuery {
+            whose: Whose::Mine,
+            state: Some("denied".to_owned()),
+            mode: Some(ApprovalMode::Network),
+            group: Some("owners".parse().unwrap()),
+            search: Some("ana b".to_owned()),
+            order: InboxOrder::Risk,
+            offset: 7,
+            after: Some("apr_1".parse().unwrap()),
+            limit: 9,
+        };
+        let text = "?whose=mine&state=denied&mode=network&group=owners&search=ana%20b&order=risk&offset=7&after=apr_1&limit=9";
+        assert_eq!(read(text).await, full);
+    }
 }

@@ -1,18 +1,19 @@
 //! Evidence: receipts for calls, signed checkpoints of the log, proofs about it.
 //!
-//! Owns the routes. What a receipt and a proof say, and who may have them, is the engine's.
+//! Owns the routes. What a receipt and a proof say, and who may have them, is the engine's. Why there is no evidence is said in the
+//! engine's words; they are the same for everything that the caller may not see.
 
 use axum::{extract::State, response::Response};
 
-use placet_types::{error::Refusal, ids::ToolCallId};
+use placet_types::ids::ToolCallId;
 
 use crate::{
     answer,
-    api::{ApiState, Caller},
     documents::CheckpointList,
     problem::Failure,
     query::Params,
-    request::Id,
+    request::{Entity, Plain},
+    state::{ApiState, Caller},
 };
 
 /// The largest size of a log that can be asked about.
@@ -20,34 +21,21 @@ const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// `GET /v1/calls/{id}/receipt`.
 pub(crate) async fn receipt(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ToolCallId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ToolCallId>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    Ok(answer::json(&api.read(own_words(api.engine.receipt(&caller, &id))).await?))
+    Ok(answer::json(&api.engine.receipt(&caller, &id).await.map_err(Failure::new)?))
 }
 
 /// `GET /v1/audit/checkpoints`.
-pub(crate) async fn checkpoints(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    params: Params,
-) -> Result<Response, Failure> {
-    params.finish()?;
+pub(crate) async fn checkpoints(Plain { api, caller }: Plain) -> Result<Response, Failure> {
     let engine = api.engine.clone();
-    let checkpoints = api.write(async move { engine.checkpoints(&caller).await }).await?;
+    // It writes: what is signed is recorded.
+    let checkpoints = api.write(async move { engine.checkpoints(&caller).await }).await??;
     Ok(answer::json(&CheckpointList { checkpoints }))
 }
 
 /// `GET /v1/audit/key`.
-pub(crate) async fn key(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    params: Params,
-) -> Result<Response, Failure> {
-    params.finish()?;
+pub(crate) async fn key(Plain { api, caller }: Plain) -> Result<Response, Failure> {
     Ok(answer::json(&api.engine.audit_key(&caller)?))
 }
 
@@ -57,12 +45,12 @@ pub(crate) async fn inclusion(
     Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let log = log(&mut params)?;
-    let seq = params.number("seq", 1..=SIZE_MAX, 0)?;
-    let size = params.number("size", 1..=SIZE_MAX, 0)?;
+    let log = params.text("log");
+    let (seq, size) = (params.number("seq", 1..=SIZE_MAX)?, params.number("size", 1..=SIZE_MAX)?);
     params.finish()?;
-    let (seq, size) = (needed("seq", seq)?, Some(size).filter(|size| *size > 0));
-    Ok(answer::json(&api.read(own_words(api.engine.inclusion(&caller, &log, seq, size))).await?))
+    let (log, seq) = (needed("log", log)?, needed("seq", seq)?);
+    let proof = api.engine.inclusion(&caller, &log, seq, size).await;
+    Ok(answer::json(&proof.map_err(Failure::new)?))
 }
 
 /// `GET /v1/audit/consistency`.
@@ -71,23 +59,14 @@ pub(crate) async fn consistency(
     Caller(caller): Caller,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let log = log(&mut params)?;
-    let from = params.number("from", 1..=SIZE_MAX, 0)?;
-    let to = params.number("to", 1..=SIZE_MAX, 0)?;
+    let log = params.text("log");
+    let (from, to) = (params.number("from", 1..=SIZE_MAX)?, params.number("to", 1..=SIZE_MAX)?);
     params.finish()?;
-    let (from, to) = (needed("from", from)?, needed("to", to)?);
-    Ok(answer::json(&api.read(own_words(api.engine.consistency(&caller, &log, from, to))).await?))
+    let (log, from, to) = (needed("log", log)?, needed("from", from)?, needed("to", to)?);
+    let proof = api.engine.consistency(&caller, &log, from, to).await;
+    Ok(answer::json(&proof.map_err(Failure::new)?))
 }
 
-/// Why there is no evidence is said in the engine's words; they are the same for everything that the caller may not see.
-async fn own_words<T>(question: impl Future<Output = Result<T, Refusal>>) -> Result<T, Failure> {
-    question.await.map_err(Failure::new)
-}
-
-fn log(params: &mut Params) -> Result<String, Failure> {
-    params.text("log").ok_or_else(|| Failure::malformed("`log` is missing"))
-}
-
-fn needed(name: &str, number: u64) -> Result<u64, Failure> {
-    if number > 0 { Ok(number) } else { Err(Failure::malformed(format!("`{name}` is missing"))) }
+fn needed<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
+    value.ok_or_else(|| Failure::malformed(format!("`{name}` is missing")))
 }

@@ -17,39 +17,30 @@ use placet_types::{
 
 use crate::{
     answer,
-    api::{ApiState, Caller, expired},
     body::StrictJson,
     documents::Timeline,
     events,
     problem::Failure,
     query::{Params, WAIT_MS_MAX},
-    request::{CallHeaders, Id},
+    request::{CallHeaders, Entity, Id, Plain},
+    state::{ApiState, Caller, expired},
 };
 
 /// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.
 pub(crate) async fn submit(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    params: Params,
+    Plain { api, caller }: Plain,
     headers: CallHeaders,
     StrictJson(submission): StrictJson<Submission>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
     let (submission, inbound) = headers.complete(submission)?;
     let wait_ms = submission.wait_ms.unwrap_or(0);
     if wait_ms > WAIT_MS_MAX {
-        return Err(wait_too_long());
+        let (pointer, problem) = ("/wait_ms".to_owned(), format!("at most {WAIT_MS_MAX}"));
+        let refusal = Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large");
+        return Err(Failure::new(refusal.with_problems(vec![Problem { pointer, problem }])));
     }
     let mut ticket = api.engine.submit(Arc::clone(&caller), submission, inbound)?;
     Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
-}
-
-fn wait_too_long() -> Failure {
-    let problem = format!("at most {WAIT_MS_MAX}");
-    let places = vec![Problem { pointer: "/wait_ms".to_owned(), problem }];
-    Failure::new(
-        Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large").with_problems(places),
-    )
 }
 
 /// Waits for the end of a call; when the listeners close, only for what is being executed already. With a token that is revoked nothing is
@@ -82,7 +73,7 @@ pub(crate) async fn get(
     Id(id): Id<ToolCallId>,
     mut params: Params,
 ) -> Result<Response, Failure> {
-    let wait_ms = params.number("wait_ms", 0..=WAIT_MS_MAX, 0)?;
+    let wait_ms = params.number("wait_ms", 0..=WAIT_MS_MAX)?.unwrap_or_default();
     params.finish()?;
     if wait_ms == 0 {
         return Ok(answer::respond(&api.read(api.engine.call(&caller, &id)).await?));
@@ -107,25 +98,16 @@ pub(crate) async fn get(
 
 /// `GET /v1/calls/{id}/events`: how a call stands, and every change until it is over.
 pub(crate) async fn follow(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ToolCallId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ToolCallId>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let ticket = api.read(api.engine.follow(&caller, &id)).await?;
-    events::respond(&api, &caller, ticket)
+    let ticket = api.engine.follow(&caller, &id).await?;
+    events::of_call(&api, &caller, ticket)
 }
 
 /// `GET /v1/calls/{id}/timeline`: its way from plan to effect, from the audit chain.
 pub(crate) async fn timeline(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<ToolCallId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<ToolCallId>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let TimelineView { steps, incomplete } =
-        api.read(api.engine.approvals().timeline(&caller, &id)).await?;
+    let TimelineView { steps, incomplete } = api.engine.approvals().timeline(&caller, &id).await?;
     Ok(answer::json(&Timeline { call_id: id, steps, incomplete }))
 }

@@ -9,13 +9,13 @@ use placet_types::ids::RecordId;
 
 use crate::{
     answer,
-    api::{ApiState, Caller},
     body::StrictJson,
     documents::RecordList,
     problem::Failure,
     query::Params,
-    request::Id,
+    request::Entity,
     routes::next_after,
+    state::{ApiState, Caller},
 };
 
 /// `GET /v1/ledger`.
@@ -27,46 +27,28 @@ pub(crate) async fn list(
     let state = params.text("state");
     let (after, limit) = (params.id("after")?, params.limit()?);
     params.finish()?;
-    let records = api.read(api.engine.records(&caller, state.as_deref(), after, limit)).await?;
+    let records = api.engine.records(&caller, state.as_deref(), after, limit).await?;
     let next_after = next_after(&records, limit, |record| record.record_id);
     Ok(answer::json(&RecordList { records, next_after }))
 }
 
 /// `GET /v1/ledger/{id}`.
-pub(crate) async fn get(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<RecordId>,
-    params: Params,
-) -> Result<Response, Failure> {
-    params.finish()?;
-    Ok(answer::json(&api.read(api.engine.record(&caller, id)).await?))
+pub(crate) async fn get(Entity { api, caller, id }: Entity<RecordId>) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.record(&caller, id).await?))
 }
 
 /// `POST /v1/ledger/{id}/resolution`.
 pub(crate) async fn resolve(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<RecordId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<RecordId>,
     StrictJson(request): StrictJson<ResolutionRequest>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let engine = api.engine.clone();
-    let record = api.write(async move { engine.resolve(&caller, id, request).await }).await?;
-    Ok(answer::json(&record))
+    Ok(answer::json(&api.engine.resolve(&caller, id, request).await?))
 }
 
 /// `POST /v1/ledger/{id}/rearm`.
 pub(crate) async fn rearm(
-    State(api): State<ApiState>,
-    Caller(caller): Caller,
-    Id(id): Id<RecordId>,
-    params: Params,
+    Entity { api, caller, id }: Entity<RecordId>,
     StrictJson(request): StrictJson<RearmRequest>,
 ) -> Result<Response, Failure> {
-    params.finish()?;
-    let engine = api.engine.clone();
-    let record = api.write(async move { engine.rearm(&caller, id, request).await }).await?;
-    Ok(answer::json(&record))
+    Ok(answer::json(&api.engine.rearm(&caller, id, request).await?))
 }

@@ -30,15 +30,15 @@ const TOOLS: [(&str, &str); 3] =
 
 /// What it did, and how it behaves.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub struct Witness {
     /// Which tools it executed.
-    pub(crate) executed: Mutex<Vec<String>>,
+    pub executed: Mutex<Vec<String>>,
     /// Told whenever a call reaches it.
-    pub(crate) begun: Notify,
+    pub begun: Notify,
     /// One permit for each call that may go on; without limit unless it is told to wait.
-    pub(crate) leave: Semaphore,
+    pub leave: Semaphore,
     /// Whether calls end without an answer.
-    pub(crate) breaks_off: AtomicBool,
+    pub breaks_off: AtomicBool,
 }
 
 impl Default for Witness {
@@ -55,17 +55,17 @@ impl Default for Witness {
 
 impl Witness {
     /// Every call waits from now on.
-    pub(crate) fn hold(&self) {
+    pub fn hold(&self) {
         self.leave.forget_permits(Semaphore::MAX_PERMITS);
     }
 
     /// One call goes on.
-    pub(crate) fn let_go(&self) {
+    pub fn let_go(&self) {
         self.leave.add_permits(1);
     }
 }
 
-pub(crate) fn contract() -> Contract {
+pub(super) fn contract() -> Contract {
     let adapter = AdapterName::new("files").unwrap();
     let pins: BTreeMap<String, String> = live_tools()
         .into_iter()
@@ -122,7 +122,7 @@ fn live_tools() -> Vec<LiveTool> {
 }
 
 #[derive(Debug)]
-pub(crate) struct TestConnector(pub(crate) Arc<Witness>);
+pub(super) struct TestConnector(pub Arc<Witness>);
 
 #[async_trait]
 impl Connector for TestConnector {

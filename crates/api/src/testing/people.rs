@@ -12,13 +12,13 @@ use placet_types::{
 };
 
 /// When all tests begin.
-pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
+pub const NOW_MS: i64 = 1_800_000_000_000;
 
-pub(crate) const AUDIENCE: &str = "placet";
+pub const AUDIENCE: &str = "placet";
 
 /// A clock that stands still.
 #[derive(Debug, Default)]
-pub(crate) struct StandingClock;
+pub struct StandingClock;
 
 impl Clock for StandingClock {
     fn now(&self) -> Timestamp {
@@ -28,14 +28,14 @@ impl Clock for StandingClock {
 
 /// Who makes tokens, and who verifies them.
 #[derive(Debug, Clone)]
-pub(crate) struct People {
-    pub(crate) key: DevKey,
-    pub(crate) verifier: Verifier,
+pub struct People {
+    pub key: DevKey,
+    pub verifier: Verifier,
 }
 
 impl People {
     /// Those of a key, and the workloads of these authorities.
-    pub(crate) fn of(key: DevKey, client_authorities: Vec<ClientAuthority>) -> Self {
+    pub fn of(key: DevKey, client_authorities: Vec<ClientAuthority>) -> Self {
         let issuer = |tenant: &str| {
             let audiences = BTreeSet::from([AUDIENCE.to_owned()]);
             let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
@@ -47,16 +47,16 @@ impl People {
         Self { key, verifier }
     }
 
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::of(DevKey::generate().unwrap(), Vec::new())
     }
 
     /// A token of somebody of `acme`, or of the tenant after `@`; the bots are agents, and all others people.
-    pub(crate) fn token(&self, who: &str) -> String {
+    pub fn token(&self, who: &str) -> String {
         self.token_for(who, 60 * 60)
     }
 
-    pub(crate) fn token_for(&self, who: &str, lifetime_s: u64) -> String {
+    pub fn token_for(&self, who: &str, lifetime_s: u64) -> String {
         let (id, tenant) = who.split_once('@').unwrap_or((who, "acme"));
         let tenant = TenantId::new(tenant).unwrap();
         let kind = if id == "bot" { PrincipalKind::Agent } else { PrincipalKind::User };
@@ -65,7 +65,7 @@ impl People {
         self.key.mint(&request, &StandingClock).unwrap()
     }
 
-    pub(crate) async fn caller(&self, who: &str) -> VerifiedCaller {
+    pub async fn caller(&self, who: &str) -> VerifiedCaller {
         let token = self.verifier.verify(&self.token(who), TokenRole::Actor).await.unwrap();
         VerifiedCaller::bind(token, None).unwrap()
     }

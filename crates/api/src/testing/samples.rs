@@ -24,10 +24,10 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-pub(crate) const CALL: &str = "call-1";
-pub(crate) const APPROVAL: &str = "approval-1";
+pub const CALL: &str = "call-1";
+pub const APPROVAL: &str = "approval-1";
 
-pub(crate) fn record_id() -> RecordId {
+pub fn record_id() -> RecordId {
     Digest::of(b"record").to_string().parse().unwrap()
 }
 
@@ -62,7 +62,7 @@ fn envelope(status: ResultStatus) -> ToolResultEnvelope {
     }
 }
 
-pub(crate) fn finished() -> Answer {
+pub fn finished() -> Answer {
     let output = json!("two\nlines");
     Answer::Finished(Arc::new(ToolResultEnvelope { output, ..envelope(ResultStatus::Succeeded) }))
 }
@@ -79,7 +79,7 @@ fn error(refusal: &Refusal) -> Option<ResultError> {
     })
 }
 
-pub(crate) fn in_progress() -> Answer {
+pub fn in_progress() -> Answer {
     let refusal = Refusal::new(ErrorCode::InProgress, "busy").with_retry_after_ms(1_000);
     let error = error(&refusal);
     Answer::InProgress(Arc::new(ToolResultEnvelope { error, ..envelope(ResultStatus::Pending) }))
@@ -97,7 +97,7 @@ fn requirement() -> Requirement {
     }
 }
 
-pub(crate) fn held() -> Answer {
+pub fn held() -> Answer {
     let pending = PendingApproval {
         state: "pending".to_owned(),
         awaits_credential: false,
@@ -118,7 +118,7 @@ pub(crate) fn held() -> Answer {
     }))
 }
 
-pub(crate) fn refused(refusal: Refusal) -> Answer {
+pub fn refused(refusal: Refusal) -> Answer {
     let result = ToolResultEnvelope {
         policy_decision_id: Some("decision-1".parse().unwrap()),
         error: error(&refusal),
@@ -154,7 +154,7 @@ fn approval() -> ApprovalView {
     }
 }
 
-pub(crate) fn detail() -> ApprovalDetail {
+pub fn detail() -> ApprovalDetail {
     let digest = Digest::of(b"shown");
     let proposal = json!({
         "envelope_version": "contextos.tool_proposal.v1",
@@ -188,7 +188,7 @@ pub(crate) fn detail() -> ApprovalDetail {
 }
 
 /// So many lines like it.
-pub(crate) fn inbox(approval: &ApprovalView, lines: usize) -> InboxView {
+pub fn inbox(approval: &ApprovalView, lines: usize) -> InboxView {
     let item = InboxItem {
         approval: approval.clone(),
         mine: true,
@@ -216,7 +216,7 @@ fn entry(body: &Value) -> DirectiveView {
     .unwrap()
 }
 
-pub(crate) fn grant() -> DirectiveView {
+pub fn grant() -> DirectiveView {
     entry(&json!({
         "kind": "grant", "approval_id": APPROVAL, "chain": chain(), "capability": "files/delete",
         "mode": "destructive", "contract_digest": Digest::of(b"entry"), "uses_max": 3,
@@ -224,11 +224,11 @@ pub(crate) fn grant() -> DirectiveView {
     }))
 }
 
-pub(crate) fn break_glass() -> DirectiveView {
+pub fn break_glass() -> DirectiveView {
     entry(&json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }))
 }
 
-pub(crate) fn timeline() -> TimelineView {
+pub fn timeline() -> TimelineView {
     let step = json!({
         "log": "journal", "seq": 4, "at": 5, "kind": "approval_asked", "by": "agent-1 <b>",
         "audiences": { "tok_1": ["https://mail.example <i>", "placet"] },

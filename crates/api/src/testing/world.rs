@@ -120,25 +120,25 @@ impl IdSource for Counter {
 
 /// A running engine and what is around it.
 #[derive(Debug)]
-pub(crate) struct World {
-    pub(crate) engine: Engine,
-    pub(crate) witness: Arc<Witness>,
+pub struct World {
+    pub engine: Engine,
+    pub witness: Arc<Witness>,
     /// What an engine in memory keeps.
-    pub(crate) store: Arc<MemoryStore>,
-    pub(crate) people: People,
+    pub store: Arc<MemoryStore>,
+    pub people: People,
     _folder: Option<TempDir>,
 }
 
 impl World {
     /// An engine in memory.
-    pub(crate) async fn new(people: People) -> Self {
+    pub async fn new(people: People) -> Self {
         let store = Arc::new(MemoryStore::new(Timestamp::from_ms(NOW_MS)));
         let kept_in: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
         Self::over(people, store, kept_in, None).await
     }
 
     /// An engine on disk, which has an audit chain to show.
-    pub(crate) async fn on_disk(people: People) -> Self {
+    pub async fn on_disk(people: People) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = EmbeddedConfig::new(folder.path());
         let opening = tokio::task::spawn_blocking(move || {

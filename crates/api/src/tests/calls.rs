@@ -13,11 +13,9 @@ use http::Method;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use placet_types::error::Refusal;
-
 use crate::{
-    api::Phase,
     problem::Failure,
+    state::Phase,
     testing::{Reply, TestApi, call, submission},
 };
 
@@ -189,13 +187,12 @@ async fn closing_listeners_end_the_waiting_for_people_but_not_for_an_execution()
 }
 
 /// Something that writes, and takes so long; with whether it was done.
-fn deed(takes: Duration) -> (impl Future<Output = Result<(), Refusal>> + Send, Arc<AtomicBool>) {
+fn deed(takes: Duration) -> (impl Future<Output = ()> + Send, Arc<AtomicBool>) {
     let done = Arc::new(AtomicBool::new(false));
     let marks = Arc::clone(&done);
     let deed = async move {
         sleep(takes).await;
         marks.store(true, Ordering::SeqCst);
-        Ok(())
     };
     (deed, done)
 }
@@ -228,7 +225,11 @@ async fn what_takes_too_long_is_unknown_to_its_caller_and_still_carried_through(
 #[tokio::test]
 async fn a_panic_of_what_writes_does_not_claim_to_know_the_effect() {
     let api = TestApi::new().await;
-    let deed = async { if true { panic!("a bug") } else { Ok(()) } };
+    let deed = async {
+        if true {
+            panic!("a bug")
+        }
+    };
     let told = reply(api.api.write(deed).await.unwrap_err()).await;
     assert_eq!(told.refusal(), "500 INTERNAL");
     assert_eq!(told.json()["execution"], "unknown");

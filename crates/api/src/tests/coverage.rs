@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use http::Request;
+use schemars::SchemaGenerator;
 use serde_json::{Value, json};
 
 use crate::{
@@ -48,7 +49,8 @@ impl Ask {
 
 /// The name of a route in the document.
 fn id(route: &Route) -> String {
-    route.description.operation_id.clone().unwrap()
+    let docs = &mut SchemaGenerator::default();
+    route.description(docs).operation_id.unwrap()
 }
 
 /// A route, asked about what is made for it.

@@ -11,8 +11,8 @@ use placet_types::digest::Digest;
 
 use super::frame;
 use crate::{
-    api::Phase,
     config::ServerConfig,
+    state::Phase,
     testing::{Reply, TestApi},
 };
 

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use super::frame;
 use crate::{
-    api::Phase,
     config::ServerConfig,
+    state::Phase,
     testing::{Reply, TestApi, call},
 };
 

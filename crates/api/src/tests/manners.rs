@@ -6,10 +6,10 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use crate::{
-    api::Phase,
     config::ServerConfig,
     guard::Guard,
     router::surround,
+    state::Phase,
     testing::{Reply, TestApi, call, submission},
 };
 

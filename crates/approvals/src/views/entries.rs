@@ -171,10 +171,12 @@ pub struct EntriesQuery {
 }
 
 /// A page of entries of the approval service.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DirectiveList")]
 pub struct EntriesPage {
-    /// The entries that the caller may see.
+    /// The entries the caller may see.
     pub entries: Vec<DirectiveView>,
-    /// Where to go on, if there may be more: also of a page that is not full, where a lot was looked at that the caller may not see.
+    /// What to send as `after` for the next page, which may be there although this one is not full; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<DirectiveId>,
 }

@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, path::Path};
 
-use placet_api::console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
+use placet_console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
 use placet_identity::{IssuerConfig, Secrets, SignInConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

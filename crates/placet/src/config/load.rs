@@ -423,7 +423,11 @@ impl Reading<'_> {
             authorization_servers: authorization_servers(file),
             ..ServerConfig::default()
         };
-        config.check().map_err(|error| FileProblem::of_file(self.name, error))?;
+        if config.connections_per_address_max > config.connections_max {
+            let problem = "must not be more than `limits.connections_max`";
+            let key = "limits.connections_per_address_max";
+            return Err(FileProblem::at(self.name, key, problem));
+        }
         Ok(config)
     }
 

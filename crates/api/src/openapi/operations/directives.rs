@@ -2,42 +2,39 @@
 //!
 //! Owns their texts, parameters, answers and examples; each example is checked against its schema by the tests.
 
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 use utoipa::openapi::{
-    ContentBuilder, ResponseBuilder,
+    ContentBuilder, Required,
     example::ExampleBuilder,
     path::OperationBuilder,
     request_body::{RequestBody, RequestBodyBuilder},
 };
 
 use placet_approvals::views::{
-    ApprovalView, BulkDecisionRequest, BulkDecisionView, DirectiveAct, DirectiveRequest,
-    DirectiveView, EditRequest, InboxView, WithdrawalRequest,
+    ApprovalEvent, ApprovalView, BulkDecisionRequest, BulkDecisionView, DirectiveAct,
+    DirectiveRequest, DirectiveView, EditRequest, EntriesPage, InboxView, WithdrawalRequest,
 };
 use placet_types::{
     directive::DirectiveKind,
     ids::{ApprovalId, DirectiveId},
     mode::ApprovalMode,
 };
-use schemars::JsonSchema;
-use utoipa::openapi::Required;
 
-use super::{carried, identified, identifier, ok, paged, query, reference, start};
+use super::{events, identified, identifier, limit, ok, paged, query, reference, start};
 use crate::{
     answer::JSON,
-    documents::{DirectiveList, Timeline},
-    query::{LIMIT_DEFAULT, LIMIT_MAX},
+    documents::Timeline,
     routes::{
-        approvals::states,
+        approvals::{OFFSET_MAX, ORDERS, SEARCH_BYTES_MAX, WHOSE, states},
         directives::{ORDERS as DIRECTIVE_ORDERS, STATES as DIRECTIVE_STATES},
-        inbox::{OFFSET_MAX, ORDERS, SEARCH_BYTES_MAX, WHOSE},
     },
 };
 
 /// A digest as an example names it.
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-pub(in crate::openapi) fn get_timeline() -> OperationBuilder {
+pub(in crate::openapi) fn get_timeline(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("getTimeline", "calls", "The way of a call from plan to effect, from the audit chain"))
         .description(Some(
             "For the caller itself, those who may see its approval, and auditors. Each step names its place in the log and the \
@@ -45,10 +42,10 @@ pub(in crate::openapi) fn get_timeline() -> OperationBuilder {
              where more than 8,192 entries were written between the first and the last moment of the call, only what follows each moment \
              at which it is known to have moved is read.",
         ))
-        .response("200", ok::<Timeline>("The steps, in order"))
+        .response("200", ok::<Timeline>(docs, "The steps, in order"))
 }
 
-pub(in crate::openapi) fn read_inbox() -> OperationBuilder {
+pub(in crate::openapi) fn read_inbox(docs: &mut SchemaGenerator) -> OperationBuilder {
     let whose = json!({ "type": "string", "enum": WHOSE.map(|(name, _)| name), "default": "all" });
     let order =
         json!({ "type": "string", "enum": ORDERS.map(|(name, _)| name), "default": "urgent" });
@@ -58,8 +55,6 @@ pub(in crate::openapi) fn read_inbox() -> OperationBuilder {
     // `group`, or `tenant/group`.
     let group = json!({ "type": "string", "minLength": 1, "maxLength": 129, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$" });
     let offset = json!({ "type": "integer", "minimum": 0, "maximum": OFFSET_MAX, "default": 0 });
-    let limit =
-        json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
     start("readInbox", "approvals", "A page of the approvals that wait, sorted and filtered for the caller")
         .description(Some(
             "Says of each line whether the caller can decide it and how far each group is, and of the approval service as a whole how much \
@@ -75,11 +70,11 @@ pub(in crate::openapi) fn read_inbox() -> OperationBuilder {
         .parameter(query("order", "In which order; within it the oldest come first. What has ended: newest (also by default) or oldest", order))
         .parameter(query("offset", "Of what waits or is approved: from this place on", offset))
         .parameter(query("after", "Of what has ended: the `next_after` of the page before", identifier::<ApprovalId>()))
-        .parameter(query("limit", "How many at most", limit))
-        .response("200", ok::<InboxView>("A page of the inbox"))
+        .parameter(query("limit", "How many at most", limit()))
+        .response("200", ok::<InboxView>(docs, "A page of the inbox"))
 }
 
-pub(in crate::openapi) fn edit_approval() -> OperationBuilder {
+pub(in crate::openapi) fn edit_approval(docs: &mut SchemaGenerator) -> OperationBuilder {
     let example = json!({
         "args": { "path": "reports/may.txt" },
         "reason": "only the file of May",
@@ -90,22 +85,22 @@ pub(in crate::openapi) fn edit_approval() -> OperationBuilder {
             "The arguments are validated and decided again, and the others decide on what would run then. Narrowing them counts as \
               the editor's approval; an editor who changes them otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
         ))
-        .request_body(Some(body::<EditRequest>(&[("narrower", "Fewer files", example)])))
-        .response("200", ok::<ApprovalView>("The approval after the edit, with its new digest"))
+        .request_body(Some(body::<EditRequest>(docs, &[("narrower", "Fewer files", example)])))
+        .response("200", ok::<ApprovalView>(docs, "The approval after the edit, with its new digest"))
 }
 
-pub(in crate::openapi) fn withdraw_approval() -> OperationBuilder {
+pub(in crate::openapi) fn withdraw_approval(docs: &mut SchemaGenerator) -> OperationBuilder {
     let example = json!({ "reason": "the order was cancelled" });
     identified(start("withdrawApproval", "approvals", "Withdraws a held call, so that it does not run"))
         .description(Some(
             "For the caller that the call waits for, and for whom the policies let: as shipped, the agent's owner and operators. \
              A call that was sent cannot be withdrawn. The call ends with `APPROVAL_WITHDRAWN`.",
         ))
-        .request_body(Some(body::<WithdrawalRequest>(&[("cancelled", "It is not wanted any more", example)])))
-        .response("200", ok::<ApprovalView>("The approval, withdrawn"))
+        .request_body(Some(body::<WithdrawalRequest>(docs, &[("cancelled", "It is not wanted any more", example)])))
+        .response("200", ok::<ApprovalView>(docs, "The approval, withdrawn"))
 }
 
-pub(in crate::openapi) fn decide_together() -> OperationBuilder {
+pub(in crate::openapi) fn decide_together(docs: &mut SchemaGenerator) -> OperationBuilder {
     let example = json!({
         "decision": "approve",
         "reason": "the files of the closed project",
@@ -119,13 +114,13 @@ pub(in crate::openapi) fn decide_together() -> OperationBuilder {
             "Of the same kind are those of one operation that the same policies hold, with arguments of the same shape; the first \
              one sets the measure. Each is decided and recorded by itself: the answer says which were, and why others were not.",
         ))
-        .request_body(Some(body::<BulkDecisionRequest>(&[("approve", "Two at once", example)])))
-        .response("200", ok::<BulkDecisionView>("What came of it"))
+        .request_body(Some(body::<BulkDecisionRequest>(docs, &[("approve", "Two at once", example)])))
+        .response("200", ok::<BulkDecisionView>(docs, "What came of it"))
 }
 
-pub(in crate::openapi) fn list() -> OperationBuilder {
+pub(in crate::openapi) fn list(docs: &mut SchemaGenerator) -> OperationBuilder {
     let kind = json!({ "type": "string", "enum": DirectiveKind::ALL.map(DirectiveKind::as_str) });
-    let state = json!({ "type": "string", "enum": DIRECTIVE_STATES, "default": "all" });
+    let state = json!({ "type": "string", "enum": DIRECTIVE_STATES.map(|(name, _)| name), "default": "all" });
     let order = json!({ "type": "string", "enum": DIRECTIVE_ORDERS.map(|(name, _)| name), "default": "oldest" });
     paged::<DirectiveId>(start(
         "listDirectives",
@@ -135,10 +130,10 @@ pub(in crate::openapi) fn list() -> OperationBuilder {
     .parameter(query("kind", "Only those of this kind", kind))
     .parameter(query("state", "Only those of which something may still become, or all", state))
     .parameter(query("order", "Which come first", order))
-    .response("200", ok::<DirectiveList>("A page of entries"))
+    .response("200", ok::<EntriesPage>(docs, "A page of entries"))
 }
 
-pub(in crate::openapi) fn arrange() -> OperationBuilder {
+pub(in crate::openapi) fn arrange(docs: &mut SchemaGenerator) -> OperationBuilder {
     let examples = [
         (
             "grant",
@@ -189,19 +184,19 @@ pub(in crate::openapi) fn arrange() -> OperationBuilder {
             "A grant lasts at most 30 days, a break-glass record 8 hours, a freeze and a delegation 31 days, a revocation between a day \
              and 31. A grant and a broken glass count once enough others have agreed, with `/v1/directives/{id}/acts`.",
         ))
-        .request_body(Some(body::<DirectiveRequest>(&examples)))
-        .response("200", ok::<DirectiveView>("The entry"))
+        .request_body(Some(body::<DirectiveRequest>(docs, &examples)))
+        .response("200", ok::<DirectiveView>(docs, "The entry"))
 }
 
-pub(in crate::openapi) fn get_entry() -> OperationBuilder {
+pub(in crate::openapi) fn get_entry(docs: &mut SchemaGenerator) -> OperationBuilder {
     identified(start("getDirective", "directives", "Shows one entry of the approval service"))
         .response(
             "200",
-            ok::<DirectiveView>("The entry, with the digest that a decision on it names"),
+            ok::<DirectiveView>(docs, "The entry, with the digest that a decision on it names"),
         )
 }
 
-pub(in crate::openapi) fn act() -> OperationBuilder {
+pub(in crate::openapi) fn act(docs: &mut SchemaGenerator) -> OperationBuilder {
     let examples = [
         (
             "decide",
@@ -220,20 +215,19 @@ pub(in crate::openapi) fn act() -> OperationBuilder {
         "directives",
         "Decides on an entry, ends it, or reviews it afterwards",
     ))
-    .request_body(Some(body::<DirectiveAct>(&examples)))
-    .response("200", ok::<DirectiveView>("The entry after it"))
+    .request_body(Some(body::<DirectiveAct>(docs, &examples)))
+    .response("200", ok::<DirectiveView>(docs, "The entry after it"))
 }
 
-pub(in crate::openapi) fn follow() -> OperationBuilder {
-    let stream = ResponseBuilder::new()
-        .description(
-            "Server-sent events from the moment of the answer's head on: `approvals`, whose data are an `ApprovalEvent`, `behind` when \
-             some were missed and everything has to be looked at again. A comment comes while nothing happens. The stream ends \
-             after a while; connect again and look at the inbox. `ended` is the last event of a token that counts no more: its \
-             data are the problem document.",
-        )
-        .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
-        .build();
+pub(in crate::openapi) fn follow(docs: &mut SchemaGenerator) -> OperationBuilder {
+    // The document names it, and no answer is one.
+    drop(docs.subschema_for::<ApprovalEvent>());
+    let stream = events(
+        "Server-sent events from the moment of the answer's head on: `approvals`, whose data are an `ApprovalEvent`, `behind` when \
+         some were missed and everything has to be looked at again. A comment comes while nothing happens. The stream ends \
+         after a while; connect again and look at the inbox. `ended` is the last event of a token that counts no more: its \
+         data are the problem document.",
+    );
     start(
         "followApprovals",
         "directives",
@@ -243,11 +237,14 @@ pub(in crate::openapi) fn follow() -> OperationBuilder {
 }
 
 /// A body with its examples: name, in words, and the document.
-fn body<T: JsonSchema>(examples: &[(&str, &str, Value)]) -> RequestBody {
+fn body<T: JsonSchema>(
+    docs: &mut SchemaGenerator,
+    examples: &[(&str, &str, Value)],
+) -> RequestBody {
     let examples = examples.iter().map(|(name, about, value)| {
         (*name, ExampleBuilder::new().summary(*about).value(Some(value.clone())).build())
     });
-    let content =
-        ContentBuilder::new().schema(Some(reference::<T>())).examples_from_iter(examples).build();
+    let content = ContentBuilder::new().schema(Some(reference::<T>(docs)));
+    let content = content.examples_from_iter(examples).build();
     RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True)).build()
 }

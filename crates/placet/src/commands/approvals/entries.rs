@@ -3,8 +3,9 @@
 //! Owns their tables and words. Invariant: a command for one kind never touches an entry of another kind.
 
 use clap::Args as ClapArgs;
-use placet_api::documents::DirectiveList;
-use placet_approvals::views::{Arrangement, DirectiveAct, DirectiveRequest, DirectiveView};
+use placet_approvals::views::{
+    Arrangement, DirectiveAct, DirectiveRequest, DirectiveView, EntriesPage,
+};
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,
@@ -81,7 +82,7 @@ pub(in crate::commands) async fn list(
         let mut query =
             vec![("kind", kind.as_str()), ("state", state), ("order", "newest"), ("limit", "200")];
         query.extend(after.as_ref().map(|after| ("after", after.as_str())));
-        let page: DirectiveList = client.get(&["v1", "directives"], &query).await?;
+        let page: EntriesPage = client.get(&["v1", "directives"], &query).await?;
         entries.extend(page.entries);
         after = page.next_after;
         // What may still matter is listed to its end: there is not room for very much of it.

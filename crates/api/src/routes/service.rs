@@ -1,0 +1,51 @@
+//! What this service is, what the caller may use of it, what decides on this node, and what an error code means.
+//!
+//! Owns the routes; who may reload and see the credentials is the engine's to say. What is active names no tenant, so every verified
+//! caller may see it. The open ones say nothing that depends on who asks.
+
+use axum::{extract::State, response::Response};
+
+use placet_engine::views::status::ReloadRequest;
+
+use crate::{
+    answer,
+    body::StrictJson,
+    documents::{AboutDocument, ErrorDocument, ToolList},
+    problem::Failure,
+    query::NoQuery,
+    request::{Id, Plain},
+    state::ApiState,
+};
+
+/// `GET /`.
+pub(crate) async fn about() -> Response {
+    answer::json(&AboutDocument::of_this_service())
+}
+
+/// `GET /errors/{code}`: where the `type` of a problem document leads (RFC 9457, section 3.1.1).
+pub(crate) async fn error_code(Id(code): Id<String>, _: NoQuery) -> Result<Response, Failure> {
+    Ok(answer::json(&ErrorDocument::of(&code)?))
+}
+
+/// `GET /v1/tools`: those that some circumstance could let the caller use.
+pub(crate) async fn tools(Plain { api, caller }: Plain) -> Response {
+    answer::json(&ToolList { tools: api.engine.tools(&caller) })
+}
+
+/// `GET /v1/credentials`: what this node has minted and keeps, as numbers.
+pub(crate) async fn credentials(Plain { api, caller }: Plain) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.credentials(&caller)?))
+}
+
+/// `GET /v1/status`.
+pub(crate) async fn status(State(api): State<ApiState>, _: NoQuery) -> Response {
+    answer::json(&api.engine.status())
+}
+
+/// `POST /v1/reload`: everything or nothing.
+pub(crate) async fn reload(
+    Plain { api, caller }: Plain,
+    StrictJson(request): StrictJson<ReloadRequest>,
+) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.reload_for(&caller, request).await?))
+}

@@ -1,0 +1,186 @@
+//! What the handlers of the listener share: the engine, the configuration, the free event streams, the connections and the state of the listeners.
+//!
+//! Owns how long a request waits for the engine. Invariant: what writes goes on when its caller goes away or its time is up.
+
+use std::{future::Future, ops::Deref, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{FromRequestParts, Request},
+    middleware::Next,
+    response::Response,
+};
+use http::{Method, request::Parts};
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use placet_engine::engine::Engine;
+use placet_identity::VerifiedCaller;
+use placet_types::error::{ErrorCode, Execution, Refusal};
+
+use crate::{
+    config::ServerConfig,
+    connections::Connections,
+    problem::Failure,
+    streams::{About, Place, Streams},
+};
+
+/// How the listeners stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Open.
+    Serving,
+    /// No new connections; open requests come to their end.
+    Draining,
+    /// Whatever is still open is cut.
+    Closed,
+}
+
+/// Resolves when the listeners have come to `wanted`, or nobody is there any more to move them.
+pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
+    if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
+        tracing::trace!("nobody moves the listeners any more");
+    }
+}
+
+/// What the handlers share, those of the pages too; every layer of every request has a clone.
+#[derive(Debug, Clone)]
+pub struct ApiState(Arc<Shared>);
+
+/// What is shared.
+#[derive(Debug)]
+pub struct Shared {
+    /// The engine.
+    pub engine: Engine,
+    config: Arc<ServerConfig>,
+    streams: Arc<Streams>,
+    /// The connections of callers.
+    pub(crate) connections: Arc<Connections>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Deref for ApiState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl ApiState {
+    pub(crate) fn new(
+        engine: Engine,
+        config: Arc<ServerConfig>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
+        let streams = Arc::new(Streams::new(config.streams_max, requests_max));
+        let (all, of_one) = (config.connections_max, config.connections_per_address_max);
+        let connections = Arc::new(Connections::new(all, of_one));
+        Self(Arc::new(Shared { engine, config, streams, connections, phase }))
+    }
+
+    /// A place for one more event stream or request of this caller's.
+    pub(crate) fn place(&self, about: About, caller: &VerifiedCaller) -> Result<Place, Failure> {
+        const RETRY_AFTER_MS: u64 = 5_000;
+        self.streams.place(about, caller.actor.principal()).map_err(|full| {
+            let refusal = Refusal::new(ErrorCode::Overloaded, full.said(about));
+            Failure::new(refusal.with_retry_after_ms(RETRY_AFTER_MS))
+        })
+    }
+
+    /// Resolves when what a caller proved who they are with counts no more: with what they are told then.
+    pub(crate) fn over(
+        &self,
+        caller: &VerifiedCaller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        let lasts = self.engine.expires_in(caller);
+        let revoked = self.engine.revoked(Arc::new(caller.clone()));
+        async move {
+            tokio::select! {
+                biased;
+                refusal = revoked => refusal,
+                () = tokio::time::sleep(lasts) => expired(),
+            }
+        }
+    }
+
+    pub(crate) fn config(&self) -> &ServerConfig {
+        &self.config
+    }
+
+    /// Whether the listeners are asked to close.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+
+    /// Resolves when the listeners are asked to close.
+    pub(crate) fn closing(&self) -> impl Future<Output = ()> + Send + 'static {
+        reached(self.phase.clone(), Phase::Draining)
+    }
+
+    /// Handles a request within its time. What it writes goes on in a task of its own when its caller goes away or its time is up.
+    ///
+    /// # Errors
+    /// [`Failure`] when it takes too long.
+    pub async fn run(&self, request: Request, next: Next) -> Result<Response, Failure> {
+        if request.method() == Method::POST {
+            return self.write(next.run(request)).await;
+        }
+        self.read(async { Ok::<_, Failure>(next.run(request).await) }).await
+    }
+
+    /// Waits for something that only reads.
+    pub(crate) async fn read<T, E>(
+        &self,
+        question: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure>
+    where
+        Failure: From<E>,
+    {
+        match tokio::time::timeout(self.patience(), question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Failure::timed_out("the answer took too long", Execution::NotExecuted)),
+        }
+    }
+
+    /// Waits for something that writes.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        deed: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let task = tokio::spawn(deed.in_current_span());
+        match tokio::time::timeout(self.patience(), task).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(Failure::internal("the task of a request panicked")),
+            Err(_) => {
+                Err(Failure::timed_out("the answer took too long; look again", Execution::Unknown))
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.config.request_timeout_ms)
+    }
+}
+
+/// The caller that the router's middleware verified.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(pub(crate) Arc<VerifiedCaller>);
+
+impl FromRequestParts<ApiState> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, Failure> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller
+            .ok_or_else(|| Failure::internal("a route without a verified caller was asked for one"))
+    }
+}
+
+/// What somebody is told whose token's time ran out while they waited.
+pub(crate) fn expired() -> Refusal {
+    Refusal::new(
+        ErrorCode::CredentialExpired,
+        "the token has expired; get a new one for the same principal and ask again",
+    )
+}

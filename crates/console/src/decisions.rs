@@ -1,0 +1,241 @@
+//! Policy decisions about calls: a list with filters, and each with what explains it.
+//!
+//! Owns both pages. Who may see which is the engine's answer.
+
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+use placet_engine::views::decisions::{
+    DecisionVerdict, DecisionView, DecisionsPage, DecisionsQuery,
+};
+use placet_types::{clock::Timestamp, ids::DecisionId, mode::ApprovalMode, text::visible};
+
+use super::{
+    ConsoleState,
+    inbox::choice,
+    page::{Frame, Place},
+    session::Visitor,
+    visitor::{PageId, PageQuery, Trouble, encoded, invalid},
+    words::{self, Tone},
+};
+
+/// The ranges that can be chosen: their name in the query, in words, and in milliseconds.
+const RANGES: [(&str, &str, i64); 4] = [
+    ("hour", "Last hour", 3_600_000),
+    ("day", "Last 24 hours", 86_400_000),
+    ("week", "Last 7 days", 7 * 86_400_000),
+    ("month", "Last 31 days", 31 * 86_400_000),
+];
+/// The longest text in a filter, in bytes.
+const FILTER_BYTES_MAX: usize = 200;
+
+/// `GET /decisions`.
+pub(super) async fn list(
+    State(app): State<ConsoleState>,
+    visitor: Visitor,
+    query: PageQuery,
+) -> Result<Response, Trouble> {
+    let now = app.console.now();
+    let text = |name| query.get(name).filter(|text| text.len() <= FILTER_BYTES_MAX);
+    let range = RANGES.into_iter().find(|(name, ..)| query.get("range") == Some(*name));
+    let range = range.unwrap_or(RANGES[1]);
+    let verdicts = DecisionVerdict::ALL;
+    let verdict = match text("verdict").filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => Some(
+            verdicts
+                .into_iter()
+                .find(|one| one.as_str() == name)
+                .ok_or_else(|| unknown_filter("verdict", name))?,
+        ),
+    };
+    let agent = match text("agent").filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => Some(name.parse().map_err(|_invalid| unknown_filter("agent", name))?),
+    };
+    let to = query.read::<i64>("to").map(Timestamp::from_ms);
+    let wanted = DecisionsQuery {
+        agent,
+        tool: text("tool").map(str::to_owned),
+        verdict,
+        policy: text("policy").map(str::to_owned),
+        from: Some(now.plus_ms(range.2.saturating_neg())),
+        to,
+        limit: 0,
+    };
+    let found = app.api.engine.decisions(&visitor.caller, wanted.clone()).await?;
+    let title = "Decisions";
+    let content = html! {
+        h1 { (title) }
+        p.lede { "What the policies decided about calls, from the audit chain. You see those that you may see: operators and auditors all of their tenant, others those of their agents and those made for them." }
+        (filters(&wanted, range.0))
+        @if found.incomplete {
+            p.card role="note" { "Many entries of the audit chain were read. There may be further decisions: go on, or choose a shorter range." }
+        }
+        (table(&found, now))
+        @if let Some(next) = found.next_to {
+            nav.row aria-label="Pages" { a.button rel="next" href=(address(&wanted, range.0, next)) { "Older ones" } }
+        }
+    };
+    Ok(Frame { title, place: Place::Decisions, now }.page(&visitor, &content))
+}
+
+fn unknown_filter(name: &str, value: &str) -> Trouble {
+    invalid(&format!("`{value}` is no {name} to filter by"))
+}
+
+fn address(wanted: &DecisionsQuery, range: &str, to: Timestamp) -> String {
+    let mut address = format!("/decisions?range={range}&to={}", to.as_ms());
+    let agent = wanted.agent.as_ref().map(ToString::to_string);
+    for (name, value) in [
+        ("agent", agent.as_deref()),
+        ("tool", wanted.tool.as_deref()),
+        ("verdict", wanted.verdict.map(DecisionVerdict::as_str)),
+        ("policy", wanted.policy.as_deref()),
+    ] {
+        if let Some(value) = value {
+            address.push_str(&format!("&{name}={}", encoded(value)));
+        }
+    }
+    address
+}
+
+fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
+    let agent = wanted.agent.as_ref().map(ToString::to_string).unwrap_or_default();
+    let texts = [
+        ("agent", "Agent", agent.as_str()),
+        ("tool", "Tool", wanted.tool.as_deref().unwrap_or_default()),
+        ("policy", "Policy", wanted.policy.as_deref().unwrap_or_default()),
+    ];
+    html! {
+        form.card method="get" action="/decisions" role="search" aria-label="Filter the decisions" {
+            div.fields {
+                @for (name, label, value) in texts {
+                    div.field {
+                        label for=(name) { (label) }
+                        input #(name) name=(name) maxlength=(FILTER_BYTES_MAX) value=(value);
+                    }
+                }
+                (choice("verdict", "Verdict", std::iter::once(("", "Any", wanted.verdict.is_none())).chain(
+                    DecisionVerdict::ALL.iter().map(|one| (one.as_str(), word(*one), wanted.verdict == Some(*one))))))
+                (choice("range", "When", RANGES.iter().map(|(name, label, _)| (*name, *label, *name == range))))
+                div.field { button type="submit" { "Show" } }
+            }
+        }
+    }
+}
+
+const fn word(verdict: DecisionVerdict) -> &'static str {
+    match verdict {
+        DecisionVerdict::Allow => "allowed",
+        DecisionVerdict::Hold => "held for people",
+        DecisionVerdict::Deny => "denied",
+    }
+}
+
+fn verdict(verdict: DecisionVerdict) -> Markup {
+    let tone = match verdict {
+        DecisionVerdict::Allow => Tone::Good,
+        DecisionVerdict::Hold => Tone::Note,
+        DecisionVerdict::Deny => Tone::Bad,
+    };
+    words::mark(tone, word(verdict))
+}
+
+fn table(found: &DecisionsPage, now: Timestamp) -> Markup {
+    html! {
+        @if found.decisions.is_empty() { p.card { "There are no such decisions in this range." } }
+        @else {
+            table.table.folds {
+                caption.unseen { "Decisions, newest first" }
+                thead { tr {
+                    th scope="col" { "Operation" } th scope="col" { "Verdict" } th scope="col" { "Who, for whom" }
+                    th scope="col" { "Policies" } th scope="col" { "When" }
+                } }
+                tbody { @for one in &found.decisions { (line(one, now)) } }
+            }
+        }
+    }
+}
+
+fn line(one: &DecisionView, now: Timestamp) -> Markup {
+    let path = format!("/decisions/{}", one.decision_id);
+    html! {
+        tr data-href=(path) {
+            th scope="row" { a href=(path) { (one.capability_id) } br; span.small.soft.mono { (one.decision_id) } }
+            td data-label="Verdict" { (verdict(one.verdict)) }
+            td data-label="Who" { (words::chain(&one.principal_chain)) }
+            td data-label="Policies" {
+                @if one.policies.is_empty() { span.soft { (one.denial.as_deref().unwrap_or("–")) } }
+                @for (at, policy) in one.policies.iter().enumerate() { @if at > 0 { ", " } (visible(&policy.policy)) }
+            }
+            td.nowrap data-label="When" { (words::relative(one.at, now)) }
+        }
+    }
+}
+
+/// `GET /decisions/{id}`.
+pub(super) async fn show(
+    State(app): State<ConsoleState>,
+    visitor: Visitor,
+    PageId(id): PageId<DecisionId>,
+) -> Result<Response, Trouble> {
+    let one = app.api.engine.decision(&visitor.caller, &id).await?;
+    let now = app.console.now();
+    let title = format!("{} · {}", one.capability_id, word(one.verdict));
+    let content = html! {
+        p.crumb { a href="/decisions" { "Decisions" } " › " (one.decision_id) }
+        h1 { (one.capability_id) " " (verdict(one.verdict)) }
+        div.card {
+            dl.facts {
+                dt { "Who" } dd { (words::chain(&one.principal_chain)) }
+                dt { "When" } dd { (words::relative(one.at, now)) " " span.small.soft { "(" (words::exact(one.at)) ")" } }
+                dt { "Mode" } dd { (words::mode(one.mode_effective)) " " span.small.soft { "Asked for as " (one.mode_requested) "." } }
+                @if let Some(denial) = &one.denial { dt { "Denied by" } dd { (words::spaced(denial)) } }
+                @if let Some(code) = one.code { dt { "The agent got" } dd { code { (code) } } }
+                dt { "Call" } dd {
+                    @if has_timeline(&one) { a href={ "/calls/" (one.call_id) "/timeline" } { (one.call_id) } }
+                    @else { (one.call_id) }
+                }
+                @if let Some(approval) = &one.approval_id { dt { "Approval" } dd { a href={ "/approvals/" (approval) } { (approval) } } }
+            }
+        }
+        (explanation(&one))
+        details #place.card {
+            summary { "Where it stands, and its digests" }
+            dl.facts.small {
+                dt { "Log" } dd { code { (one.log) } ", entry " (one.seq) }
+                dt { "Hash" } dd { code { (one.hash) } }
+                dt { "Policies that decided" } dd { code { (one.bundle_digest) } }
+            }
+        }
+    };
+    Ok(Frame { title: &title, place: Place::Decisions, now }.page(&visitor, &content))
+}
+
+/// Whether the call has a record, which its timeline is read from: it was held, or it changes something and was permitted.
+fn has_timeline(one: &DecisionView) -> bool {
+    let writes = one.mode_effective != ApprovalMode::ReadOnly;
+    one.approval_id.is_some() || (writes && one.verdict == DecisionVerdict::Allow)
+}
+
+/// Why it came out so.
+fn explanation(one: &DecisionView) -> Markup {
+    html! {
+        section.card aria-labelledby="explanation-title" {
+            h2 #explanation-title { "Why" }
+            @if one.policies.is_empty() && one.notes.is_empty() && one.errors.is_empty() {
+                p { "No policy permits it." }
+            }
+            ul.reasons {
+                @for policy in &one.policies {
+                    li {
+                        "Policy " strong { (visible(&policy.policy)) } (if policy.permits { " permits it" } else { " stands against it" })
+                        " for " (policy.about) "."
+                        @if let Some(reason) = &policy.reason { " " span.soft { (visible(reason)) } }
+                    }
+                }
+                @for note in one.notes.iter().chain(&one.errors) { li { (words::with_code(&words::sentence(note))) } }
+            }
+        }
+    }
+}

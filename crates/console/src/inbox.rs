@@ -1,0 +1,345 @@
+//! The inbox: what waits, one's own first; and the same list of what has ended.
+//!
+//! Owns the list's page: filters, search, order, paging, choosing several.
+
+use axum::response::Response;
+use maud::{Markup, html};
+use placet_approvals::views::{FINISHED, InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
+use placet_types::{
+    approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode, text::visible,
+};
+
+use super::{
+    ConsoleState, call, charts,
+    page::{Frame, Place, token},
+    session::Visitor,
+    visitor::{PageQuery, Trouble, encoded},
+    words,
+};
+
+/// How many lines a page has.
+const PAGE: usize = 50;
+/// The longest text that is searched for.
+const SEARCH_BYTES_MAX: usize = 200;
+
+const STATES: [(&str, &str); 11] = [
+    ("pending", "Waiting"),
+    ("approved", "Approved, not sent yet"),
+    (FINISHED, "All that are finished"),
+    ("running", "Running"),
+    ("succeeded", "Succeeded"),
+    ("failed", "Failed"),
+    ("unknown", "Outcome unknown"),
+    ("denied", "Denied"),
+    ("withdrawn", "Withdrawn"),
+    ("expired", "Expired"),
+    ("void", "Void"),
+];
+const WHOSE: [(Whose, &str, &str); 3] = [
+    (Whose::All, "all", "All I may see"),
+    (Whose::Mine, "mine", "Mine to decide"),
+    (Whose::Asked, "asked", "I wait for"),
+];
+const ORDERS: [(InboxOrder, &str, &str); 4] = [
+    (InboxOrder::Urgent, "urgent", "Mine, then by time left"),
+    (InboxOrder::Oldest, "oldest", "Oldest first"),
+    (InboxOrder::Newest, "newest", "Newest first"),
+    (InboxOrder::Risk, "risk", "Strongest first"),
+];
+
+/// What the address asks for.
+pub(super) struct Wanted {
+    pub(super) query: InboxQuery,
+    state: &'static str,
+}
+
+impl Wanted {
+    pub(super) fn of(query: &PageQuery) -> Self {
+        let named = |name| query.get(name);
+        let state = STATES.iter().find(|(name, _)| named("state") == Some(name));
+        let state = state.map_or("pending", |(name, _)| *name);
+        let whose = WHOSE.iter().find(|(_, name, _)| named("whose") == Some(name));
+        let order = ORDERS.iter().find(|(_, name, _)| named("order") == Some(name));
+        let search = named("q").filter(|text| text.len() <= SEARCH_BYTES_MAX);
+        let query = InboxQuery {
+            whose: whose.map_or(Whose::All, |(whose, ..)| *whose),
+            state: Some(state.to_owned()),
+            mode: query.read("mode"),
+            group: query.read("group"),
+            search: search.map(str::to_owned),
+            order: order.map_or(InboxOrder::Urgent, |(order, ..)| *order),
+            offset: query.read("from").unwrap_or_default(),
+            after: None,
+            limit: PAGE,
+        };
+        let mut wanted = Self { query, state };
+        if wanted.has_ended() {
+            // Listed by age alone: an address may hold what was chosen for those that wait.
+            let oldest = wanted.query.order == InboxOrder::Oldest;
+            wanted.query.order = if oldest { InboxOrder::Oldest } else { InboxOrder::Newest };
+            (wanted.query.offset, wanted.query.after) =
+                (0, named("after").and_then(|id| id.parse().ok()));
+        }
+        wanted
+    }
+
+    /// The address of another page of the same list.
+    fn address(&self, from: usize, after: Option<&ApprovalId>) -> String {
+        let query = &self.query;
+        let mut address = format!("/?state={}", self.state);
+        let whose = WHOSE.iter().find(|(whose, ..)| *whose == query.whose);
+        let order = ORDERS.iter().find(|(order, ..)| *order == query.order);
+        let parts = [
+            ("whose", whose.map(|(_, name, _)| (*name).to_owned())),
+            ("order", order.map(|(_, name, _)| (*name).to_owned())),
+            ("mode", query.mode.map(|mode| mode.as_str().to_owned())),
+            ("group", query.group.as_ref().map(ApproverGroup::to_string)),
+            ("q", query.search.clone()),
+            ("from", Some(from.to_string()).filter(|_| from > 0)),
+            ("after", after.map(ApprovalId::to_string)),
+        ];
+        for (name, value) in parts {
+            if let Some(value) = value {
+                address.push_str(&format!("&{name}={}", encoded(&value)));
+            }
+        }
+        address
+    }
+
+    /// Whether more is chosen than which calls, and what to search for.
+    fn is_narrowed(&self) -> bool {
+        let InboxQuery { whose, mode, group, .. } = &self.query;
+        *whose != Whose::All || mode.is_some() || group.is_some()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.state == "pending"
+    }
+
+    /// Whether it is about what nothing becomes of any more. Such a list does not look again by itself: for somebody who sees little of it
+    /// each look goes through a lot.
+    fn has_ended(&self) -> bool {
+        !matches!(self.state, "pending" | "approved")
+    }
+}
+
+pub(super) async fn show(
+    app: &ConsoleState,
+    visitor: &Visitor,
+    query: &PageQuery,
+) -> Result<Response, Trouble> {
+    let wanted = Wanted::of(query);
+    let inbox = app.api.engine.approvals().inbox(&visitor.caller, wanted.query.clone());
+    Ok(view(&wanted, &inbox.await?, visitor, app.console.now()))
+}
+
+/// The page of what was read.
+pub(super) fn view(
+    wanted: &Wanted,
+    inbox: &InboxView,
+    visitor: &Visitor,
+    now: Timestamp,
+) -> Response {
+    let (place, title) = if wanted.is_waiting() {
+        (Place::Inbox, "Inbox")
+    } else {
+        (Place::Finished, "Finished calls")
+    };
+    let content = html! {
+        h1 { (title) }
+        div #summary-part data-live[!wanted.has_ended()] { (summary(wanted, inbox, now)) }
+        (filters(wanted, inbox))
+        form method="post" action="/together" {
+            (token(visitor))
+            div #list data-live[!wanted.has_ended()] { (list(wanted, inbox, now)) }
+        }
+    };
+    Frame { title, place, now }.page(visitor, &content)
+}
+
+fn summary(wanted: &Wanted, inbox: &InboxView, now: Timestamp) -> Markup {
+    html! {
+        p #summary.lede {
+            @if wanted.has_ended() { "Listed by when they were asked for; this list does not change by itself." }
+            @else if wanted.is_waiting() {
+                (words::count(total_of(inbox), "call waits", "calls wait"))
+                @if inbox.mine > 0 { ", " strong { (inbox.mine) " for you to decide" } } @else { ", none for you to decide" }
+                "."
+            } @else { (words::count(total_of(inbox), "call", "calls")) " in this state." }
+        }
+        @if wanted.is_waiting() { (call::frozen(&inbox.load.freezes, now)) }
+        @if inbox.load.reviews_due > 0 {
+            p.notice.warn {
+                (inbox.load.reviews_due) " break-glass "
+                (if inbox.load.reviews_due == 1 { "record waits" } else { "records wait" })
+                " for a review by somebody who took no part. "
+                a href="/break-glass" { (if inbox.load.reviews_due == 1 { "Look at it" } else { "Look at them" }) }
+            }
+        }
+    }
+}
+
+fn total_of(inbox: &InboxView) -> usize {
+    inbox.total.unwrap_or(inbox.approvals.len())
+}
+
+fn filters(wanted: &Wanted, inbox: &InboxView) -> Markup {
+    let query = &wanted.query;
+    html! {
+        form.card method="get" action="/" role="search" aria-label="Filter the list" {
+            div.fields {
+                div.field {
+                    label for="search" { "Search" }
+                    input #search type="search" name="q" maxlength=(SEARCH_BYTES_MAX) value=(query.search.as_deref().unwrap_or_default()) placeholder="Id, operation, agent or user";
+                }
+                (choice("state", "Which", STATES.iter().map(|(name, word)| (*name, *word, *name == wanted.state))))
+                div.field { button type="submit" { "Show" } }
+            }
+            details open[wanted.is_narrowed()] {
+                summary { "More ways to filter and order" }
+                div.fields {
+                    (choice("whose", "Whose", WHOSE.iter().map(|(whose, name, word)| (*name, *word, *whose == query.whose))))
+                    (choice("mode", "Kind", std::iter::once(("", "Any kind", query.mode.is_none())).chain(
+                        ApprovalMode::ALL.iter().rev().map(|mode| (mode.as_str(), mode.as_str(), query.mode == Some(*mode))))))
+                    div.field {
+                        label for="group" { "Group" }
+                        input #group name="group" size="12" list="groups" value=(query.group.as_ref().map(ApproverGroup::to_string).unwrap_or_default());
+                        datalist #groups { @for group in inbox.load.waiting_by_group.keys() { option value=(group) {} } }
+                    }
+                    (choice("order", "Order", ORDERS.iter().filter(|(order, ..)| !wanted.has_ended() || is_by_age(*order)).map(|(order, name, word)| (*name, *word, *order == query.order))))
+                }
+            }
+        }
+    }
+}
+
+const fn is_by_age(order: InboxOrder) -> bool {
+    matches!(order, InboxOrder::Oldest | InboxOrder::Newest)
+}
+
+/// A list to choose from, with its label.
+pub(super) fn choice<'a>(
+    name: &str,
+    label: &str,
+    options: impl Iterator<Item = (&'a str, &'a str, bool)>,
+) -> Markup {
+    html! {
+        div.field {
+            label for=(name) { (label) }
+            select #(name) name=(name) {
+                @for (value, word, chosen) in options { option value=(value) selected[chosen] { (word) } }
+            }
+        }
+    }
+}
+
+fn list(wanted: &Wanted, inbox: &InboxView, now: Timestamp) -> Markup {
+    if inbox.approvals.is_empty() {
+        return html! {
+            p.card {
+                @if wanted.is_waiting() { "Nothing waits here. New calls appear by themselves." }
+                @else if inbox.incomplete { "None so far." }
+                @else { "There are no such calls." }
+            }
+            (pages(wanted, inbox))
+        };
+    }
+    html! {
+        table.table.folds {
+            caption.unseen { "Calls, " (inbox.approvals.len()) @if let Some(total) = inbox.total { " of " (total) } }
+            thead {
+                tr {
+                    @if wanted.is_waiting() { th scope="col" { span.unseen { "Choose" } span #pick-all {} } }
+                    th scope="col" { "Operation" }
+                    th scope="col" { "Who, for whom" }
+                    th scope="col" { "Kind" }
+                    th scope="col" { (if wanted.is_waiting() { "Agreed" } else { "How it ended" }) }
+                    th scope="col" { "Asked" }
+                    th scope="col" { (if wanted.is_waiting() { "Ends" } else { "Decided by" }) }
+                }
+            }
+            tbody { @for item in &inbox.approvals { (line(wanted, item, now)) } }
+        }
+        (pages(wanted, inbox))
+        @if wanted.is_waiting() {
+            div.sticky.row.spread {
+                span.small.soft { "Choose several of the same kind to decide on them together; you see each before." }
+                button #together type="submit" { "Look at the chosen ones together" }
+            }
+        }
+    }
+}
+
+fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
+    let approval = &item.approval;
+    let (id, path) = (&approval.approval_id, format!("/approvals/{}", approval.approval_id));
+    html! {
+        tr.mine[item.mine] data-href=(path) {
+            @if wanted.is_waiting() {
+                td {
+                    @if item.mine {
+                        input #{ "pick-" (id) } type="checkbox" name="pick" value=(id) aria-label={ "Choose " (approval.capability_id) ", " (id) };
+                    }
+                }
+            }
+            th scope="row" {
+                a #{ "open-" (id) } href=(path) { (approval.capability_id) }
+                @if item.mine { " " (words::mark(words::Tone::Note, "yours")) }
+                @if approval.edits > 0 { " " (words::mark(words::Tone::Warn, "edited")) }
+                @if approval.escalated > 0 { " " (words::mark(words::Tone::Warn, "escalated")) }
+                @if !item.summary.is_empty() { p.summary { (visible(&item.summary)) } } @else { br; }
+                span.small.soft.mono { (id) }
+            }
+            td data-label="Who" { (words::chain(&approval.principal_chain)) }
+            td data-label="Kind" { (words::mode(approval.mode)) }
+            td data-label=(if wanted.is_waiting() { "Agreed" } else { "Ended" }) {
+                @if wanted.is_waiting() {
+                    @for group in &item.progress { (charts::progress(group)) }
+                    @if item.progress.is_empty() { (words::people(approval.requirement.quorum)) " needed" }
+                } @else {
+                    (words::state(&approval.state))
+                    @if let Some(reason) = &approval.void_reason { " " span.small.soft { (visible(reason)) } }
+                }
+            }
+            td.nowrap data-label="Asked" { (words::relative(approval.created_at, now)) }
+            td data-label=(if wanted.is_waiting() { "Ends" } else { "Decided by" }) {
+                @if wanted.is_waiting() { (words::relative(approval.expires_at, now)) }
+                @else if let Some(withdrawn) = &approval.withdrawn { (withdrawn.by) }
+                @else if approval.votes.is_empty() { span.soft { "nobody" } }
+                @else { @for (at, vote) in approval.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) } }
+            }
+        }
+    }
+}
+
+fn pages(wanted: &Wanted, inbox: &InboxView) -> Markup {
+    let Some(total) = inbox.total else { return further(wanted, inbox) };
+    let from = wanted.query.offset;
+    let until = from.saturating_add(inbox.approvals.len());
+    html! {
+        @if from > 0 || until < total {
+            nav.row aria-label="Pages" {
+                @if from > 0 { a.button rel="prev" href=(wanted.address(from.saturating_sub(PAGE), None)) { "Earlier in the list" } }
+                @if !inbox.approvals.is_empty() { span { (from.saturating_add(1)) " to " (until) " of " (total) } }
+                @if until < total { a.button rel="next" href=(wanted.address(until, None)) { "Further in the list" } }
+            }
+        }
+    }
+}
+
+/// The way through what has ended, of which nobody knows how much there is.
+fn further(wanted: &Wanted, inbox: &InboxView) -> Markup {
+    html! {
+        @if inbox.incomplete {
+            p.small.soft { "Many calls were looked through that are not of this list. There may be further ones." }
+        }
+        @if wanted.query.after.is_some() || inbox.next_after.is_some() {
+            nav.row aria-label="Pages" {
+                @if wanted.query.after.is_some() { a.button href=(wanted.address(0, None)) { "From the beginning" } }
+                @if let Some(after) = &inbox.next_after {
+                    a.button rel="next" href=(wanted.address(0, Some(after))) { (if inbox.incomplete { "Search on" } else { "Further in the list" }) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The frame of every page: landmarks, the ways through the console, who is signed in.
+//!
+//! Owns it, and the page of a refusal. Invariant: all markup is made by `maud`, which escapes what is not markup.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use maud::{DOCTYPE, Markup, html};
+use placet_approvals::views::FreezeView;
+use placet_types::{clock::Timestamp, error::ErrorCode, text::visible};
+
+use super::{
+    assets,
+    session::{CSRF_FIELD, Visitor},
+    words,
+};
+use placet_api::problem::Failure;
+
+/// The places of the console that are in the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Inbox,
+    Finished,
+    Load,
+    Report,
+    Decisions,
+    Grants,
+    BreakGlass,
+    Delegations,
+    Calendar,
+    Help,
+    /// A page that is not in the frame itself.
+    Elsewhere,
+}
+
+const PLACES: [(Place, &str, &str); 10] = [
+    (Place::Inbox, "/", "Inbox"),
+    (Place::Finished, "/?state=finished&order=newest", "Finished"),
+    (Place::Load, "/load", "Load"),
+    (Place::Report, "/report", "Report"),
+    (Place::Decisions, "/decisions", "Decisions"),
+    (Place::Grants, "/grants", "Grants"),
+    (Place::BreakGlass, "/break-glass", "Break-glass"),
+    (Place::Delegations, "/delegations", "Delegations"),
+    (Place::Calendar, "/calendar", "Calendar"),
+    (Place::Help, "/help", "Help"),
+];
+
+/// A page of who is signed in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame<'a> {
+    pub(super) title: &'a str,
+    pub(super) place: Place,
+    pub(super) now: Timestamp,
+}
+
+impl Frame<'_> {
+    /// The page with its content.
+    pub(super) fn page(&self, visitor: &Visitor, content: &Markup) -> Response {
+        self.page_with(StatusCode::OK, visitor, content)
+    }
+
+    /// The page with another status.
+    pub(super) fn page_with(
+        &self,
+        status: StatusCode,
+        visitor: &Visitor,
+        content: &Markup,
+    ) -> Response {
+        let top = html! {
+            nav aria-label="Console" {
+                ul {
+                    @for (place, path, name) in PLACES {
+                        li { a href=(path) aria-current=[(place == self.place).then_some("page")] { (name) } }
+                    }
+                }
+            }
+            div.person {
+                span {
+                    span.unseen { "Signed in as " }
+                    (visitor.principal().display.as_deref().unwrap_or(visitor.principal().id.as_str()))
+                    " " span.small { "(" (visitor.principal().id) " of " (visitor.principal().tenant_id) ")" }
+                }
+                form method="post" action="/sign-out" {
+                    (token(visitor))
+                    button.plain type="submit" { "Sign out" }
+                }
+            }
+        };
+        let content = html! { (locked_down(&visitor.freezes, self.now)) (content) };
+        respond(status, &self.document(&top, &content))
+    }
+
+    /// A page of nobody.
+    pub(super) fn open_page(&self, status: StatusCode, content: &Markup) -> Response {
+        respond(status, &self.document(&html! {}, content))
+    }
+
+    fn document(&self, top: &Markup, content: &Markup) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" data-now=(self.now.as_ms()) {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · Placet" }
+                    link rel="stylesheet" href=(assets::style_path());
+                    script src=(assets::script_path()) defer {}
+                }
+                body {
+                    a.skip href="#content" { "Skip to the content" }
+                    header.top { div.top-inner { a.brand href="/" { "Placet" } (top) } }
+                    main #content tabindex="-1" { (content) }
+                    div #live.live role="status" aria-live="polite" {}
+                }
+            }
+        }
+    }
+}
+
+/// The lockdowns that are in force, on every page.
+fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
+    html! {
+        @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) {
+            p.notice.warn role="alert" {
+                strong { (words::lockdown(&lockdown.adapters)) }
+                @if let Some(name) = &lockdown.name { " (" (visible(name)) ")" }
+                ". It ends " (words::relative(lockdown.until, now)) " unless it is lifted before."
+                @if let Some(id) = &lockdown.directive_id { " " a href={ "/entries/" (id) } { "Look at it" } }
+            }
+        }
+    }
+}
+
+/// The field by which a form is known to be one of the session.
+pub(super) fn token(visitor: &Visitor) -> Markup {
+    html! { input type="hidden" name=(CSRF_FIELD) value=(visitor.csrf); }
+}
+
+pub(super) fn respond(status: StatusCode, markup: &Markup) -> Response {
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    (status, [(header::CONTENT_TYPE, kind)], markup.0.clone()).into_response()
+}
+
+/// A refusal, so that a stranger understands it and knows where to go.
+pub(super) fn trouble(failure: &Failure) -> Response {
+    let document = failure.document();
+    // A page without a clock: nothing on it is relative to the present.
+    let frame = Frame {
+        title: trouble_title(failure),
+        place: Place::Elsewhere,
+        now: Timestamp::from_ms(0),
+    };
+    let (status, content) = (status_of(failure), trouble_content(failure));
+    let mut response = frame.open_page(status, &content);
+    if let Some(ms) = document.retry_after_ms {
+        let seconds = HeaderValue::from(ms.div_ceil(1_000).max(1));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    response
+}
+
+fn status_of(failure: &Failure) -> StatusCode {
+    let status = failure.document().status;
+    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// What the page of a refusal is called.
+pub(super) fn trouble_title(failure: &Failure) -> &'static str {
+    said(failure.document().error_code, status_of(failure)).0
+}
+
+/// What the page of a refusal says.
+pub(super) fn trouble_content(failure: &Failure) -> Markup {
+    let document = failure.document();
+    let (title, advice) = said(document.error_code, status_of(failure));
+    html! {
+        div.card.narrow {
+            h1 { (title) }
+            p { (words::with_code(&words::sentence(&document.detail))) }
+            @if !document.problems.is_empty() {
+                ul {
+                    @for problem in &document.problems {
+                        li {
+                            @if let Some(field) = field_of(&problem.pointer) { strong { (field) } ": " }
+                            (words::with_code(&problem.problem))
+                        }
+                    }
+                }
+            }
+            @if let Some(advice) = advice { p.soft { (advice) } }
+            p { a.button href="/" { "Back to the inbox" } }
+            p.small.soft { "Code " a href={ "/errors/" (document.error_code) } { code { (document.error_code) } } }
+        }
+    }
+}
+
+/// The field of a form that a JSON pointer leads to.
+fn field_of(pointer: &str) -> Option<String> {
+    let name = pointer.rsplit('/').find(|part| part.parse::<usize>().is_err())?;
+    (!name.is_empty()).then(|| words::spaced(name))
+}
+
+/// What a code means to somebody at a browser.
+fn said(code: ErrorCode, status: StatusCode) -> (&'static str, Option<&'static str>) {
+    if status.is_server_error() {
+        return (
+            "The service cannot do this now",
+            Some(
+                "Nothing you did is lost that was confirmed before. Try again in a moment; if it stays so, tell the operator.",
+            ),
+        );
+    }
+    match status {
+        StatusCode::NOT_FOUND => (
+            "There is nothing here for you",
+            Some("It may not exist, or it is not for you to see. Both are answered the same."),
+        ),
+        StatusCode::FORBIDDEN => (
+            "This is not allowed",
+            Some("Who may do this is decided by the policies of your tenant."),
+        ),
+        StatusCode::CONFLICT => {
+            ("It has changed in the meantime", Some("Look at it again before you decide."))
+        }
+        _ if code == ErrorCode::Unauthenticated || code == ErrorCode::CredentialExpired => {
+            ("You have to sign in", None)
+        }
+        _ => ("This could not be understood", Some("Fix the problem above and send it again.")),
+    }
+}
