@@ -14,6 +14,7 @@ use opentelemetry_otlp::{
     Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanExporter as ExportSpans};
 use placet_egress::{EgressClient, join_segments};
 use secrecy::{ExposeSecret, SecretString};
@@ -160,10 +161,7 @@ impl TelemetryGuard {
     /// Fails when the collector does not take it in time.
     pub async fn flush(&self) -> Result<(), TelemetryError> {
         let provider = self.provider.clone();
-        match tokio::task::spawn_blocking(move || provider.force_flush()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(TelemetryError::Incomplete),
-        }
+        settled(move || provider.force_flush()).await
     }
 
     /// Exports what is queued and stops. Spans that end later are lost.
@@ -174,15 +172,20 @@ impl TelemetryGuard {
     pub async fn shutdown(self) -> Result<(), TelemetryError> {
         let Self { provider, shutdown_timeout, .. } = self;
         // The SDK's shutdown does not tell whether its last export succeeded; its flush does.
-        let stop = move || {
+        settled(move || {
             let flushed = provider.force_flush();
             provider.shutdown_with_timeout(shutdown_timeout).and(flushed)
-        };
-        match tokio::task::spawn_blocking(stop).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(TelemetryError::Incomplete),
-        }
+        })
+        .await
     }
+}
+
+/// Waits for something of the SDK, which blocks.
+async fn settled(
+    wait: impl FnOnce() -> OTelSdkResult + Send + 'static,
+) -> Result<(), TelemetryError> {
+    let waited = tokio::task::spawn_blocking(wait).await.ok().and_then(Result::ok);
+    waited.ok_or(TelemetryError::Incomplete)
 }
 
 /// Starts the telemetry of the process; logs go to the standard error stream.

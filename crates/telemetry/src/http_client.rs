@@ -3,7 +3,6 @@
 //! Owns the bridge between the SDK's idea of an HTTP client and ours, and the configured headers. Does not own the
 //! allow-list. Invariant: headers are marked sensitive and never printed.
 
-use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,21 +14,12 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// The client of the exporter. It is polled on the SDK's own thread, so every exchange runs as a task of our runtime.
+#[derive(Debug)]
 pub(crate) struct EgressHttpClient {
     pub(crate) egress: EgressClient,
     pub(crate) headers: HeaderMap,
     pub(crate) timeout: Duration,
     pub(crate) runtime: Handle,
-}
-
-impl fmt::Debug for EgressHttpClient {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("EgressHttpClient")
-            .field("egress", &self.egress)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 #[async_trait]

@@ -21,7 +21,7 @@ pub mod trace;
 pub mod traceparent;
 
 #[cfg(any(test, feature = "test-support"))]
-pub mod capture;
+pub mod testing;
 
 #[cfg(test)]
 mod tests;

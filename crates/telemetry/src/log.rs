@@ -49,28 +49,45 @@ impl<W> LogLayer<W> {
     }
 }
 
-/// The fields of a span as they were given, kept with it: most spans end without a line that would show them.
-#[derive(Debug, Default)]
-struct SpanFields(Vec<(&'static str, Unmasked)>);
+/// The fields of an event or a span as they were given, each once. Most spans end without a line that would show them: a text is masked
+/// when it comes into a line.
+#[derive(Default)]
+struct Fields(Vec<(&'static str, Value)>);
 
-/// A value of a span; a text is masked when it comes into a line.
-#[derive(Debug)]
-enum Unmasked {
-    Text(BoundedText),
-    Other(Value),
-}
-
-impl SpanFields {
-    fn set(&mut self, field: &Field, value: Unmasked) {
-        match self.0.iter_mut().find(|(existing, _)| *existing == field.name()) {
-            Some((_, existing)) => *existing = value,
-            None => self.0.push((field.name(), value)),
-        }
+impl Fields {
+    fn set(&mut self, field: &Field, value: Value) {
+        put(&mut self.0, field.name(), value);
     }
 
     fn set_text(&mut self, field: &Field, text: &dyn fmt::Display) {
-        self.set(field, Unmasked::Text(BoundedText::of(text)));
+        self.set(field, Value::String(bounded(text)));
     }
+}
+
+fn put(values: &mut Vec<(&'static str, Value)>, name: &'static str, value: Value) {
+    match values.iter_mut().find(|(existing, _)| *existing == name) {
+        Some((_, existing)) => *existing = value,
+        None => values.push((name, value)),
+    }
+}
+
+/// A text, cut off at its limit.
+fn bounded(text: &dyn fmt::Display) -> String {
+    struct Bounded(String);
+    impl fmt::Write for Bounded {
+        fn write_str(&mut self, piece: &str) -> fmt::Result {
+            let room = TEXT_BYTES_MAX.saturating_sub(self.0.len());
+            let fits = piece.get(..piece.floor_char_boundary(room)).unwrap_or_default();
+            self.0.push_str(fits);
+            if fits.len() == piece.len() { Ok(()) } else { Err(fmt::Error) }
+        }
+    }
+    let mut bounded = Bounded(String::new());
+    // It fails when the text is cut off, and then what fits is what is logged.
+    if write!(bounded, "{text}").is_err() {
+        bounded.0.push('…');
+    }
+    bounded.0
 }
 
 impl<S, W> Layer<S> for LogLayer<W>
@@ -80,7 +97,7 @@ where
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
-            let mut fields = SpanFields::default();
+            let mut fields = Fields::default();
             attributes.record(&mut fields);
             span.extensions_mut().insert(fields);
         }
@@ -88,7 +105,7 @@ where
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(fields) = span.extensions_mut().get_mut::<SpanFields>()
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
         {
             values.record(fields);
         }
@@ -99,7 +116,7 @@ where
         if let Some(scope) = context.event_scope(event) {
             for span in scope.from_root() {
                 line.span = Some(span.name());
-                if let Some(fields) = span.extensions().get::<SpanFields>() {
+                if let Some(fields) = span.extensions().get::<Fields>() {
                     line.context.merge(fields);
                 }
             }
@@ -116,28 +133,18 @@ where
     }
 }
 
-/// Named values in the order in which they came, each once.
+/// Masked values in the order in which they came, each once.
 #[derive(Debug, Default)]
-struct Fields(Vec<(&'static str, Value)>);
+struct Masked(Vec<(&'static str, Value)>);
 
-impl Fields {
-    fn set(&mut self, name: &'static str, value: Value) {
-        match self.0.iter_mut().find(|(existing, _)| *existing == name) {
-            Some((_, existing)) => *existing = value,
-            None => self.0.push((name, value)),
-        }
-    }
-
-    fn merge(&mut self, span: &SpanFields) {
-        for (name, value) in &span.0 {
-            if name.starts_with("otel.") {
-                continue;
-            }
-            let value = match value {
-                Unmasked::Text(text) => Value::String(text.masked(name)),
-                Unmasked::Other(value) => value.clone(),
+impl Masked {
+    fn merge(&mut self, fields: &Fields) {
+        for (name, value) in fields.0.iter().filter(|(name, _)| !name.starts_with("otel.")) {
+            let masked = match value.as_str() {
+                Some(text) => redact::field(name, text).into_owned().into(),
+                None => value.clone(),
             };
-            self.set(name, value);
+            put(&mut self.0, name, masked);
         }
     }
 
@@ -148,41 +155,6 @@ impl Fields {
 
     fn into_json(self) -> Value {
         Value::Object(self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-    }
-
-    fn set_text(&mut self, field: &Field, text: &dyn fmt::Display) {
-        let masked = BoundedText::of(text).masked(field.name());
-        self.set(field.name(), Value::String(masked));
-    }
-}
-
-impl Visit for SpanFields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.set_text(field, &format_args!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.set_text(field, &value);
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.set_text(field, &value);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.set(field, Unmasked::Other(Value::Bool(value)));
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field, Unmasked::Other(Value::from(value)));
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field, Unmasked::Other(Value::from(value)));
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.set(field, Unmasked::Other(Value::from(value)));
     }
 }
 
@@ -200,59 +172,19 @@ impl Visit for Fields {
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.set(field.name(), Value::Bool(value));
+        self.set(field, Value::Bool(value));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field.name(), Value::from(value));
+        self.set(field, Value::from(value));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field.name(), Value::from(value));
+        self.set(field, Value::from(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.set(field.name(), Value::from(value));
-    }
-}
-
-/// A text that stops growing at its limit.
-#[derive(Default)]
-struct BoundedText {
-    text: String,
-    is_cut: bool,
-}
-
-impl BoundedText {
-    fn of(text: &dyn fmt::Display) -> Self {
-        let mut bounded = Self::default();
-        // It fails when the text is cut off, and then what fits is what is logged.
-        bounded.is_cut = write!(bounded, "{text}").is_err();
-        bounded
-    }
-
-    /// As the value of a field of this name.
-    fn masked(&self, name: &str) -> String {
-        let mut masked = redact::field(name, &self.text).into_owned();
-        if self.is_cut {
-            masked.push('…');
-        }
-        masked
-    }
-}
-
-impl fmt::Debug for BoundedText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoundedText").field("bytes", &self.text.len()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Write for BoundedText {
-    fn write_str(&mut self, piece: &str) -> fmt::Result {
-        let room = TEXT_BYTES_MAX.saturating_sub(self.text.len());
-        let fits = piece.get(..piece.floor_char_boundary(room)).unwrap_or_default();
-        self.text.push_str(fits);
-        if fits.len() == piece.len() { Ok(()) } else { Err(fmt::Error) }
+        self.set(field, Value::from(value));
     }
 }
 
@@ -262,16 +194,17 @@ struct Line {
     level: &'static str,
     target: String,
     message: String,
-    fields: Fields,
+    fields: Masked,
     span: Option<&'static str>,
-    context: Fields,
+    context: Masked,
     ids: Option<(String, String)>,
 }
 
 impl Line {
     fn of(event: &Event<'_>) -> Self {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
+        let (mut given, mut fields) = (Fields::default(), Masked::default());
+        event.record(&mut given);
+        fields.merge(&given);
         let message = match fields.take("message") {
             Some(Value::String(text)) => text,
             Some(other) => other.to_string(),
@@ -289,27 +222,28 @@ impl Line {
             message,
             fields,
             span: None,
-            context: Fields::default(),
+            context: Masked::default(),
             ids: current_ids(),
         }
     }
 
     fn json(self) -> String {
         let mut line = Map::new();
-        line.insert("timestamp".to_owned(), self.timestamp.into());
-        line.insert("level".to_owned(), self.level.into());
-        line.insert("target".to_owned(), self.target.into());
-        line.insert("message".to_owned(), self.message.into());
+        let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
+        put("timestamp", self.timestamp.into());
+        put("level", self.level.into());
+        put("target", self.target.into());
+        put("message", self.message.into());
         if !self.fields.0.is_empty() {
-            line.insert("fields".to_owned(), self.fields.into_json());
+            put("fields", self.fields.into_json());
         }
         if let Some(span) = self.span {
-            line.insert("span".to_owned(), span.into());
-            line.insert("call".to_owned(), self.context.into_json());
+            put("span", span.into());
+            put("call", self.context.into_json());
         }
         if let Some((trace_id, span_id)) = self.ids {
-            line.insert("trace_id".to_owned(), trace_id.into());
-            line.insert("span_id".to_owned(), span_id.into());
+            put("trace_id", trace_id.into());
+            put("span_id", span_id.into());
         }
         Value::Object(line).to_string()
     }
@@ -329,20 +263,16 @@ impl Line {
     }
 }
 
-fn push_fields(line: &mut String, fields: &Fields) {
+fn push_fields(line: &mut String, fields: &Masked) {
     for (name, value) in &fields.0 {
         push_plain(line, " ", name);
-        let bare = value.as_str().filter(|text| is_bare(text));
-        match bare {
+        // A text stands without quotes where nobody takes it for something else.
+        let is_bare = |text: &&str| !text.is_empty() && !text.contains([' ', '"', '=']);
+        match value.as_str().filter(is_bare) {
             Some(text) => push_plain(line, "=", text),
             None => push_plain(line, "=", &value.to_string()),
         }
     }
-}
-
-/// Whether a text can stand without quotes and nobody takes it for something else.
-fn is_bare(text: &str) -> bool {
-    !text.is_empty() && !text.contains([' ', '"', '='])
 }
 
 /// Appends a text with its control characters escaped, so that it can neither end the line nor command a terminal.

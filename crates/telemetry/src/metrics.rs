@@ -81,15 +81,6 @@ pub enum BreakerState {
     Open,
 }
 
-impl BreakerState {
-    const fn as_number(self) -> i64 {
-        match self {
-            Self::Closed => 0,
-            Self::Open => 1,
-        }
-    }
-}
-
 /// The metrics. Clones are handles to the same ones.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -202,12 +193,12 @@ impl Metrics {
 
     /// The breaker of an adapter changed.
     pub fn set_breaker(&self, adapter: &str, state: BreakerState) {
-        self.inner.breaker_state.of([adapter]).set(state.as_number());
+        self.inner.breaker_state.of([adapter]).set(i64::from(state == BreakerState::Open));
     }
 
     /// How many approvals wait now.
     pub fn set_approvals_pending(&self, pending: usize) {
-        self.inner.approvals_pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        set(&self.inner.approvals_pending, pending);
     }
 
     /// An approval ended, after this time.
@@ -223,7 +214,7 @@ impl Metrics {
 
     /// How many break-glass records wait for their review now.
     pub fn set_reviews_due(&self, due: usize) {
-        self.inner.break_glass_reviews_due.set(i64::try_from(due).unwrap_or(i64::MAX));
+        set(&self.inner.break_glass_reviews_due, due);
     }
 
     /// A credential was `minted` or `reused` for a call, or `refused`; one that was minted was `untyped`, where its service is let off saying
@@ -234,7 +225,7 @@ impl Metrics {
 
     /// How many subjects have tokens that are revoked now.
     pub fn set_subjects_revoked(&self, subjects: usize) {
-        self.inner.subjects_revoked.set(i64::try_from(subjects).unwrap_or(i64::MAX));
+        set(&self.inner.subjects_revoked, subjects);
     }
 
     /// Policy decided, within this time.
@@ -288,8 +279,7 @@ impl Metrics {
 
     /// How many messages wait for a channel now.
     pub fn set_notifications_waiting(&self, channel: &str, waiting: usize) {
-        let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
-        self.inner.notifications_waiting.of([channel]).set(waiting);
+        set(&self.inner.notifications_waiting.of([channel]), waiting);
     }
 
     pub(crate) fn count_exported_spans(&self, spans: u64) {
@@ -308,6 +298,10 @@ impl Metrics {
     pub(crate) fn count_lost_log_line(&self) {
         self.inner.log_lines_lost.inc();
     }
+}
+
+fn set(gauge: &Gauge, number: usize) {
+    gauge.set(i64::try_from(number).unwrap_or(i64::MAX));
 }
 
 /// A call that is with an adapter.

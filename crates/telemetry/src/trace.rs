@@ -83,46 +83,14 @@ pub struct AdapterFields<'a> {
     pub attempt: u32,
 }
 
-/// The root span of a call. It joins the remote trace, or starts one.
-#[must_use]
-pub fn call_span(
-    parent: Option<&TraceParent>,
-    tracestate: Option<&str>,
-    fields: &CallFields<'_>,
-) -> Span {
-    let span = tracing::info_span!(
-        target: TARGET,
-        parent: None,
-        name::CALL,
-        { attribute::OTEL_KIND } = "server",
-        { attribute::OPERATION_NAME } = "execute_tool",
-        { attribute::TENANT } = Empty,
-        { attribute::RUN_ID } = Empty,
-        { attribute::TOOL_CALL_ID } = Empty,
-        { attribute::TOOL_NAME } = Empty,
-        { attribute::ADAPTER } = Empty,
-        { attribute::MODE_EFFECTIVE } = Empty,
-        { attribute::POLICY_DECISION_ID } = Empty,
-        { attribute::APPROVAL_ID } = Empty,
-        { attribute::APPROVAL_RESULT } = Empty,
-        { attribute::STATUS } = Empty,
-        { attribute::ERROR_CODE } = Empty,
-        { attribute::REPLAYED } = Empty,
-        { attribute::OTEL_STATUS } = Empty,
-    );
-    record_call(&span, fields);
-    if let Some(parent) = parent {
-        join(&span, parent, tracestate);
-    }
-    span
-}
-
-macro_rules! stage_span {
-    ($target:expr, $parent:expr, $name:expr) => {
+/// A span of a call or of a part of it, with the fields that become known later.
+macro_rules! span_of_call {
+    ($target:expr, $parent:expr, $name:expr $(, $key:path = $value:expr)*) => {
         tracing::info_span!(
             target: $target,
             parent: $parent,
             $name,
+            $({ $key } = $value,)*
             { attribute::TENANT } = Empty,
             { attribute::RUN_ID } = Empty,
             { attribute::TOOL_CALL_ID } = Empty,
@@ -143,14 +111,35 @@ macro_rules! stage_span {
 macro_rules! span_of_stage {
     ($target:expr, $parent:expr, $stage:expr) => {
         match $stage {
-            Stage::Build => stage_span!($target, $parent, name::BUILD),
-            Stage::Broker => stage_span!($target, $parent, name::BROKER),
-            Stage::Gate => stage_span!($target, $parent, name::GATE),
-            Stage::Invoke => stage_span!($target, $parent, name::INVOKE),
-            Stage::Return => stage_span!($target, $parent, name::RETURN),
-            Stage::Approval => stage_span!($target, $parent, name::APPROVAL),
+            Stage::Build => span_of_call!($target, $parent, name::BUILD),
+            Stage::Broker => span_of_call!($target, $parent, name::BROKER),
+            Stage::Gate => span_of_call!($target, $parent, name::GATE),
+            Stage::Invoke => span_of_call!($target, $parent, name::INVOKE),
+            Stage::Return => span_of_call!($target, $parent, name::RETURN),
+            Stage::Approval => span_of_call!($target, $parent, name::APPROVAL),
         }
     };
+}
+
+/// The root span of a call. It joins the remote trace, or starts one.
+#[must_use]
+pub fn call_span(
+    parent: Option<&TraceParent>,
+    tracestate: Option<&str>,
+    fields: &CallFields<'_>,
+) -> Span {
+    let span = span_of_call!(
+        TARGET,
+        None,
+        name::CALL,
+        attribute::OTEL_KIND = "server",
+        attribute::OPERATION_NAME = "execute_tool"
+    );
+    record_call(&span, fields);
+    if let Some(parent) = parent {
+        join(&span, parent, tracestate);
+    }
+    span
 }
 
 /// The span of a stage, below another span.

@@ -29,7 +29,7 @@ use placet_store::{
     notary::Notary,
     seal::SealKey,
 };
-use placet_telemetry::{capture::Capture, export::TelemetryConfig, metrics::Metrics};
+use placet_telemetry::{export::TelemetryConfig, metrics::Metrics, testing::Capture};
 use placet_types::{
     clock::{IdSource, Timestamp},
     contract::Contract,

@@ -94,7 +94,7 @@ async fn a_person_named_like_an_agent_is_somebody_else() {
 
 #[tokio::test]
 async fn a_held_call_names_its_trace_after_a_restart_too() {
-    let capture = placet_telemetry::capture::Capture::start(
+    let capture = placet_telemetry::testing::Capture::start(
         &placet_telemetry::export::TelemetryConfig::default(),
     )
     .unwrap();
@@ -110,7 +110,7 @@ async fn a_held_call_names_its_trace_after_a_restart_too() {
 
 #[tokio::test]
 async fn every_span_is_below_the_call_and_says_how_it_ended() {
-    let capture = placet_telemetry::capture::Capture::start(
+    let capture = placet_telemetry::testing::Capture::start(
         &placet_telemetry::export::TelemetryConfig::default(),
     )
     .unwrap();

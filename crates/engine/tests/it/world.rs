@@ -35,7 +35,7 @@ use placet_policy::{
     snapshot::Snapshot,
 };
 use placet_store::notary::Notary;
-use placet_telemetry::{capture::Capture, export::TelemetryConfig, metrics::Metrics};
+use placet_telemetry::{export::TelemetryConfig, metrics::Metrics, testing::Capture};
 use placet_types::{
     clock::{Clock, IdSource, Timestamp},
     contract::{Contract, file::ContractFile},

@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::collectors::{self, Received};
-use crate::capture::CapturedLog;
 use crate::export::{OtlpProtocol, TelemetryConfig, TelemetryError, TelemetryGuard, build};
 use crate::names::{attribute, span as name};
+use crate::testing::CapturedLog;
 use crate::trace::{
     AdapterFields, CallFields, Stage, adapter_span, call_span, record_decision, record_outcome,
     stage_span, trace_id_of, traceparent_of,

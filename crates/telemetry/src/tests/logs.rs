@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, io};
 
 use serde_json::Value;
 
-use crate::capture::{Capture, CapturedLog};
 use crate::export::{LogFormat, TelemetryConfig, build};
+use crate::testing::{Capture, CapturedLog};
 use crate::trace::{CallFields, Stage, call_span, record_call, stage_span, trace_id_of};
 
 const CANARY: &str = "c4n4ry-7f3a9b2e";

@@ -1,8 +1,8 @@
 //! How spans join traces.
 
-use crate::capture::Capture;
 use crate::export::TelemetryConfig;
 use crate::names::{attribute, span as name};
+use crate::testing::Capture;
 use crate::trace::{
     CallFields, Stage, call_span, continue_span, record_approval, record_replayed, stage_span,
     trace_id_of, traceparent_of, tracestate_of,
