@@ -17,8 +17,8 @@ use placet_types::{
 };
 
 use crate::{
-    decision, entries,
-    entry_access::allowed,
+    decision,
+    entries::{self, allowed},
     entry_draft::{Terms, drafted, make},
     grant_proposal::{self, Wanted},
     refusals::invalid,
@@ -26,9 +26,6 @@ use crate::{
     service::Approvals,
     views::{Arrangement, DirectiveRequest, DirectiveView},
 };
-
-/// What is said of a subject that nobody has come with.
-const UNSEEN: &str = "no token of this subject has come to this node since it started: the revocation stands, and counts if one comes; compare the name with `sub` as the issuer writes it";
 
 impl Approvals {
     /// Arranges something: a standing grant, a break-glass record, a freeze, a delegation, a revocation.
@@ -40,7 +37,7 @@ impl Approvals {
         caller: &VerifiedCaller,
         request: DirectiveRequest,
     ) -> Result<DirectiveView, Refusal> {
-        decision::may_decide_at_all(self, caller, &request.reason).await?;
+        decision::may_decide_at_all(self, caller, &request.reason, "/reason").await?;
         match request.arrange.clone() {
             Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
                 let wanted = Wanted { approval_id, pattern, uses_max, digest };
@@ -64,14 +61,8 @@ impl Approvals {
                 enter(self, caller, DirectiveActKind::DelegateVotes, &request, terms).await
             }
             Arrangement::Revocation(revocation) => {
-                let seen = self.subjects.is_seen(caller.tenant(), &revocation);
                 let terms = self::revocation(revocation)?;
-                let mut view =
-                    enter(self, caller, DirectiveActKind::RevokeCredentials, &request, terms)
-                        .await?;
-                // Who entered it may not ask about subjects before policy let them.
-                view.hint = (seen == Some(false)).then(|| UNSEEN.to_owned());
-                Ok(view)
+                enter(self, caller, DirectiveActKind::RevokeCredentials, &request, terms).await
             }
         }
     }
@@ -121,7 +112,11 @@ fn delegation(
     }
     let directory = &service.policies().directory;
     let colleague = directory.user(caller.tenant(), &delegation.to);
-    if colleague.is_some_and(|colleague| !colleague.active) {
+    // Nobody else decides: a delegation to a name that is misspelt would silently not count.
+    let Some(colleague) = colleague else {
+        return Err(invalid("/arrange/to", "is nobody in the directory"));
+    };
+    if !colleague.active {
         return Err(invalid("/arrange/to", "is not active"));
     }
     if delegation.groups.is_empty() {
@@ -152,8 +147,6 @@ async fn enter(
 ) -> Result<DirectiveView, Refusal> {
     let entry = drafted(service, caller, request, terms)?;
     allowed(service, caller, act, &entry).await?;
-    let place = service.quotas.take(&service.rules, &entry)?;
-    make(service, caller, &entry, place).await?;
-    service.arranged(entry.clone()).await;
+    make(service, caller, &entry).await?;
     Ok(entries::view_of(service, caller, &entry))
 }

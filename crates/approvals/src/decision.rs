@@ -1,44 +1,42 @@
-//! Deciding on an approval, or on several at once.
+//! Deciding on an approval or on several at once, and withdrawing a held call.
 //!
-//! Owns what a decision does. Invariants: a decision names the digest of what was shown, and is recorded with it; one that comes late or
-//! twice changes nothing and says so; of several decided together each is asked about, counted and recorded by itself.
+//! Owns what a decision does and what a vote records. Invariants: a decision names the digest of what was shown, and is recorded with it; one
+//! that comes late or twice changes nothing and says so; of several decided together each is asked about, counted and recorded by itself; a
+//! call that was sent is not withdrawn: where both are tried at the same moment, the ledger lets only one of them through.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState, VoteError},
-    audit::AuditKind,
-    ledger::LedgerError,
-    refusal::ledger_refusal,
-    store::StoreError,
+    audit::{AuditEvent, AuditKind},
 };
 use placet_policy::review::{ReviewAction, ReviewRefusal};
 use placet_types::{
-    approval::Vote,
+    approval::{Vote, VoteChoice},
     digest::Digest,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::{ApprovalId, CapabilityId},
 };
 use serde_json::Value;
 
 use crate::{
-    audit,
-    ballot::{action_of, noted, vote_of},
-    external, listing,
-    refusals::{check_reason, crowded, not_counted, revoked},
+    audit, listing, outcome, presentation,
+    refusals::{check_reason, crowded, not_counted, read, refused, revoked},
     reviewer::{self, Capacity, why_not},
     service::Approvals,
     views::{
         ApprovalView, BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem, BulkRefusal,
-        DecisionRequest,
+        DecisionRequest, WithdrawalRequest,
     },
 };
 
 /// How long people wait for what is in force in the approval service to be read.
-pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How often a decision is tried again when another one came first.
-const TRIES: usize = 8;
+pub(crate) const TRIES: usize = 8;
+/// How much of a client's name is recorded.
+const CLIENT_CHARS_MAX: usize = 128;
 
 impl Approvals {
     /// Takes a person's decision on an approval.
@@ -51,69 +49,164 @@ impl Approvals {
         approval_id: &ApprovalId,
         request: DecisionRequest,
     ) -> Result<ApprovalView, Refusal> {
-        may_decide_at_all(self, caller, &request.reason).await?;
+        may_decide_at_all(self, caller, &request.reason, "/reason").await?;
         for _ in 0..TRIES {
             let approval = listing::visible(self, caller, approval_id).await?;
             let capacity = review(self, caller, &approval, action_of(request.decision)).await?;
             // An external approver names the digest of their part; what the vote counts for is the proposal that it is a part of.
-            let (named, part) = external::digest_for(self, caller, &approval).await?;
+            let (named, part) = presentation::digest_for(self, caller, &approval).await?;
             if request.digest != named {
                 return Err(not_counted(&VoteError::Stale));
             }
-            let mut vote = vote_of(
-                caller,
-                &capacity,
-                request.decision,
-                &request.reason,
-                approval.proposal,
-                self.ledger.store().now(),
-            );
-            vote.part_digest = part;
-            match cast(self, caller, &approval, vote).await {
-                // It moved on between reading and voting: how, the next look says.
-                Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
-                Err(LedgerError::Vote(error)) => return Err(not_counted(&error)),
-                Err(error) => {
-                    self.node.noticed(&error);
-                    return Err(ledger_refusal(&error));
-                }
-                Ok(next) => {
-                    self.decided(&next).await;
-                    return Ok(external::view_for(self, caller, &next).await);
-                }
+            let vote = Vote {
+                part_digest: part,
+                ..self.vote_of(
+                    caller,
+                    &capacity,
+                    request.decision,
+                    &request.reason,
+                    approval.proposal,
+                )
+            };
+            let event = voted(caller, &approval, &vote);
+            if let Some(next) = self.written(self.ledger.vote(&approval, vote, event).await)? {
+                self.decided(&next).await;
+                return Ok(presentation::view_for(self, caller, &next).await);
             }
         }
         Err(crowded())
     }
+
+    /// Withdraws a held call, so that it ends and does not run.
+    ///
+    /// # Errors
+    /// [`Refusal`] when policy does not let the caller, or the call was sent or has ended.
+    pub async fn withdraw(
+        self: &Arc<Self>,
+        caller: &VerifiedCaller,
+        approval_id: &ApprovalId,
+        request: WithdrawalRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        may_act_at_all(self, caller, &request.reason, "/reason").await?;
+        for _ in 0..TRIES {
+            let approval = listing::visible(self, caller, approval_id).await?;
+            if !approval.state.is_open() {
+                let state = outcome::seen(self, caller, &approval).await;
+                let message =
+                    format!("the call is {state}; only a call that was not sent can be withdrawn");
+                return Err(Refusal::new(ErrorCode::ValidationError, message));
+            }
+            if let Err(refused) = reviewer::may_withdraw(self, caller, &approval) {
+                let message = "you may not withdraw this call: its agent, the agent's owner and operators may, where the policies let them";
+                return Err(not_entitled(self, caller, &approval, &refused, message).await);
+            }
+            let mut event = audit::of_decision(AuditKind::ApprovalEnded, caller, &approval);
+            event.code = Some(ErrorCode::ApprovalWithdrawn);
+            event.note = Some("withdrawn".to_owned());
+            let end = ApprovalState::Withdrawn {
+                by: caller.actor.principal().id.clone(),
+                reason: request.reason.clone(),
+                at: self.ledger.store().now(),
+            };
+            let ended = self.ledger.end_approval(&approval, end, event).await;
+            if let Some(ended) = self.written(ended)? {
+                self.decided(&ended).await;
+                return Ok(presentation::view_for(self, caller, &ended).await);
+            }
+        }
+        Err(crowded())
+    }
+
+    /// The vote of somebody in a capacity.
+    pub(crate) fn vote_of(
+        &self,
+        caller: &VerifiedCaller,
+        capacity: &Capacity,
+        choice: VoteChoice,
+        reason: &str,
+        shown: Digest,
+    ) -> Vote {
+        // An external approver's client is the business of their own tenant.
+        let client = caller.actor.client().filter(|_| capacity.external_of.is_none());
+        let legible = |client: &str| {
+            client.chars().filter(|c| !c.is_control()).take(CLIENT_CHARS_MAX).collect()
+        };
+        Vote {
+            approver: caller.actor.principal().id.clone(),
+            tenant: capacity.external_of.clone(),
+            stands_for: capacity.stands_for.clone(),
+            authenticated_at: capacity.authenticated_at,
+            groups: capacity.groups.clone(),
+            groups_as_of: capacity.groups_as_of,
+            claimed: capacity.claimed.clone(),
+            client: client.map(legible),
+            token_ref: Some(caller.actor.token_ref()),
+            choice,
+            reason: reason.to_owned(),
+            at: self.ledger.store().now(),
+            shown_digest: shown,
+            part_digest: None,
+        }
+    }
 }
 
-/// Refuses anyone who cannot decide on anything here and now: also whose duty or token is over by what another node has acknowledged.
+/// What Cedar is asked of a decision.
+pub(crate) const fn action_of(choice: VoteChoice) -> ReviewAction {
+    match choice {
+        VoteChoice::Approve => ReviewAction::Approve,
+        VoteChoice::Deny => ReviewAction::Deny,
+    }
+}
+
+/// What the audit says of a decision.
+pub(crate) fn noted(vote: &Vote) -> String {
+    let word = match vote.choice {
+        VoteChoice::Approve => "approved",
+        VoteChoice::Deny => "denied",
+    };
+    let word = match &vote.stands_for {
+        Some(colleague) => format!("{word} for {colleague}"),
+        None => word.to_owned(),
+    };
+    // By which token an external approver is known is the business of their own tenant.
+    match &vote.tenant {
+        Some(tenant) => format!("{word} as an external approver of {tenant}"),
+        None => format!("{word}{}", vote.with_token()),
+    }
+}
+
+/// Refuses anyone who cannot decide on anything here and now.
 pub(crate) async fn may_decide_at_all(
     service: &Arc<Approvals>,
     caller: &VerifiedCaller,
     reason: &str,
+    pointer: &str,
 ) -> Result<(), Refusal> {
-    check_reason(reason, "/reason")?;
     reviewer::must_be_person(caller)?;
+    may_act_at_all(service, caller, reason, pointer).await
+}
+
+/// Refuses also those whose duty or token is over by what another node has acknowledged.
+async fn may_act_at_all(
+    service: &Arc<Approvals>,
+    caller: &VerifiedCaller,
+    reason: &str,
+    pointer: &str,
+) -> Result<(), Refusal> {
+    check_reason(reason, pointer)?;
     service.node.health().cannot_decide().map_or(Ok(()), Err)?;
     service.must_be_current(KNOWN_WITHIN).await?;
     if service.is_revoked(caller) { Err(revoked()) } else { Ok(()) }
 }
 
-async fn cast(
-    service: &Approvals,
-    caller: &VerifiedCaller,
-    approval: &ApprovalRecord,
-    vote: Vote,
-) -> Result<ApprovalRecord, LedgerError> {
-    let part = vote.part_digest;
+fn voted(caller: &VerifiedCaller, approval: &ApprovalRecord, vote: &Vote) -> AuditEvent {
     let mut event = audit::of_decision(AuditKind::Voted, caller, approval);
-    event.note = Some(noted(&vote));
-    event.digests.insert("shown".to_owned(), part.unwrap_or(approval.proposal));
-    if part.is_some() {
+    event.note = Some(noted(vote));
+    event.digests.insert("shown".to_owned(), vote.part_digest.unwrap_or(approval.proposal));
+    if vote.part_digest.is_some() {
         event.digests.insert("proposal".to_owned(), approval.proposal);
     }
-    service.ledger.vote(approval, vote, event).await
+    event
 }
 
 /// Asks Cedar whether the caller may do this, and says in words why not.
@@ -132,20 +225,27 @@ pub(crate) async fn review(
         Ok(capacity) => return Ok(capacity),
         Err(refusal) => refusal,
     };
-    if reviewer::deciders(approval).any(|decider| decider == own) {
+    if approval.deciders().any(|decider| decider == own) {
         return Err(not_counted(&VoteError::Twice));
     }
+    let why = why_not(service, caller, approval, refused.needs_fresh_auth);
+    let message = format!("you may not decide on this approval: {why}");
+    Err(not_entitled(service, caller, approval, &refused, &message).await)
+}
+
+/// A refusal by policy: its cause for the audit, one sentence for the caller.
+async fn not_entitled(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+    refused: &ReviewRefusal,
+    message: &str,
+) -> Refusal {
     let mut event = audit::of_decision(AuditKind::Security, caller, approval);
     event.code = Some(refused.code);
     event.note = Some(refused.to_string());
     service.note(event).await;
-    let now = service.ledger.store().now();
-    Err(not_entitled(&refused, &why_not(service, caller, approval, now)))
-}
-
-fn not_entitled(refusal: &ReviewRefusal, why: &str) -> Refusal {
-    let message = format!("you may not decide on this approval: {why}");
-    Refusal::new(refusal.code, message).with_detail(refusal)
+    Refusal::new(refused.code, message).with_detail(refused)
 }
 
 impl Approvals {
@@ -159,11 +259,10 @@ impl Approvals {
         caller: &VerifiedCaller,
         request: BulkDecisionRequest,
     ) -> Result<BulkDecisionView, Refusal> {
-        may_decide_at_all(self, caller, &request.reason).await?;
+        may_decide_at_all(self, caller, &request.reason, "/reason").await?;
         if request.approvals.is_empty() || request.approvals.len() > BULK_MAX {
             let problem = format!("must be 1 to {BULK_MAX} approvals");
-            return Err(Refusal::new(ErrorCode::ValidationError, "too many or too few at once")
-                .with_problems(vec![Problem { pointer: "/approvals".to_owned(), problem }]));
+            return Err(refused("too many or too few at once", "/approvals", problem));
         }
         let mut view = BulkDecisionView { decided: Vec::new(), refused: Vec::new() };
         let mut kind = None;
@@ -202,10 +301,9 @@ async fn shown_of(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Result<(Digest, Kind), Refusal> {
-    let proposal = service.ledger.proposal(approval).await;
-    let evidence = proposal.map_err(|error| ledger_refusal(&error))?.evidence;
+    let evidence = read(service.ledger.proposal(approval).await)?.evidence;
     let (digest, requirement) = if reviewer::is_external(caller, approval) {
-        let part = external::part_of(approval, Some(&evidence), caller.tenant());
+        let part = presentation::part_of(approval, Some(&evidence), caller.tenant());
         (part.digest(), part.requirement)
     } else {
         (approval.shown(), approval.requirement.clone())
@@ -270,5 +368,26 @@ fn shape_of(value: &Value, place: &str, shape: &mut BTreeSet<String>) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pending::tests::vote;
+
+    #[test]
+    fn the_token_of_an_external_approver_is_in_no_note_of_the_host_whomever_they_decide_for() {
+        let known = Vote { token_ref: Some("tok_1".to_owned()), ..vote("gil", VoteChoice::Deny) };
+        for (tenant, colleague, said) in [
+            (None, None, "denied with tok_1"),
+            (None, Some("ben"), "denied for ben with tok_1"),
+            (Some("globex"), None, "denied as an external approver of globex"),
+            (Some("globex"), Some("gus"), "denied for gus as an external approver of globex"),
+        ] {
+            let tenant = tenant.map(|tenant| tenant.parse().unwrap());
+            let stands_for = colleague.map(|colleague| colleague.parse().unwrap());
+            assert_eq!(noted(&Vote { tenant, stands_for, ..known.clone() }), said);
+        }
     }
 }

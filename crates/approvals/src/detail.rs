@@ -9,18 +9,18 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     record::{EffectRecord, EffectState},
-    refusal::ledger_refusal,
 };
 use placet_policy::review::ReviewAction;
-use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::ApprovalId};
+use placet_types::{approval::VoteChoice, error::Refusal, ids::ApprovalId};
 
 use crate::{
-    ballot::vote_of,
-    completion::is_provisional,
-    external, freezes, listing, masking, outcome, presentation,
+    endings::is_provisional,
+    entries::freezes_of,
+    listing, masking, outcome, presentation,
+    refusals::read,
     reviewer::{self, Capacity, is_external},
     service::Approvals,
-    views::{ApprovalDetail, ApprovalView, NextEscalation, OutcomeView, ReviewStanding},
+    views::{ApprovalDetail, ApprovalView, OutcomeView, ReviewStanding},
 };
 
 impl Approvals {
@@ -36,24 +36,22 @@ impl Approvals {
         let approval = listing::visible(self, caller, approval_id).await?;
         let standing = standing_of(self, caller, &approval);
         if is_external(caller, &approval) {
-            let part = external::part(self, caller.tenant(), &approval).await?;
+            let part = presentation::part(self, caller.tenant(), &approval).await?;
             return Ok(ApprovalDetail {
-                approval: external::view_of(part.clone(), &approval),
+                approval: presentation::view_of_part(part.clone(), &approval),
                 proposal: None,
                 part: Some(part),
                 standing,
                 outcome: None,
             });
         }
-        let mut proposal =
-            self.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
+        let mut proposal = read(self.ledger.proposal(&approval).await)?;
         // What is shown is masked; the digests cover the real values.
         proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
         // What came into the run's self since is what it went back to them for.
         proposal.evidence.taint.extend(&approval.taint);
-        let record = self.ledger.store().effect(approval.record_id).await;
-        let record = record.map_err(|error| ledger_refusal(&error.into()))?;
         // The key may have been taken by a later call since.
+        let record = self.read_record(&approval).await?;
         let record = record.filter(|record| record.call_id == approval.call_id);
         let state = outcome::of(&approval, record.as_ref());
         let outcome = match record {
@@ -123,71 +121,47 @@ pub(crate) fn standing_of(
     let now = service.ledger.store().now();
     let over = approval.state != ApprovalState::Pending || now >= approval.expires_at;
     let may = |action| {
-        let asked = !over && reviewer::is_person(caller);
-        asked.then(|| reviewer::capacity(service, caller, approval, action).ok()).flatten()
+        let is_asked = !over && reviewer::is_person(caller);
+        is_asked.then(|| reviewer::capacity(service, caller, approval, action))
     };
-    let approves = may(ReviewAction::Approve);
+    let answer = may(ReviewAction::Approve);
+    let needs_fresh_auth =
+        answer.as_ref().is_some_and(|answer| matches!(answer, Err(no) if no.needs_fresh_auth));
+    let approves = answer.and_then(Result::ok);
+    let is_allowed = |action| may(action).is_some_and(|answer| answer.is_ok());
     let external = is_external(caller, approval);
-    let fresh = reviewer::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
-    let freezes = if over { Vec::new() } else { freezes::of(service, caller, approval) };
-    let why_not = approves.is_none().then(|| reviewer::why_not(service, caller, approval, now));
+    let freezes = if over { Vec::new() } else { freezes_of(service, caller, approval) };
+    let why_not =
+        approves.is_none().then(|| reviewer::why_not(service, caller, approval, needs_fresh_auth));
     ReviewStanding {
         may_approve: approves.is_some(),
-        may_deny: may(ReviewAction::Deny).is_some(),
-        may_edit: may(ReviewAction::Edit).is_some(),
+        may_deny: is_allowed(ReviewAction::Deny),
+        may_edit: is_allowed(ReviewAction::Edit),
         may_withdraw: approval.state.is_open()
             && reviewer::may_withdraw(service, caller, approval).is_ok(),
-        needs_fresh_auth: approves.is_none()
-            && fresh
-            && is_ready_but_stale(service, caller, approval),
+        needs_fresh_auth,
         why_not,
         stands_for: approves.as_ref().and_then(|capacity| capacity.stands_for.clone()),
         // Whether others still have to agree is the asking tenant's own.
         completes: !external
             && !freezes.iter().any(|freeze| freeze.after_asking)
-            && approves.as_ref().is_some_and(|capacity| completes(caller, capacity, approval, now)),
-        progress: external::progress_for(caller, approval),
-        next_escalation: if external {
-            external::next_escalation(approval, caller.tenant())
-        } else {
-            next_escalation(approval)
-        },
+            && approves
+                .as_ref()
+                .is_some_and(|capacity| completes(service, caller, capacity, approval)),
+        progress: presentation::progress_for(caller, approval),
+        next_escalation: presentation::next_escalation(caller, approval),
         freezes,
         grantable: approves.is_some() && !external && !approval.requirement.once_only,
     }
 }
 
-/// Whether nothing but an old sign-in keeps the caller from deciding.
-fn is_ready_but_stale(
-    service: &Approvals,
-    caller: &VerifiedCaller,
-    approval: &ApprovalRecord,
-) -> bool {
-    let lenient = ApprovalRecord {
-        requirement: placet_types::approval::Requirement {
-            fresh_auth_ms: None,
-            ..approval.requirement.clone()
-        },
-        ..approval.clone()
-    };
-    approval.state == ApprovalState::Pending
-        && reviewer::is_person(caller)
-        && reviewer::capacity(service, caller, &lenient, ReviewAction::Approve).is_ok()
-}
-
 fn completes(
+    service: &Approvals,
     caller: &VerifiedCaller,
     capacity: &Capacity,
     approval: &ApprovalRecord,
-    now: Timestamp,
 ) -> bool {
-    let vote = vote_of(caller, capacity, VoteChoice::Approve, "", approval.proposal, now);
-    approval.cast(vote, now).is_ok_and(|next| next.state == ApprovalState::Approved)
-}
-
-fn next_escalation(approval: &ApprovalRecord) -> Option<NextEscalation> {
-    let at = approval.escalation_due()?;
-    let next = usize::try_from(approval.escalated).ok()?;
-    let escalation = approval.requirement.escalations.get(next)?;
-    Some(NextEscalation { at, group: escalation.group.clone() })
+    let vote = service.vote_of(caller, capacity, VoteChoice::Approve, "", approval.proposal);
+    let next = approval.cast(vote, service.ledger.store().now());
+    next.is_ok_and(|next| next.state == ApprovalState::Approved)
 }

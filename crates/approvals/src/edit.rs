@@ -13,36 +13,30 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::{ApprovalRecord, VoteError},
     audit::AuditKind,
-    ledger::{LedgerError, Narrowed},
+    ledger::Narrowed,
     parked::{ParkedCall, ParkedEdit},
     record::EffectRecord,
-    refusal::ledger_refusal,
-    store::StoreError,
 };
 use placet_policy::{catalog::Target, review::ReviewAction};
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
     envelope::proposal::{EditedFrom, ToolProposalEnvelope},
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Refusal},
     ids::ApprovalId,
     narrowing::Change,
 };
 
 use crate::{
     LIFETIME_MS_MAX, audit,
-    ballot::vote_of,
     calls::{HeldCall, Redecided, Redecision, Undecided},
     decision, listing,
     masking::MASK,
     outcome, presentation,
-    refusals::{crowded, not_counted},
+    refusals::{crowded, not_counted, read, refused},
     reviewer::Capacity,
     service::Approvals,
     views::{ApprovalView, EditRequest},
 };
-
-/// How often an edit is tried again when a decision came first.
-const TRIES: usize = 4;
 
 impl Approvals {
     /// Puts other arguments in the place of those that people are asked about. Anyone who narrows them agrees by that; anyone who writes
@@ -57,8 +51,8 @@ impl Approvals {
         approval_id: &ApprovalId,
         request: EditRequest,
     ) -> Result<ApprovalView, Refusal> {
-        decision::may_decide_at_all(self, caller, &request.reason).await?;
-        for _ in 0..TRIES {
+        decision::may_decide_at_all(self, caller, &request.reason, "/reason").await?;
+        for _ in 0..decision::TRIES {
             let approval = listing::visible(self, caller, approval_id).await?;
             let capacity = decision::review(self, caller, &approval, ReviewAction::Edit).await?;
             if request.digest != approval.shown() {
@@ -97,15 +91,12 @@ struct Changed {
 
 impl Held {
     async fn read(service: &Approvals, approval: &ApprovalRecord) -> Result<Self, Refusal> {
-        let record = service.ledger.store().effect(approval.record_id).await;
-        let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+        let record = service.read_record(approval).await?;
         let waits =
             |record: &EffectRecord| record.state.approval_id() == Some(&approval.approval_id);
         let record = record.filter(waits).ok_or_else(crowded)?;
-        let parked = service.ledger.parked(&record).await;
-        let parked = parked.map_err(|error| ledger_refusal(&error))?;
-        let proposal = service.ledger.proposal(approval).await;
-        let proposal = proposal.map_err(|error| ledger_refusal(&error))?;
+        let parked = read(service.ledger.parked(&record).await)?;
+        let proposal = read(service.ledger.proposal(approval).await)?;
         Ok(Self { record, parked, proposal })
     }
 
@@ -186,10 +177,8 @@ fn unmasked(
         is_mask && real.pointer(place).is_none_or(|kept| kept.as_str() != Some(MASK))
     });
     if let Some(place) = left {
-        let problem = "is shown masked and has no earlier value that it could keep".to_owned();
-        let problems = vec![Problem { pointer: format!("/args{place}"), problem }];
-        return Err(Refusal::new(ErrorCode::ValidationError, "a masked value is not a value")
-            .with_problems(problems));
+        let problem = "is shown masked and has no earlier value that it could keep";
+        return Err(refused("a masked value is not a value", &format!("/args{place}"), problem));
     }
     match given {
         Value::Object(fields) => Ok(fields),
@@ -217,14 +206,8 @@ impl Edit<'_> {
         let Self { caller, approval, .. } = *self;
         let requirement = required(approval, &changed.decided)?;
         let now = service.ledger.store().now();
-        let vote = vote_of(
-            caller,
-            self.capacity,
-            VoteChoice::Approve,
-            self.reason,
-            approval.proposal,
-            now,
-        );
+        let (agrees, shown) = (VoteChoice::Approve, approval.proposal);
+        let vote = service.vote_of(caller, self.capacity, agrees, self.reason, shown);
         let Changed { args, decided, change, held } = changed;
         let edited = edited_from(approval, &held.proposal, &vote, &change);
         let editors = approval.edits.iter().map(|edit| &edit.by).chain([&vote.approver]);
@@ -254,15 +237,7 @@ impl Edit<'_> {
         let mut event = audit::of_decision(AuditKind::Edited, caller, approval);
         event.decision = serde_json::to_value(&decided.decision).ok();
         let narrowed = Narrowed { parked: &parked, proposal: &proposal, change: &change };
-        match service.ledger.edit_approval(approval, narrowed, vote, event).await {
-            Ok(next) => Ok(Some(next)),
-            Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => Ok(None),
-            Err(LedgerError::Vote(error)) => Err(not_counted(&error)),
-            Err(error) => {
-                service.node.noticed(&error);
-                Err(ledger_refusal(&error))
-            }
-        }
+        service.written(service.ledger.edit_approval(approval, narrowed, vote, event).await)
     }
 }
 

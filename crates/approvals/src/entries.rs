@@ -1,28 +1,39 @@
-//! Entries of the approval service as people see them: standing grants, break-glass records, freezes, delegations.
+//! Entries of the approval service: who may see them and do what with them, and how they are shown. Standing grants, break-glass records,
+//! freezes, delegations, revocations.
 //!
-//! Owns their views. Who sees an entry is Cedar's answer; one that somebody may not see answers as one that does not exist. Invariant: no
-//! argument that its schema marks sensitive is in a view, though the digest that people agree to covers it.
+//! Owns their views and the way to Cedar's question. One that somebody may not see answers as one that does not exist; that a freeze holds a
+//! call is no secret to those who may see the call. Invariant: no argument that its schema marks sensitive is in a view, though the digest
+//! that people agree to covers it.
+
+use std::collections::BTreeSet;
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
-    directive::{Directive, DirectiveState},
-    refusal::ledger_refusal,
+    approval::ApprovalRecord,
+    audit::AuditKind,
+    directive::{Directive, DirectiveNote, DirectiveState},
     store::DirectiveQuery,
 };
+use placet_policy::{
+    manage::{DirectiveActKind, EntryFacts, Management},
+    review::{ReviewAction, ReviewRefusal, Reviewer},
+};
 use placet_types::{
+    approval::Vote,
     clock::Timestamp,
     directive::{DirectiveBody, Grant},
-    error::Refusal,
-    ids::DirectiveId,
+    error::{ErrorCode, Refusal},
+    ids::{AdapterName, DirectiveId, GroupId, PrincipalId},
 };
 
 use crate::{
-    entry_access::{may_see, visible},
-    hints, masking, permitted_actions,
-    refusals::gone,
-    rules,
+    audit, masking,
+    refusals::{gone, read},
+    reviewer, rules,
     service::Approvals,
-    views::{DirectiveNoteView, DirectiveView, EntriesPage, EntriesQuery},
+    views::{
+        DirectiveNoteView, DirectiveView, EntriesPage, EntriesQuery, EntryStanding, FreezeView,
+    },
 };
 
 /// How many entries are read at a time, at least and at most.
@@ -41,8 +52,12 @@ impl Approvals {
         wanted: &EntriesQuery,
     ) -> Result<EntriesPage, Refusal> {
         let store = self.ledger.store();
-        if let Some(after) = &wanted.after {
-            must_be_there(self, caller, after).await?;
+        // A place that is gone has nothing after it, and a list that silently began again would be read twice.
+        if let Some(after) = &wanted.after
+            && read(store.directive(after).await)?
+                .is_none_or(|entry| entry.tenant != *caller.tenant())
+        {
+            return Err(gone());
         }
         let most = wanted.limit.saturating_add(1).clamp(*READ.start(), *READ.end());
         let mut query = DirectiveQuery {
@@ -56,8 +71,7 @@ impl Approvals {
         };
         let (mut page, mut looked) = (EntriesPage::default(), 0_usize);
         loop {
-            let read = store.directives(&query).await;
-            let read = read.map_err(|error| ledger_refusal(&error.into()))?;
+            let read = read(store.directives(&query).await)?;
             for entry in read.iter().filter(|entry| may_see(self, caller, entry)) {
                 if page.entries.len() >= wanted.limit {
                     page.next_after = page.entries.last().map(|last| last.directive_id.clone());
@@ -74,20 +88,7 @@ impl Approvals {
             }
         }
     }
-}
 
-/// A place that is gone has nothing after it, and a list that silently began again would be read twice.
-async fn must_be_there(
-    service: &Approvals,
-    caller: &VerifiedCaller,
-    after: &DirectiveId,
-) -> Result<(), Refusal> {
-    let entry = service.ledger.store().directive(after).await;
-    let entry = entry.map_err(|error| ledger_refusal(&error.into()))?;
-    if entry.is_some_and(|entry| entry.tenant == *caller.tenant()) { Ok(()) } else { Err(gone()) }
-}
-
-impl Approvals {
     /// One entry.
     ///
     /// # Errors
@@ -98,6 +99,12 @@ impl Approvals {
         directive_id: &DirectiveId,
     ) -> Result<DirectiveView, Refusal> {
         Ok(view_of(self, caller, &visible(self, caller, directive_id).await?))
+    }
+
+    /// The freezes and lockdowns of the caller's tenant that are in force.
+    #[must_use]
+    pub fn freezes(&self, caller: &VerifiedCaller) -> Vec<FreezeView> {
+        freezes_in_force(self, caller, None)
     }
 }
 
@@ -130,8 +137,7 @@ pub(crate) fn view_of(
         uses: entry.uses,
         note,
         digest: entry.terms(),
-        standing: permitted_actions::of(service, caller, entry),
-        hint: hints::of(service, entry),
+        standing: standing_of(service, caller, entry),
     }
 }
 
@@ -150,15 +156,196 @@ fn state_of(entry: &Directive, now: Timestamp) -> &'static str {
 }
 
 fn shown_body(service: &Approvals, entry: &Directive) -> DirectiveBody {
+    let DirectiveBody::Grant(grant) = &entry.body else { return entry.body.clone() };
+    let target = service.policies().catalog.resolve(&entry.tenant, &grant.capability);
+    let pattern = masking::masked_pattern(target.as_ref(), &grant.pattern);
+    DirectiveBody::Grant(Box::new(Grant { pattern, ..grant.as_ref().clone() }))
+}
+
+/// Whether the caller may see an entry.
+pub(crate) fn may_see(service: &Approvals, caller: &VerifiedCaller, entry: &Directive) -> bool {
+    may(service, caller, DirectiveActKind::View, entry).is_ok()
+}
+
+/// Whether policy lets the caller do this in the approval service.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn may(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    act: DirectiveActKind,
+    entry: &Directive,
+) -> Result<(), ReviewRefusal> {
+    // An agent that acts for a person is not that person.
+    if !reviewer::is_person(caller) {
+        return Err(ReviewRefusal {
+            code: ErrorCode::NotFound,
+            determining: Vec::new(),
+            errors: vec!["only people manage approvals".to_owned()],
+            needs_fresh_auth: false,
+        });
+    }
+    let decided_by = deciders(entry);
+    // What stands is never asked of another tenant.
+    let own = entry.requirement.groups.keys().filter(|group| group.external_tenant().is_none());
+    let asked: BTreeSet<GroupId> = own.map(|group| group.group().clone()).collect();
+    let person = &caller.actor;
+    let management = Management {
+        reviewer: Reviewer { principal: person.principal(), groups: person.groups() },
+        authenticated_at: person.authenticated_at(),
+        act,
+        entry: Some(EntryFacts {
+            tenant: &entry.tenant,
+            by: &entry.by,
+            decided_by: &decided_by,
+            asked: &asked,
+            colleague: colleague_of(entry),
+        }),
+        now: service.ledger.store().now(),
+    };
+    service.policies().policy.may_manage(&management)
+}
+
+/// An entry that the caller may see.
+pub(crate) async fn visible(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    directive_id: &DirectiveId,
+) -> Result<Directive, Refusal> {
+    let entry = read(service.ledger.store().directive(directive_id).await)?;
+    let seen = entry.filter(|entry| may_see(service, caller, entry));
+    seen.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "there is no such entry"))
+}
+
+/// Everybody who has decided on an entry, and for whom.
+pub(crate) fn deciders(entry: &Directive) -> BTreeSet<PrincipalId> {
+    entry.votes.iter().flat_map(Vote::voices).map(|voice| voice.person.clone()).collect()
+}
+
+const fn colleague_of(entry: &Directive) -> Option<&PrincipalId> {
+    let DirectiveBody::Delegation(delegation) = &entry.body else { return None };
+    Some(&delegation.to)
+}
+
+/// What ending an entry before its time is called.
+pub(crate) const fn ending_of(body: &DirectiveBody) -> DirectiveActKind {
+    match body {
+        DirectiveBody::Grant(_) => DirectiveActKind::RevokeGrant,
+        DirectiveBody::BreakGlass(_) => DirectiveActKind::EndBreakGlass,
+        DirectiveBody::Freeze(freeze) if freeze.lockdown => DirectiveActKind::LiftLockdown,
+        DirectiveBody::Freeze(_) => DirectiveActKind::LiftFreeze,
+        DirectiveBody::Delegation(_) => DirectiveActKind::TakeBack,
+        DirectiveBody::Revocation(_) => DirectiveActKind::LiftRevocation,
+    }
+}
+
+/// Asks Cedar; a refusal is kept for the security team.
+pub(crate) async fn allowed(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    act: DirectiveActKind,
+    entry: &Directive,
+) -> Result<(), Refusal> {
+    let Err(refusal) = may(service, caller, act, entry) else { return Ok(()) };
+    Err(refused(service, caller, act, &refusal).await)
+}
+
+/// A refusal by policy: its cause for the audit, one sentence for the caller.
+pub(crate) async fn refused(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    act: DirectiveActKind,
+    refusal: &ReviewRefusal,
+) -> Refusal {
+    let mut event = audit::of_caller(AuditKind::Security, caller);
+    event.code = Some(refusal.code);
+    event.note = Some(format!("{}: {refusal}", act.as_str()));
+    service.note(event).await;
+    let message = if refusal.needs_fresh_auth {
+        "sign in again: this asks for a fresh sign-in"
+    } else {
+        "the policies do not let you do this"
+    };
+    Refusal::new(refusal.code, message).with_detail(refusal)
+}
+
+/// What the caller may do with an entry.
+/// Binding is only Cedar's answer when it is done.
+fn standing_of(service: &Approvals, caller: &VerifiedCaller, entry: &Directive) -> EntryStanding {
+    let now = service.ledger.store().now();
+    let is_over = now >= entry.expires_at;
+    let may = |act| may(service, caller, act, entry).is_ok();
+    let open = matches!(entry.state, DirectiveState::Proposed | DirectiveState::Active) && !is_over;
+    let note =
+        DirectiveNote { by: caller.actor.principal().id.clone(), at: now, text: String::new() };
+    EntryStanding {
+        may_agree: !is_over && decides(service, caller, entry, ReviewAction::Approve),
+        may_refuse: !is_over && decides(service, caller, entry, ReviewAction::Deny),
+        may_end: open && may(ending_of(&entry.body)),
+        may_review: entry.reviewed(note).is_ok() && may(DirectiveActKind::ReviewBreakGlass),
+    }
+}
+
+fn decides(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    entry: &Directive,
+    action: ReviewAction,
+) -> bool {
+    let voice = deciders(entry).contains(&caller.actor.principal().id);
+    if entry.state != DirectiveState::Proposed || voice {
+        return false;
+    }
     match &entry.body {
         DirectiveBody::Grant(grant) => {
-            let target = service.policies().catalog.resolve(&entry.tenant, &grant.capability);
-            let pattern = masking::masked_pattern(target.as_ref(), &grant.pattern);
-            DirectiveBody::Grant(Box::new(Grant { pattern, ..grant.as_ref().clone() }))
+            reviewer::is_person(caller)
+                && reviewer::capacity_for_grant(service, caller, entry, grant, action).is_ok()
         }
-        body @ (DirectiveBody::BreakGlass(_)
-        | DirectiveBody::Freeze(_)
-        | DirectiveBody::Delegation(_)
-        | DirectiveBody::Revocation(_)) => body.clone(),
+        DirectiveBody::BreakGlass(_) => {
+            may(service, caller, DirectiveActKind::ConfirmBreakGlass, entry).is_ok()
+        }
+        DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
+            false
+        }
     }
+}
+
+/// Those that hold the call of an approval. None for external approvers: what a tenant arranges is its own.
+pub(crate) fn freezes_of(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Vec<FreezeView> {
+    if reviewer::is_external(caller, approval) {
+        return Vec::new();
+    }
+    freezes_in_force(service, caller, Some((approval.capability.adapter(), approval.asked_since())))
+}
+
+fn freezes_in_force(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    of: Option<(&AdapterName, Timestamp)>,
+) -> Vec<FreezeView> {
+    let now = service.ledger.store().now();
+    let open = service.rules.open();
+    let freezes = open.of(caller.tenant()).filter_map(|entry| {
+        let DirectiveBody::Freeze(freeze) = &entry.body else { return None };
+        let since = entry.starts_at.max(entry.created_at);
+        let holds = of.is_none_or(|(of, _)| freeze.holds(of));
+        if !holds || !entry.is_in_force(now) {
+            return None;
+        }
+        let seen = may_see(service, caller, entry);
+        Some(FreezeView {
+            directive_id: seen.then(|| entry.directive_id.clone()),
+            name: seen.then(|| freeze.name.clone()),
+            until: entry.expires_at,
+            lockdown: freeze.lockdown,
+            adapters: freeze.adapters.clone(),
+            after_asking: of.is_some_and(|(_, asked)| since > asked),
+        })
+    });
+    freezes.collect()
 }

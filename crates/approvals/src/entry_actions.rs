@@ -8,9 +8,6 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::VoteError,
     directive::{Directive, DirectiveError, DirectiveNote},
-    ledger::LedgerError,
-    refusal::ledger_refusal,
-    store::StoreError,
 };
 use placet_policy::manage::DirectiveActKind;
 use placet_types::{
@@ -22,12 +19,11 @@ use placet_types::{
 };
 
 use crate::{
-    ballot::{action_of, noted, vote_of},
-    decision, entries,
-    entry_access::{self, allowed, ending_of},
+    decision::{self, action_of, noted},
+    entries::{self, allowed, ending_of},
     entry_draft,
-    refusals::{check_reason, crowded, not_counted},
-    reviewer::{self, Capacity},
+    refusals::{crowded, not_counted},
+    reviewer,
     service::Approvals,
     views::{DirectiveAct, DirectiveView},
 };
@@ -54,24 +50,16 @@ impl Approvals {
             }
             DirectiveAct::Review { note } => (note, "/note"),
         };
-        check_reason(text, pointer)?;
-        decision::may_decide_at_all(self, caller, text).await?;
+        decision::may_decide_at_all(self, caller, text, pointer).await?;
         for tried in 0..TRIES {
             // A grant that many calls use is in another revision every moment; anyone who waits a little longer each time gets through.
             tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;
-            let entry = entry_access::visible(self, caller, directive_id).await?;
+            let entry = entries::visible(self, caller, directive_id).await?;
             let (next, what) = moved(self, caller, &entry, &act).await?;
-            match entry_draft::keep(self, caller, &next, &what).await {
-                Ok(()) => {
-                    self.arranged(next.clone()).await;
-                    return Ok(entries::view_of(self, caller, &next));
-                }
-                // It moved on between reading and writing: how, the next look says.
-                Err(LedgerError::Store(StoreError::Conflict)) => {}
-                Err(error) => {
-                    self.node.noticed(&error);
-                    return Err(ledger_refusal(&error));
-                }
+            let kept = entry_draft::keep(self, caller, &next, &what).await;
+            if self.written(kept)?.is_some() {
+                self.arranged(next.clone()).await;
+                return Ok(entries::view_of(self, caller, &next));
             }
         }
         Err(crowded())
@@ -115,7 +103,7 @@ async fn decided(
 ) -> Result<(Directive, String), Refusal> {
     let now = service.ledger.store().now();
     let person = &caller.actor.principal().id;
-    if entry_access::deciders(entry).contains(person) {
+    if entries::deciders(entry).contains(person) {
         return Err(not_counted(&VoteError::Twice));
     }
     let capacity = match &entry.body {
@@ -125,36 +113,23 @@ async fn decided(
                 Ok(capacity) => capacity,
                 Err(refusal) => {
                     let act = DirectiveActKind::View;
-                    let told = entry_access::refused(service, caller, act, &refusal).await;
+                    let told = entries::refused(service, caller, act, &refusal).await;
                     return Err(told);
                 }
             }
         }
         DirectiveBody::BreakGlass(_) => {
             allowed(service, caller, DirectiveActKind::ConfirmBreakGlass, entry).await?;
-            own(service, caller)
+            reviewer::own(service, caller)
         }
         DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
             return Err(unmoved(&DirectiveError::Over(entry.state.name())));
         }
     };
-    let vote = vote_of(caller, &capacity, decision, reason, shown, now);
+    let vote = service.vote_of(caller, &capacity, decision, reason, shown);
     let noted = noted(&vote);
     let next = entry.cast(vote, now).map_err(|error| not_counted(&error))?;
     Ok((next, noted))
-}
-
-/// The caller in their own right.
-fn own(service: &Approvals, caller: &VerifiedCaller) -> Capacity {
-    let groups = reviewer::groups_of(service, caller);
-    Capacity {
-        external_of: None,
-        stands_for: None,
-        claimed: reviewer::only_claimed(service, caller, &groups),
-        groups,
-        groups_as_of: caller.actor.groups_as_of(),
-        authenticated_at: caller.actor.authenticated_at(),
-    }
 }
 
 fn unmoved(error: &DirectiveError) -> Refusal {

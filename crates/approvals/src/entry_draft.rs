@@ -1,14 +1,15 @@
-//! An entry before it is kept: for how long it lasts, and the room that is left for it.
+//! An entry before it is kept: for how long it lasts, and how much of its kind may be open.
 //!
-//! Owns the limits of time, and keeping an entry with the event that says what happened to it. Invariant: nobody fills the approval service of a tenant.
+//! Owns the limits, and keeping an entry with the event that says what happened to it. Invariant: on one node no number of requests at once
+//! enters more than the limits. What other nodes enter is known here after their next reading of the approval service, a second by default: a
+//! limit is overshot by what they enter within that time, and by no more.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::AuditKind,
     directive::{Claimed, DIRECTIVE_VERSION, Directive},
     ledger::LedgerError,
-    refusal::{internal, ledger_refusal},
-    store::StoreError,
+    refusal::internal,
 };
 use placet_types::{
     approval::Requirement,
@@ -22,7 +23,10 @@ use placet_types::{
 };
 
 use crate::{
-    audit, quotas::Reservation, refusals::invalid, reviewer, service::Approvals,
+    audit,
+    refusals::{crowded, invalid},
+    reviewer,
+    service::Approvals,
     views::DirectiveRequest,
 };
 
@@ -30,29 +34,52 @@ use crate::{
 const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
 /// The shortest time that something is arranged for, in milliseconds: less is over before anybody can agree.
 const LASTS_MS_MIN: u64 = 1_000;
+
+/// How long entries of a kind last, and how many may be open: everything that is open is looked through for each call.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    min_ms: u64,
+    max_ms: u64,
+    may_begin_later: bool,
+    /// Of all people of a tenant.
+    tenant: usize,
+    /// Of one of them.
+    person: usize,
+    /// What they are called.
+    many: &'static str,
+}
+
+const fn limits_of(kind: DirectiveKind) -> Limits {
+    let (min_ms, may_begin_later) = (LASTS_MS_MIN, false);
+    match kind {
+        DirectiveKind::Grant => {
+            let (max_ms, many) = (GRANT_MS_MAX, "standing grants");
+            Limits { min_ms, max_ms, may_begin_later, tenant: 5_000, person: 500, many }
+        }
+        DirectiveKind::BreakGlass => {
+            let (max_ms, many) = (BREAK_GLASS_MS_MAX, "break-glass records");
+            Limits { min_ms, max_ms, may_begin_later, tenant: 200, person: 20, many }
+        }
+        DirectiveKind::Freeze => {
+            let (max_ms, many) = (FREEZE_MS_MAX, "freezes");
+            Limits { min_ms, max_ms, may_begin_later: true, tenant: 500, person: 100, many }
+        }
+        DirectiveKind::Delegation => {
+            let (max_ms, many) = (DELEGATION_MS_MAX, "delegations");
+            Limits { min_ms, max_ms, may_begin_later: true, tenant: 2_000, person: 20, many }
+        }
+        DirectiveKind::Revocation => {
+            let (min_ms, max_ms, many) = (REVOCATION_MS_MIN, REVOCATION_MS_MAX, "revocations");
+            // In an emergency one person revokes what many have.
+            Limits { min_ms, max_ms, may_begin_later, tenant: 10_000, person: 10_000, many }
+        }
+    }
+}
+
 /// What is to be entered, checked.
 pub(crate) struct Terms {
     pub(crate) body: DirectiveBody,
     pub(crate) requirement: Requirement,
-}
-
-/// How long entries of a kind last.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    min_ms: u64,
-    max_ms: u64,
-    may_begin_later: bool,
-}
-
-const fn span_of(kind: DirectiveKind) -> Span {
-    let (min_ms, max_ms, may_begin_later) = match kind {
-        DirectiveKind::Grant => (LASTS_MS_MIN, GRANT_MS_MAX, false),
-        DirectiveKind::BreakGlass => (LASTS_MS_MIN, BREAK_GLASS_MS_MAX, false),
-        DirectiveKind::Freeze => (LASTS_MS_MIN, FREEZE_MS_MAX, true),
-        DirectiveKind::Delegation => (LASTS_MS_MIN, DELEGATION_MS_MAX, true),
-        DirectiveKind::Revocation => (REVOCATION_MS_MIN, REVOCATION_MS_MAX, false),
-    };
-    Span { min_ms, max_ms, may_begin_later }
 }
 
 /// From when until when.
@@ -61,7 +88,7 @@ pub(crate) fn window_of(
     kind: DirectiveKind,
     now: Timestamp,
 ) -> Result<(Timestamp, Timestamp), Refusal> {
-    let Span { min_ms: min, max_ms: max, may_begin_later } = span_of(kind);
+    let Limits { min_ms: min, max_ms: max, may_begin_later, .. } = limits_of(kind);
     if !(min..=max).contains(&request.lasts_ms) {
         let problem = format!("must be {min} to {max} milliseconds");
         return Err(invalid("/lasts_ms", problem));
@@ -117,22 +144,30 @@ fn claimed_of(
     Some(Claimed { groups, as_of: caller.actor.groups_as_of() })
 }
 
+/// Makes an entry where there is room for one more, and has it in force.
 pub(crate) async fn make(
     service: &Approvals,
     caller: &VerifiedCaller,
     entry: &Directive,
-    place: Reservation,
 ) -> Result<(), Refusal> {
-    let kept = keep(service, caller, entry, "made").await;
-    match &kept {
-        // Dropped here: a reading that begins from now on has it.
-        Ok(()) | Err(LedgerError::Store(StoreError::Uncertain(_))) => drop(place),
-        Err(_) => place.free(),
+    let _one_at_a_time = service.entering.lock().await;
+    let (all, own) = service.rules.open().count(&entry.tenant, entry.kind(), &entry.by);
+    fits(entry.kind(), all, own).map_err(|problem| invalid("/arrange", problem))?;
+    service.written(keep(service, caller, entry, "made").await)?.ok_or_else(crowded)?;
+    service.arranged(entry.clone()).await;
+    Ok(())
+}
+
+/// Whether there is room for one more besides those of the tenant, of which so many are one's own.
+fn fits(kind: DirectiveKind, all: usize, own: usize) -> Result<(), String> {
+    let Limits { tenant, person, many, .. } = limits_of(kind);
+    if own >= person {
+        return Err(format!("you have {own} open {many}, and nobody may have more"));
     }
-    kept.map_err(|error| {
-        service.node.noticed(&error);
-        ledger_refusal(&error)
-    })
+    if all >= tenant {
+        return Err(format!("{all} {many} are open, and there may not be more"));
+    }
+    Ok(())
 }
 
 /// Keeps an entry as it is now, with an event that says what happened to it.
@@ -151,4 +186,24 @@ pub(crate) async fn keep(
         event.capability = Some(grant.capability.clone());
     }
     service.ledger.put_directive(entry.clone(), event).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_kind_one_person_and_a_tenant_have_so_many_and_no_more() {
+        for kind in DirectiveKind::ALL {
+            let room = limits_of(kind);
+            assert!(0 < room.person && room.person <= room.tenant, "{kind:?}");
+            assert_eq!(
+                fits(kind, room.tenant.saturating_sub(1), room.person.saturating_sub(1)),
+                Ok(())
+            );
+            let own = fits(kind, room.person, room.person).unwrap_err();
+            assert!(own.starts_with(&format!("you have {} open", room.person)), "{own}");
+            assert!(fits(kind, room.tenant, 0).unwrap_err().contains("are open"));
+        }
+    }
 }

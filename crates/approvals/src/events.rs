@@ -51,36 +51,28 @@ impl Events {
             return;
         }
         let event = ApprovalEvent {
-            kind,
             approval_id: Some(approval.approval_id.clone()),
             call_id: Some(approval.call_id.clone()),
             capability_id: Some(approval.capability.clone()),
-            directive_id: None,
-            outcome: None,
             groups: approval.asked().into_iter().cloned().collect(),
-            at,
+            ..ApprovalEvent::new(kind, at)
         };
-        let news = News { event, of: Of::Approval(Box::new(approval.clone())) };
-        // Nobody may be left who hears it.
-        drop(self.0.send(Arc::new(news)));
+        self.send(event, Of::Approval(Box::new(approval.clone())));
     }
 
     /// An entry of the approval service changed.
     pub(crate) fn entry(&self, entry: &Arc<Directive>, at: Timestamp) {
-        if self.0.receiver_count() == 0 {
-            return;
-        }
         let event = ApprovalEvent {
-            kind: ApprovalEventKind::Entry,
-            approval_id: None,
-            call_id: None,
-            capability_id: None,
             directive_id: Some(entry.directive_id.clone()),
-            outcome: None,
             groups: entry.requirement.groups.keys().cloned().collect(),
-            at,
+            ..ApprovalEvent::new(ApprovalEventKind::Entry, at)
         };
-        drop(self.0.send(Arc::new(News { event, of: Of::Entry(Arc::clone(entry)) })));
+        self.send(event, Of::Entry(Arc::clone(entry)));
+    }
+
+    fn send(&self, event: ApprovalEvent, of: Of) {
+        // Nobody may be left who hears it.
+        drop(self.0.send(Arc::new(News { event, of })));
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<News>> {

@@ -11,7 +11,7 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_types::ids::TenantId;
 
 use crate::{
-    entry_access,
+    entries,
     events::{News, Of},
     outcome,
     reviewer::{self, is_external},
@@ -88,7 +88,7 @@ impl EventFeed {
                     && (!is_external(&self.caller, approval)
                         || is_for_external_tenants(news.event.kind, approval, self.caller.tenant()))
             }
-            Of::Entry(entry) => entry_access::may_see(&self.service, &self.caller, entry),
+            Of::Entry(entry) => entries::may_see(&self.service, &self.caller, entry),
         }
     }
 }

@@ -9,10 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::Value;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::{
-    approval::{ApprovalRecord, ApprovalState, VoteError},
-    refusal::ledger_refusal,
-};
+use placet_ledger::approval::{ApprovalRecord, ApprovalState, VoteError};
 use placet_policy::{catalog::Target, review::ReviewAction};
 use placet_types::{
     approval::{Requirement, VoteChoice},
@@ -27,11 +24,10 @@ use placet_types::{
 };
 
 use crate::{
-    ballot::vote_of,
     decision, entries,
     entry_draft::{self, Terms},
     listing, masking,
-    refusals::{invalid, not_counted},
+    refusals::{crowded, invalid, not_counted, read},
     reviewer::{self, Capacity},
     service::Approvals,
     views::{DirectiveRequest, DirectiveView},
@@ -64,28 +60,18 @@ pub(crate) async fn grant(
     let capacity = decision::review(service, caller, &approval, ReviewAction::Approve).await?;
     let terms = terms(service, caller, &capacity, &approval, wanted).await?;
     let proposed = entry_draft::drafted(service, caller, &request, terms)?;
-    let place = service.quotas.take(&service.rules, &proposed)?;
-    entry_draft::make(service, caller, &proposed, place).await?;
+    entry_draft::make(service, caller, &proposed).await?;
     if proposed.is_of_an_author(&caller.actor.principal().id) {
-        service.arranged(proposed.clone()).await;
         return Ok(entries::view_of(service, caller, &proposed));
     }
     let now = service.ledger.store().now();
-    let vote = vote_of(
-        caller,
-        &capacity,
-        VoteChoice::Approve,
-        request.reason.as_str(),
-        proposed.terms(),
-        now,
-    );
+    let (agrees, shown) = (VoteChoice::Approve, proposed.terms());
+    let vote = service.vote_of(caller, &capacity, agrees, &request.reason, shown);
     let agreed = proposed.cast(vote, now).map_err(|error| not_counted(&error))?;
     let said =
         if capacity.stands_for.is_some() { "agreed to, for a colleague" } else { "agreed to" };
-    entry_draft::keep(service, caller, &agreed, said).await.map_err(|error| {
-        service.node.noticed(&error);
-        ledger_refusal(&error)
-    })?;
+    let kept = entry_draft::keep(service, caller, &agreed, said).await;
+    service.written(kept)?.ok_or_else(crowded)?;
     service.arranged(agreed.clone()).await;
     Ok(entries::view_of(service, caller, &agreed))
 }
@@ -119,10 +105,9 @@ async fn terms(
     if approval.state != ApprovalState::Pending {
         return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
     }
-    let record = service.ledger.store().effect(approval.record_id).await;
-    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+    let record = service.read_record(approval).await?;
     let record = record.ok_or_else(|| not_counted(&VoteError::Late { state: "over" }))?;
-    let parked = service.ledger.parked(&record).await.map_err(|error| ledger_refusal(&error))?;
+    let parked = read(service.ledger.parked(&record).await)?;
     // Read after the approval: what was written meanwhile is not what its digest was about.
     let waits = record.state.approval_id() == Some(&approval.approval_id);
     if !waits || parked.binding.digest() != approval.request_digest {

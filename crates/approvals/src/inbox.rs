@@ -1,24 +1,23 @@
 //! The inbox: a page of what the caller may see, and how things stand in the approval service.
 //!
 //! Owns the way from the board to a page. The board filters and counts; Cedar is asked for the page that is shown, and what it does not
-//! let the caller see is left out of it. What has ended is [`crate::history`]'s.
+//! let the caller see is left out of it. What has ended is not on the board: its pages are [`crate::listing`]'s.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use placet_identity::VerifiedCaller;
-use placet_ledger::{
-    approval::{ApprovalRecord, ApprovalState},
-    refusal::ledger_refusal,
-};
-use placet_types::{
-    error::{ErrorCode, Problem, Refusal},
-    ids::ApprovalId,
-};
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_types::{error::Refusal, ids::ApprovalId};
 
 use crate::{
-    external, history, outcome, reviewer,
+    listing::{self, Found, Wanted},
+    outcome,
+    pending::query::{self, Viewer},
+    presentation,
+    refusals::{gone, refused},
+    reviewer,
     service::Approvals,
     summary,
-    views::{INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView, QueueMetrics},
+    views::{INBOX_PAGE_MAX, InboxItem, InboxOrder, InboxQuery, InboxView, QueueMetrics, Whose},
 };
 
 /// How many a page has if nobody says.
@@ -27,6 +26,8 @@ const PAGE_DEFAULT: usize = 50;
 const AT_ONCE: usize = 8;
 /// The longest text to search for, in bytes.
 const SEARCH_BYTES_MAX: usize = 200;
+/// How many of those that have ended are looked at for one page.
+const LOOKED_MAX: usize = 1_000;
 
 impl Approvals {
     /// A page of the approvals that the caller may see, and how things stand in the approval service.
@@ -42,11 +43,7 @@ impl Approvals {
         outcome::check(query.state.as_deref())?;
         if query.search.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
             let problem = format!("must be at most {SEARCH_BYTES_MAX} bytes");
-            return Err(Refusal::new(
-                ErrorCode::ValidationError,
-                "the text to search for is too long",
-            )
-            .with_problems(vec![Problem { pointer: "/search".to_owned(), problem }]));
+            return Err(refused("the text to search for is too long", "/search", problem));
         }
         let limit = match query.limit {
             0 => PAGE_DEFAULT,
@@ -56,7 +53,7 @@ impl Approvals {
         let load = if viewer.is_person { load_of(self, caller) } else { QueueMetrics::default() };
         let pending = &self.pending;
         if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
-            let over = history::page(self, caller, &viewer, &query, limit).await?;
+            let over = ended(self, caller, &viewer, &query, limit).await?;
             let shown = stream::iter(over.approvals).map(|one| line(self, caller, one, false));
             return Ok(InboxView {
                 approvals: shown.buffered(AT_ONCE).collect().await,
@@ -68,9 +65,8 @@ impl Approvals {
             });
         }
         if query.after.is_some() {
-            let problem = "must be absent: what waits is paged by `offset`".to_owned();
-            return Err(Refusal::new(ErrorCode::ValidationError, "what waits moves all the time")
-                .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }]));
+            let problem = "must be absent: what waits is paged by `offset`";
+            return Err(refused("what waits moves all the time", "/after", problem));
         }
         let found = pending.look(&viewer, &query, limit);
         let shown = stream::iter(found.page).map(|(id, mine)| item(self, caller, id, mine));
@@ -86,6 +82,46 @@ impl Approvals {
     }
 }
 
+/// The page of what has ended that a query asks for. Only age is an order that can be gone on in.
+async fn ended(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    viewer: &Viewer,
+    query: &InboxQuery,
+    limit: usize,
+) -> Result<Found, Refusal> {
+    let wrong = |pointer, problem| refused("what has ended is listed by its age", pointer, problem);
+    if query.offset > 0 {
+        return Err(wrong("/offset", "must be 0: `after` says where to go on"));
+    }
+    if query.order == InboxOrder::Risk {
+        return Err(wrong("/order", "must be newest or oldest"));
+    }
+    if let Some(after) = &query.after {
+        let is_there = |approval: ApprovalRecord| {
+            approval.chain.tenant() == caller.tenant()
+                || approval.external_tenants.contains(caller.tenant())
+        };
+        if !service.read_approval(after).await?.is_some_and(is_there) {
+            return Err(gone());
+        }
+    }
+    // Nobody decides on what has ended.
+    if query.whose == Whose::Mine {
+        return Ok(Found::default());
+    }
+    let wanted = Wanted {
+        state: query.state.as_deref(),
+        newest_first: query.order != InboxOrder::Oldest,
+        after: query.after.clone(),
+        looked_max: LOOKED_MAX,
+    };
+    let directory = &service.policies().directory;
+    let is_wanted =
+        |approval: &ApprovalRecord| query::is_wanted(approval, directory, viewer, query);
+    listing::page(service, caller, wanted, limit, is_wanted).await
+}
+
 /// One line; nothing where it is gone, or Cedar does not let the caller see it.
 async fn item(
     service: &Approvals,
@@ -93,8 +129,7 @@ async fn item(
     approval_id: ApprovalId,
     mine: bool,
 ) -> Result<Option<InboxItem>, Refusal> {
-    let approval = service.ledger.store().approval(&approval_id).await;
-    let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
+    let approval = service.read_approval(&approval_id).await?;
     let Some(approval) = approval.filter(|one| reviewer::may_view(service, caller, one)) else {
         return Ok(None);
     };
@@ -109,8 +144,8 @@ async fn line(
     mine: bool,
 ) -> InboxItem {
     InboxItem {
-        progress: external::progress_for(caller, &approval),
-        approval: external::view_for(service, caller, &approval).await,
+        progress: presentation::progress_for(caller, &approval),
+        approval: presentation::view_for(service, caller, &approval).await,
         mine,
         summary: summary::of(service, &approval).await,
     }

@@ -1,22 +1,28 @@
-//! Finding approvals: one by its id, or a list in the order in which they were asked for.
+//! Finding approvals: one by its id, or a page of them in the order in which they were asked for.
 //!
-//! Owns that nobody finds what they may not see: such an approval answers as one that does not exist.
+//! Owns the way through them, by their age. Nobody knows how many there are that somebody may see, so nothing here counts them. Invariants:
+//! nobody finds what they may not see: such an approval answers as one that does not exist; every one that is visible and wanted is on some
+//! page, however many others there are; a page that ends because so many were looked at says so.
+
+use std::collections::VecDeque;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::{approval::ApprovalRecord, refusal::ledger_refusal, store::ApprovalQuery};
+use placet_ledger::{approval::ApprovalRecord, store::ApprovalQuery};
 use placet_types::{
     error::{ErrorCode, Refusal},
     ids::ApprovalId,
 };
 
 use crate::{
-    external, outcome, reviewer,
+    outcome, presentation,
+    refusals::read,
+    reviewer,
     service::Approvals,
     views::{ApprovalView, FINISHED},
 };
 
-/// How many approvals are read at a time.
-const PAGE: usize = 200;
+/// How many are read at a time once a page was not filled by the first ones.
+const READ: usize = 250;
 /// About how many policy is asked in a row.
 const ASKED_AT_ONCE: usize = 16;
 
@@ -33,80 +39,15 @@ impl Approvals {
         limit: usize,
     ) -> Result<Vec<ApprovalView>, Refusal> {
         outcome::check(state)?;
-        let limit = limit.max(1);
-        let mut seen = Vec::new();
-        let after_external = match after {
-            Some(after) => {
-                let approval = self.ledger.store().approval(after).await;
-                let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
-                approval.is_some_and(|approval| {
-                    reviewer::is_external(caller, &approval)
-                        && reviewer::may_view(self, caller, &approval)
-                })
-            }
-            None => false,
-        };
-        let tenant = Some(caller.tenant().clone());
-        let stored = state.and_then(outcome::stored).map(str::to_owned);
-        let decided = state == Some(FINISHED);
-        // Their own tenant's first, then those that they are asked about as external approvers.
-        if !after_external {
-            let own = ApprovalQuery {
-                tenant: tenant.clone(),
-                state: stored.clone(),
-                decided,
-                after: after.cloned(),
-                ..ApprovalQuery::default()
-            };
-            gather(self, caller, own, state, &mut seen, limit).await?;
+        let after = after.cloned();
+        let wanted = Wanted { state, newest_first: false, after, looked_max: usize::MAX };
+        let found = page(self, caller, wanted, limit.max(1), |_| true).await?;
+        let mut views = Vec::with_capacity(found.approvals.len());
+        for approval in &found.approvals {
+            views.push(presentation::view_for(self, caller, approval).await);
         }
-        // External approvers are persons who are in a group at all: nobody else is asked, and nothing is looked through for them.
-        if reviewer::is_person(caller) && !reviewer::groups_of(self, caller).is_empty() {
-            let after = after.filter(|_| after_external).cloned();
-            let as_external = ApprovalQuery {
-                external: tenant,
-                state: stored,
-                decided,
-                after,
-                ..ApprovalQuery::default()
-            };
-            gather(self, caller, as_external, state, &mut seen, limit).await?;
-        }
-        Ok(seen)
+        Ok(views)
     }
-}
-
-/// Adds the approvals of a query that the caller may see, until there are enough.
-async fn gather(
-    service: &Approvals,
-    caller: &VerifiedCaller,
-    mut query: ApprovalQuery,
-    state: Option<&str>,
-    seen: &mut Vec<ApprovalView>,
-    limit: usize,
-) -> Result<(), Refusal> {
-    // Most pages are of somebody who sees everything; who sees little has much to be looked through.
-    query.limit = limit.saturating_sub(seen.len()).min(PAGE);
-    while seen.len() < limit {
-        let page = service.ledger.store().approvals(&query).await;
-        let page = page.map_err(|error| ledger_refusal(&error.into()))?;
-        let Some(last) = page.last() else { break };
-        query.after = Some(last.approval_id.clone());
-        query.limit = PAGE;
-        for (number, approval) in page.iter().enumerate() {
-            if number.checked_rem(ASKED_AT_ONCE) == Some(0) {
-                // Who sees little has many looked through: nobody else waits for that.
-                tokio::task::yield_now().await;
-            }
-            if seen.len() < limit
-                && reviewer::may_view(service, caller, approval)
-                && outcome::is_wanted(service, caller, approval, state).await
-            {
-                seen.push(external::view_for(service, caller, approval).await);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// An approval that the caller may see.
@@ -115,8 +56,143 @@ pub(crate) async fn visible(
     caller: &VerifiedCaller,
     approval_id: &ApprovalId,
 ) -> Result<ApprovalRecord, Refusal> {
-    let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such approval");
-    let approval = service.ledger.store().approval(approval_id).await;
-    let approval = approval.map_err(|error| ledger_refusal(&error.into()))?.ok_or_else(unknown)?;
-    if reviewer::may_view(service, caller, &approval) { Ok(approval) } else { Err(unknown()) }
+    let approval = service.read_approval(approval_id).await?;
+    let seen = approval.filter(|approval| reviewer::may_view(service, caller, approval));
+    seen.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "there is no such approval"))
+}
+
+/// What is looked for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) state: Option<&'a str>,
+    pub(crate) newest_first: bool,
+    pub(crate) after: Option<ApprovalId>,
+    /// How many are looked at for one page.
+    pub(crate) looked_max: usize,
+}
+
+/// A page.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) approvals: Vec<ApprovalRecord>,
+    /// Where to go on, if there may be more.
+    pub(crate) next_after: Option<ApprovalId>,
+    /// Whether it has room left, and ends because so many were looked at.
+    pub(crate) incomplete: bool,
+}
+
+/// The page of those that the caller may see, of which `is_wanted` is a cheaper question than whether they may.
+pub(crate) async fn page(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    wanted: Wanted<'_>,
+    limit: usize,
+    is_wanted: impl Fn(&ApprovalRecord) -> bool,
+) -> Result<Found, Refusal> {
+    let Wanted { state, newest_first, after, looked_max } = wanted;
+    let query = ApprovalQuery {
+        state: state.and_then(outcome::stored).map(str::to_owned),
+        decided: state == Some(FINISHED),
+        newest_first,
+        after,
+        ..ApprovalQuery::default()
+    };
+    let mut lists = Lists::of(service, caller, &query);
+    let mut found = Found::default();
+    let (mut most, mut looked) = (limit.saturating_add(1).min(READ), 0_usize);
+    loop {
+        let read = lists.next(service, most).await?;
+        let (is_last, last) = (read.len() < most, read.last().map(|last| last.approval_id.clone()));
+        for approval in read {
+            looked = looked.saturating_add(1);
+            if looked.checked_rem(ASKED_AT_ONCE) == Some(0) {
+                // Who sees little has many looked through: nobody else waits for that.
+                tokio::task::yield_now().await;
+            }
+            if !is_wanted(&approval)
+                || !reviewer::may_view(service, caller, &approval)
+                || !outcome::is_wanted(service, caller, &approval, state).await
+            {
+                continue;
+            }
+            if found.approvals.len() >= limit {
+                found.next_after = found.approvals.last().map(|last| last.approval_id.clone());
+                return Ok(found);
+            }
+            found.approvals.push(approval);
+        }
+        if is_last {
+            return Ok(found);
+        }
+        if looked >= looked_max {
+            found.incomplete = found.approvals.len() < limit;
+            found.next_after = last;
+            return Ok(found);
+        }
+        most = READ;
+    }
+}
+
+/// The lists that somebody's calls are in: those of their own tenant, and those that it is asked about as an external approver.
+struct Lists {
+    newest_first: bool,
+    lists: Vec<List>,
+}
+
+struct List {
+    query: ApprovalQuery,
+    read: VecDeque<ApprovalRecord>,
+    is_through: bool,
+}
+
+impl Lists {
+    fn of(service: &Approvals, caller: &VerifiedCaller, query: &ApprovalQuery) -> Self {
+        let tenant = Some(caller.tenant().clone());
+        let own = ApprovalQuery { tenant: tenant.clone(), ..query.clone() };
+        let as_external = ApprovalQuery { external: tenant, ..query.clone() };
+        // External approvers are persons who are in a group at all: nothing is looked through for anybody else.
+        let is_external =
+            reviewer::is_person(caller) && !reviewer::groups_of(service, caller).is_empty();
+        let queries = std::iter::once(own).chain(is_external.then_some(as_external));
+        let lists =
+            queries.map(|query| List { query, read: VecDeque::new(), is_through: false }).collect();
+        Self { newest_first: query.newest_first, lists }
+    }
+
+    /// The next ones of all lists in one order; fewer only at the end.
+    async fn next(
+        &mut self,
+        service: &Approvals,
+        most: usize,
+    ) -> Result<Vec<ApprovalRecord>, Refusal> {
+        let mut next = Vec::new();
+        while next.len() < most {
+            for list in &mut self.lists {
+                list.fill(service, most).await?;
+            }
+            let heads = self.lists.iter_mut().filter(|list| !list.read.is_empty());
+            let place = |list: &&mut List| {
+                list.read.front().map(|head| (head.created_at, head.approval_id.clone()))
+            };
+            let list =
+                if self.newest_first { heads.max_by_key(place) } else { heads.min_by_key(place) };
+            let Some(head) = list.and_then(|list| list.read.pop_front()) else { break };
+            next.push(head);
+        }
+        Ok(next)
+    }
+}
+
+impl List {
+    async fn fill(&mut self, service: &Approvals, most: usize) -> Result<(), Refusal> {
+        if self.is_through || !self.read.is_empty() {
+            return Ok(());
+        }
+        self.query.limit = most;
+        let page = read(service.ledger.store().approvals(&self.query).await)?;
+        self.is_through = page.len() < most;
+        self.query.after =
+            page.last().map(|last| last.approval_id.clone()).or(self.query.after.take());
+        self.read = page.into();
+        Ok(())
+    }
 }

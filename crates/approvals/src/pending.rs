@@ -5,22 +5,18 @@
 //! what the ledger has said to be over does not come back by an older reading.
 
 use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
-    time::Duration,
 };
 
 use parking_lot::{Mutex, MutexGuard};
-
-use tokio::time::Instant;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     store::ApprovalMark,
 };
 use placet_types::{
-    approval::{Voice, Vote},
+    approval::ApproverGroup,
     clock::Timestamp,
     directory::Directory,
     ids::{ApprovalId, CapabilityId, PrincipalId, TenantId},
@@ -28,13 +24,11 @@ use placet_types::{
 };
 
 use crate::views::ApprovalEventKind;
-use names::{NONE, Name, Names};
 
-mod names;
 pub(crate) mod query;
 
-/// How long what was told to be due is waited for to be dealt with, before it is told again.
-const TOLD_AGAIN: Duration = Duration::from_secs(2);
+/// How long what was told to be due is waited for to be dealt with, before it is told again, in milliseconds.
+const TOLD_AGAIN_MS: i64 = 2_000;
 /// For how long it is remembered that an approval is over, in milliseconds: longer than any reading takes.
 const OVER_KEPT_MS: i64 = 120_000;
 /// Of how many decided approvals the time is remembered, for each tenant.
@@ -51,40 +45,29 @@ pub struct PendingIndex {
 
 #[derive(Debug, Default)]
 struct Inner {
-    names: Names,
     rows: BTreeMap<Place, Row>,
     by_id: HashMap<Arc<ApprovalId>, Place>,
     due: BTreeSet<(Timestamp, Place)>,
-    told: VecDeque<(Instant, Place)>,
-    over: HashMap<Arc<ApprovalId>, Timestamp>,
+    over: HashSet<Arc<ApprovalId>>,
     over_in_order: VecDeque<(Timestamp, Arc<ApprovalId>)>,
-    /// By the tenant's own name: numbers are given again once they were forgotten.
     decided: HashMap<TenantId, VecDeque<u64>>,
     serial: u64,
     sweep: u32,
     pending: usize,
-    /// How many rows an agent of a tenant has.
-    of_agent: HashMap<(Name, Name), usize>,
-    /// How many more are being kept in the ledger at this moment.
-    coming: HashMap<(TenantId, PrincipalId), usize>,
+    /// How many rows an agent of a tenant has, with those that are being kept in the ledger at this moment.
+    of_agent: HashMap<(TenantId, PrincipalId), usize>,
 }
 
 /// A place for one more held call of an agent, until its row is here or it came to nothing.
 #[derive(Debug)]
 pub struct HeldPlace<'a> {
-    board: &'a PendingIndex,
+    index: &'a PendingIndex,
     of: (TenantId, PrincipalId),
 }
 
 impl Drop for HeldPlace<'_> {
     fn drop(&mut self) {
-        let mut inner = self.board.lock();
-        if let Some(coming) = inner.coming.get_mut(&self.of) {
-            *coming = coming.saturating_sub(1);
-            if *coming == 0 {
-                inner.coming.remove(&self.of);
-            }
-        }
+        self.index.lock().one_less(&self.of);
     }
 }
 
@@ -92,24 +75,57 @@ impl Drop for HeldPlace<'_> {
 #[derive(Debug)]
 struct Row {
     id: Arc<ApprovalId>,
-    tenant: Name,
-    capability: Name,
-    actor: Name,
-    user: Name,
-    owner: Name,
-    /// The set of groups that are asked.
-    asked: Name,
-    /// Everybody whose word counts already.
-    voices: Box<[Name]>,
+    /// The tenant and the agent that call.
+    agent: (TenantId, PrincipalId),
+    capability: CapabilityId,
+    user: Option<PrincipalId>,
+    owner: Option<PrincipalId>,
+    /// The groups that are asked.
+    asked: Box<[ApproverGroup]>,
+    /// Everybody whose word counts already, or who wrote what is decided on: external approvers with their tenant.
+    voices: Box<[(Option<TenantId>, PrincipalId)]>,
     expires_at: Timestamp,
     due: Timestamp,
     rev: u64,
     sweep: u32,
     mode: ApprovalMode,
     is_pending: bool,
-    votes: u8,
-    edits: u8,
-    escalated: u8,
+    votes: usize,
+    edits: usize,
+    escalated: u32,
+}
+
+impl Row {
+    fn of(approval: &ApprovalRecord, directory: &Directory, sweep: u32) -> Self {
+        let chain = &approval.chain;
+        let agent = directory.agent(chain.tenant(), &chain.actor.id);
+        let voices = approval.deciders().map(|voice| (voice.tenant.cloned(), voice.person.clone()));
+        // Nor do those have a word left who wrote what is decided on.
+        let authors = approval.authors().map(|author| (None, author.clone()));
+        let due = approval.escalation_due().unwrap_or(approval.expires_at);
+        Self {
+            id: Arc::new(approval.approval_id.clone()),
+            agent: (chain.tenant().clone(), chain.actor.id.clone()),
+            capability: approval.capability.clone(),
+            user: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
+            owner: agent.map(|agent| agent.owner.clone()),
+            asked: approval.asked().into_iter().cloned().collect(),
+            voices: voices.chain(authors).collect(),
+            expires_at: approval.expires_at,
+            due: due.min(approval.expires_at),
+            rev: approval.rev,
+            sweep,
+            mode: approval.mode,
+            is_pending: approval.state == ApprovalState::Pending,
+            votes: approval.votes.len(),
+            edits: approval.edits.len(),
+            escalated: approval.escalated,
+        }
+    }
+
+    const fn tenant(&self) -> &TenantId {
+        &self.agent.0
+    }
 }
 
 /// What is due of an approval.
@@ -141,21 +157,23 @@ impl PendingIndex {
             return None;
         }
         let news = news_of(known, approval);
-        let open = matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved);
-        if known.is_none() && (inner.over.contains_key(&approval.approval_id) || !open) {
+        let is_known = known.is_some();
+        let open = approval.state.is_open();
+        let is_told = inner.over.contains(&approval.approval_id);
+        if !open {
+            inner.is_over(&approval.approval_id, now);
+        }
+        if !is_known && (is_told || !open) {
             // Told before, or never known here: an older reading, or an end that concerns nobody here.
-            let first = !open && !inner.over.contains_key(&approval.approval_id);
-            inner.is_over(approval, now);
-            return first.then_some(news);
+            return (!open && !is_told).then_some(news);
         }
         if let Some(place) = before {
             inner.remove(place);
         }
         if open {
             let place = before.unwrap_or_else(|| inner.next_place(approval.created_at));
-            inner.insert(place, approval, directory);
-        } else {
-            inner.is_over(approval, now);
+            let row = Row::of(approval, directory, inner.sweep);
+            inner.insert(place, row);
         }
         if matches!(news, ApprovalEventKind::Approved | ApprovalEventKind::Denied) {
             inner.was_decided(approval, now);
@@ -167,22 +185,21 @@ impl PendingIndex {
     #[must_use]
     pub fn due(&self, now: Timestamp, limit: usize) -> Vec<Due> {
         let mut inner = self.lock();
-        inner.tell_again();
-        let mut due = Vec::new();
-        while let Some((at, place)) = inner.due.first().copied() {
-            if at > now || due.len() >= limit {
+        let Inner { rows, due, .. } = &mut *inner;
+        let mut told = Vec::new();
+        while let Some((at, place)) = due.first().copied() {
+            if at > now || told.len() >= limit {
                 break;
             }
-            inner.due.remove(&(at, place));
-            let Some(row) = inner.rows.get(&place) else { continue };
-            due.push(if row.expires_at <= now {
-                Due::Expiry(row.id.as_ref().clone())
-            } else {
-                Due::Escalation(row.id.as_ref().clone())
-            });
-            inner.told.push_back((Instant::now(), place));
+            due.remove(&(at, place));
+            let Some(row) = rows.get_mut(&place) else { continue };
+            row.due = now.plus_ms(TOLD_AGAIN_MS);
+            due.insert((row.due, place));
+            let id = row.id.as_ref().clone();
+            let is_expired = row.expires_at <= now;
+            told.push(if is_expired { Due::Expiry(id) } else { Due::Escalation(id) });
         }
-        due
+        told
     }
 
     /// A place for one more held call of an agent; none where it has `most` already. Calls that other nodes hold count once they are known
@@ -194,16 +211,14 @@ impl PendingIndex {
         agent: &PrincipalId,
         most: usize,
     ) -> Option<HeldPlace<'_>> {
-        let mut inner = self.lock();
-        let names = (inner.names.known(tenant.as_str()), inner.names.known(agent.as_str()));
-        let held = inner.of_agent.get(&names).copied().unwrap_or(0);
         let of = (tenant.clone(), agent.clone());
-        let coming = inner.coming.get(&of).copied().unwrap_or(0);
-        if held.saturating_add(coming) >= most {
+        let mut inner = self.lock();
+        let held = inner.of_agent.entry(of.clone()).or_default();
+        if *held >= most {
             return None;
         }
-        inner.coming.insert(of.clone(), coming.saturating_add(1));
-        Some(HeldPlace { board: self, of })
+        *held = held.saturating_add(1);
+        Some(HeldPlace { index: self, of })
     }
 
     /// How many approvals people are asked about.
@@ -228,7 +243,7 @@ impl PendingIndex {
             match by_id.get(approval_id).and_then(|place| rows.get_mut(place)) {
                 Some(row) if row.rev >= *rev => row.sweep = *sweep,
                 // What is over here is so by a later reading.
-                None if over.contains_key(approval_id) => {}
+                None if over.contains(approval_id) => {}
                 Some(_) | None => moved.push(approval_id.clone()),
             }
         }
@@ -255,17 +270,14 @@ impl PendingIndex {
     #[must_use]
     pub fn of_capability(&self, capability: &CapabilityId) -> Vec<ApprovalId> {
         let inner = self.lock();
-        let wanted = inner.names.known(&capability.to_string());
-        let of = inner.rows.values().filter(|row| row.capability == wanted && wanted != NONE);
+        let of = inner.rows.values().filter(|row| row.capability == *capability);
         of.map(|row| row.id.as_ref().clone()).collect()
     }
 
     /// The capabilities that something waits for.
     #[must_use]
     pub fn capabilities(&self) -> BTreeSet<CapabilityId> {
-        let inner = self.lock();
-        let used: BTreeSet<Name> = inner.rows.values().map(|row| row.capability).collect();
-        used.into_iter().filter_map(|name| inner.names.text(name).parse().ok()).collect()
+        self.lock().rows.values().map(|row| row.capability.clone()).collect()
     }
 
     /// All approvals after `after` in the order of asking, at most `limit`, each with its place to go on from.
@@ -305,28 +317,12 @@ fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> ApprovalEventKind
         ApprovalState::Pending => match before {
             None => ApprovalEventKind::Asked,
             Some(row) if !row.is_pending => ApprovalEventKind::Asked,
-            Some(row) if count(approval.edits.len()) != row.edits => ApprovalEventKind::Edited,
-            Some(row) if count(approval.votes.len()) != row.votes => ApprovalEventKind::Voted,
-            Some(row) if capped(approval.escalated) > row.escalated => ApprovalEventKind::Escalated,
+            Some(row) if approval.edits.len() != row.edits => ApprovalEventKind::Edited,
+            Some(row) if approval.votes.len() != row.votes => ApprovalEventKind::Voted,
+            Some(row) if approval.escalated > row.escalated => ApprovalEventKind::Escalated,
             Some(_) => ApprovalEventKind::Asked,
         },
     }
-}
-
-/// Anyone who has a voice, as a name: an external approver's has a space in it, which is in no principal's.
-fn voice_name(voice: Voice<'_>) -> Cow<'_, str> {
-    match voice.tenant {
-        Some(tenant) => Cow::Owned(format!("{tenant} {}", voice.person)),
-        None => Cow::Borrowed(voice.person.as_str()),
-    }
-}
-
-fn count(many: usize) -> u8 {
-    u8::try_from(many).unwrap_or(u8::MAX)
-}
-
-fn capped(many: u32) -> u8 {
-    u8::try_from(many).unwrap_or(u8::MAX)
 }
 
 impl Inner {
@@ -335,81 +331,28 @@ impl Inner {
         (asked_at, self.serial)
     }
 
-    fn insert(&mut self, place: Place, approval: &ApprovalRecord, directory: &Directory) {
-        let row = self.row_of(approval, directory);
+    fn insert(&mut self, place: Place, row: Row) {
         self.by_id.insert(Arc::clone(&row.id), place);
         self.pending = self.pending.saturating_add(usize::from(row.is_pending));
         self.due.insert((row.due, place));
-        let of_agent = self.of_agent.entry((row.tenant, row.actor)).or_default();
+        let of_agent = self.of_agent.entry(row.agent.clone()).or_default();
         *of_agent = of_agent.saturating_add(1);
         self.rows.insert(place, row);
     }
 
     fn remove(&mut self, place: Place) {
-        if let Some(row) = self.rows.remove(&place) {
-            self.pending = self.pending.saturating_sub(usize::from(row.is_pending));
-            self.due.remove(&(row.due, place));
-            self.by_id.remove(&row.id);
-            if let Some(of_agent) = self.of_agent.get_mut(&(row.tenant, row.actor)) {
-                *of_agent = of_agent.saturating_sub(1);
-                if *of_agent == 0 {
-                    self.of_agent.remove(&(row.tenant, row.actor));
-                }
-            }
-        }
-        if self.rows.is_empty() {
-            self.names.shrink();
-        }
+        let Some(row) = self.rows.remove(&place) else { return };
+        self.pending = self.pending.saturating_sub(usize::from(row.is_pending));
+        self.due.remove(&(row.due, place));
+        self.by_id.remove(&row.id);
+        self.one_less(&row.agent);
     }
 
-    fn row_of(&mut self, approval: &ApprovalRecord, directory: &Directory) -> Row {
-        let names = &mut self.names;
-        let tenant = approval.chain.tenant();
-        let actor = &approval.chain.actor.id;
-        let owner = directory.agent(tenant, actor).map(|agent| agent.owner.as_str());
-        let standing = approval.standing_votes();
-        let shown = standing.filter(|vote| vote.shown_digest == approval.proposal);
-        let mut voiced: Vec<Name> =
-            shown.flat_map(Vote::voices).map(|voice| names.of(&voice_name(voice))).collect();
-        // Nor do those have a word left who wrote what is decided on.
-        voiced.extend(approval.authors().map(|author| names.of(author.as_str())));
-        voiced.sort_unstable();
-        voiced.dedup();
-        let due = approval.escalation_due().unwrap_or(approval.expires_at);
-        Row {
-            id: Arc::new(approval.approval_id.clone()),
-            tenant: names.of(tenant.as_str()),
-            capability: names.of(&approval.capability.to_string()),
-            actor: names.of(actor.as_str()),
-            user: approval
-                .chain
-                .on_behalf_of
-                .as_ref()
-                .map_or(NONE, |user| names.of(user.id.as_str())),
-            owner: owner.map_or(NONE, |owner| names.of(owner)),
-            asked: names.set_of(approval.asked().into_iter().cloned().collect()),
-            voices: voiced.into_boxed_slice(),
-            expires_at: approval.expires_at,
-            due: due.min(approval.expires_at),
-            rev: approval.rev,
-            sweep: self.sweep,
-            mode: approval.mode,
-            is_pending: approval.state == ApprovalState::Pending,
-            votes: count(approval.votes.len()),
-            edits: count(approval.edits.len()),
-            escalated: capped(approval.escalated),
-        }
-    }
-
-    /// What was told some time ago and has not moved since is due still.
-    fn tell_again(&mut self) {
-        while let Some((at, place)) = self.told.front().copied() {
-            if at.elapsed() < TOLD_AGAIN {
-                return;
-            }
-            self.told.pop_front();
-            if let Some(row) = self.rows.get(&place) {
-                self.due.insert((row.due, place));
+    fn one_less(&mut self, agent: &(TenantId, PrincipalId)) {
+        if let Some(held) = self.of_agent.get_mut(agent) {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.of_agent.remove(agent);
             }
         }
     }
@@ -422,24 +365,20 @@ impl Inner {
         }
     }
 
-    fn is_over(&mut self, approval: &ApprovalRecord, now: Timestamp) {
-        if matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved) {
-            return;
-        }
-        let id = Arc::new(approval.approval_id.clone());
-        if self.over.insert(Arc::clone(&id), now).is_none() {
+    fn is_over(&mut self, approval_id: &ApprovalId, now: Timestamp) {
+        let id = Arc::new(approval_id.clone());
+        if self.over.insert(Arc::clone(&id)) {
             self.over_in_order.push_back((now, id));
         }
     }
 
     fn forget_over(&mut self, now: Timestamp) {
-        while let Some((at, _)) = self.over_in_order.front() {
+        while let Some((at, id)) = self.over_in_order.front() {
             if now.since_ms(*at) < OVER_KEPT_MS {
                 return;
             }
-            if let Some((_, id)) = self.over_in_order.pop_front() {
-                self.over.remove(&id);
-            }
+            self.over.remove(id);
+            self.over_in_order.pop_front();
         }
     }
 }

@@ -1,20 +1,42 @@
-//! An approval as it is shown to people of its own tenant.
+//! An approval as it is shown: in full to people of its own tenant, the part that concerns them to those of another.
 //!
-//! Owns the forms. Whether somebody may see it is asked before; what others are shown is [`crate::external`]'s.
+//! Owns the forms, how an approval is narrowed for an external approver, and what an external approver's decision names. Whether somebody may
+//! see it is asked before. Invariants: an external approver sees no person, group, vote, budget, credential or earlier call of the tenant that
+//! asks; only what it asks to run, in whose name, why, and how far the external approver's own groups are. Whatever an external approver is
+//! shown is in the part whose digest their decision names, or a live fact: views are made of the part, never of the approval.
 
+use std::collections::BTreeSet;
+
+use placet_identity::VerifiedCaller;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
-use placet_types::approval::ApproverGroup;
+use placet_types::{
+    approval::{ApproverGroup, Vote},
+    clock::Timestamp,
+    digest::Digest,
+    envelope::proposal::{Asking, Evidence, ExternalPart},
+    error::Refusal,
+    ids::TenantId,
+    principal::PrincipalChain,
+};
 
-use crate::views::{ApprovalView, GroupProgress, WithdrawalView};
+use crate::{
+    outcome,
+    refusals::read,
+    reviewer::is_external,
+    service::Approvals,
+    views::{ApprovalView, GroupProgress, NextEscalation, WithdrawalView},
+};
 
-/// How far each group is that is asked, those besides that were asked after a while of silence.
-pub(crate) fn progress_of(approval: &ApprovalRecord) -> Vec<GroupProgress> {
+/// How far each group is that is asked, those besides that were asked after a while of silence: of an external approver, those of their tenant.
+pub(crate) fn progress_for(
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Vec<GroupProgress> {
     let ballot = approval.ballot();
-    let agreed = |group: &ApproverGroup| u32::try_from(ballot.agreed_of(group)).unwrap_or(u32::MAX);
     let of = |(group, wanted, escalated): (&ApproverGroup, u32, bool)| GroupProgress {
         group: group.clone(),
         wanted,
-        agreed: agreed(group),
+        agreed: u32::try_from(ballot.agreed_of(group)).unwrap_or(u32::MAX),
         escalated,
     };
     let requirement = &approval.requirement;
@@ -22,23 +44,26 @@ pub(crate) fn progress_of(approval: &ApprovalRecord) -> Vec<GroupProgress> {
     let made = usize::try_from(approval.escalated).unwrap_or(usize::MAX);
     let escalations = requirement.escalations.iter().take(made);
     let later = escalations.map(|escalation| (&escalation.group, escalation.people, true));
-    first.chain(later).map(of).collect()
+    let mut progress: Vec<GroupProgress> = first.chain(later).map(of).collect();
+    if is_external(caller, approval) {
+        progress.retain(|one| one.group.external_tenant() == Some(caller.tenant()));
+    }
+    progress
 }
 
 /// An approval as it is shown, in its state as [`crate::outcome`] has it.
 pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
-    let (mut void_reason, mut withdrawn) = (None, None);
-    match &approval.state {
-        ApprovalState::Void { reason } => void_reason = Some(reason.clone()),
+    let (void_reason, withdrawn) = match &approval.state {
+        ApprovalState::Void { reason } => (Some(reason.clone()), None),
         ApprovalState::Withdrawn { by, reason, at } => {
-            withdrawn = Some(WithdrawalView { by: by.clone(), reason: reason.clone(), at: *at });
+            (None, Some(WithdrawalView { by: by.clone(), reason: reason.clone(), at: *at }))
         }
         ApprovalState::Pending
         | ApprovalState::Approved
         | ApprovalState::Denied
         | ApprovalState::Expired
-        | ApprovalState::Consumed { .. } => {}
-    }
+        | ApprovalState::Consumed { .. } => (None, None),
+    };
     ApprovalView {
         approval_id: approval.approval_id.clone(),
         state: state.to_owned(),
@@ -58,4 +83,123 @@ pub(crate) fn view_of(approval: &ApprovalRecord, state: &str) -> ApprovalView {
         escalated: approval.escalated,
         digest: approval.shown(),
     }
+}
+
+/// The part of an approval, as it stands now, that an external approver is shown.
+pub(crate) fn part_of(
+    approval: &ApprovalRecord,
+    evidence: Option<&Evidence>,
+    external: &TenantId,
+) -> ExternalPart {
+    let asking = Asking {
+        approval_id: &approval.approval_id,
+        call_id: &approval.call_id,
+        chain: &approval.chain,
+        capability_id: &approval.capability,
+        mode: approval.mode,
+        bundle_digest: approval.bundle_digest,
+        requirement: &approval.requirement,
+        escalated: approval.escalated,
+        edits: u32::try_from(approval.edits.len()).unwrap_or(u32::MAX),
+        edited_at: approval.edits.last().map(|edit| edit.at),
+        asked_at: approval.created_at,
+        expires_at: approval.expires_at,
+        evidence,
+    };
+    ExternalPart::of(&asking, external)
+}
+
+/// The same, with the evidence as it is kept.
+pub(crate) async fn part(
+    service: &Approvals,
+    external: &TenantId,
+    approval: &ApprovalRecord,
+) -> Result<ExternalPart, Refusal> {
+    let proposal = read(service.ledger.proposal(approval).await)?;
+    Ok(part_of(approval, Some(&proposal.evidence), external))
+}
+
+/// What a decision of the caller has to name: the digest of what they are shown. With it that digest again, where it is not the proposal's.
+pub(crate) async fn digest_for(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Result<(Digest, Option<Digest>), Refusal> {
+    let shown = if is_external(caller, approval) {
+        part(service, caller.tenant(), approval).await?.digest()
+    } else {
+        approval.shown()
+    };
+    Ok((shown, (shown != approval.proposal).then_some(shown)))
+}
+
+/// An approval as the caller is shown it.
+pub(crate) async fn view_for(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> ApprovalView {
+    if !is_external(caller, approval) {
+        let view = view_of(approval, outcome::read(service, approval).await);
+        return ApprovalView { unreachable: service.is_unreachable(approval), ..view };
+    }
+    // What retention has deleted is listed without it, and not decided on any more.
+    let proposal = service.ledger.proposal(approval).await.ok();
+    let evidence = proposal.as_ref().map(|proposal| &proposal.evidence);
+    view_of_part(part_of(approval, evidence, caller.tenant()), approval)
+}
+
+/// What lists and pages show an external approver: the part, and how it stands.
+pub(crate) fn view_of_part(part: ExternalPart, approval: &ApprovalRecord) -> ApprovalView {
+    let digest = part.digest();
+    let votes = approval.votes.iter().filter_map(|vote| own_vote(vote, &part.asked_of));
+    ApprovalView {
+        // What became of a call or a tool over there is not theirs to know.
+        state: outcome::of(approval, None).to_owned(),
+        void_reason: None,
+        unreachable: false,
+        withdrawn: None,
+        votes: votes.collect(),
+        lapsed: BTreeSet::new(),
+        digest,
+        approval_id: part.approval_id,
+        call_id: part.call_id,
+        capability_id: part.capability_id,
+        principal_chain: PrincipalChain {
+            actor: part.requester,
+            on_behalf_of: None,
+            via: Vec::new(),
+        },
+        requirement: part.requirement,
+        created_at: part.asked_at,
+        expires_at: part.expires_at,
+        mode: part.mode,
+        edits: part.edits,
+        escalated: part.escalated,
+    }
+}
+
+/// A colleague's decision, on the part that they were shown.
+fn own_vote(vote: &Vote, external: &TenantId) -> Option<Vote> {
+    if vote.tenant.as_ref() != Some(external) {
+        return None;
+    }
+    Some(Vote { shown_digest: vote.part_digest.unwrap_or(vote.shown_digest), ..vote.clone() })
+}
+
+/// When the next group is asked: of an external approver, the next one of their own tenant.
+pub(crate) fn next_escalation(
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Option<NextEscalation> {
+    // Nothing is due of what is not asked any more.
+    let at = approval.escalation_due()?;
+    if is_external(caller, approval) {
+        let part = part_of(approval, None, caller.tenant());
+        let next = part.next_escalation(approval.asked_since());
+        return next.map(|(at, group): (Timestamp, _)| NextEscalation { at, group: group.clone() });
+    }
+    let next = usize::try_from(approval.escalated).ok()?;
+    let escalation = approval.requirement.escalations.get(next)?;
+    Some(NextEscalation { at, group: escalation.group.clone() })
 }

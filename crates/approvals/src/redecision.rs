@@ -52,8 +52,6 @@ impl Approvals {
     async fn decide_one_again(&self, approval_id: &ApprovalId) {
         let Ok(Some((approval, record))) = self.open(approval_id).await else { return };
         let Ok(proposal) = self.ledger.proposal(&approval).await else { return };
-        // The directory may say something else about who asks.
-        self.moved(&approval);
         let policies = self.policies();
         let target = policies.catalog.resolve(approval.chain.tenant(), &approval.capability);
         let changed = match target {

@@ -2,7 +2,7 @@
 //!
 //! Owns the words, and the check of a reason, which every decision needs.
 
-use placet_ledger::approval::VoteError;
+use placet_ledger::{approval::VoteError, ledger::LedgerError, refusal::ledger_refusal};
 use placet_types::error::{ErrorCode, Problem, Refusal};
 
 /// The longest reason, in bytes.
@@ -26,45 +26,51 @@ pub(crate) fn crowded() -> Refusal {
     )
 }
 
+/// What is wrong with one field of a request.
+pub(crate) fn refused(message: &str, pointer: &str, problem: impl Into<String>) -> Refusal {
+    Refusal::new(ErrorCode::ValidationError, message)
+        .with_problems(vec![Problem { pointer: pointer.to_owned(), problem: problem.into() }])
+}
+
+/// What was read of the ledger, or that it cannot be read.
+pub(crate) fn read<T>(read: Result<T, impl Into<LedgerError>>) -> Result<T, Refusal> {
+    read.map_err(|error| ledger_refusal(&error.into()))
+}
+
 /// A decision that does not count.
 pub(crate) fn not_counted(error: &VoteError) -> Refusal {
-    let refusal = Refusal::new(ErrorCode::ValidationError, error.to_string());
+    let message = error.to_string();
     match error {
-        VoteError::Stale => refusal.with_problems(vec![Problem {
-            pointer: "/digest".to_owned(),
-            problem: "is not the digest of the current proposal".to_owned(),
-        }]),
-        VoteError::Elsewhere => refusal.with_problems(vec![Problem {
-            pointer: "/args".to_owned(),
-            problem: "would have other tenants asked than those that are".to_owned(),
-        }]),
+        VoteError::Stale => {
+            refused(&message, "/digest", "is not the digest of the current proposal")
+        }
+        VoteError::Elsewhere => {
+            refused(&message, "/args", "would have other tenants asked than those that are")
+        }
         VoteError::Late { .. }
         | VoteError::Twice
         | VoteError::Author
         | VoteError::Full
         | VoteError::NotAsked
-        | VoteError::Unchanged => refusal,
+        | VoteError::Unchanged => Refusal::new(ErrorCode::ValidationError, message),
     }
 }
 
 pub(crate) fn invalid(pointer: &str, problem: impl Into<String>) -> Refusal {
-    Refusal::new(ErrorCode::ValidationError, "this cannot be arranged")
-        .with_problems(vec![Problem { pointer: pointer.to_owned(), problem: problem.into() }])
+    refused("this cannot be arranged", pointer, problem)
 }
 
 /// What is said of a place to go on from that is not there.
 pub(crate) fn gone() -> Refusal {
-    let problem = "the list has no such place any more; read it from the start".to_owned();
-    Refusal::new(ErrorCode::ValidationError, "there is no such place to go on from")
-        .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }])
+    let problem = "the list has no such place any more; read it from the start";
+    refused("there is no such place to go on from", "/after", problem)
 }
 
 /// Refuses a decision without a reason, or with a novel.
 pub(crate) fn check_reason(reason: &str, pointer: &str) -> Result<(), Refusal> {
     if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
         let problem = format!("must be 1 to {REASON_BYTES_MAX} bytes of text");
-        return Err(Refusal::new(ErrorCode::ValidationError, "a decision needs a reason")
-            .with_problems(vec![Problem { pointer: pointer.to_owned(), problem }]));
+        return Err(refused("a decision needs a reason", pointer, problem));
     }
     Ok(())
 }

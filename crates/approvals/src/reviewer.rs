@@ -14,13 +14,12 @@ use placet_policy::review::{
     Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer, Withdrawal,
 };
 use placet_types::{
-    approval::{ApproverGroup, Voice, Vote},
+    approval::{Voice, Vote},
     clock::Timestamp,
     directive::Grant,
     error::{ErrorCode, Refusal},
-    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
-    mode::ApprovalMode,
-    principal::{Principal, PrincipalChain, PrincipalKind},
+    ids::{GroupId, PrincipalId, TenantId},
+    principal::{Principal, PrincipalKind},
 };
 
 use crate::{
@@ -31,65 +30,18 @@ use crate::{
 /// The groups whose members see every approval of their tenant.
 const SEE_ALL: [&str; 2] = ["auditors", "operators"];
 
-/// What Cedar is asked about: an approval, or a standing grant that is proposed from one.
-#[derive(Debug)]
-pub(crate) struct Question<'a> {
-    chain: &'a PrincipalChain,
-    capability: &'a CapabilityId,
-    mode: ApprovalMode,
-    fresh_auth_ms: Option<u64>,
-    expires_at: Timestamp,
-    decided_by: BTreeSet<Voice<'a>>,
-    asked: BTreeSet<ApproverGroup>,
-    authors: BTreeSet<PrincipalId>,
-}
-
-impl<'a> Question<'a> {
-    pub(crate) fn of(approval: &'a ApprovalRecord) -> Self {
-        Self {
-            chain: &approval.chain,
-            capability: &approval.capability,
-            mode: approval.mode,
-            fresh_auth_ms: approval.requirement.fresh_auth_ms,
-            expires_at: approval.expires_at,
-            decided_by: deciders(approval).collect(),
-            asked: approval.asked().into_iter().cloned().collect(),
-            authors: approval.authors().cloned().collect(),
-        }
+/// What Cedar is asked about an approval.
+fn question_of(approval: &ApprovalRecord) -> ReviewedRequest<'_> {
+    ReviewedRequest {
+        chain: &approval.chain,
+        capability: &approval.capability,
+        mode: approval.mode,
+        asked: approval.asked().into_iter().cloned().collect(),
+        fresh_auth_ms: approval.requirement.fresh_auth_ms,
+        expires_at: approval.expires_at,
+        decided_by: approval.deciders().collect(),
+        authors: approval.authors().cloned().collect(),
     }
-
-    fn of_grant(entry: &'a Directive, grant: &'a Grant) -> Self {
-        Self {
-            chain: &grant.chain,
-            capability: &grant.capability,
-            mode: grant.mode,
-            fresh_auth_ms: entry.requirement.fresh_auth_ms,
-            expires_at: entry.expires_at,
-            decided_by: entry.votes.iter().flat_map(Vote::voices).collect(),
-            asked: entry.requirement.groups.keys().cloned().collect(),
-            authors: grant.authors.clone(),
-        }
-    }
-
-    fn request(&self) -> ReviewedRequest<'_> {
-        ReviewedRequest {
-            chain: self.chain,
-            capability: self.capability,
-            mode: self.mode,
-            asked: &self.asked,
-            fresh_auth_ms: self.fresh_auth_ms,
-            expires_at: self.expires_at,
-            decided_by: &self.decided_by,
-            authors: &self.authors,
-        }
-    }
-}
-
-/// Everybody whose word on what is shown now counts already.
-pub(crate) fn deciders(approval: &ApprovalRecord) -> impl Iterator<Item = Voice<'_>> {
-    let standing = approval.standing_votes();
-    let shown = standing.filter(|vote| vote.shown_digest == approval.proposal);
-    shown.flat_map(Vote::voices)
 }
 
 /// The caller's voice on a call of `tenant`.
@@ -198,11 +150,10 @@ pub(crate) fn may_view(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> bool {
-    let question = Question::of(approval);
+    let question = question_of(approval);
     let now = service.ledger.store().now();
     let policy = &service.policies().policy;
-    let sees =
-        |reviewer: &Reviewer<'_>| policy.may_view(reviewer, &question.request(), now).is_ok();
+    let sees = |reviewer: &Reviewer<'_>| policy.may_view(reviewer, &question, now).is_ok();
     let own = Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() };
     if is_external(caller, approval) {
         return is_person(caller)
@@ -242,7 +193,7 @@ pub(crate) fn capacity(
     approval: &ApprovalRecord,
     action: ReviewAction,
 ) -> Result<Capacity, ReviewRefusal> {
-    capacity_for(service, caller, &Question::of(approval), action)
+    capacity_for(service, caller, &question_of(approval), action)
 }
 
 /// The same for a standing grant that people are asked to agree to.
@@ -256,68 +207,84 @@ pub(crate) fn capacity_for_grant(
     grant: &Grant,
     action: ReviewAction,
 ) -> Result<Capacity, ReviewRefusal> {
-    capacity_for(service, caller, &Question::of_grant(entry, grant), action)
+    let question = ReviewedRequest {
+        chain: &grant.chain,
+        capability: &grant.capability,
+        mode: grant.mode,
+        asked: entry.requirement.groups.keys().cloned().collect(),
+        fresh_auth_ms: entry.requirement.fresh_auth_ms,
+        expires_at: entry.expires_at,
+        decided_by: entry.votes.iter().flat_map(Vote::voices).collect(),
+        authors: grant.authors.clone(),
+    };
+    capacity_for(service, caller, &question, action)
 }
 
 fn capacity_for(
     service: &Approvals,
     caller: &VerifiedCaller,
-    question: &Question<'_>,
+    question: &ReviewedRequest<'_>,
     action: ReviewAction,
 ) -> Result<Capacity, ReviewRefusal> {
-    let now = service.ledger.store().now();
     let policy = &service.policies().policy;
     let person = &caller.actor;
-    let reviewer = Reviewer { principal: person.principal(), groups: person.groups() };
-    let authenticated_at = person.authenticated_at();
     let review = Review {
-        reviewer,
+        reviewer: Reviewer { principal: person.principal(), groups: person.groups() },
         stands_for: None,
-        request: question.request(),
+        request: question,
         action,
-        authenticated_at,
-        now,
+        authenticated_at: person.authenticated_at(),
+        now: service.ledger.store().now(),
     };
-    let refusal = match policy.may_review(&review) {
+    let external_of = voice_of(caller, question.chain.tenant()).tenant.cloned();
+    let mut refusal = match policy.may_review(&review) {
         Ok(()) => {
-            let external_of = voice_of(caller, question.chain.tenant()).tenant.cloned();
-            let mut groups = groups_of(service, caller);
+            let mut own = own(service, caller);
             if let Some(tenant) = &external_of {
                 // The owner's ledger learns no more of an external approver than what they are asked as.
                 let asked_as = |group: &GroupId| {
                     let mut asked = question.asked.iter();
                     asked.any(|of| of.external_tenant() == Some(tenant) && of.group() == group)
                 };
-                groups.retain(asked_as);
+                own.groups.retain(asked_as);
+                own.claimed.retain(asked_as);
             }
-            return Ok(Capacity {
-                external_of,
-                stands_for: None,
-                claimed: only_claimed(service, caller, &groups),
-                groups,
-                groups_as_of: person.groups_as_of(),
-                authenticated_at,
-            });
+            return Ok(Capacity { external_of, ..own });
         }
         Err(refusal) => refusal,
     };
     // External approvers decide in their own right: what colleagues handed over to them is for calls of their own tenant.
-    let is_external = question.chain.tenant() != caller.tenant();
-    for duty in duties(service, caller).into_iter().filter(|_| !is_external) {
+    for duty in duties(service, caller).into_iter().filter(|_| external_of.is_none()) {
         let author = author_of(caller, &duty);
         let stands_for = Some(Reviewer { principal: &author, groups: &duty.groups });
-        if policy.may_review(&Review { stands_for, ..review }).is_ok() {
-            return Ok(Capacity {
-                external_of: None,
-                stands_for: Some(duty.author),
-                groups: duty.groups,
-                claimed: duty.claimed,
-                groups_as_of: duty.since,
-                authenticated_at,
-            });
+        match policy.may_review(&Review { stands_for, ..review }) {
+            Ok(()) => {
+                return Ok(Capacity {
+                    external_of: None,
+                    stands_for: Some(duty.author),
+                    groups: duty.groups,
+                    claimed: duty.claimed,
+                    groups_as_of: duty.since,
+                    authenticated_at: person.authenticated_at(),
+                });
+            }
+            Err(other) => refusal.needs_fresh_auth |= other.needs_fresh_auth,
         }
     }
     Err(refusal)
+}
+
+/// The caller in their own right, among those of their own tenant.
+pub(crate) fn own(service: &Approvals, caller: &VerifiedCaller) -> Capacity {
+    let groups = groups_of(service, caller);
+    Capacity {
+        external_of: None,
+        stands_for: None,
+        claimed: only_claimed(service, caller, &groups),
+        groups,
+        groups_as_of: caller.actor.groups_as_of(),
+        authenticated_at: caller.actor.authenticated_at(),
+    }
 }
 
 /// Whether the caller may withdraw the call of an approval, in their own right alone.
@@ -329,27 +296,15 @@ pub(crate) fn may_withdraw(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Result<(), ReviewRefusal> {
-    let question = Question::of(approval);
     // An agent with somebody's delegation acts for them alone.
     let is_requester = approval.chain.is_same_caller(&caller.chain());
     service.policies().policy.may_withdraw(&Withdrawal {
         by: Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() },
         is_requester,
-        request: question.request(),
+        request: &question_of(approval),
         authenticated_at: caller.actor.authenticated_at(),
         now: service.ledger.store().now(),
     })
-}
-
-/// Whether the caller only has to prove again who they are.
-pub(crate) fn needs_fresh_auth(
-    fresh_auth_ms: Option<u64>,
-    caller: &VerifiedCaller,
-    now: Timestamp,
-) -> bool {
-    let Some(fresh_ms) = fresh_auth_ms else { return false };
-    let age_ms = caller.actor.authenticated_at().map(|at| now.since_ms(at));
-    age_ms.is_none_or(|age_ms| u64::try_from(age_ms.max(0)).is_ok_and(|age_ms| age_ms > fresh_ms))
 }
 
 /// Whether the caller is of another tenant than the call.
@@ -357,17 +312,17 @@ pub fn is_external(caller: &VerifiedCaller, approval: &ApprovalRecord) -> bool {
     caller.tenant() != approval.chain.tenant()
 }
 
-/// Why somebody may not agree, in words.
+/// Why somebody may not agree, in words; where they only have to prove again who they are, that.
 pub(crate) fn why_not(
     service: &Approvals,
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
-    now: Timestamp,
+    needs_fresh_auth: bool,
 ) -> String {
     if approval.state != ApprovalState::Pending {
         return format!("it is {} already: nothing is left to decide", approval.state.name());
     }
-    if now >= approval.expires_at {
+    if service.ledger.store().now() >= approval.expires_at {
         return "it has expired: nothing is left to decide".to_owned();
     }
     if !is_person(caller) {
@@ -375,9 +330,8 @@ pub(crate) fn why_not(
     }
     let own = voice_of(caller, approval.chain.tenant());
     let person = &caller.actor.principal().id;
-    if let Some(vote) = approval.standing_votes().find(|vote| {
-        vote.shown_digest == approval.proposal && vote.voices().any(|voice| voice == own)
-    }) {
+    let speaks = |vote: &&Vote| vote.voices().any(|voice| voice == own);
+    if let Some(vote) = approval.shown_votes().find(speaks) {
         return if vote.approver == *person {
             "you have decided on this already".to_owned()
         } else {
@@ -414,9 +368,8 @@ pub(crate) fn why_not(
         let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
         return format!("you are in none of the groups that are asked: {}", names.join(", "));
     }
-    let fresh_ms = approval.requirement.fresh_auth_ms;
-    if needs_fresh_auth(fresh_ms, caller, now) {
-        let minutes = fresh_ms.unwrap_or(0).div_ceil(60_000);
+    if needs_fresh_auth {
+        let minutes = approval.requirement.fresh_auth_ms.unwrap_or(0).div_ceil(60_000);
         return format!("sign in again: this asks for a sign-in at most {minutes} minutes ago");
     }
     "the policies do not let you decide on this".to_owned()

@@ -28,7 +28,7 @@ use placet_ledger::{
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
-    directive::{BreakGlass, Delegation, DirectiveBody, DirectiveKind, Freeze, Grant},
+    directive::{BreakGlass, Delegation, DirectiveBody, DirectiveKind, Freeze},
     directory::{Directory, UserEntry},
     ids::{AdapterName, CapabilityId, DirectiveId, GroupId, PrincipalId, TenantId},
     principal::PrincipalChain,
@@ -113,53 +113,26 @@ impl EffectiveRules {
             .is_some_and(|at| !is_shared || at.elapsed() < round.saturating_mul(ROUNDS_MISSED_MAX))
     }
 
-    /// Reads the open entries again; answers those that have changed since.
-    pub(crate) async fn renew(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {
+    /// Reads the open entries again, unless somebody else has read enough by the time it is one's turn; answers those that have changed.
+    pub(crate) async fn renew(
+        &self,
+        store: &dyn Store,
+        is_enough: impl FnOnce(&Self) -> bool,
+    ) -> Result<Vec<Arc<Directive>>, StoreError> {
         // One at a time: a reading that began later ends later, and so is never replaced by an older one.
-        let _one_at_a_time = self.reading.own().await;
-        self.renew_now(store).await
-    }
-
-    /// As [`Self::renew`], unless somebody else did that while this one waited.
-    pub(crate) async fn catch_up(
-        &self,
-        store: &dyn Store,
-        round: Duration,
-    ) -> Result<Vec<Arc<Directive>>, StoreError> {
-        let _one_at_a_time = self.reading.shared().await?;
-        if self.is_current(store, round) {
+        let _one_at_a_time = self.reading.turn().await?;
+        if is_enough(self) {
             return Ok(Vec::new());
         }
-        self.renew_now(store).await
-    }
-
-    /// As [`Self::renew`], unless a reading that began after this was asked for is done by then: after a freeze many calls ask at once.
-    pub(crate) async fn renew_once(
-        &self,
-        store: &dyn Store,
-    ) -> Result<Vec<Arc<Directive>>, StoreError> {
-        let asked = Instant::now();
-        let _one_at_a_time = self.reading.shared().await?;
-        let read_at = self.read_at();
-        if read_at.is_some_and(|began| began >= asked) {
-            return Ok(Vec::new());
-        }
-        self.renew_now(store).await
-    }
-
-    async fn renew_now(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {
         let began = Instant::now();
         let read = self.read(store).await;
         self.reading.ended(read.as_ref().err());
-        let is_shared = store.is_shared();
-        let mut read_at = self.read_at.lock();
         match &read {
-            Ok(_) => *read_at = Some(began),
+            Ok(_) => *self.read_at.lock() = Some(began),
             // Where others change it too, it is read again in a moment anyway, and its age tells.
-            Err(_) if is_shared => {}
-            Err(_) => *read_at = None,
+            Err(_) if store.is_shared() => {}
+            Err(_) => *self.read_at.lock() = None,
         }
-        drop(read_at);
         read
     }
 
@@ -210,6 +183,10 @@ impl Open {
         self.by_tenant.values().flatten()
     }
 
+    fn in_force(&self, tenant: &TenantId, now: Timestamp) -> impl Iterator<Item = &Arc<Directive>> {
+        self.of(tenant).filter(move |entry| entry.is_in_force(now))
+    }
+
     /// The freezes that hold calls of this adapter.
     pub fn freezes(
         &self,
@@ -217,15 +194,8 @@ impl Open {
         adapter: &AdapterName,
         now: Timestamp,
     ) -> impl Iterator<Item = &Freeze> {
-        self.of(tenant).filter(move |entry| entry.is_in_force(now)).filter_map(move |entry| {
-            match &entry.body {
-                DirectiveBody::Freeze(freeze) => freeze.holds(adapter).then_some(freeze),
-                DirectiveBody::Grant(_)
-                | DirectiveBody::BreakGlass(_)
-                | DirectiveBody::Delegation(_)
-                | DirectiveBody::Revocation(_) => None,
-            }
-        })
+        let freezes = self.in_force(tenant, now).filter_map(|entry| freeze_of(entry));
+        freezes.filter(move |freeze| freeze.holds(adapter))
     }
 
     /// Whether a lockdown is in force for calls of this adapter.
@@ -237,22 +207,17 @@ impl Open {
     /// Whether a lockdown of every adapter is in force, in any tenant.
     #[must_use]
     pub fn has_lockdown(&self, now: Timestamp) -> bool {
-        self.all().filter(|entry| entry.is_in_force(now)).any(|entry| match &entry.body {
-            DirectiveBody::Freeze(freeze) => freeze.lockdown && freeze.adapters.is_empty(),
-            DirectiveBody::Grant(_)
-            | DirectiveBody::BreakGlass(_)
-            | DirectiveBody::Delegation(_)
-            | DirectiveBody::Revocation(_) => false,
-        })
+        let in_force = self.all().filter(|entry| entry.is_in_force(now));
+        let mut freezes = in_force.filter_map(|entry| freeze_of(entry));
+        freezes.any(|freeze| freeze.lockdown && freeze.adapters.is_empty())
     }
 
     /// Which freezes are in force, in all tenants.
     #[must_use]
     pub fn freezes_in_force(&self, now: Timestamp) -> BTreeSet<DirectiveId> {
-        let freezes = self
-            .all()
-            .filter(|entry| entry.kind() == DirectiveKind::Freeze && entry.is_in_force(now));
-        freezes.map(|entry| entry.directive_id.clone()).collect()
+        let is_in_force =
+            |entry: &&Arc<Directive>| freeze_of(entry).is_some() && entry.is_in_force(now);
+        self.all().filter(is_in_force).map(|entry| entry.directive_id.clone()).collect()
     }
 
     /// When less is allowed to these calls by time alone: the next freeze, or a revocation that was made for later.
@@ -263,15 +228,12 @@ impl Open {
         adapter: &AdapterName,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let coming = self.of(tenant).filter(|entry| match &entry.body {
-            DirectiveBody::Freeze(freeze) => freeze.holds(adapter),
-            DirectiveBody::Revocation(_) => true,
-            DirectiveBody::Grant(_)
-            | DirectiveBody::BreakGlass(_)
-            | DirectiveBody::Delegation(_) => false,
-        });
-        let coming = coming.filter(|entry| entry.is_restrictive() && entry.starts_at > now);
-        coming.map(|entry| entry.starts_at).min()
+        let concerns = |entry: &&Arc<Directive>| {
+            freeze_of(entry).is_none_or(|freeze| freeze.holds(adapter))
+                && entry.is_restrictive()
+                && entry.starts_at > now
+        };
+        self.of(tenant).filter(concerns).map(|entry| entry.starts_at).min()
     }
 
     /// The break-glass record that a call may run under; the one that lasts longest.
@@ -282,10 +244,9 @@ impl Open {
         capability: &CapabilityId,
         now: Timestamp,
     ) -> Option<Broken> {
-        let broken = self.of(chain.tenant()).filter_map(|entry| {
+        let broken = self.in_force(chain.tenant(), now).filter_map(|entry| {
             let DirectiveBody::BreakGlass(glass) = &entry.body else { return None };
-            let fits = entry.is_in_force(now)
-                && glass.agent.as_ref().is_none_or(|agent| *agent == chain.actor.id)
+            let fits = glass.agent.as_ref().is_none_or(|agent| *agent == chain.actor.id)
                 && glass.capability.as_ref().is_none_or(|only| only == capability);
             fits.then(|| Broken {
                 directive_id: entry.directive_id.clone(),
@@ -307,23 +268,15 @@ impl Open {
         args: &Value,
         now: Timestamp,
     ) -> Vec<Arc<Directive>> {
-        let covers = |grant: &Grant| {
+        let covers = |entry: &&Arc<Directive>| {
+            let DirectiveBody::Grant(grant) = &entry.body else { return false };
             grant.capability == *capability
                 && grant.contract_digest == contract
                 && grant.chain.is_same_caller(chain)
                 && grant.pattern.covers(args)
         };
-        let mut grants: Vec<_> = self
-            .of(chain.tenant())
-            .filter(|entry| match &entry.body {
-                DirectiveBody::Grant(grant) => entry.is_in_force(now) && covers(grant),
-                DirectiveBody::BreakGlass(_)
-                | DirectiveBody::Freeze(_)
-                | DirectiveBody::Delegation(_)
-                | DirectiveBody::Revocation(_) => false,
-            })
-            .cloned()
-            .collect();
+        let mut grants: Vec<_> =
+            self.in_force(chain.tenant(), now).filter(covers).cloned().collect();
         grants.sort_by_key(|entry| entry.expires_at);
         grants
     }
@@ -336,11 +289,10 @@ impl Open {
         person: &PrincipalId,
         now: Timestamp,
     ) -> Vec<Duty> {
-        let handed = self.of(tenant).filter_map(|entry| {
+        let handed = self.in_force(tenant, now).filter_map(|entry| {
             let DirectiveBody::Delegation(delegation) = &entry.body else { return None };
-            let is_theirs = entry.is_in_force(now) && delegation.to == *person;
             let author = directory.user(tenant, &entry.by);
-            is_theirs.then(|| duty_of(author, entry, delegation, now))
+            (delegation.to == *person).then(|| duty_of(author, entry, delegation, now))
         });
         handed.filter(|duty| !duty.groups.is_empty()).collect()
     }
@@ -361,11 +313,6 @@ impl Open {
         (of_kind().count(), of_kind().filter(|entry| entry.by == *by).count())
     }
 
-    /// Whether an entry is open.
-    pub(crate) fn has(&self, tenant: &TenantId, directive_id: &DirectiveId) -> bool {
-        self.of(tenant).any(|entry| entry.directive_id == *directive_id)
-    }
-
     /// How many break-glass records wait for their review.
     pub(crate) fn reviews_due(&self, tenant: &TenantId, now: Timestamp) -> u32 {
         let due = self.of(tenant).filter(|entry| is_review_due(entry, now)).count();
@@ -376,6 +323,11 @@ impl Open {
     pub(crate) fn all_reviews_due(&self, now: Timestamp) -> usize {
         self.all().filter(|entry| is_review_due(entry, now)).count()
     }
+}
+
+fn freeze_of(entry: &Directive) -> Option<&Freeze> {
+    let DirectiveBody::Freeze(freeze) = &entry.body else { return None };
+    Some(freeze)
 }
 
 /// What a revocation revokes at this moment.

@@ -14,6 +14,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use placet_credentials::Broker;
 use placet_identity::VerifiedCaller;
@@ -24,6 +25,7 @@ use placet_ledger::{
     ledger::{Ledger, LedgerError},
     log::AuditLog,
     record::EffectRecord,
+    refusal::ledger_refusal,
     store::{Durability, StoreError},
 };
 use placet_policy::policies::Policies;
@@ -32,7 +34,7 @@ use placet_types::{
     clock::IdSource,
     directive::DirectiveKind,
     error::{ErrorCode, Refusal},
-    ids::GroupId,
+    ids::{ApprovalId, GroupId},
 };
 
 use crate::{
@@ -40,10 +42,9 @@ use crate::{
     events::Events,
     node::Node,
     pending::PendingIndex,
-    quotas::Quotas,
+    refusals::{not_counted, read},
     rules::{self, EffectiveRules},
     sent_calls::SentCalls,
-    subjects::Subjects,
 };
 
 /// When to ask again for what waits while it is being read, in milliseconds.
@@ -93,9 +94,8 @@ pub struct Approvals {
     pub pending: PendingIndex,
     /// What is in force.
     pub rules: EffectiveRules,
-    /// Whose tokens have come to this node.
-    pub subjects: Subjects,
-    pub(crate) quotas: Quotas,
+    /// Held while an entry is made, until it is in force: nobody else is counted meanwhile.
+    pub(crate) entering: tokio::sync::Mutex<()>,
     pub(crate) events: Events,
     pub(crate) sent_calls: SentCalls,
     /// Whether all that waits has been read once since the start.
@@ -133,8 +133,7 @@ impl Approvals {
             policies: ArcSwap::new(parts.policies),
             pending: PendingIndex::default(),
             rules: EffectiveRules::default(),
-            subjects: Subjects::default(),
-            quotas: Quotas::default(),
+            entering: tokio::sync::Mutex::default(),
             events: Events::default(),
             sent_calls: SentCalls::default(),
             is_read: AtomicBool::new(false),
@@ -177,6 +176,34 @@ impl Approvals {
         }
     }
 
+    pub(crate) async fn read_approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<ApprovalRecord>, Refusal> {
+        read(self.ledger.store().approval(approval_id).await)
+    }
+
+    /// The record under the key of an approval's call, which may be of a later call.
+    pub(crate) async fn read_record(
+        &self,
+        approval: &ApprovalRecord,
+    ) -> Result<Option<EffectRecord>, Refusal> {
+        read(self.ledger.store().effect(approval.record_id).await)
+    }
+
+    /// What was written; nothing where it moved on between reading and writing: how, the next look says.
+    pub(crate) fn written<T>(&self, written: Result<T, LedgerError>) -> Result<Option<T>, Refusal> {
+        match written {
+            Ok(next) => Ok(Some(next)),
+            Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => Ok(None),
+            Err(LedgerError::Vote(error)) => Err(not_counted(&error)),
+            Err(error) => {
+                self.node.noticed(&error);
+                Err(ledger_refusal(&error))
+            }
+        }
+    }
+
     /// Everything that waits has been read since the start.
     pub fn was_read(&self) {
         self.is_read.store(true, Ordering::SeqCst);
@@ -212,7 +239,8 @@ impl Approvals {
 
     /// An approval has moved, here or on another node: the index follows, and anyone who listens hears of it.
     pub fn moved(&self, approval: &ApprovalRecord) {
-        if is_over(&approval.state)
+        if !approval.state.is_open()
+            && !approval.is_consumed()
             && let Some(calls) = self.calls()
         {
             calls.over(approval);
@@ -275,13 +303,15 @@ impl Approvals {
 
     /// An entry was made or has moved here: what is in force is read again.
     pub(crate) async fn arranged(&self, entry: Directive) {
-        drop(self.renewed(self.rules.renew(self.ledger.store()).await));
+        let told = self.read_again().await;
         if entry.kind() == DirectiveKind::Revocation {
             // Also where what is in force could not be read again.
             self.enforce(Some(&entry));
         }
         // One that is over from the beginning, or that nobody could read, is news all the same.
-        self.events.entry(&Arc::new(entry), self.ledger.store().now());
+        if !told.iter().any(|one| one.directive_id == entry.directive_id) {
+            self.events.entry(&Arc::new(entry), self.ledger.store().now());
+        }
     }
 
     /// Reads what is in force, before anything is taken in.
@@ -289,15 +319,20 @@ impl Approvals {
     /// # Errors
     /// [`LedgerError`] when it cannot be read.
     pub async fn load(&self) -> Result<(), LedgerError> {
-        self.rules.renew(self.ledger.store()).await?;
+        self.rules.renew(self.ledger.store(), |_| false).await?;
         self.observe();
         Ok(())
     }
 
-    /// Reads what is in force again, where other nodes may have changed it.
+    /// Reads what is in force again, where it may have changed.
     pub async fn follow(&self) {
-        let read = self.rules.renew_once(self.ledger.store()).await;
-        self.tell_entries(read);
+        self.read_again().await;
+    }
+
+    async fn read_again(&self) -> Vec<Arc<Directive>> {
+        // A reading that began after this was asked for is enough: after a freeze many calls ask at once.
+        let asked = Instant::now();
+        self.renew(|rules| rules.read_at().is_some_and(|began| began >= asked)).await
     }
 
     /// Makes sure that what is in force is known: a freeze or an end that was acknowledged elsewhere counts here. Waits for that no longer
@@ -311,7 +346,8 @@ impl Approvals {
         }
         // In a task of its own: anyone who runs out of patience takes nobody else's reading with them.
         let owner = Arc::clone(self);
-        let caught_up = tokio::spawn(async move { owner.catch_up().await });
+        let caught_up =
+            tokio::spawn(async move { owner.renew(|_| owner.are_rules_current()).await });
         if let Ok(Err(error)) = tokio::time::timeout(patience, caught_up).await {
             tracing::error!(%error, "reading freezes, grants and revocations failed");
         }
@@ -327,20 +363,8 @@ impl Approvals {
         self.rules.is_current(self.ledger.store(), round)
     }
 
-    async fn catch_up(&self) {
-        let round = Duration::from_millis(self.settings.fleet_every_ms);
-        let read = self.rules.catch_up(self.ledger.store(), round).await;
-        self.tell_entries(read);
-    }
-
-    fn tell_entries(&self, read: Result<Vec<Arc<Directive>>, StoreError>) {
-        for entry in self.renewed(read) {
-            self.events.entry(&entry, self.ledger.store().now());
-        }
-    }
-
-    fn renewed(&self, read: Result<Vec<Arc<Directive>>, StoreError>) -> Vec<Arc<Directive>> {
-        match read {
+    async fn renew(&self, is_enough: impl FnOnce(&EffectiveRules) -> bool) -> Vec<Arc<Directive>> {
+        match self.rules.renew(self.ledger.store(), is_enough).await {
             Ok(changed) => {
                 let now = self.ledger.store().now();
                 self.metrics.set_reviews_due(self.rules.open().all_reviews_due(now));
@@ -348,6 +372,9 @@ impl Approvals {
                     self.decide_again();
                 }
                 self.observe();
+                for entry in &changed {
+                    self.events.entry(entry, now);
+                }
                 changed
             }
             Err(error) => {
@@ -383,16 +410,5 @@ impl Approvals {
             );
         }
         self.metrics.set_subjects_revoked(self.broker.counts().revoked);
-    }
-}
-
-/// Whether an approval has ended without its call having been sent.
-pub(crate) const fn is_over(state: &ApprovalState) -> bool {
-    match state {
-        ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => false,
-        ApprovalState::Denied
-        | ApprovalState::Expired
-        | ApprovalState::Withdrawn { .. }
-        | ApprovalState::Void { .. } => true,
     }
 }

@@ -73,7 +73,6 @@ pub(super) fn view(
         p.crumb { a href=(path) { (list) } " › " (entry.directive_id) }
         @if let Some(notice) = &notice { (notice.shown()) }
         div #entry data-live {
-            @if let Some(hint) = &entry.hint { p.notice.warn { (hint) } }
             h1 data-told { (title) " " (words::state(&entry.state)) @if entry.review_due { " " (words::mark(Tone::Warn, "review due")) } }
             div.card {
                 dl.facts {

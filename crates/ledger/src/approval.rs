@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
-    approval::{ApproverGroup, Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Requirement, Voice, Vote, VoteChoice},
     clock::Timestamp,
     digest::{Digest, DigestBuilder},
     ids::{ApprovalId, CapabilityId, ChannelName, PrincipalId, RecordId, TenantId, ToolCallId},
@@ -280,6 +280,16 @@ impl ApprovalRecord {
     pub fn standing_votes(&self) -> impl Iterator<Item = &Vote> {
         let votes = self.votes.iter().enumerate();
         votes.filter(|(place, _)| !self.lapsed.contains(place)).map(|(_, vote)| vote)
+    }
+
+    /// The votes on what is shown now that have not lapsed.
+    pub fn shown_votes(&self) -> impl Iterator<Item = &Vote> {
+        self.standing_votes().filter(|vote| vote.shown_digest == self.proposal)
+    }
+
+    /// Everybody whose word on what is shown now counts already.
+    pub fn deciders(&self) -> impl Iterator<Item = Voice<'_>> {
+        self.shown_votes().flat_map(Vote::voices)
     }
 
     /// Who wrote arguments that are not narrower than those before. Whatever came later, they do not decide.

@@ -45,7 +45,7 @@ pub struct Reviewer<'a> {
 }
 
 /// The approval reviewed, or the standing grant proposed from one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ReviewedRequest<'a> {
     /// Who calls and for whom.
     pub chain: &'a PrincipalChain,
@@ -54,15 +54,15 @@ pub struct ReviewedRequest<'a> {
     /// The mode the call has.
     pub mode: ApprovalMode,
     /// The groups that are asked now, those of escalations that were made included.
-    pub asked: &'a BTreeSet<ApproverGroup>,
+    pub asked: BTreeSet<ApproverGroup>,
     /// How long ago approvers may have proved who they are; nothing: it does not matter.
     pub fresh_auth_ms: Option<u64>,
     /// When it ends.
     pub expires_at: Timestamp,
     /// Who has decided on what is shown now, and for whom.
-    pub decided_by: &'a BTreeSet<Voice<'a>>,
+    pub decided_by: BTreeSet<Voice<'a>>,
     /// Who of the call's tenant wrote the arguments in the place of its agent.
-    pub authors: &'a BTreeSet<PrincipalId>,
+    pub authors: BTreeSet<PrincipalId>,
 }
 
 /// What somebody wants to do with an approval.
@@ -99,7 +99,7 @@ pub struct Review<'a> {
     /// The colleague they decide for, where one handed over to them.
     pub stands_for: Option<Reviewer<'a>>,
     /// On what.
-    pub request: ReviewedRequest<'a>,
+    pub request: &'a ReviewedRequest<'a>,
     /// What they decide.
     pub action: ReviewAction,
     /// When the reviewer last proved who they are, if the token says.
@@ -116,7 +116,7 @@ pub struct Withdrawal<'a> {
     /// Whether it is that caller.
     pub is_requester: bool,
     /// Which call.
-    pub request: ReviewedRequest<'a>,
+    pub request: &'a ReviewedRequest<'a>,
     /// When they last proved who they are, if the token says.
     pub authenticated_at: Option<Timestamp>,
     /// When.

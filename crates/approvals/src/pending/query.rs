@@ -4,11 +4,10 @@
 //! page that is shown. Invariant: of other tenants this filter lets through only what asks a group of the viewer's own tenant that the
 //! viewer is in.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_types::{
-    approval::Voice,
     clock::Timestamp,
     directory::Directory,
     ids::{ApprovalId, GroupId, PrincipalId, TenantId},
@@ -16,7 +15,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-use super::{Inner, NONE, Name, PendingIndex, Place, Row, voice_name};
+use super::{Inner, PendingIndex, Place, Row};
 use crate::views::{InboxOrder, InboxQuery, QueueMetrics, Whose};
 
 /// Until which age a call is in which of the columns of the chart, in milliseconds; what is older is in the last.
@@ -70,170 +69,119 @@ impl PendingIndex {
     }
 }
 
-/// The same look at approvals that are over, which the index does not keep.
-pub(crate) fn look_at(
-    approvals: &[ApprovalRecord],
+/// The same look at one approval that is over, which the index does not keep: whether it is seen, and wanted.
+pub(crate) fn is_wanted(
+    approval: &ApprovalRecord,
     directory: &Directory,
     viewer: &Viewer,
     query: &InboxQuery,
-    limit: usize,
-) -> Found {
-    let mut inner = Inner::default();
-    for approval in approvals {
-        let place = inner.next_place(approval.created_at);
-        inner.insert(place, approval, directory);
-        if let Some(row) = inner.rows.get_mut(&place) {
-            row.is_pending = false;
-        }
+) -> bool {
+    let row = Row { is_pending: false, ..Row::of(approval, directory, 0) };
+    viewer.sees(&row) && Wanted::of(query).wants(viewer, &row)
+}
+
+impl Viewer {
+    const fn id(&self) -> &PrincipalId {
+        &self.chain.actor.id
     }
-    inner.look(viewer, query, limit)
-}
 
-/// A viewer in the index's numbers.
-struct Seen {
-    tenant: Name,
-    actor: Name,
-    user: Name,
-    /// Whether the one acted for has a number, or there is nobody.
-    knows_user: bool,
-    sees_all: bool,
-    is_person: bool,
-    asks_me: Vec<bool>,
-    /// Sets that ask the viewer as an external approver, and the viewer's name as one.
-    asks_external: Vec<bool>,
-    external: Name,
-    duties: Vec<(Name, Vec<bool>)>,
-}
-
-impl Seen {
-    fn of(inner: &Inner, viewer: &Viewer) -> Self {
-        let names = &inner.names;
-        let any = |tenant: Option<&TenantId>, groups: &BTreeSet<GroupId>| {
-            names.sets_where(|set| set.iter().any(|group| group.has(tenant, groups)))
-        };
-        let asks = |groups: &BTreeSet<GroupId>| any(None, groups);
-        let own = Voice { tenant: Some(&viewer.tenant), person: &viewer.chain.actor.id };
-        Self {
-            tenant: names.known(viewer.tenant.as_str()),
-            actor: names.known(viewer.chain.actor.id.as_str()),
-            user: viewer
-                .chain
-                .on_behalf_of
-                .as_ref()
-                .map_or(NONE, |user| names.known(user.id.as_str())),
-            knows_user: viewer
-                .chain
-                .on_behalf_of
-                .as_ref()
-                .is_none_or(|user| names.known(user.id.as_str()) != NONE),
-            sees_all: viewer.is_auditor,
-            is_person: viewer.is_person,
-            asks_me: asks(&viewer.groups),
-            asks_external: any(Some(&viewer.tenant), &viewer.groups),
-            external: names.known(&voice_name(own)),
-            duties: viewer
-                .duties
-                .iter()
-                .map(|duty| (names.known(duty.author.as_str()), asks(&duty.groups)))
-                .collect(),
-        }
+    /// Whether a row is of the viewer's own tenant.
+    fn is_at_home(&self, row: &Row) -> bool {
+        *row.tenant() == self.tenant
     }
 
     /// Whether somebody waits for it who is the viewer, or whom the viewer answers for.
     fn is_own(&self, row: &Row) -> bool {
-        if self.actor == NONE || !self.is_at_home(row) {
+        if !self.is_at_home(row) {
             return false;
         }
-        if !self.is_person {
-            return row.actor == self.actor && row.user == self.user && self.knows_user;
+        if self.is_person {
+            return [&row.owner, &row.user].into_iter().flatten().any(|person| person == self.id());
         }
-        row.owner == self.actor || row.user == self.actor
+        let user = self.chain.on_behalf_of.as_ref().map(|user| &user.id);
+        row.agent.1 == *self.id() && row.user.as_ref() == user
     }
 
-    /// Whether a row is of the viewer's own tenant; what is of none that is known is no one's.
-    fn is_at_home(&self, row: &Row) -> bool {
-        row.tenant == self.tenant && self.tenant != NONE
+    /// Whether it asks them as a member of their own groups: of another tenant's call, as an external approver.
+    fn is_asked(&self, row: &Row) -> bool {
+        let of = (!self.is_at_home(row)).then_some(&self.tenant);
+        self.is_person && row.asked.iter().any(|group| group.has(of, &self.groups))
+    }
+
+    fn asked_for(&self, row: &Row) -> impl Iterator<Item = &PrincipalId> {
+        let asks = |duty: &&Duty| row.asked.iter().any(|group| group.has(None, &duty.groups));
+        self.duties.iter().filter(asks).map(|duty| &duty.author)
     }
 
     fn sees(&self, row: &Row) -> bool {
         if !self.is_at_home(row) {
-            return self.is_person && has(&self.asks_external, row.asked);
+            return self.is_asked(row);
         }
-        self.sees_all
+        self.is_auditor
             || self.is_own(row)
-            || has(&self.asks_me, row.asked)
-            || self.duties.iter().any(|(_, asks)| has(asks, row.asked))
+            || self.is_asked(row)
+            || self.asked_for(row).next().is_some()
     }
 
     fn may_decide(&self, row: &Row) -> bool {
-        if !self.is_at_home(row) {
-            let decided = self.external != NONE && row.voices.contains(&self.external);
-            return row.is_pending && !decided && self.sees(row);
-        }
-        if !self.is_person || !row.is_pending || self.is_bound(row, self.actor) {
+        if !self.is_person || !row.is_pending {
             return false;
         }
-        has(&self.asks_me, row.asked)
-            || self
-                .duties
-                .iter()
-                .any(|(author, asks)| has(asks, row.asked) && !self.is_bound(row, *author))
-    }
-
-    /// Whether somebody is interested, or has decided.
-    fn is_bound(&self, row: &Row, person: Name) -> bool {
-        person != NONE
-            && (row.owner == person || row.user == person || row.voices.contains(&person))
+        if !self.is_at_home(row) {
+            let is_own = |voice: &(Option<TenantId>, PrincipalId)| {
+                voice.0.as_ref() == Some(&self.tenant) && voice.1 == *self.id()
+            };
+            return !row.voices.iter().any(is_own) && self.is_asked(row);
+        }
+        !is_bound(row, self.id())
+            && (self.is_asked(row)
+                || self.asked_for(row).any(|colleague| !is_bound(row, colleague)))
     }
 }
 
-fn has(table: &[bool], name: Name) -> bool {
-    usize::try_from(name).ok().and_then(|at| table.get(at)).copied().unwrap_or(false)
+/// Whether somebody of the call's tenant is interested, or has decided.
+fn is_bound(row: &Row, person: &PrincipalId) -> bool {
+    let interested = [&row.owner, &row.user].into_iter().flatten();
+    let decided = row.voices.iter().filter(|(tenant, _)| tenant.is_none());
+    interested.chain(decided.map(|(_, person)| person)).any(|other| other == person)
 }
 
 /// Which rows a query wants, besides those that are visible.
 struct Wanted<'a> {
     query: &'a InboxQuery,
     pending: Option<bool>,
-    groups: Option<Vec<bool>>,
-    /// Whether the group that is looked for is one of the viewer's tenant, asked elsewhere.
-    groups_are_external_tenants: bool,
-    search: Option<(String, Vec<bool>)>,
+    /// The text that is looked for, in lower case.
+    search: Option<String>,
 }
 
 impl<'a> Wanted<'a> {
-    fn of(inner: &Inner, query: &'a InboxQuery, tenant: &TenantId) -> Self {
-        let group = query.group.as_ref();
+    fn of(query: &'a InboxQuery) -> Self {
         let search = query.search.as_deref().map(str::trim).filter(|text| !text.is_empty());
-        Self {
-            query,
-            pending: match query.state.as_deref() {
-                None | Some("pending") => Some(true),
-                Some("approved") => Some(false),
-                Some(_) => None,
-            },
-            groups_are_external_tenants: group
-                .is_some_and(|group| group.external_tenant() == Some(tenant)),
-            groups: group.map(|group| inner.names.sets_where(|set| set.contains(group))),
-            search: search.map(|text| {
-                let text = text.to_lowercase();
-                let names = inner.names.texts_with(&text);
-                (text, names)
-            }),
-        }
+        let pending = match query.state.as_deref() {
+            None | Some("pending") => Some(true),
+            Some("approved") => Some(false),
+            Some(_) => None,
+        };
+        Self { query, pending, search: search.map(str::to_lowercase) }
     }
 
     /// An external approver's filters look at nothing that an external approver is not shown: not for whom a call is, nor who else is asked.
-    fn wants(&self, row: &Row, at_home: bool) -> bool {
-        let user = if at_home { row.user } else { NONE };
+    fn wants(&self, viewer: &Viewer, row: &Row) -> bool {
+        let at_home = viewer.is_at_home(row);
+        let user = row.user.as_ref().filter(|_| at_home);
         self.pending.is_none_or(|pending| row.is_pending == pending)
+            && (self.query.whose != Whose::Asked || viewer.is_own(row))
             && self.query.mode.is_none_or(|mode| row.mode == mode)
-            && self.groups.as_ref().is_none_or(|groups| {
-                has(groups, row.asked) && (at_home || self.groups_are_external_tenants)
+            && self.query.group.as_ref().is_none_or(|group| {
+                let is_shown = at_home || group.external_tenant() == Some(&viewer.tenant);
+                is_shown && row.asked.contains(group)
             })
-            && self.search.as_ref().is_none_or(|(text, names)| {
-                [row.capability, row.actor, user].into_iter().any(|name| has(names, name))
-                    || row.id.as_str().to_lowercase().contains(text)
+            && self.search.as_ref().is_none_or(|text| {
+                let finds = |name: &str| name.to_lowercase().contains(text);
+                finds(&row.capability.to_string())
+                    || finds(row.agent.1.as_str())
+                    || user.is_some_and(|user| finds(user.as_str()))
+                    || finds(row.id.as_str())
             })
     }
 }
@@ -265,22 +213,13 @@ const fn weakness(mode: ApprovalMode) -> i64 {
 
 impl Inner {
     fn look(&self, viewer: &Viewer, query: &InboxQuery, limit: usize) -> Found {
-        let seen = Seen::of(self, viewer);
-        let wanted = Wanted::of(self, query, &viewer.tenant);
+        let wanted = Wanted::of(query);
         let mut mine_in_all = 0_usize;
-        let mut found: Vec<(Order, bool, &Arc<ApprovalId>)> = Vec::new();
-        for (place, row) in &self.rows {
-            if !seen.sees(row) {
-                continue;
-            }
-            let mine = seen.may_decide(row);
+        let mut found: Vec<(Order, bool, &ApprovalId)> = Vec::new();
+        for (place, row) in self.rows.iter().filter(|(_, row)| viewer.sees(row)) {
+            let mine = viewer.may_decide(row);
             mine_in_all = mine_in_all.saturating_add(usize::from(mine));
-            let whose = match query.whose {
-                Whose::All => true,
-                Whose::Mine => mine,
-                Whose::Asked => seen.is_own(row),
-            };
-            if whose && wanted.wants(row, seen.is_at_home(row)) {
+            if (mine || query.whose != Whose::Mine) && wanted.wants(viewer, row) {
                 found.push((order_of(query.order, mine, *place, row), mine, &row.id));
             }
         }
@@ -292,30 +231,22 @@ impl Inner {
         }
         found.sort_unstable_by_key(|one| one.0);
         let page = found.into_iter().skip(query.offset);
-        let page = page.map(|(_, mine, id)| (id.as_ref().clone(), mine)).collect();
+        let page = page.map(|(_, mine, id)| (id.clone(), mine)).collect();
         Found { page, total, mine: mine_in_all }
     }
 
     fn load(&self, tenant: &TenantId, now: Timestamp) -> QueueMetrics {
-        let tenant = self.names.known(tenant.as_str());
         let mut load = QueueMetrics::default();
-        let mut by_set: std::collections::BTreeMap<Name, u32> = std::collections::BTreeMap::new();
-        for (place, row) in self.rows.iter().filter(|(_, row)| row.tenant == tenant) {
-            if !row.is_pending || tenant == NONE {
-                continue;
-            }
+        let is_counted = |row: &Row| row.is_pending && row.tenant() == tenant;
+        for (place, row) in self.rows.iter().filter(|(_, row)| is_counted(row)) {
             let age_ms = now.since_ms(place.0);
             let column = AGES_MS.iter().position(|until| age_ms < *until).unwrap_or(AGES_MS.len());
             if let Some(waiting) = load.waiting_by_age.get_mut(column) {
                 *waiting = waiting.saturating_add(1);
             }
-            let waiting = by_set.entry(row.asked).or_default();
-            *waiting = waiting.saturating_add(1);
-        }
-        for (set, waiting) in by_set {
-            for group in self.names.set(set).into_iter().flatten() {
-                let all = load.waiting_by_group.entry(group.clone()).or_default();
-                *all = all.saturating_add(waiting);
+            for group in &row.asked {
+                let waiting = load.waiting_by_group.entry(group.clone()).or_default();
+                *waiting = waiting.saturating_add(1);
             }
         }
         load

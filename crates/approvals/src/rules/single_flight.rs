@@ -17,16 +17,11 @@ pub(crate) struct SingleFlight {
 }
 
 impl SingleFlight {
-    /// Waits for one's turn, whatever came of the readings before.
-    pub(crate) async fn own(&self) -> MutexGuard<'_, ()> {
-        self.reading.lock().await
-    }
-
     /// Waits for one's turn.
     ///
     /// # Errors
     /// Why a reading failed that ended while this one waited.
-    pub(crate) async fn shared(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+    pub(crate) async fn turn(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
         let asked = Instant::now();
         let turn = self.reading.lock().await;
         let failed = self.failed.lock();
@@ -55,7 +50,7 @@ mod tests {
     /// Reads once, in one's turn.
     async fn read(turns: &SingleFlight, goes_well: bool) -> Result<Duration, StoreError> {
         let began = Instant::now();
-        let turn = turns.shared().await?;
+        let turn = turns.turn().await?;
         tokio::time::sleep(READING).await;
         let error = StoreError::Unreachable("gone".to_owned());
         turns.ended((!goes_well).then_some(&error));

@@ -53,9 +53,6 @@ pub struct DirectiveView {
     /// What the caller may do with it now.
     #[serde(default)]
     pub standing: EntryStanding,
-    /// What anyone who made it may not have expected of it: of a delegation as long as it is open, of a revocation in the answer to them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
 }
 
 /// What the caller may do with an entry of the approval service now, as policy sees it.

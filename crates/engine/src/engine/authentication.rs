@@ -50,7 +50,6 @@ impl Engine {
                     let issuer = caller.actor.issuer().to_owned();
                     return Err(self.unverified(IdentityError::HeldByAgent { issuer }.refusal()));
                 }
-                self.context.approvals.subjects.saw(&caller);
                 if self.context.credentials.broker.is_caller_revoked(&caller) {
                     return Err(self.unverified(refusals::revoked()));
                 }
@@ -137,7 +136,6 @@ impl Engine {
     pub fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
         let caller = VerifiedCaller::bind(token, None).map_err(|error| error.refusal())?;
         self.must_be_active(&caller)?;
-        self.context.approvals.subjects.saw(&caller);
         Ok(caller)
     }
 

@@ -42,18 +42,18 @@ impl Approval {
             chain: &self.chain,
             capability: &capability,
             mode: ApprovalMode::Destructive,
-            asked: &self.asked,
+            asked: self.asked.clone(),
             fresh_auth_ms: None,
             expires_at: NOW.plus_ms(1_000),
-            decided_by: &self.decided_by.iter().map(Voice::own).collect(),
-            authors: &BTreeSet::new(),
+            decided_by: self.decided_by.iter().map(Voice::own).collect(),
+            authors: BTreeSet::new(),
         };
         let reviewer = Reviewer { principal: reviewer, groups: &[].into() };
         match choice {
             Some(action) => snapshot.may_review(&Review {
                 reviewer,
                 stands_for: None,
-                request,
+                request: &request,
                 action,
                 authenticated_at: None,
                 now: NOW,
@@ -177,15 +177,15 @@ fn click(
     snapshot.may_review(&Review {
         reviewer: Reviewer { principal: &person, groups: &[].into() },
         stands_for: colleague.as_ref().map(|(principal, groups)| Reviewer { principal, groups }),
-        request: ReviewedRequest {
+        request: &ReviewedRequest {
             chain: &agent_for("bot", "ada"),
             capability: &"ops/remove".parse().unwrap(),
             mode: ApprovalMode::Destructive,
-            asked: &["approvers".parse().unwrap()].into(),
+            asked: ["approvers".parse().unwrap()].into(),
             fresh_auth_ms: click.fresh_auth_ms,
             expires_at: NOW.plus_ms(1_000),
-            decided_by: &decided.iter().map(Voice::own).collect(),
-            authors: &click.authors.iter().map(|id| id.parse().unwrap()).collect(),
+            decided_by: decided.iter().map(Voice::own).collect(),
+            authors: click.authors.iter().map(|id| id.parse().unwrap()).collect(),
         },
         action,
         authenticated_at: click.proved_ago_ms.map(|ago| NOW.plus_ms(ago.saturating_neg())),

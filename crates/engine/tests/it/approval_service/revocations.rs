@@ -129,20 +129,9 @@ async fn a_revocation_lasts_at_least_as_long_as_any_token_and_names_somebody() {
 }
 
 #[tokio::test]
-async fn a_revocation_of_somebody_who_never_came_counts_and_says_so() {
+async fn a_revocation_of_somebody_who_never_came_counts() {
     let world = World::new().await;
-    let bot = world.agent().await;
-    let token = format!("Bearer {}", world.token(PrincipalKind::Agent, "bot"));
-    world.engine.authenticate(Some(&token), None, None).await.unwrap();
-    let name = subject(&bot);
-    let seen = world.revoke("dora", &name).await.unwrap();
-    assert_eq!(seen.hint, None);
-    let unseen = world.revoke("dora", "misspelt").await.unwrap();
-    assert!(unseen.in_force, "it may come still");
-    assert!(unseen.hint.unwrap().contains("no token of this subject has come"));
-    // Who may not revoke is not told who has come.
-    let refusal = world.revoke("eve", "misspelt").await.unwrap_err();
-    assert!(!format!("{refusal} {:?}", refusal.problems).contains("no token of this subject"));
+    assert!(world.revoke("dora", "misspelt").await.unwrap().in_force, "it may come still");
 }
 
 #[tokio::test]

@@ -129,7 +129,6 @@ pub(in crate::commands) async fn show(
 ) -> Outcome {
     let entry = read(client, kind, id).await?;
     print_report(&entry, json, text);
-    hinted(&entry);
     Ok(Exit::Ok)
 }
 
@@ -139,14 +138,7 @@ pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) 
     let request = DirectiveRequest { arrange, reason, starts_at, lasts_ms };
     let entry: DirectiveView = client.post(&["v1", "directives"], &request).await?.document()?;
     print_report(&entry, json, text);
-    hinted(&entry);
     Ok(Exit::Ok)
-}
-
-fn hinted(entry: &DirectiveView) {
-    if let Some(hint) = &entry.hint {
-        output::note(format!("note: {hint}"));
-    }
 }
 
 /// Decides on one.

@@ -22,16 +22,15 @@ impl Runner<'_> {
         let Some((_, capability)) = self.world.find(&case.tool) else {
             return failed(&case.name, format!("no contract has the tool `{}`", case.tool));
         };
-        let decided_by = case.decided_by.iter().map(Voice::own).collect();
         let request = ReviewedRequest {
             chain: &chain,
             capability: &case.tool,
             mode: capability.mode_highest,
-            asked: &case.asked,
+            asked: case.asked.clone(),
             fresh_auth_ms: case.fresh_auth_ms,
             expires_at: NOW.plus_ms(case.expires_in_ms),
-            decided_by: &decided_by,
-            authors: &case.authors,
+            decided_by: case.decided_by.iter().map(Voice::own).collect(),
+            authors: case.authors.clone(),
         };
         let colleague = case.stands_for.as_ref().map(|colleague| {
             let mut principal = person.clone();
@@ -45,7 +44,7 @@ impl Runner<'_> {
             self.snapshot.may_review(&Review {
                 reviewer,
                 stands_for,
-                request,
+                request: &request,
                 action,
                 authenticated_at: ago(case.authenticated_ago_ms),
                 now: NOW,
@@ -59,7 +58,7 @@ impl Runner<'_> {
             ReviewAct::Withdraw => self.snapshot.may_withdraw(&Withdrawal {
                 by: reviewer,
                 is_requester: person == chain.actor,
-                request,
+                request: &request,
                 authenticated_at: ago(case.authenticated_ago_ms),
                 now: NOW,
             }),
