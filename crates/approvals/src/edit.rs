@@ -62,10 +62,9 @@ impl Approvals {
             let Some(changed) = held.changed(self, &approval, &request.args).await? else {
                 return Err(unchanged(self, caller, &approval).await);
             };
-            let edit =
-                Edit { caller, capacity: &capacity, approval: &approval, reason: &request.reason };
+            let next = changed.write(self, caller, &capacity, &approval, &request.reason).await?;
             // Nothing: it moved on between reading and writing; how, the next look says.
-            if let Some(next) = edit.write(self, changed).await? {
+            if let Some(next) = next {
                 self.decided(&next).await;
                 return Ok(presentation::view_of(&next, outcome::of(&next, None)));
             }
@@ -188,27 +187,21 @@ fn unmasked(
     }
 }
 
-/// Who edits what.
-struct Edit<'a> {
-    caller: &'a VerifiedCaller,
-    capacity: &'a Capacity,
-    approval: &'a ApprovalRecord,
-    reason: &'a str,
-}
-
-impl Edit<'_> {
+impl Changed {
     /// Keeps the new arguments when people still have to agree to them. Nothing: the approval moved meanwhile.
     async fn write(
-        &self,
+        self,
         service: &Approvals,
-        changed: Changed,
+        caller: &VerifiedCaller,
+        capacity: &Capacity,
+        approval: &ApprovalRecord,
+        reason: &str,
     ) -> Result<Option<ApprovalRecord>, Refusal> {
-        let Self { caller, approval, .. } = *self;
-        let requirement = required(approval, &changed.decided)?;
+        let Self { args, decided, change, held } = self;
+        let requirement = required(approval, &decided)?;
         let now = service.ledger.store().now();
         let (agrees, shown) = (VoteChoice::Approve, approval.proposal);
-        let vote = service.vote_of(caller, self.capacity, agrees, self.reason, shown);
-        let Changed { args, decided, change, held } = changed;
+        let vote = service.vote_of(caller, capacity, agrees, reason, shown);
         let edited = edited_from(approval, &held.proposal, &vote, &change);
         let editors = approval.edits.iter().map(|edit| &edit.by).chain([&vote.approver]);
         let kept = ParkedEdit { by: editors.cloned().collect(), masked: edited.masked.clone() };

@@ -91,16 +91,11 @@ pub(crate) fn masked_pattern(
     pattern: &ArgumentPattern,
 ) -> ArgumentPattern {
     let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
-    // A tool that is gone has no schema to say what may be shown.
-    let Some(schema) = schema else {
-        return ArgumentPattern(
-            pattern.0.iter().map(|(place, rule)| (place.clone(), mask_rule(rule))).collect(),
-        );
-    };
     let instance = instance_of(pattern);
-    let sensitive = schema.sensitive_pointers(&instance);
-    // A place that the instance does not have cannot be looked up in the schema.
+    let sensitive = schema.map(|schema| schema.sensitive_pointers(&instance));
+    // A tool that is gone has no schema to say what may be shown, and a place that the instance does not have cannot be looked up in one.
     let hides = |place: &str| {
+        let Some(sensitive) = &sensitive else { return true };
         instance.pointer(place).is_none()
             || sensitive.iter().any(|hidden| is_related(place, hidden))
     };
