@@ -59,6 +59,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["placet-types", "placet-identity", "placet-approvals", "placet-engine", "placet-api"],
     ),
     (
+        "placet-mcp-server",
+        &["placet-types", "placet-identity", "placet-approvals", "placet-engine"],
+    ),
+    (
         "placet",
         &[
             "placet-types",
@@ -77,6 +81,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-notify",
             "placet-api",
             "placet-console",
+            "placet-mcp-server",
         ],
     ),
     (
@@ -154,7 +159,7 @@ const PURE_MAY_USE: &[&str] = &[
 const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     (
         "axum",
-        &["placet-api", "placet-console", "placet-bench"],
+        &["placet-api", "placet-console", "placet-mcp-server", "placet-bench"],
         &["placet-adapter-mcp", "placet-e2e"],
     ),
     ("cap-std", &["placet-adapter-files"], &[]),
@@ -171,7 +176,7 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("opentelemetry_sdk", &["placet-telemetry"], &["placet-engine"]),
     ("prometheus-client", &["placet-telemetry"], &[]),
     ("ractor", &["placet-engine"], &[]),
-    ("rmcp", &["placet-adapter-mcp", "placet-bench"], &[]),
+    ("rmcp", &["placet-adapter-mcp", "placet-mcp-server", "placet-bench"], &[]),
     ("rustls", &["placet-egress", "placet-identity", "placet-api"], &[]),
     ("rustls-native-certs", &["placet-egress"], &[]),
     ("sled", &["placet-store"], &[]),

@@ -73,6 +73,8 @@ mod loopback;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_clients;
+#[cfg(test)]
 mod moving;
 #[cfg(test)]
 mod mutual;

@@ -22,6 +22,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
 };
+use tokio_util::sync::CancellationToken;
 
 use placet_engine::engine::Engine;
 
@@ -33,7 +34,7 @@ use crate::{
     guard::Guard,
     paced::Paced,
     request::Peer,
-    router::{self, Pages},
+    router::{self, McpRoutes, Pages},
     state::{ApiState, Phase, reached},
     tls::{TlsError, TlsListener, TlsSettings, shown_by},
 };
@@ -82,6 +83,7 @@ pub struct Bound {
     admin: Listener,
     backups: Option<Arc<dyn Backups>>,
     pages: Option<Arc<dyn Pages>>,
+    mcp: Option<McpRoutes>,
     tls: Option<Arc<TlsListener>>,
 }
 
@@ -99,7 +101,7 @@ struct Listener {
 pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
     let main = Listener::bind(config.listen, &config).await?;
     let admin = Listener::bind(config.admin_listen, &config).await?;
-    Ok(Bound { config, main, admin, backups: None, pages: None, tls: None })
+    Ok(Bound { config, main, admin, backups: None, pages: None, mcp: None, tls: None })
 }
 
 impl Listener {
@@ -145,6 +147,18 @@ impl Bound {
         Ok(Self { pages: Some(pages), ..self })
     }
 
+    /// Serves the MCP front end as well. Its requests carry a [`VerifiedCaller`](placet_identity::VerifiedCaller); one that shows no
+    /// credential is the development agent, where there is a way to make its token. `closing` is cancelled when the listeners close.
+    #[must_use]
+    pub fn with_mcp(
+        self,
+        router: Router,
+        development: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
+        closing: CancellationToken,
+    ) -> Self {
+        Self { mcp: Some(McpRoutes { router, development, closing }), ..self }
+    }
+
     /// Where callers come in.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -166,7 +180,8 @@ impl Bound {
         engine: Engine,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        let Self { config, main, admin, backups, pages, tls } = self;
+        let Self { config, main, admin, backups, pages, mcp, tls } = self;
+        let mcp_closing = mcp.as_ref().map(|mcp| mcp.closing.clone());
         let (phase, watching) = watch::channel(Phase::Serving);
         let api = ApiState::new(engine, Arc::new(config.clone()), watching.clone());
         let slots =
@@ -176,7 +191,7 @@ impl Bound {
         let manner = Manner::new(&config);
 
         let main_loop = Accepting {
-            router: router::router(&api, main.guard.clone(), pages.as_deref()),
+            router: router::router(&api, main.guard.clone(), pages.as_deref(), mcp),
             listener: main,
             manner: manner.clone(),
             tls: tls.clone(),
@@ -200,6 +215,7 @@ impl Bound {
         let closing = async {
             shutdown.await;
             phase.send_replace(Phase::Draining);
+            mcp_closing.inspect(CancellationToken::cancel);
             let drained = slots.acquire_many(config.connections_max);
             if tokio::time::timeout(Duration::from_millis(config.drain_ms), drained).await.is_err()
             {

@@ -12,6 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use url::Url;
 
@@ -45,8 +46,32 @@ pub const SHARED: [&str; 2] = ["/", "/errors/{id}"];
 /// The routes whose requests wait for calls, for as long as they say.
 const WAIT: [&str; 2] = ["/v1/calls", "/v1/calls/{id}"];
 
-/// Every route, behind its checks, and the pages where there are some.
-pub(crate) fn router(api: &ApiState, guard: Guard, pages: Option<&dyn Pages>) -> Router {
+/// Makes the token of the development agent.
+pub(crate) type DevelopmentToken = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// The MCP front end: its routes, and who asks that shows no token.
+#[derive(Clone)]
+pub(crate) struct McpRoutes {
+    pub(crate) router: Router,
+    /// Only where development tokens are accepted.
+    pub(crate) development: Option<DevelopmentToken>,
+    /// Cancelled when the listeners close: what it streams ends then.
+    pub(crate) closing: CancellationToken,
+}
+
+impl fmt::Debug for McpRoutes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpRoutes").finish_non_exhaustive()
+    }
+}
+
+/// Every route, behind its checks, and the pages and the MCP front end where there are some.
+pub(crate) fn router(
+    api: &ApiState,
+    guard: Guard,
+    pages: Option<&dyn Pages>,
+    mcp: Option<McpRoutes>,
+) -> Router {
     let mut router = Router::new();
     for route in table::all() {
         if pages.is_some() && SHARED.contains(&route.path) {
@@ -65,6 +90,11 @@ pub(crate) fn router(api: &ApiState, guard: Guard, pages: Option<&dyn Pages>) ->
     let mut router = router.with_state(api.clone());
     if let Some(pages) = pages {
         router = router.merge(pages.routes(api));
+    }
+    if let Some(McpRoutes { router: mcp, development, .. }) = mcp {
+        let state = (api.clone(), development);
+        let verified = middleware::from_fn_with_state(state, authenticate_client);
+        router = router.merge(mcp.route_layer(verified));
     }
     let config = Arc::new(api.config().clone());
     let router = router.layer(middleware::from_fn_with_state(config, challenge));
@@ -103,6 +133,26 @@ async fn run(
     next: Next,
 ) -> Result<Response, Failure> {
     api.run(request, next).await
+}
+
+/// The same for an MCP client, which is the development agent where it shows nothing and development tokens are accepted.
+async fn authenticate_client(
+    State((api, development)): State<(ApiState, Option<DevelopmentToken>)>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let certificate = request.extensions().get::<ClientCertificate>();
+    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
+    let shown = Credentials { certificate, peer, ..Credentials::of(request.headers())? };
+    let shows_nothing = shown.authorization.is_none() && certificate.is_none();
+    let minted = development.filter(|_| shows_nothing).and_then(|mint| mint());
+    let minted = minted.map(|token| format!("Bearer {token}"));
+    let credentials =
+        Credentials { authorization: shown.authorization.or(minted.as_deref()), ..shown };
+    let caller = api.read(verified(&api.engine, credentials)).await?;
+    let _place = api.place(About::Request, &caller)?;
+    request.extensions_mut().insert(Arc::new(caller));
+    Ok(next.run(request).await)
 }
 
 /// Who calls. A token that is refused is counted by the address that it came from.

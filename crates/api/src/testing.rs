@@ -117,7 +117,7 @@ impl TestApi {
             .unwrap();
         let api = ApiState::new(world.engine.clone(), Arc::new(config), watching);
         let (router, admin) =
-            (router::router(&api, main, pages), crate::admin::router(&api, admin, None));
+            (router::router(&api, main, pages, None), crate::admin::router(&api, admin, None));
         Self { world, phase, api, router, admin }
     }
 

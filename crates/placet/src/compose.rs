@@ -43,7 +43,7 @@ use crate::{
     console,
     development::make_data_folder,
     failure::{Attempted as _, Failure},
-    issuers, notices,
+    issuers, mcp, notices,
     reload::ConfiguredFiles,
     sealing::{self, Tending},
     storage, svids,
@@ -160,9 +160,10 @@ pub(crate) async fn start(
         notary: Arc::clone(&notary),
         embedded: opened.embedded,
         archive_after: config.ledger.archive.as_ref().map(|_| config.ledger.audit_for()),
-        clock,
+        clock: Arc::clone(&clock),
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
+    let bound = mcp::with_mcp(bound, config, &engine, clock)?;
     Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, svids })
 }
 

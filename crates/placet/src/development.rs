@@ -14,6 +14,8 @@ use crate::{
 
 /// The tenant of the development directory.
 pub(crate) const DEV_TENANT: &str = "local";
+/// The agent of the development directory.
+pub(crate) const DEV_AGENT: &str = "dev-agent";
 
 /// The development key in the data folder, made if there is none.
 ///

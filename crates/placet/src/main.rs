@@ -17,6 +17,7 @@ mod development;
 mod environment;
 mod failure;
 mod issuers;
+mod mcp;
 mod memory;
 mod notices;
 mod output;

@@ -110,6 +110,11 @@ impl Placet {
         Ok(Self { child, base, admin, log, readers })
     }
 
+    /// The address of a route for callers.
+    pub(crate) fn url(&self, path: &str) -> Url {
+        self.base.join(path).unwrap()
+    }
+
     /// A client with this bearer token.
     pub(crate) fn client(&self, token: Option<String>) -> Client {
         Client::new(self.base.clone(), token)

@@ -17,7 +17,7 @@ use placet_types::ids::{EnvironmentName, GroupId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use super::{console::ConsoleFile, ledger::LedgerFile, trust::TrustFile};
+use super::{console::ConsoleFile, ledger::LedgerFile, mcp::McpFile, trust::TrustFile};
 
 /// The configuration of one process. Relative paths are relative to this file's folder.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -75,6 +75,8 @@ pub(crate) struct ConfigFile {
     pub(crate) ledger: LedgerFile,
     /// The web console.
     pub(crate) console: ConsoleFile,
+    /// The MCP endpoint.
+    pub(crate) mcp: McpFile,
     /// Who is told of what happens to held calls, and over what.
     pub(crate) notifications: NotifyConfig,
 }
@@ -107,6 +109,7 @@ impl Default for ConfigFile {
             audit: AuditFile::default(),
             ledger: LedgerFile::default(),
             console: ConsoleFile::default(),
+            mcp: McpFile::default(),
             notifications: NotifyConfig::default(),
         }
     }

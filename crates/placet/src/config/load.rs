@@ -24,6 +24,7 @@ use super::{
     console::ConsoleFile,
     file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile, TlsFile},
     ledger::LedgerPlan,
+    mcp::McpFile,
     otel,
 };
 use crate::{
@@ -78,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) settings: Settings,
     /// The web console.
     pub(crate) console: ConsoleFile,
+    /// The MCP endpoint.
+    pub(crate) mcp: McpFile,
     /// Who is told of what happens to held calls.
     pub(crate) notifications: NotifyConfig,
     /// As written, to see what another reading of the file differs in.
@@ -230,6 +233,7 @@ impl Reading<'_> {
             telemetry,
             settings,
             console: file.console,
+            mcp: file.mcp,
             notifications: file.notifications,
             missing: missing.or(without_password),
         })

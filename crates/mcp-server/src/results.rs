@@ -1,0 +1,219 @@
+//! How a call stands, as a model is told: content to read, structured content to act on, and what Placet says of the call.
+//!
+//! Owns the words. A refusal is a result with `isError`, since a model can act on that; protocol errors are for faults of the protocol alone.
+//! Invariant: what a call that may have had an effect is told never reads as "not executed".
+
+use rmcp::{
+    ErrorData,
+    model::{CallToolResult, ContentBlock, MetaObject},
+};
+use serde_json::{Map, Value, json};
+
+use placet_engine::answer::{Answer, Held};
+use placet_types::{
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Refusal},
+};
+
+use crate::{meta::CALL, tools::AWAIT};
+
+/// Of which tool a result is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Of<'a> {
+    pub(crate) tool: &'a str,
+    /// Whether the tool declares the form of its structured results. Clients refuse anything else as structured content then, so that what
+    /// Placet says stands in `_meta` and in the text.
+    pub(crate) declares_output: bool,
+}
+
+/// The result of a call.
+///
+/// # Errors
+/// A protocol error for a tool that there is not, or that is none for this caller: both alike.
+pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, ErrorData> {
+    match answer {
+        Answer::Finished(result) => Ok(finished(result)),
+        Answer::Held(held) => Ok(pending(&awaited(held), &held.result, of)),
+        Answer::InProgress(result) => {
+            Ok(pending("The call is being executed and has not ended yet.", result, of))
+        }
+        Answer::Refused(refused) if refused.refusal.code == ErrorCode::ToolNotFound => {
+            Err(unknown_tool(of.tool))
+        }
+        Answer::Refused(refused) => Ok(refusal(&refused.result, of)),
+    }
+}
+
+/// What is said of a tool that there is not.
+pub(crate) fn unknown_tool(name: &str) -> ErrorData {
+    let shown: String = name.chars().take(128).collect();
+    ErrorData::invalid_params(format!("unknown tool: {shown}"), None)
+}
+
+/// Who is awaited, in a sentence.
+pub(crate) fn awaited(held: &Held) -> String {
+    let message = held.result.error.as_ref().map_or("", |error| error.message.as_str());
+    let groups: Vec<String> = held
+        .requirement
+        .groups
+        .iter()
+        .map(|(group, count)| format!("{count} of {group}"))
+        .collect();
+    let mut said = message.to_owned();
+    if !groups.is_empty() {
+        said = format!("{said}; who has to agree: {}", groups.join(", "));
+    }
+    said
+}
+
+/// A call that was executed: what its tool said, in the form in which an MCP server said it where one did.
+fn finished(result: &ToolResultEnvelope) -> CallToolResult {
+    let (content, structured) = told(&result.output);
+    let mut said = CallToolResult::success(content);
+    said.structured_content = structured;
+    said.is_error = Some(result.status != ResultStatus::Succeeded);
+    said.meta = Some(meta_of(result));
+    said
+}
+
+/// The content and the structured content of an adapter's answer.
+fn told(output: &Value) -> (Vec<ContentBlock>, Option<Value>) {
+    if let Some(object) = output.as_object()
+        && let Some(content) = blocks(object)
+    {
+        return (content, object.get("structured").cloned());
+    }
+    let text = match output {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            output.to_string()
+        }
+    };
+    let structured = output.is_object().then(|| output.clone());
+    (vec![ContentBlock::text(text)], structured)
+}
+
+/// The content of an MCP server's result, as the adapter keeps it.
+fn blocks(object: &Map<String, Value>) -> Option<Vec<ContentBlock>> {
+    let is_ours = object.keys().all(|key| {
+        matches!(key.as_str(), "content" | "structured" | "notes" | "error" | "withheld")
+    });
+    if !is_ours {
+        return None;
+    }
+    let mut content: Vec<ContentBlock> = match object.get("content") {
+        Some(content) => serde_json::from_value(content.clone()).ok()?,
+        None => vec![ContentBlock::text(object.get("structured")?.to_string())],
+    };
+    if let Some(Value::Array(notes)) = object.get("notes") {
+        content.extend(notes.iter().filter_map(Value::as_str).map(ContentBlock::text));
+    }
+    Some(content)
+}
+
+/// A call that has no end yet. It is no error: nothing went wrong.
+fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
+    let handle = &result.tool_call_id;
+    let text = format!(
+        "PENDING: {why} The call has NOT been executed yet. Do not repeat it with other arguments. To get its result call `{AWAIT}` with {{\"handle\": \"{handle}\"}}, or the same tool with the same arguments."
+    );
+    with_envelope(CallToolResult::success(vec![ContentBlock::text(text)]), result, of)
+}
+
+/// A call that was refused, or of which nobody knows how it ended.
+fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
+    let text = match &result.error {
+        Some(error) => {
+            let mut text = format!("{}: {}", error.error_code, error.message);
+            for problem in &error.problems {
+                text.push_str(&format!("\n{}: {}", problem.pointer, problem.problem));
+            }
+            if !error.remediation.is_empty() {
+                text.push_str(&format!("\nWhat to do: {}", error.remediation));
+            }
+            text
+        }
+        None => "the call was refused".to_owned(),
+    };
+    with_envelope(CallToolResult::error(vec![ContentBlock::text(text)]), result, of)
+}
+
+fn with_envelope(
+    mut said: CallToolResult,
+    result: &ToolResultEnvelope,
+    of: Of<'_>,
+) -> CallToolResult {
+    if of.declares_output {
+        // A client takes a result without structured content from such a tool only as an error.
+        said.is_error = Some(true);
+    } else {
+        said.structured_content = Some(envelope(result));
+    }
+    let mut meta = meta_of(result);
+    meta.0.insert(CALL.to_owned(), envelope(result));
+    said.meta = Some(meta);
+    said
+}
+
+/// What a program acts on.
+fn envelope(result: &ToolResultEnvelope) -> Value {
+    json!({
+        "status": result.status,
+        "handle": result.tool_call_id,
+        "error": result.error,
+        "approval_id": result.approval_id,
+        "pending_approval": result.pending_approval,
+        "policy_decision_id": result.policy_decision_id,
+    })
+}
+
+fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
+    let mut meta = MetaObject::new();
+    let said = json!({
+        "status": result.status,
+        "handle": result.tool_call_id,
+        "replayed": result.replayed,
+        "policy_decision_id": result.policy_decision_id,
+        "approval_id": result.approval_id,
+    });
+    meta.insert(CALL.to_owned(), said);
+    meta
+}
+
+/// A refusal of the engine to take a call at all.
+pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
+    let text = format!(
+        "{}: {}\nWhat to do: {}",
+        refusal.code,
+        refusal.message,
+        refusal.code.remediation()
+    );
+    let said = json!({
+        "status": "refused",
+        "error": {
+            "error_code": refusal.code,
+            "message": refusal.message,
+            "retryable": refusal.code.retryable(),
+            "remediation": refusal.code.remediation(),
+            "execution": refusal.execution,
+            "retry_after_ms": refusal.retry_after_ms,
+        },
+    });
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    let mut meta = MetaObject::new();
+    meta.insert(CALL.to_owned(), said.clone());
+    result.meta = Some(meta);
+    if !of.declares_output {
+        result.structured_content = Some(said);
+    }
+    result
+}
+
+/// What is said of a handle that is none.
+pub(crate) fn no_handle() -> Refusal {
+    Refusal::new(
+        ErrorCode::ValidationError,
+        "`handle` is missing or not the handle of a pending result",
+    )
+}

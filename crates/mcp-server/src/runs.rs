@@ -1,0 +1,133 @@
+//! Which run a request belongs to, and by which ids its calls are told apart.
+//!
+//! A session of the revisions that have one is a run. Without a session the client names the run (`io.placet/run`); where it does not, its
+//! requests of one hour are a run, and those of one day a conversation, so that budgets and taint hold for clients that know nothing of
+//! either. Invariant: without a session or a named run the id of a JSON-RPC request says nothing about which call it is, since every process of
+//! a client counts from the start: such a call has a key of its own.
+
+use std::time::Duration;
+
+use moka::sync::Cache;
+use placet_identity::VerifiedCaller;
+use placet_types::{
+    clock::Timestamp,
+    digest::{Digest, DigestBuilder},
+    error::{ErrorCode, Refusal},
+    ids::{RequestId, RunId, SessionId, StepId},
+    mode::ApprovalMode,
+    run_context::RunRequest,
+};
+
+use crate::meta::RunMeta;
+
+/// How many open runs are remembered, and for how long after their last call.
+const RUNS_MAX: u64 = 100_000;
+const RUN_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The runs that this process has seen a call of.
+#[derive(Debug)]
+pub(crate) struct SeenRuns(Cache<Digest, ()>);
+
+impl Default for SeenRuns {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(RUNS_MAX).time_to_idle(RUN_IDLE).build())
+    }
+}
+
+impl SeenRuns {
+    /// The ceiling that a call asks for which says none: in the first of its run the highest, which the agent's classes limit; later that of
+    /// the run, which its first call fixed.
+    fn ceiling(&self, caller: &VerifiedCaller, run: &RunId) -> Option<ApprovalMode> {
+        let run = digest_of(caller, &["seen", run.as_str()]);
+        let is_new = self.0.get(&run).is_none();
+        self.0.insert(run, ());
+        is_new.then_some(ApprovalMode::Destructive)
+    }
+}
+
+const HOUR_MS: i64 = 60 * 60 * 1_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// Where a request comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin<'a> {
+    /// The session it came in.
+    pub(crate) session: Option<&'a str>,
+    /// What the client calls itself.
+    pub(crate) client: Option<&'a str>,
+    /// The id of the JSON-RPC request.
+    pub(crate) request_id: String,
+    pub(crate) now: Timestamp,
+    /// Something that no other request has.
+    pub(crate) fresh: String,
+}
+
+/// A run and the ids of one call in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) run: RunRequest,
+    pub(crate) step_id: StepId,
+    pub(crate) request_id: RequestId,
+}
+
+/// The run of a request.
+///
+/// # Errors
+/// A refusal where the ids cannot be formed.
+pub(crate) fn placed(
+    caller: &VerifiedCaller,
+    said: RunMeta,
+    seen: &SeenRuns,
+    origin: &Origin<'_>,
+) -> Result<Placed, Refusal> {
+    let is_told_apart = origin.session.is_some() || said.id.is_some();
+    let run_id = match (said.id, origin.session) {
+        (Some(id), _) => id,
+        (None, Some(session)) => run_of(caller, &["session", session])?,
+        (None, None) => {
+            let hour = (origin.now.as_ms() / HOUR_MS).to_string();
+            run_of(caller, &["hour", origin.client.unwrap_or_default(), &hour])?
+        }
+    };
+    let session_id = if is_told_apart {
+        None
+    } else {
+        let day = (origin.now.as_ms() / DAY_MS).to_string();
+        let digest = digest_of(caller, &["day", origin.client.unwrap_or_default(), &day]);
+        Some(id(SessionId::new(format!("mcp-{}", short(&digest))))?)
+    };
+    let request = if is_told_apart { &origin.request_id } else { &origin.fresh };
+    let digest = Digest::of(request.as_bytes());
+    let ceiling = seen.ceiling(caller, &run_id);
+    Ok(Placed {
+        run: RunRequest {
+            run_id,
+            session_id,
+            safety_mode: said.safety_mode.or(ceiling),
+            run_budget: said.budget,
+            taint: said.taint,
+        },
+        step_id: id(StepId::new("mcp"))?,
+        request_id: id(RequestId::new(format!("mcp-{}", short(&digest))))?,
+    })
+}
+
+fn run_of(caller: &VerifiedCaller, parts: &[&str]) -> Result<RunId, Refusal> {
+    id(RunId::new(format!("mcp-{}", short(&digest_of(caller, parts)))))
+}
+
+/// Of the caller too: a session id or a client's name of somebody else is another run.
+fn digest_of(caller: &VerifiedCaller, parts: &[&str]) -> Digest {
+    let builder = caller.chain().digest_into(DigestBuilder::new("placet.mcp_run.v1"));
+    builder.list("run", parts).finish()
+}
+
+fn short(digest: &Digest) -> String {
+    digest.to_string().rsplit(':').next().unwrap_or_default().chars().take(32).collect()
+}
+
+fn id<T, E: std::fmt::Display>(made: Result<T, E>) -> Result<T, Refusal> {
+    made.map_err(|error| {
+        Refusal::new(ErrorCode::Internal, "an id cannot be formed").with_detail(error)
+    })
+}

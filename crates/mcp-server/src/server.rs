@@ -1,0 +1,183 @@
+//! The MCP server: its routes, its capabilities, and who asks.
+//!
+//! Owns the mapping of MCP methods. The transport, its sessions and the revisions are the SDK's.
+
+use std::{borrow::Cow, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, request::Parts};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult,
+        PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    },
+    service::RequestContext,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+use placet_engine::engine::Engine;
+use placet_identity::VerifiedCaller;
+use placet_types::{
+    clock::{Clock, IdSource},
+    ids::AdapterName,
+};
+
+use crate::{
+    calls,
+    held::HeldCalls,
+    runs::SeenRuns,
+    sessions::SessionOwners,
+    shared::{Asking, McpSettings, Shared},
+    tools,
+};
+
+/// The revisions that are spoken.
+const REVISIONS: [ProtocolVersion; 3] =
+    [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+/// The header that names a session.
+const SESSION: &str = "mcp-session-id";
+
+/// The adapter whose tools alone are served at a path.
+#[derive(Debug, Clone)]
+struct Only(AdapterName);
+
+/// The routes `/mcp` and `/mcp/{adapter}`. Who mounts them verifies the caller first, checks `Host` and `Origin`, and cancels
+/// `closing` when streams have to end.
+pub fn router(
+    engine: Engine,
+    settings: McpSettings,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    closing: CancellationToken,
+) -> Router {
+    let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
+    config.max_request_body_bytes = settings.request_bytes_max;
+    config.json_response = true;
+    config.cancellation_token = closing;
+    let owners = SessionOwners::new(settings.sessions_max);
+    let (held, seen) = (HeldCalls::default(), SeenRuns::default());
+    let shared = Arc::new(Shared { engine, settings, clock, ids, held, seen, owners });
+    let server = McpServer(Arc::clone(&shared));
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        Arc::new(LocalSessionManager::default()),
+        config,
+    );
+    let only = middleware::from_fn(only_adapter);
+    Router::new()
+        .route_service("/mcp", service.clone())
+        .route("/mcp/{adapter}", axum::routing::any_service(service).layer(only))
+        .layer(middleware::from_fn_with_state(shared, check_session))
+}
+
+/// Notes whose tools alone are asked for.
+async fn only_adapter(Path(adapter): Path<String>, mut request: Request, next: Next) -> Response {
+    let Ok(adapter) = adapter.parse::<AdapterName>() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    request.extensions_mut().insert(Only(adapter));
+    next.run(request).await
+}
+
+/// A session is its opener's: for anybody else there is none.
+async fn check_session(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(caller) = request.extensions().get::<Arc<VerifiedCaller>>().cloned() else {
+        tracing::error!("an MCP request came without a verified caller");
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let session = request.headers().get(SESSION).cloned();
+    let named = session.as_ref().and_then(|value| value.to_str().ok());
+    match named {
+        Some(session) if !shared.owners.is_of(session, &caller) => {
+            return (StatusCode::NOT_FOUND, Body::from("Not Found: Session not found"))
+                .into_response();
+        }
+        None if shared.owners.count() >= shared.settings.sessions_max => {
+            return (StatusCode::SERVICE_UNAVAILABLE, Body::from("too many sessions are open"))
+                .into_response();
+        }
+        Some(_) | None => {}
+    }
+    let closes = request.method() == http::Method::DELETE;
+    let response = next.run(request).await;
+    if let Some(opened) = response.headers().get(SESSION).and_then(|value| value.to_str().ok())
+        && named.is_none()
+    {
+        shared.owners.opened(opened, &caller);
+    }
+    if let (true, Some(session)) = (closes, named) {
+        shared.owners.closed(session);
+    }
+    response
+}
+
+/// The server that a client talks to.
+#[derive(Debug, Clone)]
+struct McpServer(Arc<Shared>);
+
+impl McpServer {
+    fn asking<'a>(context: &'a RequestContext<RoleServer>) -> Result<Asking<'a>, ErrorData> {
+        let parts = context.extensions.get::<Parts>();
+        let caller = parts.and_then(|parts| parts.extensions.get::<Arc<VerifiedCaller>>());
+        let (Some(parts), Some(caller)) = (parts, caller) else {
+            return Err(ErrorData::internal_error("the caller was not verified", None));
+        };
+        Ok(Asking {
+            caller: Arc::clone(caller),
+            adapter: parts.extensions.get::<Only>().map(|Only(adapter)| adapter),
+            session: parts.headers.get(SESSION).and_then(|value| value.to_str().ok()),
+            client: context.client_info().map(|client| client.name),
+        })
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let mut info = ServerConfig::new(capabilities);
+        info.server_info = Implementation::new("placet", env!("CARGO_PKG_VERSION"));
+        info.instructions = Some(
+            "Calls go through policies and, where these ask for it, through people. A result that says PENDING was not executed yet: wait for it with `placet__await`."
+                .to_owned(),
+        );
+        info
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(&REVISIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let asking = Self::asking(&context)?;
+        let cursor = request.and_then(|request| request.cursor);
+        let all = self.0.engine.tools(&asking.caller);
+        tools::page(all, asking.adapter, cursor.as_deref())
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let asking = Self::asking(&context)?;
+        calls::call(&self.0, &asking, request, &context).await.map(CallToolResponse::Complete)
+    }
+}

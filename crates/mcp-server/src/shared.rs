@@ -1,0 +1,52 @@
+//! What all requests share, and who makes one.
+//!
+//! Owns nothing but the bundle.
+
+use std::{sync::Arc, time::Duration};
+
+use placet_engine::engine::Engine;
+use placet_identity::VerifiedCaller;
+use placet_types::{
+    clock::{Clock, IdSource},
+    ids::AdapterName,
+};
+
+use crate::{held::HeldCalls, runs::SeenRuns, sessions::SessionOwners};
+
+/// How the front end behaves.
+#[derive(Debug, Clone)]
+pub struct McpSettings {
+    /// How long a request waits for people before it is answered as pending.
+    pub hold: Duration,
+    /// The most sessions at a time.
+    pub sessions_max: u64,
+    /// The largest request, in bytes.
+    pub request_bytes_max: usize,
+}
+
+impl Default for McpSettings {
+    fn default() -> Self {
+        Self { hold: Duration::from_secs(50), sessions_max: 10_000, request_bytes_max: 1024 * 1024 }
+    }
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) settings: McpSettings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn IdSource>,
+    pub(crate) held: HeldCalls,
+    pub(crate) seen: SeenRuns,
+    pub(crate) owners: SessionOwners,
+}
+
+/// Who asks, and over what.
+#[derive(Debug)]
+pub(crate) struct Asking<'a> {
+    pub(crate) caller: Arc<VerifiedCaller>,
+    pub(crate) adapter: Option<&'a AdapterName>,
+    pub(crate) session: Option<&'a str>,
+    pub(crate) client: Option<String>,
+}

@@ -1,0 +1,99 @@
+//! The tools a client sees: one name per capability, only those that some circumstance could let this caller call.
+//!
+//! Owns their form and the paging. Says of a tool only what its contract says.
+
+use std::sync::Arc;
+
+use rmcp::{
+    ErrorData,
+    model::{JsonObject, ListToolsResult, Tool, ToolAnnotations},
+};
+use serde_json::{Value, json};
+
+use placet_engine::views::ToolView;
+use placet_types::{ids::AdapterName, mode::ApprovalMode};
+
+/// The built-in tool that waits for a call that is held.
+pub(crate) const AWAIT: &str = "placet__await";
+/// How many tools are told in one page.
+const PAGE: usize = 200;
+
+/// One page of the tools, those of `adapter` where only these are asked for.
+pub(crate) fn page(
+    mut tools: Vec<ToolView>,
+    adapter: Option<&AdapterName>,
+    cursor: Option<&str>,
+) -> Result<ListToolsResult, ErrorData> {
+    tools.retain(|tool| adapter.is_none_or(|adapter| tool.capability_id.adapter() == adapter));
+    tools.sort_by(|one, other| one.tool.cmp(&other.tool));
+    let from = match cursor {
+        None => 0,
+        Some(after) => tools
+            .iter()
+            .position(|tool| tool.tool == after)
+            .and_then(|at| at.checked_add(1))
+            .ok_or_else(|| ErrorData::invalid_params("the cursor is not one of this list", None))?,
+    };
+    let mut told: Vec<Tool> = tools.iter().skip(from).take(PAGE).map(tool_of).collect();
+    let is_last = from.saturating_add(told.len()) >= tools.len();
+    let next = tools.get(from.saturating_add(told.len()).saturating_sub(1));
+    let next_cursor = next.filter(|_| !is_last).map(|tool| tool.tool.clone());
+    if is_last {
+        told.push(await_tool());
+    }
+    let mut result = ListToolsResult::with_all_items(told);
+    result.next_cursor = next_cursor;
+    Ok(result)
+}
+
+/// Whether a tool declares the form of its structured results.
+pub(crate) fn declares_output(tools: &[ToolView], name: &str) -> bool {
+    tools.iter().any(|tool| tool.tool == name && tool.output_schema.is_some())
+}
+
+fn tool_of(view: &ToolView) -> Tool {
+    let mut tool =
+        Tool::new(view.tool.clone(), view.description.clone(), object_of(&view.input_schema));
+    tool.output_schema = view.output_schema.as_ref().map(object_of);
+    tool.annotations = Some(annotations(view));
+    tool
+}
+
+/// Hints for clients; what decides is policy.
+fn annotations(view: &ToolView) -> ToolAnnotations {
+    let mut hints = ToolAnnotations::default();
+    hints.read_only_hint = Some(!view.writes);
+    if view.writes {
+        hints.destructive_hint = Some(view.mode_highest == ApprovalMode::Destructive);
+        // The same call again is the same call: its effect happens once.
+        hints.idempotent_hint = Some(false);
+    }
+    hints.open_world_hint =
+        Some(matches!(view.mode_highest, ApprovalMode::Network | ApprovalMode::Delegated));
+    hints
+}
+
+fn object_of(schema: &Value) -> Arc<JsonObject> {
+    Arc::new(schema.as_object().cloned().unwrap_or_default())
+}
+
+fn await_tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "handle": {
+                "type": "string",
+                "description": "The `handle` of the pending result."
+            }
+        },
+        "required": ["handle"],
+        "additionalProperties": false
+    });
+    let description = "Waits for a call that is pending, for example because people have to approve it, and returns its result. If the call is still pending, call this again.";
+    let mut tool = Tool::new(AWAIT, description, object_of(&schema));
+    let mut hints = ToolAnnotations::default();
+    hints.read_only_hint = Some(true);
+    hints.open_world_hint = Some(false);
+    tool.annotations = Some(hints);
+    tool
+}

@@ -1,0 +1,46 @@
+//! The `mcp` section: the endpoint that MCP clients connect to.
+//!
+//! Owns the form.
+
+use std::time::Duration;
+
+use placet_mcp_server::McpSettings;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::file::bounded;
+
+/// The MCP endpoint, `/mcp` on the listener of the callers.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct McpFile {
+    /// Whether it is served.
+    pub(crate) enabled: bool,
+    /// How long a call that waits for people keeps its request open before it is answered as pending, in milliseconds.
+    #[schemars(range(min = 0, max = 600_000))]
+    #[serde(deserialize_with = "bounded::<0, 600_000, _>")]
+    pub(crate) hold_ms: u64,
+    /// Sessions at the same time, of clients whose revision of MCP has sessions.
+    #[schemars(range(min = 1, max = 100_000))]
+    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
+    pub(crate) sessions_max: u64,
+}
+
+impl Default for McpFile {
+    fn default() -> Self {
+        let McpSettings { hold, sessions_max, .. } = McpSettings::default();
+        let hold_ms = u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
+        Self { enabled: true, hold_ms, sessions_max }
+    }
+}
+
+impl McpFile {
+    /// What the endpoint is served with.
+    pub(crate) fn settings(&self) -> McpSettings {
+        McpSettings {
+            hold: Duration::from_millis(self.hold_ms),
+            sessions_max: self.sessions_max,
+            ..McpSettings::default()
+        }
+    }
+}

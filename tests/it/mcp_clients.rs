@@ -1,0 +1,290 @@
+//! MCP clients in front of the built program: what they see, call, wait for and are refused, over Streamable HTTP.
+//!
+//! Owns the way of a call as a client of the official Python SDK sees it, with a session (2025-11-25) and without one (2026-07-28), and what
+//! hostile requests get. Everything behind it is `files.rs`'.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use crate::{
+    harness::{
+        client::{Client, Reply, text},
+        placet::Placet,
+        pypi,
+        setup::Setup,
+        until, within,
+    },
+    workspace,
+};
+
+/// A client of the Python SDK that does what it is told, step by step.
+struct Sdk {
+    _process: Child,
+    steps: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Sdk {
+    async fn connect(placet: &Placet, mode: &str) -> (Self, String) {
+        let script = workspace::root().join("tests/peers/mcp_client.py");
+        let mut process = Command::new(pypi::programs("mcp").join("python"))
+            .arg(script)
+            .args([placet.url("/mcp").as_str(), mode])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap()).lines();
+        let steps = process.stdin.take().unwrap();
+        let mut client = Self { _process: process, steps, answers };
+        let hello = client.answer().await;
+        (client, text(&hello, "revision"))
+    }
+
+    async fn answer(&mut self) -> Value {
+        let line = within("an answer of the client", self.answers.next_line()).await;
+        serde_json::from_str(&line.unwrap().expect("the client goes on")).unwrap()
+    }
+
+    async fn does(&mut self, step: Value) -> Value {
+        self.begins(step).await;
+        self.answer().await
+    }
+
+    async fn begins(&mut self, step: Value) {
+        self.steps.write_all(format!("{step}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn calls(&mut self, tool: &str, args: Value) -> Value {
+        self.does(json!({ "call": tool, "args": args })).await
+    }
+}
+
+/// A running Placet, with the approver of the development directory.
+struct World {
+    setup: Setup,
+    placet: Placet,
+    ben: Client,
+}
+
+impl World {
+    async fn holding(hold_ms: u64) -> Self {
+        let setup = Setup::new().with("mcp", json!({ "hold_ms": hold_ms }));
+        let placet = setup.start().await;
+        let ben = setup.ben(&placet).await;
+        Self { setup, placet, ben }
+    }
+
+    /// The one call that waits for people.
+    async fn held(&self) -> Value {
+        let waiting = self.ben.get("/v1/approvals?state=pending").await.ok();
+        let approvals = waiting["approvals"].as_array().unwrap().clone();
+        assert_eq!(approvals.len(), 1, "{waiting:#}");
+        approvals.into_iter().next().unwrap()
+    }
+
+    async fn approve(&self) -> Reply {
+        self.ben.decide(&self.held().await, "approve").await
+    }
+}
+
+const MODES: [(&str, &str); 2] = [("auto", "2026-07-28"), ("legacy", "2025-11-25")];
+
+/// What Placet says of a call.
+fn said(result: &Value) -> &Value {
+    &result["_meta"]["io.placet/call"]
+}
+
+fn handle(result: &Value) -> String {
+    text(said(result), "handle")
+}
+
+#[tokio::test]
+async fn a_client_lists_and_calls_tools_in_both_revisions() {
+    let world = World::holding(200).await;
+    world.setup.put("a.txt", "hello");
+    for (mode, revision) in MODES {
+        let (mut client, spoken) = Sdk::connect(&world.placet, mode).await;
+        assert_eq!(spoken, revision);
+        let listed = client.does(json!({ "list": true })).await;
+        let tools = listed["tools"].as_array().unwrap();
+        let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        assert!(names.contains(&"files__read") && names.contains(&"placet__await"), "{names:?}");
+        let read = tools.iter().find(|tool| tool["name"] == "files__read").unwrap();
+        assert_eq!(read["annotations"]["readOnlyHint"], true, "{read:#}");
+        assert_eq!(read["inputSchema"]["type"], "object", "{read:#}");
+        let result = client.calls("files__read", json!({ "path": "a.txt" })).await;
+        assert_eq!(result["structuredContent"]["content"], "hello", "{result:#}");
+        assert_ne!(result["isError"], true, "{result:#}");
+        assert_eq!(said(&result)["status"], "succeeded", "{result:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_result_that_a_model_can_act_on() {
+    let world = World::holding(200).await;
+    let (mut client, _) = Sdk::connect(&world.placet, "auto").await;
+    let bad = client.calls("files__read", json!({ "pth": "a.txt" })).await;
+    assert_eq!(bad["isError"], true, "{bad:#}");
+    assert_eq!(said(&bad)["error"]["error_code"], "VALIDATION_ERROR", "{bad:#}");
+    assert!(text(&bad["content"][0], "text").contains("/args/pth"), "{bad:#}");
+    let unknown = client.calls("files__shred", json!({})).await;
+    assert_eq!(unknown["code"], -32602, "{unknown:#}");
+    let nowhere = client.calls("mail__send", json!({})).await;
+    let plain = |error: &Value, name: &str| text(error, "error").replace(name, "X");
+    assert_eq!(plain(&unknown, "files__shred"), plain(&nowhere, "mail__send"));
+}
+
+#[tokio::test]
+async fn a_held_call_is_pending_and_the_same_call_collects_its_outcome() {
+    let world = World::holding(100).await;
+    for (mode, _) in MODES {
+        world.setup.put("a.txt", "hello");
+        let (mut client, _) = Sdk::connect(&world.placet, mode).await;
+        let delete = json!({ "path": "a.txt" });
+        let pending = client.calls("files__delete", delete.clone()).await;
+        assert_eq!(said(&pending)["status"], "pending", "{pending:#}");
+        assert!(text(&pending["content"][0], "text").contains("PENDING"), "{pending:#}");
+        // The same call attaches: people are not asked twice.
+        let again = client.calls("files__delete", delete.clone()).await;
+        assert_eq!(handle(&again), handle(&pending), "{again:#}");
+        world.approve().await.ok();
+        let done = client.calls("placet__await", json!({ "handle": handle(&pending) })).await;
+        assert_eq!(said(&done)["status"], "succeeded", "{done:#}");
+        assert!(!world.setup.file("a.txt").is_file());
+        let collected = client.calls("files__delete", delete).await;
+        assert_eq!(handle(&collected), handle(&pending), "{collected:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_approved_in_time_answers_its_own_request() {
+    let world = World::holding(60_000).await;
+    world.setup.put("a.txt", "hello");
+    let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
+    client.begins(json!({ "call": "files__delete", "args": { "path": "a.txt" } })).await;
+    until("people are asked", || async {
+        let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
+        waiting["approvals"].as_array().is_some_and(|approvals| !approvals.is_empty())
+    })
+    .await;
+    world.approve().await.ok();
+    let done = client.answer().await;
+    assert_eq!(said(&done)["status"], "succeeded", "{done:#}");
+    assert!(!world.setup.file("a.txt").is_file());
+}
+
+#[tokio::test]
+async fn handles_of_others_and_of_nobody_answer_alike() {
+    let world = World::holding(100).await;
+    world.setup.put("a.txt", "hello");
+    let (mut client, _) = Sdk::connect(&world.placet, "auto").await;
+    let pending = client.calls("files__delete", json!({ "path": "a.txt" })).await;
+    let of_others =
+        call_as(&world.ben, "placet__await", json!({ "handle": handle(&pending) })).await;
+    let of_nobody = call_as(&world.ben, "placet__await", json!({ "handle": "call_none" })).await;
+    assert_eq!(of_others["result"]["structuredContent"], of_nobody["result"]["structuredContent"]);
+    assert_eq!(of_others["result"]["isError"], true, "{of_others:#}");
+}
+
+/// A call of the stateless revision, as plain HTTP.
+async fn call_as(client: &Client, tool: &str, args: Value) -> Value {
+    let params = json!({ "name": tool, "arguments": args });
+    let body = stateless("tools/call", params);
+    let request = client
+        .request(http::Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", tool);
+    client.send(request.body(body.to_string().into()).unwrap()).await.json()
+}
+
+fn stateless(method: &str, mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+}
+
+#[tokio::test]
+async fn header_and_body_must_agree_and_batches_are_refused() {
+    let world = World::holding(100).await;
+    world.setup.put("a.txt", "hello");
+    let agent = world.setup.agent(&world.placet).await;
+    let send = |name: &'static str, body: Value, origin: Option<&'static str>| {
+        let mut request = agent
+            .request(http::Method::POST, "/mcp")
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", name);
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        agent.send(request.body(body.to_string().into()).unwrap())
+    };
+    let delete = json!({ "name": "files__delete", "arguments": { "path": "a.txt" } });
+    let body = stateless("tools/call", delete);
+    let disagreeing = send("files__read", body.clone(), None).await;
+    assert_eq!(disagreeing.status, 400, "{disagreeing:?}");
+    assert_eq!(disagreeing.json()["error"]["code"], -32020, "{disagreeing:?}");
+    let batch = send("files__delete", json!([body, body]), None).await;
+    assert!((400..500).contains(&batch.status), "{batch:?}");
+    let foreign = send("files__delete", body, Some("https://evil.example")).await;
+    assert_eq!(foreign.status, 403, "{foreign:?}");
+    assert!(world.setup.file("a.txt").is_file());
+    let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
+    assert_eq!(waiting["approvals"], json!([]));
+}
+
+/// A request of a revision with sessions, as plain HTTP.
+async fn sessioned(client: &Client, session: Option<&str>, method: &str, params: Value) -> Reply {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let mut request = client
+        .request(http::Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json");
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session);
+    }
+    client.send(request.body(body.to_string().into()).unwrap()).await
+}
+
+async fn open(client: &Client) -> Reply {
+    let params = json!({
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" },
+    });
+    sessioned(client, None, "initialize", params).await
+}
+
+async fn list(client: &Client, session: &str) -> Reply {
+    sessioned(client, Some(session), "tools/list", json!({})).await
+}
+
+#[tokio::test]
+async fn a_session_is_its_openers_alone() {
+    let world = World::holding(100).await;
+    let agent = world.setup.agent(&world.placet).await;
+    let opened = open(&agent).await;
+    assert_eq!(opened.status, 200, "{opened:?}");
+    let session = opened.headers["mcp-session-id"].to_str().unwrap().to_owned();
+    assert_eq!(list(&agent, &session).await.status, 200);
+    let of_another = list(&world.ben, &session).await;
+    let of_nobody = list(&world.ben, "11111111-1111-1111-1111-111111111111").await;
+    assert_eq!((of_another.status, of_another.text()), (of_nobody.status, of_nobody.text()));
+    assert_eq!(of_another.status, 404);
+}
