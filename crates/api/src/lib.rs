@@ -35,8 +35,12 @@ mod request;
 mod routes;
 
 #[cfg(any(test, feature = "test-support"))]
-#[cfg_attr(not(test), expect(clippy::unwrap_used, reason = "these are tests, of other crates too"))]
-#[expect(missing_docs, reason = "these are tests, of other crates too")]
+#[expect(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "these are tests, of other crates too"
+)]
 pub mod testing;
 #[cfg(test)]
 mod tests;

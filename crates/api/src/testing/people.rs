@@ -33,6 +33,12 @@ pub struct People {
     pub verifier: Verifier,
 }
 
+impl Default for People {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl People {
     /// Those of a key, and the workloads of these authorities.
     pub fn of(key: DevKey, client_authorities: Vec<ClientAuthority>) -> Self {

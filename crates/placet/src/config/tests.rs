@@ -287,4 +287,6 @@ fn a_limit_of_the_api_out_of_its_bounds_is_an_error_with_its_line() {
         let wanted = format!("placet.yaml:2: `limits.{key}`: {value} is not between {bounds}");
         assert!(error.contains(&wanted), "{error}");
     }
+    let error = load("limits: { connections_max: 8 }").unwrap_err();
+    assert!(error.contains("`limits.connections_per_address_max`: must not be more"), "{error}");
 }
