@@ -77,9 +77,6 @@ impl Approvals {
         }
         let record = store.effect(approval.record_id).await?;
         let record = record.filter(|record| record.state.approval_id() == Some(approval_id));
-        if record.is_none() {
-            self.pending.forget(approval_id);
-        }
         Ok(record.map(|record| (approval, record)))
     }
 
@@ -105,7 +102,11 @@ impl Approvals {
     }
 
     async fn expire(&self, approval_id: &ApprovalId) -> Result<(), LedgerError> {
-        let Some((approval, record)) = self.open(approval_id).await? else { return Ok(()) };
+        let Some((approval, record)) = self.open(approval_id).await? else {
+            // No call waits for it any more.
+            self.pending.forget(approval_id);
+            return Ok(());
+        };
         if approval.expires_at > self.ledger.store().now() {
             return Ok(());
         }
