@@ -58,10 +58,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "placet-console",
         &["placet-types", "placet-identity", "placet-approvals", "placet-engine", "placet-api"],
     ),
-    (
-        "placet-mcp-server",
-        &["placet-types", "placet-identity", "placet-approvals", "placet-engine"],
-    ),
+    ("placet-mcp-server", &["placet-types", "placet-identity", "placet-engine"]),
     (
         "placet",
         &[

@@ -182,6 +182,25 @@ async fn a_call_that_is_approved_in_time_answers_its_own_request() {
 }
 
 #[tokio::test]
+async fn a_cancelled_request_and_a_stop_leave_the_call_held() {
+    let world = World::holding(60_000).await;
+    world.setup.put("a.txt", "hello");
+    let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
+    let delete = json!({ "path": "a.txt" });
+    let step = json!({ "cancelled_call": "files__delete", "args": delete, "after_ms": 1_000 });
+    assert_eq!(client.does(step).await, json!({ "cancelled": true }));
+    let held = world.held().await;
+    client.begins(json!({ "call": "files__delete", "args": delete })).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let World { setup, placet, .. } = world;
+    placet.stop().await;
+    let placet = setup.start().await;
+    let ben = setup.ben(&placet).await;
+    let world = World { setup, placet, ben };
+    assert_eq!(world.held().await["approval_id"], held["approval_id"]);
+}
+
+#[tokio::test]
 async fn handles_of_others_and_of_nobody_answer_alike() {
     let world = World::holding(100).await;
     world.setup.put("a.txt", "hello");

@@ -1,10 +1,10 @@
 //! One `tools/call` as a call of the engine.
 //!
 //! Owns how long a request waits and what it hears meanwhile. A call that is held for longer is answered as pending, with a handle; an equal
-//! call of the same run attaches to it instead of asking people again. Invariant: a client that goes away cancels nothing; one that cancels
-//! withdraws what was not sent, and gets the truth about what was.
+//! call of the same run attaches to it instead of asking people again. Invariant: a client that goes away or cancels its request ends no call:
+//! a session that is closed, or a stop of this process, looks the same from here.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -14,7 +14,6 @@ use rmcp::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use placet_approvals::views::WithdrawalRequest;
 use placet_engine::{
     answer::Answer,
     submission::{Inbound, Submission},
@@ -85,7 +84,10 @@ pub(crate) async fn call(
         Ok(ticket) => ticket,
         Err(refusal) => return Ok(results::refused(&refusal, of)),
     };
-    let answer = wait(shared, asking, &mut ticket, context).await;
+    let answer = match wait(shared, asking, &mut ticket, context).await {
+        Ok(answer) => answer,
+        Err(refusal) => return Ok(results::refused(&refusal, of)),
+    };
     if answer.is_final() {
         shared.held.forget(&request);
     } else {
@@ -108,49 +110,46 @@ async fn collect(
         return Ok(results::refused(&results::no_handle(), of));
     };
     match shared.engine.follow(&asking.caller, &handle).await {
-        Ok(mut ticket) => result_of(&wait(shared, asking, &mut ticket, context).await, of),
+        Ok(mut ticket) => match wait(shared, asking, &mut ticket, context).await {
+            Ok(answer) => result_of(&answer, of),
+            Err(refusal) => Ok(results::refused(&refusal, of)),
+        },
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }
 }
 
-/// Waits for the end of a call, and tells a client that wants to know that it is still waited for.
+/// Waits for the end of a call, and tells a client that wants to know that it is still waited for. With a token that is revoked or expires
+/// nothing is waited for any more.
 async fn wait(
     shared: &Shared,
     asking: &Asking<'_>,
     ticket: &mut Ticket,
     context: &RequestContext<RoleServer>,
-) -> Answer {
-    let until = Instant::now() + shared.settings.hold;
+) -> Result<Answer, Refusal> {
+    let lasts = shared.engine.expires_in(&asking.caller);
+    let until = Instant::now() + shared.settings.hold.min(lasts);
+    let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
+    let mut tick = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
     let token = context.meta.get_progress_token();
     let mut steps = 0.0;
     loop {
         let current = ticket.current();
-        let left = until.saturating_duration_since(Instant::now());
-        if current.is_final() || (left.is_zero() && matches!(current, Answer::Held(_))) {
-            return current;
+        let is_held = matches!(current, Answer::Held(_));
+        if current.is_final() || (is_held && Instant::now() >= until) {
+            return Ok(current);
         }
         tokio::select! {
             biased;
-            () = context.ct.cancelled(), if asking.session.is_some() => {
-                withdraw(shared, &asking.caller, &current).await;
-                return ticket.current();
-            }
+            refusal = &mut revoked => return Err(refusal),
+            // Nobody hears the answer; the call goes on.
+            () = context.ct.cancelled() => return Ok(current),
             _answer = ticket.changed() => {}
-            () = tokio::time::sleep(PROGRESS.min(left.max(Duration::from_millis(1)))) => {
+            () = tokio::time::sleep_until(until), if is_held => {}
+            _ = tick.tick() => {
                 steps += 1.0;
                 tell_progress(context, token.clone(), steps, &current).await;
             }
         }
-    }
-}
-
-/// What was not sent does not run any more.
-async fn withdraw(shared: &Shared, caller: &VerifiedCaller, answer: &Answer) {
-    let Answer::Held(held) = answer else { return };
-    let request = WithdrawalRequest { reason: "cancelled by the MCP client".to_owned() };
-    let withdrawn = shared.engine.approvals().withdraw(caller, &held.approval_id, request).await;
-    if let Err(error) = withdrawn {
-        tracing::info!(code = %error.code, call_id = %held.call_id, "a cancelled call could not be withdrawn");
     }
 }
 
