@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     decisions::DecisionCost,
-    governed::{AllGoverned, Governed, READ, READ_FILE, REPLAY, WRITE},
+    governed::{AllGoverned, Governed, READ, READ_FILE, READ_MCP, REPLAY, WRITE},
     ledger::Size,
     machine::Machine,
 };
@@ -105,12 +105,28 @@ impl Report {
         let ratio = |callers| read(callers).and_then(|one| one.ratio);
         let cpu = |name| self.call(name, 32).map(|one| one.cpu_us);
         let added = read(1).and_then(Governed::added_ms);
+        let over_mcp = |callers| self.call(READ_MCP, callers);
+        let mcp_ratio = |callers| over_mcp(callers).and_then(|one| one.ratio);
         vec![
             at_least("read, calls/s ÷ direct, 1 caller", "", 0.35, ratio(1)),
             at_least("read, calls/s ÷ direct, 32 callers", "", 0.25, ratio(32)),
             at_most("read of a file, CPU of placet, 32 callers", "µs", 200.0, cpu(READ_FILE)),
             at_most("read over HTTP, CPU of placet, 32 callers", "µs", 260.0, cpu(READ)),
             at_most("read, added p50, 1 caller", "ms", 0.4, added),
+            at_least("read over /mcp, calls/s ÷ direct, 1 caller", "", 0.35, mcp_ratio(1)),
+            at_least("read over /mcp, calls/s ÷ direct, 32 callers", "", 0.35, mcp_ratio(32)),
+            at_most(
+                "read over /mcp, CPU of placet, 32 callers",
+                "µs",
+                260.0,
+                over_mcp(32).map(|one| one.cpu_us),
+            ),
+            at_most(
+                "read over /mcp, added p50, 1 caller",
+                "ms",
+                0.4,
+                over_mcp(1).and_then(Governed::added_ms),
+            ),
         ]
     }
 

@@ -26,6 +26,8 @@ pub(crate) const FILE: &str = "today.txt";
 /// The one tenant.
 pub(crate) const TENANT: &str = "local";
 
+/// More calls than this program makes in one run of Placet.
+pub(crate) const CALLS_MAX: u32 = 1_000_000;
 /// More than the highest concurrency measured.
 const CONCURRENCY_MAX: u32 = 512;
 /// More calls than this program makes in a minute.

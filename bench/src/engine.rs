@@ -31,14 +31,12 @@ use tokio::{
 };
 use url::Url;
 
-use crate::{contract, http_client, peer, process};
+use crate::{contract, http_client, mcp_client::McpClient, peer, process};
 
 /// How long a start may take: a cold disk, a busy machine.
 const START: Duration = Duration::from_secs(60);
 /// As many as the highest concurrency.
 const CONNECTIONS: usize = 256;
-/// More calls than one run of this program makes.
-const CALLS_MAX: u32 = 10_000_000;
 
 /// The program to measure: the one named, or the one next to this program, which is brought up to date when cargo runs us.
 pub(crate) async fn locate(named: Option<&Path>, own: &Path) -> Result<PathBuf> {
@@ -82,6 +80,7 @@ pub(crate) struct Engine {
 struct Api {
     client: EgressClient,
     calls: http::Uri,
+    mcp: Url,
     authorization: HeaderValue,
 }
 
@@ -112,6 +111,7 @@ impl Engine {
         let api = Api {
             client: http_client::egress(&[&greeting.listen], CONNECTIONS)?,
             calls: http::Uri::try_from(greeting.listen.join("/v1/calls")?.as_str())?,
+            mcp: greeting.listen.join("/mcp")?,
             authorization: token(placet, folder, &config).await?,
         };
         let engine = Self { child, log, api };
@@ -122,6 +122,11 @@ impl Engine {
     /// What makes calls, each with a body of its own.
     pub(crate) fn caller(&self, call: Call) -> Caller {
         Caller { api: self.api.clone(), call: Arc::new(call) }
+    }
+
+    /// Connects to it as an MCP client does.
+    pub(crate) async fn mcp_client(&self) -> Result<McpClient> {
+        McpClient::connect(&self.api.mcp, Some(self.api.authorization.clone())).await
     }
 
     /// What the operating system counts for its process.
@@ -199,7 +204,7 @@ impl Call {
     fn new(tool: &str, args: Map<String, Value>, mode: &str) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(1);
         let run = format!("bench-{}", RUNS.fetch_add(1, Ordering::Relaxed));
-        let limits = json!({"calls_max": CALLS_MAX});
+        let limits = json!({"calls_max": contract::CALLS_MAX});
         let body = json!({
             "tool": tool,
             "args": args,
@@ -287,7 +292,7 @@ fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
         "environment": contract::ENVIRONMENT,
         "contracts": "contracts",
         "directory": "directory.yaml",
-        "limits": {"held_per_agent_max": 1_000_000},
+        "limits": {"held_per_agent_max": 1_000_000, "connections_per_address_max": 1_024},
         "telemetry": {"log_filter": "warn"},
     });
     write(config.clone(), &serde_json::to_vec_pretty(&document)?)?;

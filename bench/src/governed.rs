@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use crate::{
-    direct::{Direct, DirectCaller},
-    disk,
+    contract, disk,
     engine::{Call, Caller, Engine},
     load::{self, Plan},
+    mcp_client::{McpCaller, McpClient},
     peer::LOOK,
     progress,
     stats::{Numbers, Sample, median, number},
@@ -20,12 +20,15 @@ use crate::{
 
 /// The names of the calls in the tables.
 pub(crate) const READ: &str = "read, MCP over HTTP";
+pub(crate) const READ_MCP: &str = "read, MCP at both ends";
 pub(crate) const READ_FILE: &str = "read, files";
 pub(crate) const WRITE: &str = "write, MCP over HTTP";
 pub(crate) const REPLAY: &str = "replay";
 
 /// Callers at the same time, of reads.
 const READERS: [usize; 2] = [1, 32];
+/// Callers at the same time, of reads over MCP.
+const MCP_READERS: [usize; 3] = [1, 32, 256];
 /// Callers at the same time, of writes.
 const WRITERS: [usize; 3] = [1, 32, 256];
 /// Callers at the same time while calls are held.
@@ -72,25 +75,35 @@ pub(crate) struct Held {
     pub(crate) bytes_each: f64,
 }
 
+/// MCP clients of the server itself, and of Placet in front of it.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    pub(crate) direct: McpClient,
+    pub(crate) governed: McpClient,
+}
+
 /// A process under measurement, and the same server without it.
 #[derive(Debug)]
 struct Bench<'a> {
     plan: &'a Plan,
     engine: &'a Engine,
-    direct: &'a Direct,
+    clients: &'a Clients,
 }
 
 /// Measures everything.
 pub(crate) async fn measure(
     plan: &Plan,
     engine: &Engine,
-    direct: &Direct,
+    clients: &Clients,
     folder: &Path,
 ) -> Result<AllGoverned> {
-    let bench = Bench { plan, engine, direct };
+    let bench = Bench { plan, engine, clients };
     let mut calls = Vec::new();
     for callers in READERS {
         calls.push(bench.read(callers).await?);
+    }
+    for callers in MCP_READERS {
+        calls.push(bench.read_over_mcp(callers).await?);
     }
     for callers in READERS {
         let caller = engine.caller(Call::file());
@@ -139,8 +152,14 @@ struct Rounds {
 impl Bench<'_> {
     async fn read(&self, callers: usize) -> Result<Governed> {
         let caller = self.engine.caller(Call::read());
-        let direct = self.direct.caller(LOOK);
+        let direct = self.clients.direct.caller(LOOK);
         self.against(READ, callers, direct, move || caller.clone().succeed()).await
+    }
+
+    async fn read_over_mcp(&self, callers: usize) -> Result<Governed> {
+        let caller = self.clients.governed.governed_caller(contract::WEB, LOOK);
+        let direct = self.clients.direct.caller(LOOK);
+        self.against(READ_MCP, callers, direct, move || caller.clone().call()).await
     }
 
     async fn write(&self, callers: usize) -> Result<Governed> {
@@ -166,7 +185,7 @@ impl Bench<'_> {
         &self,
         name: &'static str,
         callers: usize,
-        direct: DirectCaller,
+        direct: McpCaller,
         call: C,
     ) -> Result<Governed>
     where

@@ -68,12 +68,13 @@ pub(crate) fn egress(servers: &[&Url], connections: usize) -> Result<EgressClien
 pub(crate) struct HttpClient {
     client: EgressClient,
     uri: Uri,
+    authorization: Option<HeaderValue>,
 }
 
 impl HttpClient {
-    /// A client for the server at `uri`.
-    pub(crate) fn new(client: EgressClient, uri: Uri) -> Self {
-        Self { client, uri }
+    /// A client for the server at `uri`, which wants to see `authorization`, if anything.
+    pub(crate) fn new(client: EgressClient, uri: Uri, authorization: Option<HeaderValue>) -> Self {
+        Self { client, uri, authorization }
     }
 
     async fn send(
@@ -86,6 +87,9 @@ impl HttpClient {
         *request.method_mut() = method;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = headers;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+        }
         let response = self.client.stream(request).await.map_err(HttpFault::from)?;
         if response.status().is_success() {
             Ok(response)

@@ -7,7 +7,6 @@
 mod bars;
 mod contract;
 mod decisions;
-mod direct;
 mod disk;
 mod engine;
 mod governed;
@@ -15,6 +14,7 @@ mod http_client;
 mod ledger;
 mod load;
 mod machine;
+mod mcp_client;
 mod peer;
 mod process;
 mod stats;
@@ -29,8 +29,14 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 
 use self::{
-    bars::Report, direct::Direct, engine::Engine, governed::AllGoverned, ledger::PartArgs,
-    load::Plan, machine::Machine, peer::Peer,
+    bars::Report,
+    engine::Engine,
+    governed::{AllGoverned, Clients},
+    ledger::PartArgs,
+    load::Plan,
+    machine::Machine,
+    mcp_client::McpClient,
+    peer::Peer,
 };
 
 /// Measures what governing a call costs.
@@ -131,12 +137,14 @@ async fn governed(
     peer: &Peer,
 ) -> Result<AllGoverned> {
     let engine = Engine::start(placet, folder, &contract::all(peer.url())?).await?;
-    let direct = Direct::connect(peer.url()).await?;
-    let mut measured = governed::measure(plan, &engine, &direct, folder).await?;
+    let direct = McpClient::connect(peer.url(), None).await?;
+    let clients = Clients { direct, governed: engine.mcp_client().await? };
+    let mut measured = governed::measure(plan, &engine, &clients, folder).await?;
     if cli.held > 0 {
         measured.held = Some(governed::hold(plan, &engine, cli.held).await?);
     }
-    direct.close().await?;
+    clients.direct.close().await?;
+    clients.governed.close().await?;
     engine.stop().await?;
     Ok(measured)
 }
