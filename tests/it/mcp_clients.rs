@@ -182,22 +182,109 @@ async fn a_call_that_is_approved_in_time_answers_its_own_request() {
 }
 
 #[tokio::test]
-async fn a_cancelled_request_and_a_stop_leave_the_call_held() {
+async fn a_cancelled_request_withdraws_its_call() {
     let world = World::holding(60_000).await;
     world.setup.put("a.txt", "hello");
     let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
     let delete = json!({ "path": "a.txt" });
     let step = json!({ "cancelled_call": "files__delete", "args": delete, "after_ms": 1_000 });
     assert_eq!(client.does(step).await, json!({ "cancelled": true }));
+    until("the approval is withdrawn", || async {
+        let withdrawn = world.ben.get("/v1/approvals?state=pending").await.ok();
+        withdrawn["approvals"] == json!([])
+    })
+    .await;
+    assert!(world.setup.file("a.txt").is_file());
+}
+
+#[tokio::test]
+async fn a_stop_leaves_the_call_of_an_open_request_held() {
+    let world = World::holding(60_000).await;
+    world.setup.put("a.txt", "hello");
+    let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
+    client.begins(json!({ "call": "files__delete", "args": { "path": "a.txt" } })).await;
+    until("people are asked", || async {
+        let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
+        waiting["approvals"].as_array().is_some_and(|approvals| !approvals.is_empty())
+    })
+    .await;
     let held = world.held().await;
-    client.begins(json!({ "call": "files__delete", "args": delete })).await;
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let World { setup, placet, .. } = world;
     placet.stop().await;
     let placet = setup.start().await;
     let ben = setup.ben(&placet).await;
     let world = World { setup, placet, ben };
     assert_eq!(world.held().await["approval_id"], held["approval_id"]);
+}
+
+/// A request of a client that offers tasks: its result.
+async fn with_tasks(client: &Client, method: &'static str, name: &str, params: Value) -> Value {
+    let mut body = stateless(method, params);
+    body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+        json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let request = client
+        .request(http::Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", method)
+        .header("mcp-name", name);
+    client.send(request.body(body.to_string().into()).unwrap()).await.json()
+}
+
+async fn delete_as_task(agent: &Client) -> String {
+    let params = json!({ "name": "files__delete", "arguments": { "path": "a.txt" } });
+    let created = with_tasks(agent, "tools/call", "files__delete", params).await;
+    let task = &created["result"];
+    assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")));
+    assert!(text(task, "statusMessage").contains("approvers"), "{created:#}");
+    assert!(task["ttlMs"].as_u64().is_some_and(|ttl| ttl > 60_000), "{created:#}");
+    text(task, "taskId")
+}
+
+async fn task(client: &Client, method: &'static str, id: &str) -> Value {
+    with_tasks(client, method, id, json!({ "taskId": id })).await
+}
+
+#[tokio::test]
+async fn a_held_call_is_a_task_that_outlives_a_restart_and_is_its_callers_alone() {
+    let world = World::holding(60_000).await;
+    world.setup.put("a.txt", "hello");
+    let agent = world.setup.agent(&world.placet).await;
+    let id = delete_as_task(&agent).await;
+    let of_another = task(&world.ben, "tasks/get", &id).await;
+    let of_nobody = task(&world.ben, "tasks/get", "call_none").await;
+    assert_eq!(of_another["error"], of_nobody["error"]);
+    assert_eq!(of_another["error"]["code"], -32602, "{of_another:#}");
+    assert_eq!(task(&world.ben, "tasks/cancel", &id).await["error"], of_nobody["error"]);
+    let World { setup, placet, .. } = world;
+    placet.stop().await;
+    let placet = setup.start().await;
+    let (ben, agent) = (setup.ben(&placet).await, setup.agent(&placet).await);
+    let world = World { setup, placet, ben };
+    assert_eq!(task(&agent, "tasks/get", &id).await["result"]["status"], "working");
+    world.approve().await.ok();
+    until("the task is completed", || async {
+        task(&agent, "tasks/get", &id).await["result"]["status"] == "completed"
+    })
+    .await;
+    let done = task(&agent, "tasks/get", &id).await;
+    assert_eq!(said(&done["result"]["result"])["status"], "succeeded", "{done:#}");
+    assert!(!world.setup.file("a.txt").is_file());
+}
+
+#[tokio::test]
+async fn a_cancelled_task_is_withdrawn() {
+    let world = World::holding(60_000).await;
+    world.setup.put("a.txt", "hello");
+    let agent = world.setup.agent(&world.placet).await;
+    let id = delete_as_task(&agent).await;
+    let cancelled = task(&agent, "tasks/cancel", &id).await;
+    assert!(cancelled.get("error").is_none(), "{cancelled:#}");
+    assert_eq!(task(&agent, "tasks/get", &id).await["result"]["status"], "cancelled");
+    let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
+    assert_eq!(waiting["approvals"], json!([]));
+    assert!(world.setup.file("a.txt").is_file());
 }
 
 #[tokio::test]

@@ -245,6 +245,20 @@ impl Engine {
         Ok(Ticket::new(Arc::clone(&self.context.outcomes), id.clone(), owner, progress))
     }
 
+    /// Withdraws a call of the caller's that waits for people, so that it ends and does not run, and says how it stands then. A call that
+    /// does not wait is left as it is.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's; any other refusal where policy does not let the caller.
+    pub async fn withdraw(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+        reason: &str,
+    ) -> Result<Answer, Refusal> {
+        queries::withdraw(&self.context, caller, id, reason).await
+    }
+
     /// The tools that some circumstance could let the caller call.
     #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {

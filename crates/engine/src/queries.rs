@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use placet_approvals::views::WithdrawalRequest;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{record::EffectState, refusal::lookup_refusal};
 use placet_types::{
@@ -68,6 +69,25 @@ pub(crate) async fn call(
             Ok(subject.refused(of_approval(&approval), store.now()))
         }
     }
+}
+
+/// Withdraws a call of the caller's that waits for people; says how it stands then.
+pub(crate) async fn withdraw(
+    context: &Context,
+    caller: &VerifiedCaller,
+    call_id: &ToolCallId,
+    reason: &str,
+) -> Result<Answer, Refusal> {
+    let answer = call(context, caller, call_id).await?;
+    let Answer::Held(held) = &answer else { return Ok(answer) };
+    let request = WithdrawalRequest { reason: reason.to_owned() };
+    match context.approvals.withdraw(caller, &held.approval_id, request).await {
+        Ok(_ended) => {}
+        // It was sent, or ended otherwise, at the same moment.
+        Err(refusal) if refusal.code == ErrorCode::ValidationError => {}
+        Err(refusal) => return Err(refusal),
+    }
+    call(context, caller, call_id).await
 }
 
 /// A view on a call of the caller's, to wait by.

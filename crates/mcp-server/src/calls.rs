@@ -1,14 +1,17 @@
 //! One `tools/call` as a call of the engine.
 //!
-//! Owns how long a request waits and what it hears meanwhile. A call that is held for longer is answered as pending, with a handle; an equal
-//! call of the same run attaches to it instead of asking people again. Invariant: a client that goes away or cancels its request ends no call:
-//! a session that is closed, or a stop of this process, looks the same from here.
+//! Owns how long a request waits and what it hears meanwhile. A call that is held is answered as a task where the client offers them, otherwise
+//! after a while as pending, with a handle; an equal call of the same run attaches to it instead of asking people again. Invariant: a request
+//! that is not waited for any more ends no call: a session that is closed, or a stop of this process, looks the same from here.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{CallToolRequestParams, CallToolResult, ProgressNotificationParam, ProgressToken},
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ProgressNotificationParam,
+        ProgressToken,
+    },
     service::RequestContext,
 };
 use serde_json::Value;
@@ -32,6 +35,7 @@ use crate::{
     results::{self, Of, result_of, unknown_tool},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
+    tasks,
     tools::{AWAIT, declares_output},
 };
 
@@ -44,10 +48,10 @@ pub(crate) async fn call(
     asking: &Asking<'_>,
     params: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
-) -> Result<CallToolResult, ErrorData> {
+) -> Result<CallToolResponse, ErrorData> {
     let name = params.name.as_ref();
     if name == AWAIT {
-        return collect(shared, asking, &params, context).await;
+        return collect(shared, asking, &params, context).await.map(CallToolResponse::Complete);
     }
     if asking.adapter.is_some_and(|adapter| !is_of(name, adapter.as_str())) {
         return Err(unknown_tool(name));
@@ -67,12 +71,7 @@ pub(crate) async fn call(
     let of = Of { tool: name, declares_output: declares_output(&tools, name) };
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
-    let held = shared.held.find(&request).filter(|_| key.is_none());
-    let ticket = match held {
-        Some(call_id) => shared.engine.follow(&asking.caller, &call_id).await.ok(),
-        None => None,
-    };
-    let ticket = match ticket {
+    let ticket = match attached(shared, asking, &request).await.filter(|_| key.is_none()) {
         Some(ticket) => Ok(ticket),
         None => {
             let submission = submission_of(name, args, placed, key);
@@ -82,18 +81,37 @@ pub(crate) async fn call(
     };
     let mut ticket = match ticket {
         Ok(ticket) => ticket,
-        Err(refusal) => return Ok(results::refused(&refusal, of)),
+        Err(refusal) => return Ok(results::refused(&refusal, of).into()),
     };
-    let answer = match wait(shared, asking, &mut ticket, context).await {
+    let open = asking
+        .session
+        .map(|session| shared.requests.opened(session, &context.id, ticket.call_id(), request));
+    let is_task = context.client_capabilities().is_some_and(|client| client.supports_tasks());
+    let hold = if is_task { Duration::ZERO } else { shared.settings.hold };
+    let answer = match wait(shared, asking, &mut ticket, context, hold).await {
         Ok(answer) => answer,
-        Err(refusal) => return Ok(results::refused(&refusal, of)),
+        Err(refusal) => return Ok(results::refused(&refusal, of).into()),
     };
     if answer.is_final() {
         shared.held.forget(&request);
-    } else {
+    } else if !open.is_some_and(|open| open.is_cancelled()) {
         shared.held.remember(request, ticket.call_id().clone());
     }
-    result_of(&answer, of)
+    if let Some(session) = asking.session
+        && !context.ct.is_cancelled()
+    {
+        shared.requests.answered(session, &context.id);
+    }
+    if let (true, Answer::Held(held)) = (is_task, &answer) {
+        return Ok(tasks::created(shared, asking, held).await.into());
+    }
+    result_of(&answer, of).map(CallToolResponse::Complete)
+}
+
+/// The pending call that an equal one attaches to.
+async fn attached(shared: &Shared, asking: &Asking<'_>, request: &Digest) -> Option<Ticket> {
+    let call_id = shared.held.find(request)?;
+    shared.engine.follow(&asking.caller, &call_id).await.ok()
 }
 
 /// `placet__await`: the outcome of a pending call of this caller's.
@@ -110,24 +128,27 @@ async fn collect(
         return Ok(results::refused(&results::no_handle(), of));
     };
     match shared.engine.follow(&asking.caller, &handle).await {
-        Ok(mut ticket) => match wait(shared, asking, &mut ticket, context).await {
-            Ok(answer) => result_of(&answer, of),
-            Err(refusal) => Ok(results::refused(&refusal, of)),
-        },
+        Ok(mut ticket) => {
+            match wait(shared, asking, &mut ticket, context, shared.settings.hold).await {
+                Ok(answer) => result_of(&answer, of),
+                Err(refusal) => Ok(results::refused(&refusal, of)),
+            }
+        }
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }
 }
 
-/// Waits for the end of a call, and tells a client that wants to know that it is still waited for. With a token that is revoked or expires
-/// nothing is waited for any more.
+/// Waits for the end of a call, for people only as long as `hold`, and tells a client that wants to know that it is still waited for. With a
+/// token that is revoked or expires nothing is waited for any more.
 async fn wait(
     shared: &Shared,
     asking: &Asking<'_>,
     ticket: &mut Ticket,
     context: &RequestContext<RoleServer>,
+    hold: Duration,
 ) -> Result<Answer, Refusal> {
     let lasts = shared.engine.expires_in(&asking.caller);
-    let until = Instant::now() + shared.settings.hold.min(lasts);
+    let until = Instant::now() + hold.min(lasts);
     let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
     let mut tick = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
     let token = context.meta.get_progress_token();

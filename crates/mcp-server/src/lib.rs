@@ -6,13 +6,16 @@
 //! request first. Invariant: nothing that an upstream server says of itself (annotations, names) is passed on as ours; it is from the contract.
 
 mod calls;
+mod cancellation;
 mod held;
 mod meta;
+mod requests;
 mod results;
 mod runs;
 mod server;
 mod sessions;
 mod shared;
+mod tasks;
 mod tools;
 
 pub use server::router;

@@ -168,7 +168,7 @@ fn envelope(result: &ToolResultEnvelope) -> Value {
     })
 }
 
-fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
+pub(crate) fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
     let mut meta = MetaObject::new();
     let said = json!({
         "status": result.status,

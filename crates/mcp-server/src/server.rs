@@ -15,10 +15,12 @@ use http::{StatusCode, request::Parts};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, Implementation, ListToolsResult,
+        CallToolRequestParams, CallToolResponse, CancelTaskParams, CancelledNotificationParam,
+        Extensions, GetTaskParams, GetTaskResult, Implementation, ListToolsResult,
         PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+        UpdateTaskParams,
     },
-    service::RequestContext,
+    service::{NotificationContext, RequestContext},
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
@@ -33,12 +35,13 @@ use placet_types::{
 };
 
 use crate::{
-    calls,
+    calls, cancellation,
     held::HeldCalls,
+    requests::OpenRequests,
     runs::SeenRuns,
     sessions::SessionOwners,
     shared::{Asking, McpSettings, Shared},
-    tools,
+    tasks, tools,
 };
 
 /// The revisions that are spoken.
@@ -66,7 +69,8 @@ pub fn router(
     config.cancellation_token = closing;
     let owners = SessionOwners::new(settings.sessions_max);
     let (held, seen) = (HeldCalls::default(), SeenRuns::default());
-    let shared = Arc::new(Shared { engine, settings, clock, ids, held, seen, owners });
+    let requests = OpenRequests::default();
+    let shared = Arc::new(Shared { engine, settings, clock, ids, held, seen, owners, requests });
     let server = McpServer(Arc::clone(&shared));
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
@@ -131,23 +135,26 @@ struct McpServer(Arc<Shared>);
 
 impl McpServer {
     fn asking<'a>(context: &'a RequestContext<RoleServer>) -> Result<Asking<'a>, ErrorData> {
-        let parts = context.extensions.get::<Parts>();
-        let caller = parts.and_then(|parts| parts.extensions.get::<Arc<VerifiedCaller>>());
-        let (Some(parts), Some(caller)) = (parts, caller) else {
-            return Err(ErrorData::internal_error("the caller was not verified", None));
-        };
-        Ok(Asking {
+        let client = context.client_info().map(|client| client.name);
+        Self::asking_in(&context.extensions, client)
+            .ok_or_else(|| ErrorData::internal_error("the caller was not verified", None))
+    }
+
+    fn asking_in(extensions: &Extensions, client: Option<String>) -> Option<Asking<'_>> {
+        let parts = extensions.get::<Parts>()?;
+        let caller = parts.extensions.get::<Arc<VerifiedCaller>>()?;
+        Some(Asking {
             caller: Arc::clone(caller),
             adapter: parts.extensions.get::<Only>().map(|Only(adapter)| adapter),
             session: parts.headers.get(SESSION).and_then(|value| value.to_str().ok()),
-            client: context.client_info().map(|client| client.name),
+            client,
         })
     }
 }
 
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
         let mut info = ServerConfig::new(capabilities);
         info.server_info = Implementation::new("placet", env!("CARGO_PKG_VERSION"));
         info.instructions = Some(
@@ -178,6 +185,43 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let asking = Self::asking(&context)?;
-        calls::call(&self.0, &asking, request, &context).await.map(CallToolResponse::Complete)
+        calls::call(&self.0, &asking, request, &context).await
+    }
+
+    async fn on_cancelled(
+        &self,
+        cancelled: CancelledNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) {
+        let asking = Self::asking_in(&context.extensions, None);
+        let session = asking.as_ref().and_then(|asking| asking.session);
+        if let (Some(asking), Some(session), Some(id)) = (&asking, session, cancelled.request_id) {
+            let reason = cancelled.reason.as_deref();
+            cancellation::cancel(&self.0, &asking.caller, session, id, reason).await;
+        }
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        tasks::get(&self.0, &Self::asking(&context)?, &request.task_id).await
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::update(&self.0, &Self::asking(&context)?, &request.task_id).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::cancel(&self.0, &Self::asking(&context)?, &request.task_id).await
     }
 }

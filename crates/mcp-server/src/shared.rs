@@ -11,7 +11,7 @@ use placet_types::{
     ids::AdapterName,
 };
 
-use crate::{held::HeldCalls, runs::SeenRuns, sessions::SessionOwners};
+use crate::{held::HeldCalls, requests::OpenRequests, runs::SeenRuns, sessions::SessionOwners};
 
 /// How the front end behaves.
 #[derive(Debug, Clone)]
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) held: HeldCalls,
     pub(crate) seen: SeenRuns,
     pub(crate) owners: SessionOwners,
+    pub(crate) requests: OpenRequests,
 }
 
 /// Who asks, and over what.

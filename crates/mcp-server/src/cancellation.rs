@@ -1,0 +1,59 @@
+//! Clients that cancel a request of theirs (`notifications/cancelled`), so that a call that people were asked about is withdrawn.
+//!
+//! Invariant: only what the client says withdraws a call; a lost connection, a closed session or a stop of this process does not, and what was
+//! sent to its tool is not taken back.
+
+use std::sync::Arc;
+
+use rmcp::model::RequestId;
+
+use placet_engine::answer::Answer;
+use placet_identity::VerifiedCaller;
+use placet_types::{error::Refusal, ids::ToolCallId};
+
+use crate::shared::Shared;
+
+/// How much of a client's reason is kept, in characters.
+const REASON_CHARS_MAX: usize = 500;
+
+/// Does what a client wants that cancels a request: withdraws its call, unless that was sent. A request that nobody knows is ignored (MCP,
+/// "Cancellation").
+pub(crate) async fn cancel(
+    shared: &Shared,
+    caller: &Arc<VerifiedCaller>,
+    session: &str,
+    id: RequestId,
+    reason: Option<&str>,
+) {
+    let Some(open) = shared.requests.cancelled(session, id) else { return };
+    let withdrawn = withdraw(shared, caller, &open.call, reason).await;
+    shared.held.forget(&open.request);
+    if let Err(refusal) = withdrawn {
+        tracing::info!(call_id = %open.call, code = %refusal.code, "a cancelled call was not withdrawn");
+    }
+}
+
+/// A call that is on its way is waited for until it is held, or has ended.
+async fn withdraw(
+    shared: &Shared,
+    caller: &VerifiedCaller,
+    call: &ToolCallId,
+    reason: Option<&str>,
+) -> Result<(), Refusal> {
+    let mut ticket = shared.engine.follow(caller, call).await?;
+    if matches!(ticket.settled(0).await, Answer::Held(_)) {
+        shared.engine.withdraw(caller, ticket.call_id(), &reason_of(reason)).await?;
+    }
+    Ok(())
+}
+
+fn reason_of(reason: Option<&str>) -> String {
+    let legible: String = reason
+        .unwrap_or_default()
+        .chars()
+        .filter(|one| !one.is_control())
+        .take(REASON_CHARS_MAX)
+        .collect();
+    let said = "the client cancelled its request";
+    if legible.is_empty() { said.to_owned() } else { format!("{said}: {legible}") }
+}
