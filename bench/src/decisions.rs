@@ -157,7 +157,7 @@ impl Subject {
             capability,
             args: &self.args,
             binding: &binding,
-            mode_requested: ApprovalMode::LocalWrite,
+            mode_requested: Some(ApprovalMode::LocalWrite),
             safety_mode: ApprovalMode::LocalWrite,
             engine_mode: EngineMode::Enforce,
             budget: BudgetView {

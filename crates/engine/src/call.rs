@@ -73,7 +73,7 @@ pub(crate) struct Built {
     pub(crate) requested_digest: Digest,
     pub(crate) args_digest: Digest,
     pub(crate) key: IdempotencyKey,
-    pub(crate) mode_requested: ApprovalMode,
+    pub(crate) mode_requested: Option<ApprovalMode>,
     pub(crate) run: RunRequest,
     pub(crate) step_id: Option<StepId>,
     pub(crate) request_id: Option<RequestId>,
@@ -122,7 +122,7 @@ impl Built {
             requested_digest: parked.requested_digest,
             args_digest: parked.binding.effective_args_digest,
             key: record.key.clone(),
-            mode_requested: envelope.approval_mode_requested,
+            mode_requested: Some(envelope.approval_mode_requested),
             run: RunRequest {
                 run_id: parked.run.run_id.clone(),
                 session_id: envelope.session_id.clone(),

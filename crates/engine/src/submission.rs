@@ -42,7 +42,7 @@ pub struct Submission {
     /// The key under which the effect happens at most once; the header `Idempotency-Key` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// The mode the planner believes the call has; absent: the strongest the contract declares.
+    /// The mode the planner believes the call has; absent: the weakest that policy gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode_requested: Option<ApprovalMode>,
     /// How long to wait, in milliseconds: for people, before answering 202 (absent: not at all); and, where the same call is under way

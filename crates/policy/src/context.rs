@@ -25,6 +25,8 @@ use crate::{
 /// What varies between the evaluations of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstance {
+    /// What the caller asked for; of one that named nothing, what it is asked whether it may have.
+    pub(crate) mode_requested: ApprovalMode,
     pub(crate) mode_effective: ApprovalMode,
     pub(crate) mode_target: Option<ApprovalMode>,
     pub(crate) budget: BudgetView,
@@ -58,7 +60,7 @@ fn req(
         ("auth_type", uid(names.auth_type(&facts.proof.actor))),
         ("claims", uid(names.claims_uid(Link::Actor))),
         ("delegation_depth", long(facts.chain.delegation_depth())),
-        ("mode_requested", uid(names.mode(facts.mode_requested))),
+        ("mode_requested", uid(names.mode(circumstance.mode_requested))),
         ("mode_effective", uid(names.mode(circumstance.mode_effective))),
         ("mode_highest", uid(names.mode(facts.capability.mode_highest))),
         ("safety_mode", uid(names.mode(facts.safety_mode))),

@@ -71,7 +71,7 @@ fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
         epoch: snapshot.epoch,
         capability: facts.capability.id.clone(),
         request_digest,
-        mode_requested: facts.mode_requested,
+        mode_requested: facts.mode_requested.unwrap_or(facts.capability.mode_highest),
         mode_effective: facts.capability.mode_highest,
         mode_highest: facts.capability.mode_highest,
         determining: Vec::new(),
@@ -225,9 +225,13 @@ impl<'a> Call<'a> {
         if !errors.is_empty() {
             return Ruling::errors(errors);
         }
-        if self.facts.mode_requested < mode {
-            let note = format!("asked for as {}, the call is {mode}", self.facts.mode_requested);
-            return Ruling::deny(DenialKind::ModeUpgraded, vec![], note);
+        match self.facts.mode_requested {
+            None => decision.mode_requested = mode,
+            Some(requested) if requested < mode => {
+                let note = format!("asked for as {requested}, the call is {mode}");
+                return Ruling::deny(DenialKind::ModeUpgraded, vec![], note);
+            }
+            Some(_) => {}
         }
         if mode > self.facts.safety_mode {
             let note =
@@ -249,20 +253,33 @@ impl<'a> Call<'a> {
         ruling
     }
 
-    /// The mode of the call: its contract's, unless every link may lower it to the one requested.
+    /// The mode of the call: its contract's, unless every link may lower it to the one requested; of a caller that named none, to the weakest
+    /// that it may be lowered to. An error ends the search.
     fn effective_mode(&self) -> (ApprovalMode, Vec<String>) {
-        let (highest, requested) = (self.facts.capability.mode_highest, self.facts.mode_requested);
-        if requested >= highest {
+        let (tool, requested) = (self.facts.capability, self.facts.mode_requested);
+        let highest = tool.mode_highest;
+        if self.plan.lower_slice.is_empty() {
             return (highest, Vec::new());
         }
         let terms = Terms { mode: highest, budget: self.facts.budget, record: None };
-        let answers = self.put(&self.plan.lower, &self.plan.lower_slice, Some(requested), terms);
-        let errors = errors_of(&answers);
-        if errors.is_empty() && all_allow(&answers) {
-            (requested, errors)
-        } else {
-            (highest, errors)
+        for target in ApprovalMode::ALL {
+            let is_asked_for = match requested {
+                Some(requested) => target == requested,
+                None => target != ApprovalMode::ReadOnly || !tool.is_write_class(),
+            };
+            if target >= highest || !is_asked_for {
+                continue;
+            }
+            let answers = self.put(&self.plan.lower, &self.plan.lower_slice, Some(target), terms);
+            let errors = errors_of(&answers);
+            if !errors.is_empty() {
+                return (highest, errors);
+            }
+            if all_allow(&answers) {
+                return (target, errors);
+            }
         }
+        (highest, Vec::new())
     }
 
     fn would_with_budget(&self, mode: ApprovalMode, counted: &Counted) -> bool {
@@ -470,6 +487,7 @@ impl<'a> Call<'a> {
         terms: Terms<'_>,
     ) -> Vec<Evaluation> {
         let circumstance = Circumstance {
+            mode_requested: self.facts.mode_requested.or(mode_target).unwrap_or(terms.mode),
             mode_effective: terms.mode,
             mode_target,
             budget: terms.budget,

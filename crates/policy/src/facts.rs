@@ -36,8 +36,8 @@ pub struct Facts<'a> {
     pub args: &'a serde_json::Value,
     /// What an approval of this call binds.
     pub binding: &'a RequestBinding,
-    /// The mode the caller asked for.
-    pub mode_requested: ApprovalMode,
+    /// The mode the caller asked for, if it named one.
+    pub mode_requested: Option<ApprovalMode>,
     /// The run's ceiling.
     pub safety_mode: ApprovalMode,
     /// What the engine as a whole is doing.

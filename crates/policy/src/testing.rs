@@ -242,7 +242,7 @@ impl Draft {
             capability: self.capability(),
             args: &self.args,
             binding: swap.binding.unwrap_or(&binding),
-            mode_requested: self.mode.unwrap_or(self.capability().mode_highest),
+            mode_requested: self.mode,
             safety_mode: self.safety_mode,
             engine_mode: self.engine_mode,
             budget: self.budget,

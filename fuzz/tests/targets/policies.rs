@@ -100,7 +100,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         binding: &binding,
         taint: &BTreeSet::new(),
         evidence: &[],
-        mode_requested: ApprovalMode::LocalWrite,
+        mode_requested: Some(ApprovalMode::LocalWrite),
         safety_mode: ApprovalMode::Destructive,
         engine_mode: EngineMode::Enforce,
         budget: BudgetView { calls_left: 1, cents_left: 0, window_ends: NOW.plus_ms(1_000) },

@@ -46,9 +46,7 @@ pub(crate) fn build(
         args,
         requested_digest,
         key,
-        mode_requested: submission
-            .approval_mode_requested
-            .unwrap_or(target.capability.mode_highest),
+        mode_requested: submission.approval_mode_requested,
         target,
         run: submission.run,
         step_id: submission.step_id,

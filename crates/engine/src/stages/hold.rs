@@ -126,9 +126,7 @@ async fn proposal_of(
         ..hold.requirement.clone()
     };
     let lifetime_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
-    let mut envelope = envelope_of(&call.responder, stage);
-    envelope.approval_mode_effective = hold.decision.mode_effective;
-    envelope.policy_decision_id = Some(hold.decision.id.clone());
+    let envelope = envelope_of(&call.responder, stage, &hold.decision);
     let (chain, capability) = (&stage.identity.chain, &stage.built.target.capability.id);
     let similar = context.approvals.similar_calls(chain, capability, stage.request_digest).await;
     let mut evidence = evidence_of(stage, &hold.decision, budget);

@@ -3,12 +3,17 @@
 //! Owns which value of a call goes into which field of its envelope and of what is parked.
 
 use placet_ledger::parked::ParkedCall;
+use placet_policy::decision::Decision;
 use placet_types::envelope::call::{CallVersion, ToolCallEnvelope};
 
 use crate::{call::Brokered, responder::Responder};
 
-/// The call envelope exactly as it will run (TM-02).
-pub(crate) fn envelope_of(responder: &Responder, stage: &Brokered) -> ToolCallEnvelope {
+/// The call envelope exactly as it will run, as `decision` has it (TM-02).
+pub(crate) fn envelope_of(
+    responder: &Responder,
+    stage: &Brokered,
+    decision: &Decision,
+) -> ToolCallEnvelope {
     let capability = &stage.built.target.capability;
     ToolCallEnvelope {
         envelope_version: CallVersion::V1,
@@ -19,10 +24,10 @@ pub(crate) fn envelope_of(responder: &Responder, stage: &Brokered) -> ToolCallEn
         capability_id: capability.id.clone(),
         args: stage.built.args.clone(),
         principal_chain: stage.identity.chain.clone(),
-        approval_mode_requested: stage.built.mode_requested,
-        approval_mode_effective: capability.mode_highest,
+        approval_mode_requested: decision.mode_requested,
+        approval_mode_effective: decision.mode_effective,
         approval_mode_highest: capability.mode_highest,
-        policy_decision_id: None,
+        policy_decision_id: Some(decision.id.clone()),
         evidence_refs: stage.built.evidence_refs.clone(),
         idempotency_key: Some(stage.built.key.clone()),
         auth_ref: Some(stage.identity.auth_ref.clone()),

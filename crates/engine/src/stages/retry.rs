@@ -160,10 +160,8 @@ pub(crate) async fn parked_again(
     if kept == Some((brokered.binding.clone(), auth.clone(), built.edited.clone())) {
         return None;
     }
-    let mut envelope = envelope_of(responder, brokered);
+    let mut envelope = envelope_of(responder, brokered, permit.decision());
     envelope.tool_call_id.clone_from(&record.call_id);
-    envelope.approval_mode_effective = permit.mode_effective();
-    envelope.policy_decision_id = Some(permit.decision().id.clone());
     Some(parked_of(responder, brokered, envelope))
 }
 

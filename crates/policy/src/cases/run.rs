@@ -227,7 +227,7 @@ impl Runner<'_> {
             capability,
             args: &args,
             binding: &binding,
-            mode_requested: case.mode.unwrap_or(capability.mode_highest),
+            mode_requested: case.mode,
             safety_mode: self.world.directory.ceiling(
                 chain.tenant(),
                 &chain.actor.id,

@@ -193,6 +193,14 @@ when { context.input.cents <= 1000 && context.mode_target == Placet::ApprovalMod
     assert_eq!(word(&ask(1_001, ApprovalMode::LocalWrite).decide(&snapshot)), "mode_upgraded");
     assert_eq!(word(&ask(1_000, ApprovalMode::Network).decide(&snapshot)), "mode_upgraded");
     assert_eq!(word(&ask(1_000, ApprovalMode::Destructive).decide(&snapshot)), "hold");
+    // A caller that names no mode takes the weakest that there is for it.
+    let unnamed = |cents| Draft { mode: None, ..ask(cents, ApprovalMode::Network) };
+    let weakest = unnamed(1_000).decide(&snapshot);
+    assert_eq!(word(&weakest), "allow");
+    assert_eq!(weakest.decision().mode_requested, ApprovalMode::LocalWrite);
+    let highest = unnamed(1_001).decide(&snapshot);
+    assert_eq!(word(&highest), "hold");
+    assert_eq!(highest.decision().mode_requested, ApprovalMode::Destructive);
     // A guard by what the tool can do is not lowered with the mode.
     let alone =
         Draft { chain: agent("bot"), ..ask(1_000, ApprovalMode::LocalWrite) }.decide(&snapshot);
@@ -213,6 +221,7 @@ when { context.input.cents + 1 > 0 };"#;
     assert_eq!(word(&low.decide(&both)), "allow");
     let most = Draft { args: json!({ "order": "o", "cents": i64::MAX }), ..low };
     assert_eq!(word(&most.decide(&snapshot)), "error");
+    assert_eq!(word(&Draft { mode: None, ..most }.decide(&both)), "error");
 }
 
 #[test]

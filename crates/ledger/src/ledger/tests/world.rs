@@ -195,7 +195,7 @@ impl World {
                 capability: self.capability(&call.name),
                 args: &Value::Object(call.args.clone()),
                 binding: &call.binding,
-                mode_requested: ApprovalMode::Destructive,
+                mode_requested: Some(ApprovalMode::Destructive),
                 safety_mode: ApprovalMode::Destructive,
                 engine_mode: EngineMode::Enforce,
                 budget: BudgetView {
