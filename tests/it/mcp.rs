@@ -7,7 +7,7 @@ use std::{fs, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     process::{Child, Command},
     time::Instant,
 };
@@ -223,14 +223,15 @@ async fn a_child_process_gets_no_environment_but_what_its_contract_says() {
     assert_eq!(environment, json!({ "SAID_BY_THE_CONTRACT": "yes" }));
 }
 
-/// `server-everything` over streamable HTTP.
+/// `server-everything` over HTTP.
 struct Everything {
     _child: Child,
     url: Url,
 }
 
 impl Everything {
-    async fn start() -> Self {
+    /// `transport` is as the server calls it.
+    async fn start(transport: &str) -> Self {
         // It takes no port 0, so a free one is looked for; who else takes it in between makes it end, and another is tried.
         for _ in 0..5 {
             let port =
@@ -238,7 +239,7 @@ impl Everything {
             let mut command = Command::new(npm::node());
             command
                 .arg(npm::server("server-everything"))
-                .arg("streamableHttp")
+                .arg(transport)
                 .env_clear()
                 .env("PORT", port.to_string());
             let mut child = command
@@ -252,7 +253,7 @@ impl Everything {
             let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
             let listening = within("the server listens or ends", async {
                 while let Some(line) = lines.next_line().await.unwrap() {
-                    if line.contains("listening on port") {
+                    if line.contains("on port") {
                         return true;
                     }
                 }
@@ -261,7 +262,8 @@ impl Everything {
             .await;
             if listening {
                 tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-                return Self { _child: child, url: local(port, "/mcp") };
+                let path = if transport == "sse" { "/sse" } else { "/mcp" };
+                return Self { _child: child, url: local(port, path) };
             }
         }
         panic!("server-everything does not come up");
@@ -270,7 +272,7 @@ impl Everything {
 
 #[tokio::test]
 async fn the_everything_server_answers_over_http_where_the_contract_allows_loopback() {
-    let server = Everything::start().await;
+    let server = Everything::start("streamableHttp").await;
     let setup = Setup::new().with("contracts", json!("contracts"));
     let import = ["adapters", "import", "--name", "everything", "--url", server.url.as_str()];
     let refused = setup.configured(&import).await;
@@ -297,6 +299,56 @@ async fn the_everything_server_answers_over_http_where_the_contract_allows_loopb
         state(1).await
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_older_server_answers_over_the_stream_of_its_session() {
+    let server = Everything::start("sse").await;
+    let setup = Setup::new().with("contracts", json!("contracts"));
+    let import = ["adapters", "import", "--name", "everything", "--private-network", "--url"];
+    let import = [&import[..], &[server.url.as_str()]].concat();
+    let refused = setup.configured(&import).await;
+    assert_eq!(refused.code, Some(1), "it does not speak streamable HTTP: {refused:?}");
+    setup.configured(&[&import[..], &["--sse"]].concat()).await.ok();
+    assert_eq!(setup.read_contract("everything")["transport"]["sse"], true);
+    reviewed(&setup, "everything", READS, &[]);
+    let placet = setup.start().await;
+    everything_answers(&setup, &placet).await;
+    let agent = setup.agent(&placet).await;
+    drop(server);
+    until("the dead server is noticed", || async {
+        let reply = agent.call(&plan("everything__echo", "gone", json!({ "message": "hi" }))).await;
+        reply.status == 503 && reply.json()["error_code"] == "ADAPTER_UNAVAILABLE"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_older_server_has_messages_posted_to_itself_alone() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = local(listener.local_addr().unwrap().port(), "/sse");
+    let elsewhere = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let named = local(elsewhere.local_addr().unwrap().port(), "/messages?session=1");
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: {named}\n\n"
+    );
+    tokio::spawn(async move {
+        // They stay open, as such streams do.
+        let mut sockets = Vec::new();
+        while let Ok((mut socket, _peer)) = listener.accept().await {
+            let mut request = [0; 4_096];
+            let _read = socket.read(&mut request).await.unwrap();
+            socket.write_all(answer.as_bytes()).await.unwrap();
+            sockets.push(socket);
+        }
+    });
+    let setup = Setup::new().with("contracts", json!("contracts"));
+    let import = ["adapters", "import", "--name", "old", "--private-network", "--sse", "--url"];
+    let refused = setup.configured(&[&import[..], &[url.as_str()]].concat()).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("its endpoint is at another host"), "{refused:?}");
+    let asked = tokio::time::timeout(Duration::from_millis(100), elsewhere.accept()).await;
+    assert!(asked.is_err(), "it was asked");
 }
 
 #[tokio::test]

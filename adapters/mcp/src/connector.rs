@@ -169,7 +169,7 @@ impl McpConnector {
         version: &ProtocolVersion,
         tail: &Tail,
     ) -> Result<Opened, AdapterError> {
-        let listener = Listener::new(&self.settings, version);
+        let listener = Listener::new(&endpoint.adapter, &self.settings, version);
         let bytes_max = message_bytes_max(&endpoint.limits);
         match &endpoint.transport {
             TransportFile::McpStdio { command, args, env, cwd, process } => {
@@ -185,13 +185,11 @@ impl McpConnector {
                 let link = Link::new(service, &listener, health.closed(), Some(child));
                 Ok(Opened { link, http: None })
             }
-            TransportFile::McpHttp { url, private_network } => {
-                let http = EgressHttp::new(url, *private_network, endpoint, &self.settings)?;
+            TransportFile::McpHttp { .. } => {
+                let http = EgressHttp::new(endpoint, &self.settings)?;
                 let closed = http.closed();
-                let beginning = http.beginning();
-                let transport = http.clone().into_transport(&endpoint.limits);
-                let service = handshake::shake(transport, listener.clone(), version).await?;
-                beginning.completed();
+                let service =
+                    http.clone().begin(&endpoint.limits, listener.clone(), version).await?;
                 let link = Link::new(service, &listener, closed, None);
                 Ok(Opened { link, http: Some((http, listener)) })
             }

@@ -16,8 +16,13 @@ use placet_adapter::outcome::AdapterError;
 use crate::{failure, listener::Listener, text::whole};
 
 /// The revisions that a contract may pin, newest first.
-pub(crate) const SUPPORTED: [ProtocolVersion; 3] =
-    [ProtocolVersion::V_2026_07_28, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2025_06_18];
+pub(crate) const SUPPORTED: [ProtocolVersion; 5] = [
+    ProtocolVersion::V_2026_07_28,
+    ProtocolVersion::V_2025_11_25,
+    ProtocolVersion::V_2025_06_18,
+    ProtocolVersion::V_2025_03_26,
+    ProtocolVersion::V_2024_11_05,
+];
 
 /// A connection that has come up.
 pub(crate) type Service = RunningService<RoleClient, Listener>;

@@ -1,7 +1,8 @@
 //! Our side of a connection: what we say about ourselves, and what a server may ask of us.
 //!
-//! Owns the count of announced changes of the tool list. Invariant: a server gets an answer to `ping` and to nothing else: we
-//! sample, elicit and list no roots, and say so in the handshake.
+//! Owns the count of announced changes of the tool list. Invariant: a server gets an answer to `ping` and to nothing else. Sampling, elicitation
+//! and roots would let a server speak to the caller's model, to a person, or of the caller's files behind the back of policy, so they are refused,
+//! which the handshake says and the log notes.
 
 use std::sync::{
     Arc,
@@ -17,6 +18,8 @@ use rmcp::{
     service::{NotificationContext, RequestContext, RoleClient, Service},
 };
 
+use placet_types::ids::AdapterName;
+
 use crate::settings::McpSettings;
 
 /// The generations of one connection lie in a range of their own.
@@ -27,19 +30,24 @@ static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 /// Hears what a server sends by itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Listener {
+    adapter: AdapterName,
     config: ClientConfig,
     generation: Arc<AtomicU64>,
 }
 
 impl Listener {
-    pub(crate) fn new(settings: &McpSettings, version: &ProtocolVersion) -> Self {
+    pub(crate) fn new(
+        adapter: &AdapterName,
+        settings: &McpSettings,
+        version: &ProtocolVersion,
+    ) -> Self {
         let ourselves =
             Implementation::new(settings.client_name.clone(), settings.client_version.clone());
         let config = ClientConfig::new(ClientCapabilities::default(), ourselves)
             .with_protocol_version(version.clone());
         let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
         let generation = connection.wrapping_mul(GENERATIONS_PER_CONNECTION);
-        Self { config, generation: Arc::new(AtomicU64::new(generation)) }
+        Self { adapter: adapter.clone(), config, generation: Arc::new(AtomicU64::new(generation)) }
     }
 
     /// The count of announced changes, distinct from that of every other connection.
@@ -57,7 +65,16 @@ impl Service<RoleClient> for Listener {
         if matches!(request, ServerRequest::PingRequest(_)) {
             return Ok(ClientResult::empty(()));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client has no such method", None))
+        // Not the parameters: they are the server's words.
+        let method = match request {
+            ServerRequest::CreateMessageRequest(_) => "sampling/createMessage",
+            ServerRequest::ElicitRequest(_) => "elicitation/create",
+            ServerRequest::ListRootsRequest(_) => "roots/list",
+            ServerRequest::PingRequest(_) | ServerRequest::CustomRequest(_) | _ => "another",
+        };
+        tracing::info!(adapter = %self.adapter, method, "a request of a server was refused");
+        let why = "Placet answers no requests of servers but `ping`";
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, why, None))
     }
 
     async fn handle_notification(

@@ -26,6 +26,9 @@ pub(crate) enum HttpFault {
     /// The server did not begin the session in the time of that, or nobody waited for it any more.
     #[error("the server did not begin the session in time")]
     Late,
+    /// The stream that the answer would come over has ended.
+    #[error("the stream of the session has ended")]
+    StreamEnded,
     /// The credential that the request would carry is over.
     #[error("the time of the credential is over")]
     CredentialOver,
@@ -60,7 +63,7 @@ impl HttpFault {
                 answer: HttpError::bare(*status),
                 error: AdapterError::NoSession(said),
             },
-            Self::NumberTaken | Self::CredentialOver => {
+            Self::NumberTaken | Self::StreamEnded | Self::CredentialOver => {
                 Fault::Nothing(AdapterError::NoSession(said))
             }
             Self::NotMade(_) => Fault::Nothing(AdapterError::Misconfigured(said)),

@@ -1,4 +1,4 @@
-//! MCP over streamable HTTP, through the engine's own egress.
+//! MCP over HTTP, through the engine's own egress: streamable HTTP, and for older servers HTTP+SSE.
 //!
 //! Owns the requests of the transport and the reading of their answers. Does not resolve, dial or count bytes:
 //! `placet-egress` does. Invariants: every request goes to the contract's URL and nowhere else; a call is posted once; what a
@@ -9,6 +9,7 @@ mod beginning;
 pub(crate) mod headers;
 mod numbers;
 mod own;
+mod sse;
 mod wire;
 
 use std::{
@@ -25,7 +26,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use rmcp::{
-    model::{ClientJsonRpcMessage, ClientRequest},
+    model::{ClientJsonRpcMessage, ClientRequest, ProtocolVersion},
     transport::{
         common::client_side_sse::SseRetryPolicy,
         streamable_http_client::{
@@ -50,7 +51,11 @@ use crate::settings::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
 
 pub(crate) use self::asking::Speaker;
 use self::{headers::CallHeaders, numbers::Numbers, own::Own};
-use crate::failure::HttpFault;
+use crate::{
+    failure::HttpFault,
+    handshake::{self, Service},
+    listener::Listener,
+};
 
 /// A call has its own deadline; this only bounds what nobody waits for any more.
 const EXCHANGE_MS_MAX: u64 = 3_600_000;
@@ -89,6 +94,8 @@ struct Target {
     secrets: Arc<dyn SecretLookup>,
     /// Whether its sockets say who we are: then they are not shared.
     certified: bool,
+    /// Whether it speaks HTTP+SSE.
+    sse: bool,
 }
 
 impl fmt::Debug for EgressHttp {
@@ -98,28 +105,28 @@ impl fmt::Debug for EgressHttp {
 }
 
 impl EgressHttp {
-    /// The contract's own client for the server at `url`.
-    pub(crate) fn new(
-        url: &str,
-        private_network: bool,
-        endpoint: &Endpoint,
-        settings: &McpSettings,
-    ) -> Result<Self, AdapterError> {
+    /// The contract's own client for its server.
+    pub(crate) fn new(endpoint: &Endpoint, settings: &McpSettings) -> Result<Self, AdapterError> {
+        let TransportFile::McpHttp { url, private_network, sse } = &endpoint.transport else {
+            return Err(AdapterError::Misconfigured("it is no server over HTTP".to_owned()));
+        };
         let unusable =
             |why: String| AdapterError::Misconfigured(format!("its url is not usable: {why}"));
         let parsed = Url::parse(url).map_err(|error| unusable(error.to_string()))?;
         if parsed.fragment().is_some() {
             return Err(unusable("it has a fragment".to_owned()));
         }
-        let private = if private_network { PrivateRanges::Allowed } else { PrivateRanges::Refused };
+        let private =
+            if *private_network { PrivateRanges::Allowed } else { PrivateRanges::Refused };
         let destination =
             Destination::from_url(&parsed, private).map_err(|error| unusable(error.to_string()))?;
         let origin = destination.to_string();
         let uri = Uri::try_from(parsed.as_str()).map_err(|error| unusable(error.to_string()))?;
         let policy =
             EgressPolicy::new(vec![destination]).refusing_listeners(settings.own_listeners.clone());
-        let client = EgressClient::with_trust(policy, limits(&endpoint.limits), &settings.trust)
-            .map_err(|error| AdapterError::Misconfigured(error.to_string()))?;
+        let client =
+            EgressClient::with_trust(policy, limits(&endpoint.limits, *sse), &settings.trust)
+                .map_err(|error| AdapterError::Misconfigured(error.to_string()))?;
         let identities = &settings.trust.identities;
         let certified = identities.iter().any(|(place, _)| place.to_string() == origin);
         let target = Target {
@@ -129,6 +136,7 @@ impl EgressHttp {
             credential: endpoint.credential.clone(),
             secrets: Arc::clone(&settings.secrets),
             certified,
+            sse: *sse,
         };
         let own = Own::new(Speaker::contract(false), true, &endpoint.limits);
         Ok(Self { target: Arc::new(target), own, numbers: Arc::default() })
@@ -142,11 +150,8 @@ impl EgressHttp {
         settings: &McpSettings,
     ) -> Result<Self, AdapterError> {
         let own = Own::new(speaker, false, &endpoint.limits);
-        let TransportFile::McpHttp { url, private_network } = &endpoint.transport else {
-            return Err(AdapterError::Misconfigured("it is no server over HTTP".to_owned()));
-        };
         let target = if self.target.certified {
-            Self::new(url, *private_network, endpoint, settings)?.target
+            Self::new(endpoint, settings)?.target
         } else {
             Arc::clone(&self.target)
         };
@@ -183,8 +188,29 @@ impl EgressHttp {
         self.own.heard_at()
     }
 
-    /// The transport over this client.
-    pub(crate) fn into_transport(self, limits: &LimitsFile) -> StreamableHttpClientTransport<Self> {
+    /// Performs the handshake of `version` over this client.
+    ///
+    /// # Errors
+    /// [`AdapterError`] when it fails; nothing had an effect then.
+    pub(crate) async fn begin(
+        self,
+        limits: &LimitsFile,
+        listener: Listener,
+        version: &ProtocolVersion,
+    ) -> Result<Service, AdapterError> {
+        let beginning = self.beginning();
+        let service = if self.target.sse {
+            let opened = self.open_stream(limits).await;
+            let transport = opened.map_err(|fault| fault.meaning().into_handshake_error())?;
+            handshake::shake(transport, listener, version).await?
+        } else {
+            handshake::shake(self.into_transport(limits), listener, version).await?
+        };
+        beginning.completed();
+        Ok(service)
+    }
+
+    fn into_transport(self, limits: &LimitsFile) -> StreamableHttpClientTransport<Self> {
         let places =
             usize::try_from(limits.concurrency_max).unwrap_or(usize::MAX).saturating_add(4);
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.target.uri.to_string())
@@ -223,10 +249,20 @@ impl EgressHttp {
             None if is_question(message) => self.ask_as_ourselves(&request).await,
             None => self.ask(&request).await,
         };
+        let response = self.reaching(response)?;
+        if request.endpoint.is_some() && response.status().is_success() {
+            // The answer comes over the stream.
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        wire::read_answer(message, response, in_session).await
+    }
+
+    /// Notes whether the server was reached.
+    fn reaching<T>(&self, response: Result<T, HttpFault>) -> Result<T, HttpFault> {
         if !response.as_ref().is_err_and(HttpFault::is_unreached) {
             self.own.reached.store(true, Ordering::Release);
         }
-        wire::read_answer(message, response?, in_session).await
+        response
     }
 
     /// The answer to a handshake, unless nobody waits for it, or it gives the session a number that another one has.
@@ -275,7 +311,7 @@ impl Target {
     fn request(&self, outgoing: &Outgoing, own: &HeaderMap) -> Request<Bytes> {
         let mut request = Request::new(outgoing.body.clone());
         *request.method_mut() = outgoing.method.clone();
-        *request.uri_mut() = self.uri.clone();
+        *request.uri_mut() = outgoing.endpoint.as_ref().unwrap_or(&self.uri).clone();
         *request.headers_mut() = outgoing.headers.clone();
         for (name, value) in own {
             request.headers_mut().insert(name.clone(), value.clone());
@@ -306,6 +342,8 @@ fn call_headers(message: &ClientJsonRpcMessage) -> Option<Result<&CallHeaders, H
 #[derive(Debug)]
 struct Outgoing {
     method: Method,
+    /// Where it goes, if not to the contract's URL.
+    endpoint: Option<Uri>,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -316,14 +354,41 @@ impl Outgoing {
         session_id: Option<&str>,
         custom: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Self, Http> {
-        let mut headers: HeaderMap = custom.into_iter().collect();
+        let mut request = Self::bare(method);
+        request.headers = custom.into_iter().collect();
         if let Some(session_id) = session_id {
             let value = HeaderValue::from_str(session_id).map_err(|_error| {
                 StreamableHttpError::Client(HttpFault::Unusable("its session id is no header"))
             })?;
-            headers.insert(SESSION_ID, value);
+            request.headers.insert(SESSION_ID, value);
         }
-        Ok(Self { method, headers, body: Bytes::new() })
+        Ok(request)
+    }
+
+    fn bare(method: Method) -> Self {
+        Self { method, endpoint: None, headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    /// A message as a request.
+    fn posting(
+        message: &ClientJsonRpcMessage,
+        session_id: Option<&str>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Self, Http> {
+        let body = serde_json::to_vec(message).map_err(|_error| {
+            StreamableHttpError::Client(HttpFault::NotMade("it is no json".to_owned()))
+        })?;
+        let mut request = Self::new(Method::POST, session_id, custom)?
+            .with(header::ACCEPT, JSON_OR_EVENTS)
+            .with(header::CONTENT_TYPE, JSON);
+        request.body = body.into();
+        Ok(request)
+    }
+
+    /// The same to the endpoint of a session over HTTP+SSE.
+    fn to(mut self, endpoint: Uri) -> Self {
+        self.endpoint = Some(endpoint);
+        self
     }
 
     fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
@@ -332,7 +397,7 @@ impl Outgoing {
     }
 
     fn in_session(&self) -> bool {
-        self.headers.contains_key(&SESSION_ID)
+        self.endpoint.is_some() || self.headers.contains_key(&SESSION_ID)
     }
 }
 
@@ -347,13 +412,7 @@ impl StreamableHttpClient for EgressHttp {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Http> {
-        let body = serde_json::to_vec(&message).map_err(|_error| {
-            StreamableHttpError::Client(HttpFault::NotMade("it is no json".to_owned()))
-        })?;
-        let mut request = Outgoing::new(Method::POST, session_id.as_deref(), custom_headers)?
-            .with(header::ACCEPT, JSON_OR_EVENTS)
-            .with(header::CONTENT_TYPE, JSON);
-        request.body = body.into();
+        let request = Outgoing::posting(&message, session_id.as_deref(), custom_headers)?;
         self.post(&message, request).await
     }
 
@@ -411,7 +470,8 @@ impl SseRetryPolicy for Patience {
     }
 }
 
-fn limits(limits: &LimitsFile) -> Limits {
+/// Over HTTP+SSE one stream lasts as long as its session: there, events are limited, not the stream.
+fn limits(limits: &LimitsFile, sse: bool) -> Limits {
     let message_bytes_max = message_bytes_max(limits);
     Limits {
         connect_timeout_ms: limits.connect_ms_max,
@@ -421,7 +481,7 @@ fn limits(limits: &LimitsFile) -> Limits {
         pool_idle_connections_max: usize::try_from(limits.concurrency_max).unwrap_or(usize::MAX),
         request_bytes_max: message_bytes_max,
         response_bytes_max: message_bytes_max,
-        stream_bytes_max: message_bytes_max,
+        stream_bytes_max: if sse { usize::MAX } else { message_bytes_max },
         ..Limits::default()
     }
 }

@@ -64,6 +64,11 @@ impl Own {
         self.numbered.load(Ordering::Acquire)
     }
 
+    /// The server tells its session from others, without a number.
+    pub(super) fn is_told_apart(&self) {
+        self.numbered.store(true, Ordering::Release);
+    }
+
     /// The flag that is set once it is over.
     pub(super) fn closed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.closed)

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use http::{HeaderMap, Response, StatusCode, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyDataStream, BodyExt};
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::{SseError, StreamableHttpPostResponse},
@@ -111,13 +111,34 @@ async fn may_be_json_rpc(body: EgressBody) -> bool {
 
 /// A body as events. Its bytes in total are limited by the egress client, so every event is.
 pub(super) fn events(body: EgressBody) -> BoxStream<'static, Result<Sse, SseError>> {
-    SseStream::new(body)
-        .map_ok(|mut event| {
-            event.data = event.data.map(|data| tasks::carried(&data).into_owned());
-            event.retry = event.retry.map(|ms| ms.clamp(RETRY_MS_MIN, RETRY_MS_MAX));
-            event
-        })
-        .boxed()
+    SseStream::new(body).map_ok(adapted).boxed()
+}
+
+/// A body without an end as events of at most `bytes_max`, give or take a frame.
+pub(super) fn endless_events(
+    body: EgressBody,
+    bytes_max: usize,
+) -> BoxStream<'static, Result<Sse, SseError>> {
+    let (mut pending, mut begins_line) = (0_usize, true);
+    let frames = BodyDataStream::new(body).map(move |frame| {
+        let frame = frame.map_err(HttpFault::Egress)?;
+        for byte in &frame {
+            let ends_event = *byte == b'\n' && begins_line;
+            pending = if ends_event { 0 } else { pending.saturating_add(1) };
+            begins_line = *byte == b'\n' || (*byte == b'\r' && begins_line);
+        }
+        if pending > bytes_max {
+            return Err(HttpFault::Egress(EgressError::ResponseTooLarge { bytes_max }));
+        }
+        Ok(frame)
+    });
+    SseStream::from_bytes_stream(frames).map_ok(adapted).boxed()
+}
+
+fn adapted(mut event: Sse) -> Sse {
+    event.data = event.data.map(|data| tasks::carried(&data).into_owned());
+    event.retry = event.retry.map(|ms| ms.clamp(RETRY_MS_MIN, RETRY_MS_MAX));
+    event
 }
 
 /// Whether the content type is this one, whatever its parameters.

@@ -15,7 +15,6 @@ use tokio::time::{Instant, timeout};
 use super::under_way::Unready;
 use crate::{
     failure::{self, Fault},
-    handshake,
     http::{EgressHttp, Speaker},
     link::{Asked, Link},
     listener::Listener,
@@ -66,10 +65,8 @@ impl Opener {
 
     async fn start(&self, http: EgressHttp) -> Result<Session, AdapterError> {
         let closed = http.closed();
-        let beginning = http.beginning();
-        let transport = http.clone().into_transport(&self.endpoint.limits);
-        let service = handshake::shake(transport, self.listener.clone(), &self.version).await?;
-        beginning.completed();
+        let listener = self.listener.clone();
+        let service = http.clone().begin(&self.endpoint.limits, listener, &self.version).await?;
         Ok(Session { link: Link::new(service, &self.listener, closed, None), http })
     }
 }

@@ -85,7 +85,7 @@ fn place_of(contract: &Contract) -> String {
     match &contract.transport {
         TransportFile::Internal { builtin, .. } => format!("builtin {builtin}"),
         TransportFile::McpStdio { command, .. } => format!("command {command}"),
-        TransportFile::McpHttp { url, private_network } => origin_of(url, *private_network)
+        TransportFile::McpHttp { url, private_network, .. } => origin_of(url, *private_network)
             .unwrap_or_else(|_no_origin| format!("contract {}", contract.adapter)),
     }
 }

@@ -265,7 +265,7 @@ fn request_of(
     deadline: Instant,
 ) -> Result<(String, GrantRequest), Refusal> {
     let target = &brokered.built.target;
-    let TransportFile::McpHttp { url, private_network } = &target.contract.transport else {
+    let TransportFile::McpHttp { url, private_network, .. } = &target.contract.transport else {
         return Err(internal("a credential is minted for an adapter without a host"));
     };
     let origin = origin_of(url, *private_network).map_err(internal)?;

@@ -160,13 +160,16 @@ pub enum TransportFile {
         #[serde(default, skip_serializing_if = "ProcessFile::is_default")]
         process: ProcessFile,
     },
-    /// An MCP server over streamable HTTP.
+    /// An MCP server over HTTP.
     McpHttp {
         /// Its endpoint.
         url: String,
         /// Whether the host may be in a private or loopback range, and be spoken to over plain `http:`.
         #[serde(default)]
         private_network: bool,
+        /// Whether it speaks the older HTTP+SSE (MCP revision 2024-11-05), and `url` is that of its event stream. Without it, streamable HTTP.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        sse: bool,
     },
 }
 

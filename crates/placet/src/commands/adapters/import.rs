@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// A server over streamable HTTP.
     #[arg(long)]
     url: Option<String>,
+    /// The server at `--url` speaks the older HTTP+SSE.
+    #[arg(long, requires = "url")]
+    sse: bool,
     /// Every server of an `mcpServers` JSON file.
     #[arg(long, value_name = "FILE")]
     mcp_servers: Option<PathBuf>,
@@ -480,7 +483,7 @@ fn described(args: &Args) -> Result<Source, Failure> {
     let transport = match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
             let private_network = args.private_network;
-            TransportFile::McpHttp { url: url.clone(), private_network }
+            TransportFile::McpHttp { url: url.clone(), private_network, sse: args.sse }
         }
         (None, Some((command, rest))) => TransportFile::McpStdio {
             command: command.clone(),

@@ -103,7 +103,7 @@ fn is_without_tcp(transport: &TransportFile) -> bool {
 /// Whether the transport names a private place without saying so.
 fn is_refused_as_private(transport: &TransportFile) -> bool {
     match transport {
-        TransportFile::McpHttp { url, private_network } => !private_network && is_private(url),
+        TransportFile::McpHttp { url, private_network, .. } => !private_network && is_private(url),
         TransportFile::McpStdio { .. } | TransportFile::Internal { .. } => false,
     }
 }

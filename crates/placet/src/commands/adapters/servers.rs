@@ -47,6 +47,8 @@ struct ServersFile {
 /// One server. No `Debug`: it may hold secrets.
 #[derive(Deserialize)]
 struct Server {
+    #[serde(rename = "type", alias = "transport")]
+    kind: Option<String>,
     command: Option<String>,
     #[serde(default)]
     args: Vec<String>,
@@ -97,7 +99,7 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
     }
     let mut vault =
         Vault { adapter: adapter.clone(), environment, secrets: BTreeMap::new(), notes };
-    let Server { command, args, env, cwd, url, headers, .. } = server;
+    let Server { kind, command, args, env, cwd, url, headers, .. } = server;
     let (transport, credential) = match (command, url) {
         (Some(command), None) => {
             if args.iter().any(|argument| holds_secret(argument)) {
@@ -114,7 +116,8 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
         }
         (None, Some(url)) => {
             let private_network = is_private(&url);
-            (TransportFile::McpHttp { url, private_network }, vault.credential(name, headers)?)
+            let sse = kind.as_deref() == Some("sse");
+            (TransportFile::McpHttp { url, private_network, sse }, vault.credential(name, headers)?)
         }
         (Some(_), Some(_)) => return Err(format!("server `{name}` has both a command and a url")),
         (None, None) => return Err(format!("server `{name}` has neither a command nor a url")),
