@@ -265,6 +265,12 @@ impl Engine {
         queries::tools(&self.context, caller)
     }
 
+    /// Whether a tool that some circumstance could let the caller call declares the form of its results; copies nothing of the surface.
+    #[must_use]
+    pub fn declares_output(&self, caller: &VerifiedCaller, tool: &str) -> bool {
+        queries::declares_output(&self.context, caller, tool)
+    }
+
     /// One effect record, for its owner or an operator.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{record::EffectState, refusal::lookup_refusal};
 use placet_types::{
     error::{ErrorCode, Execution, Refusal},
-    ids::ToolCallId,
+    ids::{CapabilityId, ToolCallId},
     mode::EngineMode,
 };
 
@@ -174,6 +174,17 @@ pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolVie
             }
         })
         .collect()
+}
+
+/// Whether a tool of the caller's surface declares the form of its results.
+pub(crate) fn declares_output(outcomes: &Outcomes, caller: &VerifiedCaller, tool: &str) -> bool {
+    let Ok(id) = CapabilityId::from_tool_name(tool) else { return false };
+    let active = outcomes.current.active();
+    outcomes.current.surface(&active, caller).contains(&id)
+        && active
+            .catalog
+            .resolve(caller.tenant(), &id)
+            .is_some_and(|target| target.capability.output_schema.is_some())
 }
 
 /// What decides on this node.

@@ -32,11 +32,11 @@ use placet_types::{
 
 use crate::{
     meta::CallMeta,
-    results::{self, Of, result_of, unknown_tool},
+    results::{self, result_of, unknown_tool},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
     tasks,
-    tools::{AWAIT, declares_output},
+    tools::AWAIT,
 };
 
 /// How often a client that asked for progress hears that its call is still waited for.
@@ -67,8 +67,7 @@ pub(crate) async fn call(
     let key = meta.key;
     let placed =
         runs::placed(&asking.caller, meta.run, &shared.seen, &origin).map_err(|one| fault(&one))?;
-    let tools = shared.engine.tools(&asking.caller);
-    let of = Of { tool: name, declares_output: declares_output(&tools, name) };
+    let of = shared.of(&asking.caller, name);
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
     let ticket = match attached(shared, asking, &request).await.filter(|_| key.is_none()) {
@@ -121,7 +120,7 @@ async fn collect(
     params: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResult, ErrorData> {
-    let of = Of { tool: AWAIT, declares_output: false };
+    let of = shared.of(&asking.caller, AWAIT);
     let handle = params.arguments.as_ref().and_then(|args| args.get("handle"));
     let handle = handle.and_then(Value::as_str).and_then(|text| text.parse::<ToolCallId>().ok());
     let Some(handle) = handle else {

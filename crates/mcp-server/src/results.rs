@@ -9,7 +9,11 @@ use rmcp::{
 };
 use serde_json::{Map, Value, json};
 
-use placet_engine::answer::{Answer, Held};
+use placet_engine::{
+    answer::{Answer, Held},
+    engine::Engine,
+};
+use placet_identity::VerifiedCaller;
 use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Refusal},
@@ -21,9 +25,16 @@ use crate::{meta::CALL, tools::AWAIT};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Of<'a> {
     pub(crate) tool: &'a str,
+    pub(crate) engine: &'a Engine,
+    pub(crate) caller: &'a VerifiedCaller,
+}
+
+impl Of<'_> {
     /// Whether the tool declares the form of its structured results. Clients refuse anything else as structured content then, so that what
-    /// Placet says stands in `_meta` and in the text.
-    pub(crate) declares_output: bool,
+    /// Placet says stands in `_meta` and in the text. Asked of the engine only where Placet says something: not for a tool's own result.
+    fn declares_output(self) -> bool {
+        self.tool != AWAIT && self.engine.declares_output(self.caller, self.tool)
+    }
 }
 
 /// The result of a call.
@@ -144,7 +155,7 @@ fn with_envelope(
     result: &ToolResultEnvelope,
     of: Of<'_>,
 ) -> CallToolResult {
-    if of.declares_output {
+    if of.declares_output() {
         // A client takes a result without structured content from such a tool only as an error.
         said.is_error = Some(true);
     } else {
@@ -204,7 +215,7 @@ pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
     let mut meta = MetaObject::new();
     meta.insert(CALL.to_owned(), said.clone());
     result.meta = Some(meta);
-    if !of.declares_output {
+    if !of.declares_output() {
         result.structured_content = Some(said);
     }
     result

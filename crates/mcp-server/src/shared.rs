@@ -11,7 +11,9 @@ use placet_types::{
     ids::AdapterName,
 };
 
-use crate::{held::HeldCalls, requests::OpenRequests, runs::SeenRuns, sessions::SessionOwners};
+use crate::{
+    held::HeldCalls, requests::OpenRequests, results::Of, runs::SeenRuns, sessions::SessionOwners,
+};
 
 /// How the front end behaves.
 #[derive(Debug, Clone)]
@@ -41,6 +43,13 @@ pub(crate) struct Shared {
     pub(crate) seen: SeenRuns,
     pub(crate) owners: SessionOwners,
     pub(crate) requests: OpenRequests,
+}
+
+impl Shared {
+    /// A tool, as results of it are told to this caller.
+    pub(crate) const fn of<'a>(&'a self, caller: &'a VerifiedCaller, tool: &'a str) -> Of<'a> {
+        Of { tool, engine: &self.engine, caller }
+    }
 }
 
 /// Who asks, and over what.

@@ -17,9 +17,8 @@ use placet_types::{
 };
 
 use crate::{
-    results::{self, Of, result_of},
+    results::{self, result_of},
     shared::{Asking, Shared},
-    tools::declares_output,
 };
 
 /// How often a client should ask, in milliseconds.
@@ -118,9 +117,7 @@ fn payload(
     }
     let tool = answer.envelope().capability_id.as_ref().map(|id| id.tool_name());
     let tool = tool.unwrap_or_default();
-    let tools = shared.engine.tools(&asking.caller);
-    let of = Of { tool: &tool, declares_output: declares_output(&tools, &tool) };
-    Ok(match result_of(answer, of) {
+    Ok(match result_of(answer, shared.of(&asking.caller, &tool)) {
         Ok(result) => TaskPayload::Completed { result: object_of(&result)? },
         Err(error) => TaskPayload::Failed { error: object_of(&error)? },
     })

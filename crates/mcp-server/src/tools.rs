@@ -46,11 +46,6 @@ pub(crate) fn page(
     Ok(result)
 }
 
-/// Whether a tool declares the form of its structured results.
-pub(crate) fn declares_output(tools: &[ToolView], name: &str) -> bool {
-    tools.iter().any(|tool| tool.tool == name && tool.output_schema.is_some())
-}
-
 fn tool_of(view: &ToolView) -> Tool {
     let mut tool =
         Tool::new(view.tool.clone(), view.description.clone(), object_of(&view.input_schema));
