@@ -75,6 +75,8 @@ mod mcp;
 #[cfg(test)]
 mod mcp_clients;
 #[cfg(test)]
+mod mcp_pages;
+#[cfg(test)]
 mod moving;
 #[cfg(test)]
 mod mutual;

@@ -23,18 +23,28 @@ use crate::{
 };
 
 /// A client of the Python SDK that does what it is told, step by step.
-struct Sdk {
+pub(crate) struct Sdk {
     _process: Child,
     steps: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
 impl Sdk {
-    async fn connect(placet: &Placet, mode: &str) -> (Self, String) {
+    pub(crate) async fn connect(placet: &Placet, mode: &str) -> (Self, String) {
+        Self::start(placet, &[mode]).await
+    }
+
+    /// One that can open pages, and whose person answers so to every request to open one.
+    pub(crate) async fn opening(placet: &Placet, mode: &str, action: &str) -> Self {
+        Self::start(placet, &[mode, action]).await.0
+    }
+
+    async fn start(placet: &Placet, arguments: &[&str]) -> (Self, String) {
         let script = workspace::root().join("tests/peers/mcp_client.py");
         let mut process = Command::new(pypi::programs("mcp").join("python"))
             .arg(script)
-            .args([placet.url("/mcp").as_str(), mode])
+            .arg(placet.url("/mcp").as_str())
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -48,61 +58,81 @@ impl Sdk {
         (client, text(&hello, "revision"))
     }
 
-    async fn answer(&mut self) -> Value {
+    pub(crate) async fn answer(&mut self) -> Value {
         let line = within("an answer of the client", self.answers.next_line()).await;
         serde_json::from_str(&line.unwrap().expect("the client goes on")).unwrap()
     }
 
-    async fn does(&mut self, step: Value) -> Value {
+    pub(crate) async fn does(&mut self, step: Value) -> Value {
         self.begins(step).await;
         self.answer().await
     }
 
-    async fn begins(&mut self, step: Value) {
+    pub(crate) async fn begins(&mut self, step: Value) {
         self.steps.write_all(format!("{step}\n").as_bytes()).await.unwrap();
     }
 
-    async fn calls(&mut self, tool: &str, args: Value) -> Value {
+    pub(crate) async fn calls(&mut self, tool: &str, args: Value) -> Value {
         self.does(json!({ "call": tool, "args": args })).await
     }
 }
 
 /// A running Placet, with the approver of the development directory.
-struct World {
-    setup: Setup,
-    placet: Placet,
-    ben: Client,
+pub(crate) struct World {
+    pub(crate) setup: Setup,
+    pub(crate) placet: Placet,
+    pub(crate) ben: Client,
 }
 
 impl World {
-    async fn holding(hold_ms: u64) -> Self {
-        let setup = Setup::new().with("mcp", json!({ "hold_ms": hold_ms }));
+    pub(crate) async fn holding(hold_ms: u64) -> Self {
+        Self::of(Setup::new().with("mcp", json!({ "hold_ms": hold_ms }))).await
+    }
+
+    pub(crate) async fn of(setup: Setup) -> Self {
         let placet = setup.start().await;
         let ben = setup.ben(&placet).await;
         Self { setup, placet, ben }
     }
 
-    /// The one call that waits for people.
-    async fn held(&self) -> Value {
+    /// The same set-up after a restart.
+    pub(crate) async fn restarted(self) -> Self {
+        self.placet.stop().await;
+        Self::of(self.setup).await
+    }
+
+    /// Waits until there is a call that waits for people.
+    pub(crate) async fn asked(&self) -> Value {
+        until("people are asked", || async { !self.waiting().await.is_empty() }).await;
+        self.held().await
+    }
+
+    /// The calls that wait for people.
+    pub(crate) async fn waiting(&self) -> Vec<Value> {
         let waiting = self.ben.get("/v1/approvals?state=pending").await.ok();
-        let approvals = waiting["approvals"].as_array().unwrap().clone();
-        assert_eq!(approvals.len(), 1, "{waiting:#}");
+        waiting["approvals"].as_array().unwrap().clone()
+    }
+
+    /// The one call that waits for people.
+    pub(crate) async fn held(&self) -> Value {
+        let approvals = self.waiting().await;
+        assert_eq!(approvals.len(), 1, "{approvals:#?}");
         approvals.into_iter().next().unwrap()
     }
 
-    async fn approve(&self) -> Reply {
+    pub(crate) async fn approve(&self) -> Reply {
         self.ben.decide(&self.held().await, "approve").await
     }
 }
 
-const MODES: [(&str, &str); 2] = [("auto", "2026-07-28"), ("legacy", "2025-11-25")];
+pub(crate) const MODES: [(&str, &str); 2] = [("auto", "2026-07-28"), ("legacy", "2025-11-25")];
 
 /// What Placet says of a call.
-fn said(result: &Value) -> &Value {
+pub(crate) fn said(result: &Value) -> &Value {
     &result["_meta"]["io.placet/call"]
 }
 
-fn handle(result: &Value) -> String {
+pub(crate) fn handle(result: &Value) -> String {
     text(said(result), "handle")
 }
 
@@ -170,11 +200,7 @@ async fn a_call_that_is_approved_in_time_answers_its_own_request() {
     world.setup.put("a.txt", "hello");
     let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
     client.begins(json!({ "call": "files__delete", "args": { "path": "a.txt" } })).await;
-    until("people are asked", || async {
-        let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
-        waiting["approvals"].as_array().is_some_and(|approvals| !approvals.is_empty())
-    })
-    .await;
+    world.asked().await;
     world.approve().await.ok();
     let done = client.answer().await;
     assert_eq!(said(&done)["status"], "succeeded", "{done:#}");
@@ -203,25 +229,31 @@ async fn a_stop_leaves_the_call_of_an_open_request_held() {
     world.setup.put("a.txt", "hello");
     let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
     client.begins(json!({ "call": "files__delete", "args": { "path": "a.txt" } })).await;
-    until("people are asked", || async {
-        let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
-        waiting["approvals"].as_array().is_some_and(|approvals| !approvals.is_empty())
-    })
-    .await;
-    let held = world.held().await;
-    let World { setup, placet, .. } = world;
-    placet.stop().await;
-    let placet = setup.start().await;
-    let ben = setup.ben(&placet).await;
-    let world = World { setup, placet, ben };
+    let held = world.asked().await;
+    let world = world.restarted().await;
     assert_eq!(world.held().await["approval_id"], held["approval_id"]);
 }
 
-/// A request of a client that offers tasks: its result.
-async fn with_tasks(client: &Client, method: &'static str, name: &str, params: Value) -> Value {
+/// A request of the stateless revision, of a client with these capabilities.
+pub(crate) async fn capable(
+    client: &Client,
+    capabilities: Value,
+    method: &'static str,
+    name: &str,
+    params: Value,
+) -> Value {
     let mut body = stateless(method, params);
-    body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
-        json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+    posted(client, method, name, body.to_string()).await.json()
+}
+
+/// A request of the stateless revision, whatever its body is.
+pub(crate) async fn posted(
+    client: &Client,
+    method: &str,
+    name: &str,
+    body: impl Into<String>,
+) -> Reply {
     let request = client
         .request(http::Method::POST, "/mcp")
         .header("accept", "application/json, text/event-stream")
@@ -229,7 +261,18 @@ async fn with_tasks(client: &Client, method: &'static str, name: &str, params: V
         .header("mcp-protocol-version", "2026-07-28")
         .header("mcp-method", method)
         .header("mcp-name", name);
-    client.send(request.body(body.to_string().into()).unwrap()).await.json()
+    client.send(request.body(body.into().into()).unwrap()).await
+}
+
+/// A request of a client that offers tasks: its result.
+pub(crate) async fn with_tasks(
+    client: &Client,
+    method: &'static str,
+    name: &str,
+    params: Value,
+) -> Value {
+    let tasks = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    capable(client, tasks, method, name, params).await
 }
 
 async fn delete_as_task(agent: &Client) -> String {
@@ -302,19 +345,10 @@ async fn handles_of_others_and_of_nobody_answer_alike() {
 
 /// A call of the stateless revision, as plain HTTP.
 async fn call_as(client: &Client, tool: &str, args: Value) -> Value {
-    let params = json!({ "name": tool, "arguments": args });
-    let body = stateless("tools/call", params);
-    let request = client
-        .request(http::Method::POST, "/mcp")
-        .header("accept", "application/json, text/event-stream")
-        .header("content-type", "application/json")
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", tool);
-    client.send(request.body(body.to_string().into()).unwrap()).await.json()
+    capable(client, json!({}), "tools/call", tool, json!({ "name": tool, "arguments": args })).await
 }
 
-fn stateless(method: &str, mut params: Value) -> Value {
+pub(crate) fn stateless(method: &str, mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
@@ -323,40 +357,13 @@ fn stateless(method: &str, mut params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
 }
 
-#[tokio::test]
-async fn header_and_body_must_agree_and_batches_are_refused() {
-    let world = World::holding(100).await;
-    world.setup.put("a.txt", "hello");
-    let agent = world.setup.agent(&world.placet).await;
-    let send = |name: &'static str, body: Value, origin: Option<&'static str>| {
-        let mut request = agent
-            .request(http::Method::POST, "/mcp")
-            .header("accept", "application/json, text/event-stream")
-            .header("content-type", "application/json")
-            .header("mcp-protocol-version", "2026-07-28")
-            .header("mcp-method", "tools/call")
-            .header("mcp-name", name);
-        if let Some(origin) = origin {
-            request = request.header("origin", origin);
-        }
-        agent.send(request.body(body.to_string().into()).unwrap())
-    };
-    let delete = json!({ "name": "files__delete", "arguments": { "path": "a.txt" } });
-    let body = stateless("tools/call", delete);
-    let disagreeing = send("files__read", body.clone(), None).await;
-    assert_eq!(disagreeing.status, 400, "{disagreeing:?}");
-    assert_eq!(disagreeing.json()["error"]["code"], -32020, "{disagreeing:?}");
-    let batch = send("files__delete", json!([body, body]), None).await;
-    assert!((400..500).contains(&batch.status), "{batch:?}");
-    let foreign = send("files__delete", body, Some("https://evil.example")).await;
-    assert_eq!(foreign.status, 403, "{foreign:?}");
-    assert!(world.setup.file("a.txt").is_file());
-    let waiting = world.ben.get("/v1/approvals?state=pending").await.ok();
-    assert_eq!(waiting["approvals"], json!([]));
-}
-
 /// A request of a revision with sessions, as plain HTTP.
-async fn sessioned(client: &Client, session: Option<&str>, method: &str, params: Value) -> Reply {
+pub(crate) async fn sessioned(
+    client: &Client,
+    session: Option<&str>,
+    method: &str,
+    params: Value,
+) -> Reply {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let mut request = client
         .request(http::Method::POST, "/mcp")
@@ -368,7 +375,7 @@ async fn sessioned(client: &Client, session: Option<&str>, method: &str, params:
     client.send(request.body(body.to_string().into()).unwrap()).await
 }
 
-async fn open(client: &Client) -> Reply {
+pub(crate) async fn open(client: &Client) -> Reply {
     let params = json!({
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -377,7 +384,7 @@ async fn open(client: &Client) -> Reply {
     sessioned(client, None, "initialize", params).await
 }
 
-async fn list(client: &Client, session: &str) -> Reply {
+pub(crate) async fn list(client: &Client, session: &str) -> Reply {
     sessioned(client, Some(session), "tools/list", json!({})).await
 }
 

@@ -18,7 +18,7 @@ use crate::mcp::{children_of, hurried, stub};
 use crate::workspace;
 
 /// The shipped directory, with a class for the agent.
-fn directory(setup: &Setup, class: &str) {
+pub(crate) fn directory(setup: &Setup, class: &str) {
     let directory = json!({ "tenants": { "local": {
         "groups": {
             "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {}, "auditors": {},
@@ -39,7 +39,7 @@ fn setup() -> Setup {
     own_files(Setup::new())
 }
 
-fn own_files(setup: Setup) -> Setup {
+pub(crate) fn own_files(setup: Setup) -> Setup {
     let folder = setup.path("policies");
     fs::create_dir(&folder).unwrap();
     for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
@@ -56,7 +56,7 @@ fn own_files(setup: Setup) -> Setup {
 const THIS_FILE: &str = "context.input.path == \"a.txt\"";
 
 /// Forbids reading, to agents for which `condition` holds.
-fn no_reading(condition: &str) -> String {
+pub(crate) fn no_reading(condition: &str) -> String {
     format!(
         "@id(\"no-reading\")\n@approval(\"never\")\n@reason(\"Nothing is read today.\")\nforbid (principal is Placet::Agent, action == \
          Placet::Action::\"files/read\", resource is Placet::Tool)\nwhen {{ {condition} }};\n"
@@ -67,7 +67,7 @@ fn forbid_reading(setup: &Setup) {
     fs::write(setup.path("policies/99-stop.cedar"), no_reading(THIS_FILE)).unwrap();
 }
 
-fn hang_up(placet: &Placet) {
+pub(crate) fn hang_up(placet: &Placet) {
     let pid = Pid::from_raw(i32::try_from(placet.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
 }

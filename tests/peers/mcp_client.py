@@ -1,7 +1,9 @@
 """An MCP client on the official Python SDK: does the steps that it reads, one JSON document per line, and answers each on a line.
 
-Usage: mcp_client.py URL MODE [TOKEN]; MODE is `auto` (the newest revision that both speak) or `legacy` (2025-11-25, with a session).
-Steps: {"list": true}, {"call": NAME, "args": {…}, "meta": {…}}, {"cancelled_call": NAME, "args": {…}, "after_ms": N}.
+Usage: mcp_client.py URL MODE [ACTION]; MODE is `auto` (the newest revision that both speak) or `legacy` (2025-11-25, with a session). With ACTION
+(`accept`, `decline` or `cancel`) the client can open pages, and its person answers so to every request to open one.
+Steps: {"list": true}, {"call": NAME, "args": {…}, "meta": {…}}, {"cancelled_call": NAME, "args": {…}, "after_ms": N}, {"ping": true},
+{"listen": true}, {"changed": true}: waits until the list of tools has changed since it listened.
 """
 
 import asyncio
@@ -9,16 +11,44 @@ import json
 import sys
 
 import anyio
+import mcp_types as types
 from mcp import Client
+
+CHANGED = asyncio.Event()
+OPENED = []
 
 
 def plain(result):
     return json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
 
 
+async def hears(message):
+    if isinstance(message, types.ToolListChangedNotification):
+        CHANGED.set()
+
+
+async def listens(client, established):
+    async with client.listen(tools_list_changed=True) as changes:
+        established.set()
+        async for _ in changes:
+            CHANGED.set()
+
+
 async def do(client, step):
     if "list" in step:
         return plain(await client.list_tools())
+    if "ping" in step:
+        return plain(await client.session.send_ping())
+    if "listen" in step:
+        if client.protocol_version >= "2026-07-28":
+            established = asyncio.Event()
+            client.listening = asyncio.create_task(listens(client, established))
+            await established.wait()
+        return {"listening": True}
+    if "changed" in step:
+        await CHANGED.wait()
+        CHANGED.clear()
+        return {"changed": True}
     if "cancelled_call" in step:
         with anyio.move_on_after(step["after_ms"] / 1000):
             return plain(await client.call_tool(step["cancelled_call"], step.get("args", {})))
@@ -28,14 +58,20 @@ async def do(client, step):
     async def progress(done, total, message):
         heard.append(message)
 
+    OPENED.clear()
     result = await client.call_tool(
         step["call"], step.get("args", {}), progress_callback=progress, meta=step.get("meta")
     )
-    return plain(result) | {"progress": heard}
+    return plain(result) | {"progress": heard, "opened": list(OPENED)}
 
 
-async def main(url, mode, token):
-    async with Client(url, mode=mode) as client:
+async def main(url, mode, action=None):
+    async def opens(context, params):
+        OPENED.append(plain(params))
+        return types.ElicitResult(action=action)
+
+    callback = opens if action else None
+    async with Client(url, mode=mode, elicitation_callback=callback, message_handler=hears) as client:
         print(json.dumps({"revision": client.protocol_version}), flush=True)
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
@@ -48,4 +84,4 @@ async def main(url, mode, token):
             print(json.dumps(answer), flush=True)
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
+asyncio.run(main(*sys.argv[1:]))

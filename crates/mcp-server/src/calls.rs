@@ -4,13 +4,17 @@
 //! after a while as pending, with a handle; an equal call of the same run attaches to it instead of asking people again. Invariant: a request
 //! that is not waited for any more ends no call: a session that is closed, or a stop of this process, looks the same from here.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future, pin::pin, sync::Arc, time::Duration};
 
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, OptionFuture},
+};
 use rmcp::{
     ErrorData, RoleServer,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ProgressNotificationParam,
-        ProgressToken,
+        ProgressToken, ServerRequest,
     },
     service::RequestContext,
 };
@@ -31,8 +35,9 @@ use placet_types::{
 };
 
 use crate::{
+    elicitation::{self, ApprovalPages},
     meta::CallMeta,
-    results::{self, result_of, unknown_tool},
+    results::{self, Of, result_of, unknown_tool},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
     tasks,
@@ -56,6 +61,25 @@ pub(crate) async fn call(
     if asking.adapter.is_some_and(|adapter| !is_of(name, adapter.as_str())) {
         return Err(unknown_tool(name));
     }
+    let pages = shared.settings.pages.as_ref();
+    if let Some(resumed) = elicitation::resumed(pages, &asking.caller, &params)? {
+        let hold = if resumed.is_declined { Duration::ZERO } else { shared.settings.hold };
+        let of = shared.of(&asking.caller, name);
+        let told = follow(shared, asking, &resumed.call, of, context, Waiting::of(hold)).await;
+        return told.map(CallToolResponse::Complete);
+    }
+    submitted(shared, asking, &params, context).await
+}
+
+/// A call that was not made before, as far as is known.
+async fn submitted(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    params: &CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let name = params.name.as_ref();
+    let of = shared.of(&asking.caller, name);
     let meta = CallMeta::of(&context.meta)?;
     let origin = Origin {
         session: asking.session,
@@ -67,7 +91,6 @@ pub(crate) async fn call(
     let key = meta.key;
     let placed =
         runs::placed(&asking.caller, meta.run, &shared.seen, &origin).map_err(|one| fault(&one))?;
-    let of = shared.of(&asking.caller, name);
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
     let ticket = match attached(shared, asking, &request).await.filter(|_| key.is_none()) {
@@ -85,9 +108,8 @@ pub(crate) async fn call(
     let open = asking
         .session
         .map(|session| shared.requests.opened(session, &context.id, ticket.call_id(), request));
-    let is_task = context.client_capabilities().is_some_and(|client| client.supports_tasks());
-    let hold = if is_task { Duration::ZERO } else { shared.settings.hold };
-    let answer = match wait(shared, asking, &mut ticket, context, hold).await {
+    let hears = Hears::of(shared, asking, context);
+    let answer = match wait(shared, asking, &mut ticket, context, hears.waiting(shared)).await {
         Ok(answer) => answer,
         Err(refusal) => return Ok(results::refused(&refusal, of).into()),
     };
@@ -101,10 +123,71 @@ pub(crate) async fn call(
     {
         shared.requests.answered(session, &context.id);
     }
-    if let (true, Answer::Held(held)) = (is_task, &answer) {
-        return Ok(tasks::created(shared, asking, held).await.into());
+    if let Answer::Held(held) = &answer {
+        match hears {
+            Hears::Task => return Ok(tasks::created(shared, asking, held).await.into()),
+            Hears::Page(pages) => {
+                let asked = elicitation::asked(&asking.caller, params);
+                if let Some(required) = pages.required(held, &asked, shared.clock.now()) {
+                    return Ok(required.into());
+                }
+            }
+            Hears::PageMeanwhile(_) | Hears::Result => {}
+        }
     }
     result_of(&answer, of).map(CallToolResponse::Complete)
+}
+
+/// How a client hears of a call that is held.
+#[derive(Debug, Clone, Copy)]
+enum Hears<'a> {
+    /// At once, as a task.
+    Task,
+    /// At once, as a request to open a page.
+    Page(&'a ApprovalPages),
+    /// After a while as pending, and is asked to open a page meanwhile.
+    PageMeanwhile(&'a ApprovalPages),
+    /// After a while as pending.
+    Result,
+}
+
+impl<'a> Hears<'a> {
+    fn of(shared: &'a Shared, asking: &Asking<'_>, context: &RequestContext<RoleServer>) -> Self {
+        let Some(client) = context.client_capabilities() else { return Self::Result };
+        let pages = shared.settings.pages.as_ref();
+        let can_open = client.elicitation.as_ref().is_some_and(|elicits| elicits.url.is_some());
+        match (pages.filter(|_| can_open), asking.session) {
+            _ if client.supports_tasks() => Self::Task,
+            (Some(pages), None) if elicitation::is_spoken(context) => Self::Page(pages),
+            (Some(pages), Some(_)) => Self::PageMeanwhile(pages),
+            _ => Self::Result,
+        }
+    }
+
+    const fn waiting(self, shared: &Shared) -> Waiting<'a> {
+        match self {
+            Self::Task | Self::Page(_) => Waiting::of(Duration::ZERO),
+            Self::PageMeanwhile(pages) => {
+                Waiting { hold: shared.settings.hold, pages: Some(pages) }
+            }
+            Self::Result => Waiting::of(shared.settings.hold),
+        }
+    }
+}
+
+/// How a request waits for its call.
+#[derive(Debug, Clone, Copy)]
+struct Waiting<'a> {
+    /// How long for people.
+    hold: Duration,
+    /// Whose page the client is asked to open meanwhile.
+    pages: Option<&'a ApprovalPages>,
+}
+
+impl Waiting<'_> {
+    const fn of(hold: Duration) -> Self {
+        Self { hold, pages: None }
+    }
 }
 
 /// The pending call that an equal one attaches to.
@@ -126,13 +209,24 @@ async fn collect(
     let Some(handle) = handle else {
         return Ok(results::refused(&results::no_handle(), of));
     };
-    match shared.engine.follow(&asking.caller, &handle).await {
-        Ok(mut ticket) => {
-            match wait(shared, asking, &mut ticket, context, shared.settings.hold).await {
-                Ok(answer) => result_of(&answer, of),
-                Err(refusal) => Ok(results::refused(&refusal, of)),
-            }
-        }
+    follow(shared, asking, &handle, of, context, Waiting::of(shared.settings.hold)).await
+}
+
+/// Waits for a call of this caller's that was made before.
+async fn follow(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    call: &ToolCallId,
+    of: Of<'_>,
+    context: &RequestContext<RoleServer>,
+    waiting: Waiting<'_>,
+) -> Result<CallToolResult, ErrorData> {
+    let waited = match shared.engine.follow(&asking.caller, call).await {
+        Ok(mut ticket) => wait(shared, asking, &mut ticket, context, waiting).await,
+        Err(refusal) => Err(refusal),
+    };
+    match waited {
+        Ok(answer) => result_of(&answer, of),
         Err(refusal) => Ok(results::refused(&refusal, of)),
     }
 }
@@ -144,16 +238,20 @@ async fn wait(
     asking: &Asking<'_>,
     ticket: &mut Ticket,
     context: &RequestContext<RoleServer>,
-    hold: Duration,
+    waiting: Waiting<'_>,
 ) -> Result<Answer, Refusal> {
     let lasts = shared.engine.expires_in(&asking.caller);
-    let until = Instant::now() + hold.min(lasts);
+    let until = Instant::now() + waiting.hold.min(lasts);
     let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
     let mut tick = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
     let token = context.meta.get_progress_token();
     let mut steps = 0.0;
+    let mut page: Option<BoxFuture<'_, ()>> = None;
     loop {
         let current = ticket.current();
+        if let (None, Some(pages), Answer::Held(held)) = (&page, waiting.pages, &current) {
+            page = pages.told(held).map(|request| opened(context, request).boxed());
+        }
         let is_held = matches!(current, Answer::Held(_));
         if current.is_final() || (is_held && Instant::now() >= until) {
             return Ok(current);
@@ -165,12 +263,22 @@ async fn wait(
             () = context.ct.cancelled() => return Ok(current),
             _answer = ticket.changed() => {}
             () = tokio::time::sleep_until(until), if is_held => {}
+            // What the person says to that is nothing to decide by.
+            Some(()) = OptionFuture::from(page.as_mut()) => {}
             _ = tick.tick() => {
                 steps += 1.0;
                 tell_progress(context, token.clone(), steps, &current).await;
             }
         }
     }
+}
+
+/// Asks a client to open a page. Never ends: that it was opened says nothing.
+async fn opened(context: &RequestContext<RoleServer>, request: ServerRequest) {
+    if let Err(error) = context.peer.send_request(request).await {
+        tracing::debug!(%error, "a client was not asked to open the page of an approval");
+    }
+    future::pending().await
 }
 
 async fn tell_progress(

@@ -7,6 +7,7 @@
 
 mod calls;
 mod cancellation;
+mod elicitation;
 mod held;
 mod meta;
 mod requests;
@@ -18,5 +19,6 @@ mod shared;
 mod tasks;
 mod tools;
 
+pub use elicitation::ApprovalPages;
 pub use server::router;
 pub use shared::McpSettings;

@@ -12,7 +12,8 @@ use placet_types::{
 };
 
 use crate::{
-    held::HeldCalls, requests::OpenRequests, results::Of, runs::SeenRuns, sessions::SessionOwners,
+    elicitation::ApprovalPages, held::HeldCalls, requests::OpenRequests, results::Of, runs::SeenRuns,
+    sessions::SessionOwners,
 };
 
 /// How the front end behaves.
@@ -24,11 +25,18 @@ pub struct McpSettings {
     pub sessions_max: u64,
     /// The largest request, in bytes.
     pub request_bytes_max: usize,
+    /// Where clients are sent to see an approval; absent: nowhere.
+    pub pages: Option<ApprovalPages>,
 }
 
 impl Default for McpSettings {
     fn default() -> Self {
-        Self { hold: Duration::from_secs(50), sessions_max: 10_000, request_bytes_max: 1024 * 1024 }
+        Self {
+            hold: Duration::from_secs(50),
+            sessions_max: 10_000,
+            request_bytes_max: 1024 * 1024,
+            pages: None,
+        }
     }
 }
 

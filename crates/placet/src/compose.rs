@@ -163,7 +163,7 @@ pub(crate) async fn start(
         clock: Arc::clone(&clock),
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
-    let bound = mcp::with_mcp(bound, config, &engine, clock)?;
+    let bound = mcp::with_mcp(bound, config, &engine, clock, &notary)?;
     Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, svids })
 }
 

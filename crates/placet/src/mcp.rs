@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use placet_api::listen::Bound;
 use placet_engine::engine::Engine;
 use placet_identity::{DevKey, MintRequest};
+use placet_mcp_server::ApprovalPages;
+use placet_store::notary::Notary;
 use placet_types::{
     clock::{Clock, Timestamp},
     ids::{PrincipalId, TenantId},
@@ -20,11 +22,15 @@ use crate::{
     config::load::Config,
     development::{DEV_AGENT, DEV_TENANT, dev_key},
     failure::{Attempted as _, Failure},
+    notices,
 };
 
 /// How long a token of the development agent is used, and how long it lives, in milliseconds and seconds.
 const USED_MS: i64 = 30 * 60 * 1_000;
 const LIFETIME_S: u64 = 60 * 60;
+
+/// What the key that seals the ledger is used for here, besides: nodes that share `ledger.seal_key` take each other's.
+const REQUEST_STATE: &str = "placet.mcp_request_state.v1";
 
 /// The listeners with `/mcp`, if it is wanted.
 ///
@@ -35,15 +41,20 @@ pub(crate) fn with_mcp(
     config: &Config,
     engine: &Engine,
     clock: Arc<dyn Clock>,
+    notary: &Notary,
 ) -> Result<Bound, Failure> {
     if !config.mcp.enabled {
         return Ok(bound);
     }
     let closing = CancellationToken::new();
     let ids = Arc::new(UlidSource::new(SystemClock));
+    let mut settings = config.mcp.settings();
+    let console = notices::console(config, Some(&bound.address()));
+    settings.pages =
+        console.map(|console| ApprovalPages::new(console, &notary.secret_for(REQUEST_STATE)));
     let router = placet_mcp_server::router(
         engine.clone(),
-        config.mcp.settings(),
+        settings,
         Arc::clone(&clock),
         ids,
         closing.clone(),

@@ -21,6 +21,7 @@ use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use tokio::sync::Mutex;
+use zeroize::Zeroizing;
 
 use crate::embedded::{EffectEntry, decode_entry};
 use crate::journal::medium::{Disk, Medium};
@@ -107,6 +108,12 @@ impl Notary {
     /// The key that checks what is signed here.
     pub fn key(&self) -> &SealPublic {
         self.key.public()
+    }
+
+    /// A secret of the same key for another purpose; see [`SealKey::secret_for`].
+    #[must_use]
+    pub fn secret_for(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
+        self.key.secret_for(purpose)
     }
 
     /// The log itself.

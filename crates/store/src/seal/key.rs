@@ -13,6 +13,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD as BASE64, URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use hmac::{Hmac, Mac as _};
 use placet_ledger::proof::note::NoteName;
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
@@ -92,6 +93,18 @@ impl SealKey {
     #[must_use]
     pub const fn public(&self) -> &SealPublic {
         &self.public
+    }
+
+    /// A secret for another purpose, the same for the same key, of which nothing leads back to it (HMAC-SHA256 over the purpose).
+    #[must_use]
+    pub fn secret_for(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
+        let seed = Zeroizing::new(self.signing.to_bytes());
+        // Filled up to the block of the hash, as the algorithm does with a shorter key.
+        let mut block = Zeroizing::new([0_u8; 64]);
+        block.iter_mut().zip(seed.iter()).for_each(|(to, from)| *to = *from);
+        let mut mac = Hmac::<Sha256>::new((&*block).into());
+        mac.update(purpose.as_bytes());
+        Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
     pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {

@@ -117,3 +117,15 @@ impl Log {
         lines
     }
 }
+
+#[test]
+fn a_secret_for_another_purpose_is_of_the_key_and_the_purpose() {
+    // HMAC-SHA256 with the seed as key, as any other program computes it.
+    let secret = key().secret_for("placet.test.v1");
+    assert_eq!(
+        hex::encode(*secret),
+        "422346b42853806b31da6d722c49116ee81a50c0dca59d2d81519f78a4bf18c6"
+    );
+    assert_ne!(secret, key().secret_for("placet.test.v2"));
+    assert_ne!(secret, other_key().secret_for("placet.test.v1"));
+}
