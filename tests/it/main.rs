@@ -73,6 +73,8 @@ mod loopback;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_changes;
+#[cfg(test)]
 mod mcp_clients;
 #[cfg(test)]
 mod mcp_pages;

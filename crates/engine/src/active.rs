@@ -20,6 +20,7 @@ use placet_types::{
 };
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use placet_identity::{VerifiedCaller, VerifiedToken};
 
@@ -134,6 +135,8 @@ pub(crate) struct Current {
     active: ArcSwap<Active>,
     surfaces: Surfaces,
     engine_mode: Mutex<EngineMode>,
+    /// How often something else was put in the place of what was active.
+    changes: watch::Sender<u64>,
     /// Held by the one who activates something, or joins what others activated.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
@@ -144,6 +147,7 @@ impl Current {
             active: ArcSwap::from_pointee(active),
             surfaces: Surfaces::default(),
             engine_mode: Mutex::default(),
+            changes: watch::Sender::default(),
             changing: tokio::sync::Mutex::default(),
         }
     }
@@ -160,8 +164,17 @@ impl Current {
 
     /// Puts another in its place.
     pub(crate) fn set(&self, active: Active) {
-        self.active.store(Arc::new(active));
+        let digest = active.digest();
+        let before = self.active.swap(Arc::new(active));
         self.surfaces.clear();
+        if before.digest() != digest {
+            self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+        }
+    }
+
+    /// Tells of every other that takes the place of what is active.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The tools that some circumstance could let `caller` call.

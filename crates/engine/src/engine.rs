@@ -38,6 +38,7 @@ use placet_types::{
     ids::{RecordId, ToolCallId},
     mode::EngineMode,
 };
+use tokio::sync::watch;
 
 pub use crate::adapters::assembly::Connectors;
 use crate::{
@@ -263,6 +264,12 @@ impl Engine {
     #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
         queries::tools(&self.context, caller)
+    }
+
+    /// Tells when the tools of callers may be others than before: with the policies, contracts and directory. Nothing else changes them.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.context.current.changes()
     }
 
     /// Whether a tool that some circumstance could let the caller call declares the form of its results; copies nothing of the surface.

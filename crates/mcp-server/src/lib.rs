@@ -7,6 +7,7 @@
 
 mod calls;
 mod cancellation;
+mod changes;
 mod elicitation;
 mod held;
 mod meta;

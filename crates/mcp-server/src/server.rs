@@ -18,13 +18,14 @@ use rmcp::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, CancelledNotificationParam,
         Extensions, GetTaskParams, GetTaskResult, Implementation, ListToolsResult,
         PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-        UpdateTaskParams,
+        SubscriptionFilter, UpdateTaskParams,
     },
-    service::{NotificationContext, RequestContext},
+    service::{NotificationContext, RequestContext, SubscriptionContext},
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use placet_engine::engine::Engine;
@@ -35,11 +36,11 @@ use placet_types::{
 };
 
 use crate::{
-    calls, cancellation,
+    calls, cancellation, changes,
     held::HeldCalls,
     requests::OpenRequests,
     runs::SeenRuns,
-    sessions::SessionOwners,
+    sessions::{IDLE, Sessions},
     shared::{Asking, McpSettings, Shared},
     tasks, tools,
 };
@@ -66,17 +67,20 @@ pub fn router(
     let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
     config.max_request_body_bytes = settings.request_bytes_max;
     config.json_response = true;
-    config.cancellation_token = closing;
-    let owners = SessionOwners::new(settings.sessions_max);
+    config.cancellation_token = closing.clone();
+    let sessions = Sessions::new(settings.sessions_max);
+    let streams = usize::try_from(settings.sessions_max).unwrap_or(Semaphore::MAX_PERMITS);
+    let streams = Semaphore::new(streams.min(Semaphore::MAX_PERMITS));
     let (held, seen) = (HeldCalls::default(), SeenRuns::default());
     let requests = OpenRequests::default();
-    let shared = Arc::new(Shared { engine, settings, clock, ids, held, seen, owners, requests });
+    let shared =
+        Arc::new(Shared { engine, settings, clock, ids, held, seen, sessions, streams, requests });
+    // It ends with `closing`.
+    drop(tokio::spawn(changes::tell_sessions(Arc::clone(&shared), closing)));
+    let mut manager = LocalSessionManager::default();
+    manager.session_config.keep_alive = Some(IDLE);
     let server = McpServer(Arc::clone(&shared));
-    let service = StreamableHttpService::new(
-        move || Ok(server.clone()),
-        Arc::new(LocalSessionManager::default()),
-        config,
-    );
+    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(manager), config);
     let only = middleware::from_fn(only_adapter);
     Router::new()
         .route_service("/mcp", service.clone())
@@ -106,11 +110,11 @@ async fn check_session(
     let session = request.headers().get(SESSION).cloned();
     let named = session.as_ref().and_then(|value| value.to_str().ok());
     match named {
-        Some(session) if !shared.owners.is_of(session, &caller) => {
+        Some(session) if !shared.sessions.is_of(session, &caller) => {
             return (StatusCode::NOT_FOUND, Body::from("Not Found: Session not found"))
                 .into_response();
         }
-        None if shared.owners.count() >= shared.settings.sessions_max => {
+        None if shared.sessions.count() >= shared.settings.sessions_max => {
             return (StatusCode::SERVICE_UNAVAILABLE, Body::from("too many sessions are open"))
                 .into_response();
         }
@@ -121,10 +125,10 @@ async fn check_session(
     if let Some(opened) = response.headers().get(SESSION).and_then(|value| value.to_str().ok())
         && named.is_none()
     {
-        shared.owners.opened(opened, &caller);
+        shared.sessions.opened(opened, &caller);
     }
     if let (true, Some(session)) = (closes, named) {
-        shared.owners.closed(session);
+        shared.sessions.closed(session);
     }
     response
 }
@@ -154,7 +158,11 @@ impl McpServer {
 
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_tasks()
+            .build();
         let mut info = ServerConfig::new(capabilities);
         info.server_info = Implementation::new("placet", env!("CARGO_PKG_VERSION"));
         info.instructions = Some(
@@ -186,6 +194,26 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let asking = Self::asking(&context)?;
         calls::call(&self.0, &asking, request, &context).await
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let asking = Self::asking_in(&context.extensions, None);
+        if let Some(session) = asking.and_then(|asking| asking.session) {
+            self.0.sessions.initialized(session, context.peer.clone());
+        }
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let offered = SubscriptionFilter::builder().tools_list_changed().build();
+        Some(requested.intersection(&offered))
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let asking = Self::asking(context.request_context())?;
+        changes::tell_stream(&self.0, &asking.caller, &context).await
     }
 
     async fn on_cancelled(

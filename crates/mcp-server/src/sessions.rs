@@ -1,33 +1,72 @@
 //! Sessions belong to the one who opened them.
 //!
-//! Owns whose they are, and how many there may be. Possession of an id is no authentication: a session of somebody else answers as one that
-//! does not exist (T: state-handle hijack).
+//! Owns whose they are, how many there may be, and how they are reached. Possession of an id is no authentication: a session of somebody else
+//! answers as one that does not exist (T: state-handle hijack).
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use moka::sync::Cache;
+use rmcp::{Peer, RoleServer};
 
 use placet_identity::VerifiedCaller;
 use placet_types::digest::{Digest, DigestBuilder};
 
-/// A session that nobody uses for so long is forgotten.
-const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+/// A session that nobody uses for so long is forgotten, here and by the transport, so that those that are counted are those that are open.
+pub(crate) const IDLE: Duration = Duration::from_secs(60 * 60);
 
-/// Who opened which session.
+/// An open session.
 #[derive(Debug)]
-pub(crate) struct SessionOwners(Cache<String, Digest>);
+pub(crate) struct Session {
+    owner: Digest,
+    peer: OnceLock<Peer<RoleServer>>,
+    deaf: AtomicBool,
+}
 
-impl SessionOwners {
+impl Session {
+    /// Its client, once it was initialized.
+    pub(crate) fn peer(&self) -> Option<&Peer<RoleServer>> {
+        self.peer.get()
+    }
+
+    /// Its client does not take what it is told: it is told nothing more.
+    pub(crate) fn deafen(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The open sessions.
+#[derive(Debug)]
+pub(crate) struct Sessions(Cache<String, Arc<Session>>);
+
+impl Sessions {
     pub(crate) fn new(sessions_max: u64) -> Self {
         Self(Cache::builder().max_capacity(sessions_max).time_to_idle(IDLE).build())
     }
 
     pub(crate) fn opened(&self, session: &str, caller: &VerifiedCaller) {
-        self.0.insert(session.to_owned(), owner(caller));
+        let opened = Session {
+            owner: owner(caller),
+            peer: OnceLock::default(),
+            deaf: AtomicBool::default(),
+        };
+        self.0.insert(session.to_owned(), Arc::new(opened));
+    }
+
+    /// A session's client has finished its initialization.
+    pub(crate) fn initialized(&self, session: &str, peer: Peer<RoleServer>) {
+        if let Some(session) = self.0.get(session) {
+            session.peer.get_or_init(|| peer);
+        }
     }
 
     pub(crate) fn is_of(&self, session: &str, caller: &VerifiedCaller) -> bool {
-        self.0.get(session) == Some(owner(caller))
+        self.0.get(session).is_some_and(|session| session.owner == owner(caller))
     }
 
     pub(crate) fn closed(&self, session: &str) {
@@ -37,6 +76,12 @@ impl SessionOwners {
     pub(crate) fn count(&self) -> u64 {
         self.0.run_pending_tasks();
         self.0.entry_count()
+    }
+
+    /// Those whose clients take what they are told.
+    pub(crate) fn listening(&self) -> Vec<Arc<Session>> {
+        let sessions = self.0.iter().map(|(_, session)| session);
+        sessions.filter(|one| one.peer().is_some() && !one.deaf.load(Ordering::Relaxed)).collect()
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
+
 use placet_engine::engine::Engine;
 use placet_identity::VerifiedCaller;
 use placet_types::{
@@ -12,8 +14,8 @@ use placet_types::{
 };
 
 use crate::{
-    elicitation::ApprovalPages, held::HeldCalls, requests::OpenRequests, results::Of, runs::SeenRuns,
-    sessions::SessionOwners,
+    elicitation::ApprovalPages, held::HeldCalls, requests::OpenRequests, results::Of,
+    runs::SeenRuns, sessions::Sessions,
 };
 
 /// How the front end behaves.
@@ -21,7 +23,7 @@ use crate::{
 pub struct McpSettings {
     /// How long a request waits for people before it is answered as pending.
     pub hold: Duration,
-    /// The most sessions at a time.
+    /// The most sessions at a time; as many clients without one may listen for changes.
     pub sessions_max: u64,
     /// The largest request, in bytes.
     pub request_bytes_max: usize,
@@ -49,15 +51,10 @@ pub(crate) struct Shared {
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) held: HeldCalls,
     pub(crate) seen: SeenRuns,
-    pub(crate) owners: SessionOwners,
+    pub(crate) sessions: Sessions,
+    /// Places for streams of `subscriptions/listen`.
+    pub(crate) streams: Semaphore,
     pub(crate) requests: OpenRequests,
-}
-
-impl Shared {
-    /// A tool, as results of it are told to this caller.
-    pub(crate) const fn of<'a>(&'a self, caller: &'a VerifiedCaller, tool: &'a str) -> Of<'a> {
-        Of { tool, engine: &self.engine, caller }
-    }
 }
 
 /// Who asks, and over what.
@@ -67,4 +64,11 @@ pub(crate) struct Asking<'a> {
     pub(crate) adapter: Option<&'a AdapterName>,
     pub(crate) session: Option<&'a str>,
     pub(crate) client: Option<String>,
+}
+
+impl Shared {
+    /// A tool, as results of it are told to this caller.
+    pub(crate) const fn of<'a>(&'a self, caller: &'a VerifiedCaller, tool: &'a str) -> Of<'a> {
+        Of { tool, engine: &self.engine, caller }
+    }
 }

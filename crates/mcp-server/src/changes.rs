@@ -1,0 +1,69 @@
+//! Tells clients that the list of their tools changed (`notifications/tools/list_changed`).
+//!
+//! Owns who is told, and how often: sessions that were initialized, and streams of `subscriptions/listen`. What changes the list is the
+//! engine's. Invariants: several changes in a row are told once; a client that does not take what it is told holds up nobody else.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, stream};
+use rmcp::{ErrorData, service::SubscriptionContext};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use placet_identity::VerifiedCaller;
+
+use crate::shared::Shared;
+
+/// How long after a change clients are told of it, and of all others until then.
+const GATHERED: Duration = Duration::from_millis(500);
+/// How long a session may take to take it; one that takes longer is told nothing more.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// How many sessions are told at the same time.
+const AT_ONCE: usize = 256;
+
+/// Tells the sessions of every change, until `closing`.
+pub(crate) async fn tell_sessions(shared: Arc<Shared>, closing: CancellationToken) {
+    let mut changes = shared.engine.changes();
+    while let Some(Ok(())) = closing.run_until_cancelled(changes.changed()).await {
+        sleep(GATHERED).await;
+        changes.mark_unchanged();
+        let sessions = stream::iter(shared.sessions.listening());
+        sessions
+            .for_each_concurrent(AT_ONCE, |session| async move {
+                let Some(peer) = session.peer() else { return };
+                let taken = timeout(TAKEN_WITHIN, peer.notify_tool_list_changed()).await;
+                if !matches!(taken, Ok(Ok(()))) {
+                    session.deafen();
+                }
+            })
+            .await;
+    }
+}
+
+/// Tells a stream of `subscriptions/listen` of every change, as long as it is open and what its caller was verified by counts.
+pub(crate) async fn tell_stream(
+    shared: &Shared,
+    caller: &Arc<VerifiedCaller>,
+    stream: &SubscriptionContext,
+) -> Result<(), ErrorData> {
+    let Ok(_place) = shared.streams.try_acquire() else {
+        return Err(ErrorData::internal_error("too many streams are open", None));
+    };
+    let mut changes = shared.engine.changes();
+    let mut revoked = pin!(shared.engine.revoked(Arc::clone(caller)));
+    let mut expired = pin!(sleep(shared.engine.expires_in(caller)));
+    loop {
+        tokio::select! {
+            biased;
+            () = stream.cancelled() => return Ok(()),
+            _refusal = &mut revoked => return Ok(()),
+            () = &mut expired => return Ok(()),
+            changed = changes.changed() => if changed.is_err() { return Ok(()) },
+        }
+        sleep(GATHERED).await;
+        changes.mark_unchanged();
+        if let Err(error) = stream.sink().notify_tool_list_changed().await {
+            tracing::debug!(%error, "a client could not be told that its tools changed");
+        }
+    }
+}
