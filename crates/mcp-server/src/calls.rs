@@ -37,7 +37,7 @@ use placet_types::{
 use crate::{
     elicitation::{self, ApprovalPages},
     meta::CallMeta,
-    results::{self, Of, result_of, unknown_tool},
+    results::{self, Of, result_of},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
     tasks,
@@ -57,9 +57,6 @@ pub(crate) async fn call(
     let name = params.name.as_ref();
     if name == AWAIT {
         return collect(shared, asking, &params, context).await.map(CallToolResponse::Complete);
-    }
-    if asking.adapter.is_some_and(|adapter| !is_of(name, adapter.as_str())) {
-        return Err(unknown_tool(name));
     }
     let pages = shared.settings.pages.as_ref();
     if let Some(resumed) = elicitation::resumed(pages, &asking.caller, &params)? {
@@ -295,11 +292,6 @@ async fn tell_progress(
     if let Err(error) = context.peer.notify_progress(progress).await {
         tracing::debug!(%error, "a client could not be told of progress");
     }
-}
-
-/// Whether a tool's name is one of the adapter's.
-fn is_of(tool: &str, adapter: &str) -> bool {
-    tool.strip_prefix(adapter).is_some_and(|rest| rest.starts_with("__"))
 }
 
 fn submission_of(

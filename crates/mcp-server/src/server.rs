@@ -189,10 +189,11 @@ impl ServerHandler for McpServer {
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let asking = Self::asking(&context)?;
+        request.name = tools::full_name(&request.name, asking.adapter).into();
         calls::call(&self.0, &asking, request, &context).await
     }
 

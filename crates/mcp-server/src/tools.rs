@@ -1,6 +1,7 @@
 //! The tools a client sees: one name per capability, only those that some circumstance could let this caller call.
 //!
-//! Owns their form and the paging. Says of a tool only what its contract says.
+//! Owns their names, their form and the paging. A tool is `adapter__capability`; where the tools of one adapter alone are served, it has the
+//! name that a client of that server knows. Says of a tool only what its contract says.
 
 use std::sync::Arc;
 
@@ -25,6 +26,11 @@ pub(crate) fn page(
     cursor: Option<&str>,
 ) -> Result<ListToolsResult, ErrorData> {
     tools.retain(|tool| adapter.is_none_or(|adapter| tool.capability_id.adapter() == adapter));
+    for tool in &mut tools {
+        if adapter.is_some() {
+            tool.tool = tool.capability_id.capability().to_string();
+        }
+    }
     tools.sort_by(|one, other| one.tool.cmp(&other.tool));
     let from = match cursor {
         None => 0,
@@ -44,6 +50,14 @@ pub(crate) fn page(
     let mut result = ListToolsResult::with_all_items(told);
     result.next_cursor = next_cursor;
     Ok(result)
+}
+
+/// The whole name of the tool that a client calls `name`.
+pub(crate) fn full_name(name: &str, adapter: Option<&AdapterName>) -> String {
+    match adapter {
+        Some(adapter) if name != AWAIT => format!("{adapter}__{name}"),
+        Some(_) | None => name.to_owned(),
+    }
 }
 
 fn tool_of(view: &ToolView) -> Tool {
