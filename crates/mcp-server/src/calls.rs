@@ -154,7 +154,8 @@ impl<'a> Hears<'a> {
         let pages = shared.settings.pages.as_ref();
         let can_open = client.elicitation.as_ref().is_some_and(|elicits| elicits.url.is_some());
         match (pages.filter(|_| can_open), asking.session) {
-            _ if client.supports_tasks() => Self::Task,
+            // The extension is one of the revision without sessions: in a session a client says that it has it, and takes no task for a result.
+            (_, None) if client.supports_tasks() => Self::Task,
             (Some(pages), None) if elicitation::is_spoken(context) => Self::Page(pages),
             (Some(pages), Some(_)) => Self::PageMeanwhile(pages),
             _ => Self::Result,
