@@ -35,6 +35,8 @@ mod classes;
 #[cfg(test)]
 mod confined;
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod console;

@@ -26,6 +26,13 @@ pub(crate) fn node() -> String {
     found("node").to_str().unwrap().to_owned()
 }
 
+/// The `node` of npm, for programs that need a newer one than may be on PATH; where npm has none for this machine, that one.
+pub(crate) fn newest_node() -> String {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    let newest = installed().join(format!("node-linux-{arch}/bin/node"));
+    if newest.is_file() { newest.to_str().unwrap().to_owned() } else { node() }
+}
+
 /// The program of an installed server, to be given to `node`.
 pub(crate) fn server(package: &str) -> String {
     let script = installed().join("@modelcontextprotocol").join(package).join("dist/index.js");
