@@ -93,6 +93,8 @@ mod openapi;
 #[cfg(test)]
 mod outcomes;
 #[cfg(test)]
+mod real_clients;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod reload;

@@ -9,6 +9,7 @@ pub(crate) mod otlp;
 pub(crate) mod placet;
 pub(crate) mod postgres;
 pub(crate) mod pypi;
+pub(crate) mod scripted;
 pub(crate) mod search;
 pub(crate) mod secret_server;
 pub(crate) mod setup;
