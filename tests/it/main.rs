@@ -117,6 +117,8 @@ mod strangers;
 #[cfg(test)]
 mod taint;
 #[cfg(test)]
+mod ten_servers;
+#[cfg(test)]
 mod tenants;
 #[cfg(test)]
 mod traces;

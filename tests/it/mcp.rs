@@ -224,14 +224,14 @@ async fn a_child_process_gets_no_environment_but_what_its_contract_says() {
 }
 
 /// `server-everything` over HTTP.
-struct Everything {
+pub(crate) struct Everything {
     _child: Child,
-    url: Url,
+    pub(crate) url: Url,
 }
 
 impl Everything {
     /// `transport` is as the server calls it.
-    async fn start(transport: &str) -> Self {
+    pub(crate) async fn start(transport: &str) -> Self {
         // It takes no port 0, so a free one is looked for; who else takes it in between makes it end, and another is tried.
         for _ in 0..5 {
             let port =
