@@ -47,7 +47,7 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for StrictJson<T> {
         let bytes = bytes.map_err(|_elapsed| body_too_slow())??;
         let limits = JsonLimits { bytes_max: config.body_bytes_max, ..JsonLimits::default() };
         let document = parse_strict(&bytes, &limits);
-        if let (Some(Caller(caller)), Some(attempt)) = (&caller, attempt_of(&document)) {
+        if let (Some(Caller(caller)), Some(attempt)) = (&caller, Attempt::of(&document)) {
             api.engine.attempted(caller, attempt);
         }
         let read = document.and_then(object).and_then(from_value_strict);
@@ -130,16 +130,6 @@ fn object(document: Value) -> Result<Value, JsonError> {
     }
     let problem = "an object is expected".to_owned();
     Err(JsonError::Shape { pointer: String::new(), problem })
-}
-
-/// What was tried with a document that a lax reader would have taken.
-const fn attempt_of(document: &Result<Value, JsonError>) -> Option<Attempt> {
-    match document {
-        Ok(Value::Array(_)) => Some(Attempt::Batch),
-        Err(JsonError::DuplicateKey { .. }) => Some(Attempt::DuplicateKey),
-        Err(JsonError::ByteOrderMark | JsonError::NotUtf8 { .. }) => Some(Attempt::Encoding),
-        Ok(_) | Err(_) => None,
-    }
 }
 
 fn invalid(error: &JsonError) -> Failure {

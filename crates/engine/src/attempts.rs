@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use placet_approvals::audit;
 use placet_identity::VerifiedCaller;
 use placet_ledger::audit::{AuditEvent, AuditKind};
-use placet_types::error::ErrorCode;
+use placet_types::{error::ErrorCode, json::JsonError};
+use serde_json::Value;
 
 /// Of how many callers, and of how many addresses, attempts are told apart within that time.
 const ROWS_MAX: usize = 100;
@@ -30,6 +31,17 @@ pub enum Attempt {
 }
 
 impl Attempt {
+    /// What was tried with a document that a lax reader would have taken.
+    #[must_use]
+    pub const fn of(document: &Result<Value, JsonError>) -> Option<Self> {
+        match document {
+            Ok(Value::Array(_)) => Some(Self::Batch),
+            Err(JsonError::DuplicateKey { .. }) => Some(Self::DuplicateKey),
+            Err(JsonError::ByteOrderMark | JsonError::NotUtf8 { .. }) => Some(Self::Encoding),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
     const fn told(self) -> &'static str {
         match self {
             Self::DuplicateKey => "requests with a key that is there twice",

@@ -5,6 +5,7 @@
 //! engine does. Does not verify callers: the one who mounts [`router`] puts a [`VerifiedCaller`](placet_identity::VerifiedCaller), shared, into each
 //! request first. Invariant: nothing that an upstream server says of itself (annotations, names) is passed on as ours; it is from the contract.
 
+mod bodies;
 mod calls;
 mod cancellation;
 mod changes;

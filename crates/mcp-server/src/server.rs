@@ -36,7 +36,7 @@ use placet_types::{
 };
 
 use crate::{
-    calls, cancellation, changes,
+    bodies, calls, cancellation, changes,
     held::HeldCalls,
     requests::OpenRequests,
     runs::SeenRuns,
@@ -85,6 +85,7 @@ pub fn router(
     Router::new()
         .route_service("/mcp", service.clone())
         .route("/mcp/{adapter}", axum::routing::any_service(service).layer(only))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), bodies::check))
         .layer(middleware::from_fn_with_state(shared, check_session))
 }
 

@@ -27,6 +27,8 @@ pub struct McpSettings {
     pub sessions_max: u64,
     /// The largest request, in bytes.
     pub request_bytes_max: usize,
+    /// How long the body of a request may take to arrive.
+    pub body_within: Duration,
     /// Where clients are sent to see an approval; absent: nowhere.
     pub pages: Option<ApprovalPages>,
 }
@@ -37,6 +39,7 @@ impl Default for McpSettings {
             hold: Duration::from_secs(50),
             sessions_max: 10_000,
             request_bytes_max: 1024 * 1024,
+            body_within: Duration::from_secs(30),
             pages: None,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns who a client is that shows no token: the development agent, where development tokens are accepted, which is on loopback.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use placet_api::listen::Bound;
@@ -49,6 +49,8 @@ pub(crate) fn with_mcp(
     let closing = CancellationToken::new();
     let ids = Arc::new(UlidSource::new(SystemClock));
     let mut settings = config.mcp.settings();
+    settings.request_bytes_max = config.server.body_bytes_max;
+    settings.body_within = Duration::from_millis(config.server.request_timeout_ms);
     let console = notices::console(config, Some(&bound.address()));
     settings.pages =
         console.map(|console| ApprovalPages::new(console, &notary.secret_for(REQUEST_STATE)));

@@ -1,0 +1,92 @@
+//! Bodies of requests: one JSON document, read strictly, within limits of size and time, before the transport reads them.
+//!
+//! Owns what is refused there and how. Invariant: what another parser could read in another way (a key that is there twice, a byte order mark,
+//! bytes after the document), a batch, and what is larger or nested deeper than allowed never get to the transport.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use futures::StreamExt as _;
+use http::{Method, StatusCode, header};
+use rmcp::model::ErrorCode;
+use serde_json::json;
+use tokio::time::timeout;
+
+use placet_engine::attempts::Attempt;
+use placet_identity::VerifiedCaller;
+use placet_types::json::{JsonError, JsonLimits, parse_strict};
+
+use crate::shared::Shared;
+
+/// How many times the limit is read and thrown away, so that a client that sends too much hears why.
+const DISCARD_FACTOR: usize = 32;
+
+/// Lets through only what is one strict document.
+pub(crate) async fn check(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.method() != Method::POST {
+        return next.run(request).await;
+    }
+    let caller = request.extensions().get::<Arc<VerifiedCaller>>().cloned();
+    let (parts, body) = request.into_parts();
+    let bytes_max = shared.settings.request_bytes_max;
+    let bytes = match timeout(shared.settings.body_within, read(body, bytes_max)).await {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => {
+            let said = format!("the body is larger than {bytes_max} bytes, or ended early");
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::INVALID_REQUEST, &said);
+        }
+        Err(_elapsed) => {
+            let said = "the body took too long to arrive";
+            return refused(StatusCode::REQUEST_TIMEOUT, ErrorCode::INVALID_REQUEST, said);
+        }
+    };
+    let limits = JsonLimits { bytes_max, ..JsonLimits::default() };
+    let document = parse_strict(&bytes, &limits);
+    if let (Some(caller), Some(attempt)) = (caller, Attempt::of(&document)) {
+        shared.engine.attempted(&caller, attempt);
+    }
+    let (code, said) = match document {
+        Ok(document) if document.is_object() => {
+            return next.run(Request::from_parts(parts, Body::from(bytes))).await;
+        }
+        Ok(_) => (ErrorCode::INVALID_REQUEST, "batches are not accepted: send one message".into()),
+        Err(error @ (JsonError::Syntax { .. } | JsonError::NotUtf8 { .. })) => {
+            (ErrorCode::PARSE_ERROR, error.to_string())
+        }
+        Err(error) => (ErrorCode::INVALID_REQUEST, error.to_string()),
+    };
+    refused(StatusCode::BAD_REQUEST, code, &said)
+}
+
+/// The whole body; nothing if it is larger than its limit, or ends early.
+async fn read(body: Body, bytes_max: usize) -> Option<Vec<u8>> {
+    let mut chunks = body.into_data_stream();
+    let (mut whole, mut arrived) = (Vec::new(), 0_usize);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.ok()?;
+        arrived = arrived.saturating_add(chunk.len());
+        if arrived <= bytes_max {
+            whole.extend_from_slice(&chunk);
+        } else if arrived > bytes_max.saturating_mul(DISCARD_FACTOR) {
+            return None;
+        } else {
+            whole = Vec::new();
+        }
+    }
+    (arrived <= bytes_max).then_some(whole)
+}
+
+fn refused(status: StatusCode, code: ErrorCode, said: &str) -> Response {
+    let error =
+        json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code.0, "message": said } });
+    (status, [(header::CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+}
