@@ -82,12 +82,16 @@ async fn a_server_without_a_contract_can_be_listed_but_not_called() {
 }
 
 #[tokio::test]
-async fn a_server_of_an_old_revision_cannot_be_imported() {
-    let contract = contract(python("version:2024-11-05"), |_| {});
-    let refused =
-        connector(&std::env::temp_dir()).connect_any(&endpoint(&contract)).await.unwrap_err();
+async fn a_server_of_the_oldest_revision_can_be_imported_and_of_none_cannot() {
+    let connector = connector(&std::env::temp_dir());
+    let oldest = contract(python("version:2024-11-05"), |_| {});
+    let connected = connector.connect_any(&endpoint(&oldest)).await.unwrap();
+    assert_eq!(connected.protocol_version, "2024-11-05");
+    connected.adapter.close().await;
+    let unknown = contract(python("version:2024-10-07"), |_| {});
+    let refused = connector.connect_any(&endpoint(&unknown)).await.unwrap_err();
     assert!(
-        matches!(&refused, AdapterError::SchemaMismatch(why) if why.contains("2024-11-05")),
+        matches!(&refused, AdapterError::SchemaMismatch(why) if why.contains("2024-10-07")),
         "{refused}"
     );
 }
@@ -100,7 +104,7 @@ async fn another_version_than_the_pinned_one_is_drift() {
         assert!(matches!(refused, AdapterError::SchemaMismatch(_)), "{spoken}: {refused}");
         assert!(!refused.to_string().contains('\u{1b}'));
     }
-    let contract = contract(python("good"), |file| file["protocol_version"] = json!("2024-11-05"));
+    let contract = contract(python("good"), |file| file["protocol_version"] = json!("2024-10-07"));
     let refused = connector(&std::env::temp_dir()).connect(contract).await.unwrap_err();
     assert!(matches!(refused, AdapterError::Misconfigured(_)));
 }
