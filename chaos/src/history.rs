@@ -11,6 +11,7 @@ pub mod fault;
 pub mod file;
 pub mod journal;
 pub mod node;
+mod over_mcp;
 pub mod people;
 pub mod probe;
 pub mod request;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, header};
+use http::{HeaderName, HeaderValue, Method, Request, header, request::Builder};
 use placet_chaos::history::request::Loss;
 use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
 use serde_json::Value;
@@ -15,6 +15,9 @@ use tokio::time::timeout;
 use url::Url;
 
 const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
+
+/// The revision of MCP in which calls are made: the one without sessions, so that each request may go to any node.
+pub(crate) const MCP_REVISION: &str = "2026-07-28";
 
 /// The listeners of all nodes.
 #[derive(Debug, Clone)]
@@ -99,6 +102,23 @@ impl Api {
         self.exchange(node, Method::POST, path, Some(bearer), body).await
     }
 
+    /// Posts a `tools/call` to the MCP front end.
+    pub(crate) async fn call_over_mcp(
+        &self,
+        node: usize,
+        tool: &str,
+        bearer: &Bearer,
+        body: Bytes,
+    ) -> Result<Answered, Loss> {
+        let request = self.request(node, Method::POST, "/mcp", Some(bearer))?;
+        let request = request
+            .header(header::ACCEPT, "application/json, text/event-stream")
+            .header("mcp-protocol-version", MCP_REVISION)
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", tool);
+        self.send(request, body).await
+    }
+
     /// Reads.
     pub(crate) async fn get(
         &self,
@@ -123,6 +143,17 @@ impl Api {
         bearer: Option<&Bearer>,
         body: Bytes,
     ) -> Result<Answered, Loss> {
+        let request = self.request(node, method, path, bearer)?;
+        self.send(request, body).await
+    }
+
+    fn request(
+        &self,
+        node: usize,
+        method: Method,
+        path: &str,
+        bearer: Option<&Bearer>,
+    ) -> Result<Builder, Loss> {
         let url = self.nodes.get(node).and_then(|base| base.join(path).ok());
         let url = url.ok_or(Loss::NotConnected)?;
         let mut request = Request::builder().method(method).uri(url.as_str());
@@ -132,6 +163,10 @@ impl Api {
                 request = request.header(DELEGATION, delegation.clone());
             }
         }
+        Ok(request)
+    }
+
+    async fn send(&self, mut request: Builder, body: Bytes) -> Result<Answered, Loss> {
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }

@@ -125,6 +125,7 @@ impl Setup {
             "drain_ms": 4_000,
         });
         set("limits", limits);
+        set("mcp", json!({ "hold_ms": HOLD_MS }));
         set("ledger", self.ledger_part(number));
         Value::Object(config)
     }
@@ -142,6 +143,9 @@ impl Setup {
         part
     }
 }
+
+/// For how long a call over MCP waits for people, in milliseconds.
+const HOLD_MS: u64 = 300;
 
 /// For how long people can agree: soon over, so that some are late.
 const EXPIRES: &str = "@expires(\"3s\")";

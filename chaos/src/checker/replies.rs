@@ -9,7 +9,7 @@ use super::{
 };
 use crate::history::{
     probe::Probe,
-    request::{Answer, Reply, Why},
+    request::{Answer, Protocol, Reply, Why},
 };
 use placet_testkit::moment::Moment;
 
@@ -126,17 +126,22 @@ fn lost_in_listings(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// I4: one result for a key.
+/// I4: one result for a key, in the form of each protocol, and of the same dispatch in all of them.
 fn unstable(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
-    let digests: BTreeSet<&str> = story
-        .ops
-        .iter()
-        .filter_map(|op| op.success().map(|(_, result)| result.digest.as_str()))
-        .collect();
-    if digests.len() > 1 {
-        let named: Vec<String> = digests.iter().map(|digest| short(digest)).collect();
-        let why = format!("{} different results were given: {}", digests.len(), named.join(", "));
-        findings.broken(Invariant::I4, id, why, story.told());
+    let results = || story.ops.iter().filter_map(|op| Some((op.sent.over, op.success()?.1)));
+    let over = |protocol| {
+        let its = results().filter(move |(over, _)| *over == protocol);
+        its.map(|(_, result)| short(&result.digest)).collect::<BTreeSet<String>>()
+    };
+    let dispatches: BTreeSet<String> =
+        results().filter_map(|(_, result)| result.token.clone()).collect();
+    for differing in [over(Protocol::Http), over(Protocol::Mcp), dispatches] {
+        if differing.len() > 1 {
+            let named: Vec<String> = differing.into_iter().collect();
+            let why = format!("{} different results were given: {}", named.len(), named.join(", "));
+            findings.broken(Invariant::I4, id, why, story.told());
+            return;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests of clients and their answers.
 //!
 //! Owns the forms, and the reading of an answer of `POST /v1/calls` or `GET /v1/calls/{id}` as a client reads it: from the bytes
-//! alone, with no type of Placet's.
+//! alone, with no type of Placet's. Answers of `/mcp` are read in [`super::over_mcp`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +17,8 @@ pub struct Sent {
     pub client: u32,
     /// To which node.
     pub node: u32,
+    /// Over which protocol.
+    pub over: Protocol,
     /// In which tenant.
     pub tenant: String,
     /// As which agent.
@@ -37,6 +39,16 @@ pub struct Sent {
     pub args: String,
     /// Why it is sent.
     pub why: Why,
+}
+
+/// What a request is sent over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// `/v1`.
+    Http,
+    /// `/mcp`.
+    Mcp,
 }
 
 /// Why a request is sent.
@@ -218,7 +230,7 @@ impl ResultSeen {
     }
 }
 
-fn text(document: &Value, name: &str) -> Option<String> {
+pub(super) fn text(document: &Value, name: &str) -> Option<String> {
     document.get(name)?.as_str().map(str::to_owned)
 }
 
@@ -233,7 +245,7 @@ fn of_envelope(document: &Value) -> Answer {
     }
 }
 
-fn of_problem(status: u16, code: Option<&str>, document: &Value) -> Answer {
+pub(super) fn of_problem(status: u16, code: Option<&str>, document: &Value) -> Answer {
     match code {
         Some("IDEMPOTENCY_CONFLICT") => Answer::Conflict,
         Some("OUTCOME_UNKNOWN") => Answer::Unknown,

@@ -12,16 +12,16 @@ use placet_chaos::{
     history::{
         Class, What,
         canonical::fingerprint,
-        request::{Answer, Loss, Lost, Reply, Sent, Why},
+        request::{Answer, Loss, Lost, Protocol, Reply, Sent, Why},
     },
     witness::tools,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Duration, timeout};
 
 use super::forms::{Args, Form};
 use crate::{
-    http::{Answered, Bearer},
+    http::{Answered, Bearer, MCP_REVISION},
     people::USER,
     scene::Scene,
     setup::{LATENCY_MS, SECRET},
@@ -29,6 +29,8 @@ use crate::{
 
 /// The most calls of a run that is not about its budget.
 const CALLS_MAX: u32 = 1_000_000;
+/// One request of so many is sent over MCP.
+const MCP_ONE_OF: u64 = 3;
 
 /// One call: a key with its arguments, sent however often.
 #[derive(Debug)]
@@ -185,11 +187,24 @@ impl Call {
         let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         self.seen_starts.store(scene.starts(), Ordering::SeqCst);
         let request = scene.next_request();
-        let sent = self.sent(scene, request, sending.node, args, sending.why);
+        let over = if request % MCP_ONE_OF == 0 { Protocol::Mcp } else { Protocol::Http };
+        let sent = Sent { over, ..self.sent(scene, request, sending.node, args, sending.why) };
+        let tool = sent.tool.clone();
         scene.recorder.record(What::Sent(Box::new(sent)));
-        let mut fate = Fate { scene, request, told: false };
-        let body = self.body(scene, &args.text(sending.form));
-        let exchange = scene.api.post(sending.node, "/v1/calls", &bearer, body);
+        let mut fate = Fate { scene, request, over, told: false };
+        let args = args.text(sending.form);
+        let exchange = async {
+            match over {
+                Protocol::Http => {
+                    let body = self.body(&tool, &args);
+                    scene.api.post(sending.node, "/v1/calls", &bearer, body).await
+                }
+                Protocol::Mcp => {
+                    let body = self.body_over_mcp(request, &tool, &args);
+                    scene.api.call_over_mcp(sending.node, &tool, &bearer, body).await
+                }
+            }
+        };
         let answered = match sending.leaves_after {
             None => exchange.await,
             Some(after) => timeout(after, exchange).await.unwrap_or(Err(Loss::Abandoned)),
@@ -213,7 +228,7 @@ impl Call {
         let request = scene.next_request();
         let sent = self.sent(scene, request, node, &self.args, Why::Poll);
         scene.recorder.record(What::Sent(Box::new(sent)));
-        let mut fate = Fate { scene, request, told: false };
+        let mut fate = Fate { scene, request, over: Protocol::Http, told: false };
         let path = format!("/v1/calls/{call_id}?wait_ms={wait_ms}");
         fate.tell(scene.api.get(node, &path, &bearer).await)
     }
@@ -223,6 +238,7 @@ impl Call {
             request,
             client: self.client,
             node: u32::try_from(node).unwrap_or(u32::MAX),
+            over: Protocol::Http,
             tenant: self.tenant.clone(),
             agent: self.agent.clone(),
             user: self.delegated.then(|| USER.to_owned()),
@@ -236,18 +252,38 @@ impl Call {
         }
     }
 
-    fn body(&self, scene: &Scene, args: &str) -> Bytes {
+    fn budget(&self) -> Value {
+        json!({ "calls_max": self.calls_max, "tool_latency_ms_max": LATENCY_MS })
+    }
+
+    fn body(&self, tool: &str, args: &str) -> Bytes {
         let run = json!({
             "run_id": self.run,
             "safety_mode": "destructive",
-            "run_budget": { "calls_max": self.calls_max, "tool_latency_ms_max": LATENCY_MS },
+            "run_budget": self.budget(),
         });
         let key = match &self.key {
             Some(key) => format!(r#","idempotency_key":"{key}""#),
             None => String::new(),
         };
-        let tool = format!("{}__{}", scene.adapter, self.tool);
         format!(r#"{{"tool":"{tool}","args":{args}{key},"run":{run}}}"#).into()
+    }
+
+    /// The same as a request of the revision without sessions.
+    fn body_over_mcp(&self, request: u64, tool: &str, args: &str) -> Bytes {
+        let run = json!({ "id": self.run, "safety_mode": "destructive", "budget": self.budget() });
+        let mut meta = json!({
+            "io.modelcontextprotocol/protocolVersion": MCP_REVISION,
+            "io.modelcontextprotocol/clientInfo": { "name": "placet-chaos", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.placet/run": run,
+        });
+        if let (Some(key), Some(meta)) = (&self.key, meta.as_object_mut()) {
+            meta.insert("io.placet/idempotency-key".to_owned(), json!(key));
+        }
+        let params = format!(r#"{{"name":"{tool}","arguments":{args},"_meta":{meta}}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":{request},"method":"tools/call","params":{params}}}"#)
+            .into()
     }
 
     fn learn(&self, reply: &Reply) {
@@ -302,6 +338,7 @@ pub(crate) fn is_retryable(code: Option<&str>) -> bool {
 struct Fate<'a> {
     scene: &'a Scene,
     request: u64,
+    over: Protocol,
     told: bool,
 }
 
@@ -311,7 +348,11 @@ impl Fate<'_> {
         match answered {
             Ok(answer) => {
                 let secrets = [("witness".to_owned(), SECRET.to_owned())];
-                let reply = Reply::read(self.request, answer.status, &answer.body, &secrets);
+                let read = match self.over {
+                    Protocol::Http => Reply::read,
+                    Protocol::Mcp => Reply::read_over_mcp,
+                };
+                let reply = read(self.request, answer.status, &answer.body, &secrets);
                 self.scene.recorder.record(What::Reply(Box::new(reply.clone())));
                 Ok(reply)
             }

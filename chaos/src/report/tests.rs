@@ -7,7 +7,7 @@ use crate::{
         Class, Event, Phase, What,
         fault::{FaultEvent, FaultKind},
         node::{NodeChange, NodeEvent},
-        request::{Answer, Loss, Lost, Reply, ResultSeen, Sent, Why},
+        request::{Answer, Loss, Lost, Protocol, Reply, ResultSeen, Sent, Why},
     },
     witness::log::{Arrival, Line, Seen},
 };
@@ -22,6 +22,7 @@ fn sent(request: u64, key: &str, args: &str, why: Why) -> What {
         request,
         client: 0,
         node: 0,
+        over: Protocol::Http,
         tenant: "acme".to_owned(),
         agent: "scribe".to_owned(),
         user: None,

@@ -12,7 +12,7 @@ use crate::{
         node::{NodeChange, NodeEvent},
         people::{Act, OperatorAct, VoteReply, VoteSent},
         probe::{ApprovalRow, Probe, RecordRow},
-        request::{Answer, Loss, Lost, Reply, ResultSeen, Sent, Why},
+        request::{Answer, Loss, Lost, Protocol, Reply, ResultSeen, Sent, Why},
     },
     witness::{
         log::{Arrival, Line, Seen},
@@ -112,6 +112,7 @@ impl Script {
             request: self.requests,
             client: 1,
             node: 0,
+            over: Protocol::Http,
             tenant: key.image.tenant.clone(),
             agent: key.image.agent.clone(),
             user: None,
