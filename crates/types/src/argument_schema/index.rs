@@ -3,7 +3,8 @@
 //! Owns which parts of a document are schemas, where each reference leads, and the limits on both. It does not validate.
 //!
 //! Invariant: every reference of an indexed schema leads to a place inside it, by a JSON Pointer from its root. What would make a reference
-//! mean something else (dynamic references, anchors, identifiers of embedded schemas) is refused.
+//! mean something else (dynamic references, identifiers of embedded schemas) is refused. An `$anchor` may stand there, but no reference may use its
+//! name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,7 @@ const SAME_VALUE: [&str; 9] =
     ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
 
 /// What is not supported: references that depend on more than the place they lead to.
-const REFUSED: [&str; 4] = ["$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"];
+const REFUSED: [&str; 3] = ["$dynamicRef", "$recursiveRef", "$dynamicAnchor"];
 
 /// Where the references of one schema lead.
 pub(super) struct SchemaIndex {
