@@ -15,6 +15,7 @@ use crate::{
         setup::{Setup, plan},
     },
     ingress::{Mesh, TrustDomain},
+    mcp_clients::{capable, posted},
     workspace,
 };
 
@@ -180,4 +181,47 @@ async fn a_client_certificate_with_a_spiffe_id_is_told_to_policies() {
     let setup = with_permits(setup, &only_by("x509_svid"));
     let placet = setup.start().await;
     mesh.client(&setup, &placet, Some("agent")).call(&read("s1")).await.succeeded();
+}
+
+#[tokio::test]
+async fn a_person_who_signed_in_to_an_mcp_client_calls_as_its_agent() {
+    const PERMITS: &str = r#"
+@id("agent-for-alice") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+when {
+  principal == Placet::Agent::"local/agent-1" &&
+  context.req has delegation && context.req.delegation.subject == "alice" && context.req.delegation_depth == 1
+};
+@id("alice") permit (principal == Placet::User::"local/alice", action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#;
+    let provider = Provider::start(&Setup::new()).await;
+    let acts = json!({ "clients": { "app": "agent-1" }, "act": { "clients": true } });
+    let setup = with_permits(trusting(&provider, acts), PERMITS);
+    let placet = setup.start().await;
+    let read = async |token: &str| {
+        let client = placet.client(Some(token.to_owned()));
+        let params = json!({ "name": "files__read", "arguments": { "path": "a.txt" } });
+        capable(&client, json!({}), "tools/call", "files__read", params).await
+    };
+    let result = read(&provider.alice).await;
+    assert!(result["result"]["content"].to_string().contains("hello"), "{result:#}");
+    // Another user is not whom the agent may read for, and the agent may not read for itself.
+    for token in [&provider.bob, &provider.agent] {
+        let refused = read(token).await;
+        assert!(!refused.to_string().contains("hello"), "{refused:#}");
+        assert!(
+            refused["error"]["code"] == -32602 || refused["result"]["isError"] == true,
+            "{refused:#}"
+        );
+    }
+    // Who shows nothing is told where to sign in.
+    let stranger = posted(&placet.client(None), "tools/list", "", "{}").await;
+    assert_eq!(stranger.status, 401);
+    let challenge = stranger.headers["www-authenticate"].to_str().unwrap();
+    assert!(challenge.contains("/.well-known/oauth-protected-resource"), "{challenge}");
+    placet.stop().await;
+    // Where nobody says that the client acts, the user's token alone is refused.
+    let setup =
+        with_permits(trusting(&provider, json!({ "clients": { "app": "agent-1" } })), PERMITS);
+    let placet = setup.start().await;
+    let client = placet.client(Some(provider.alice.clone()));
+    assert_eq!(posted(&client, "tools/list", "", "{}").await.status, 403);
 }

@@ -253,8 +253,31 @@ impl VerifiedToken {
         }
         let id = rule.principal(&subject);
         let id = id.ok_or_else(|| refused("it cannot be the name of a principal"))?;
+        Ok(self.as_actor(rule.kind, id, subject, named.client.clone()))
+    }
+
+    /// The agent that the client of this user's token stands for, as the caller.
+    pub(crate) fn acting_by_client(&self, rule: &ActingRule) -> Option<Self> {
+        let (id, client) = (self.client_principal.clone()?, self.client.clone()?);
+        let is_users = self.kind() == PrincipalKind::User;
+        is_users.then(|| self.as_actor(rule.kind, id, client.clone(), Some(client)))
+    }
+
+    /// The same token as what the user delegates with it.
+    pub(crate) fn as_delegation(&self) -> Self {
+        Self { role: TokenRole::Delegation, ..self.clone() }
+    }
+
+    /// The one who sends this user's token, as the caller.
+    fn as_actor(
+        &self,
+        kind: PrincipalKind,
+        id: PrincipalId,
+        subject: String,
+        client: Option<String>,
+    ) -> Self {
         let tenant_id = self.principal.tenant_id.clone();
-        Ok(Self {
+        Self {
             role: TokenRole::Actor,
             // What the token is bound to is the key of the one who sends it, which is the actor.
             auth_type: if self.auth_type == AuthType::Jwt {
@@ -262,14 +285,14 @@ impl VerifiedToken {
             } else {
                 self.auth_type
             },
-            principal: Principal { kind: rule.kind, id, tenant_id, display: None },
+            principal: Principal { kind, id, tenant_id, display: None },
             subject,
             // They are about the user.
             claims: ShownClaims::new(),
             groups: BTreeSet::new(),
             scopes: BTreeSet::new(),
             authenticated_at: None,
-            client: named.client.clone(),
+            client,
             client_principal: None,
             actor: None,
             prior_actors: Vec::new(),
@@ -278,7 +301,7 @@ impl VerifiedToken {
             for_anybody: false,
             sealed: None,
             ..self.clone()
-        })
+        }
     }
 
     /// The same facts with the token that they were read from, sealed.

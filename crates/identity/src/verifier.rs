@@ -278,7 +278,14 @@ impl Verifier {
         let issuer = self.issuer_of(jws)?;
         let rule = issuer.config.act.as_ref();
         match rule.filter(|_| jws.claims().contains_key("act")) {
-            None => Ok((self.verify_jws(jws, TokenRole::Actor, now).await?, None)),
+            None => {
+                let token = self.verify_jws(jws, TokenRole::Actor, now).await?;
+                let by_client = issuer.config.act.as_ref().filter(|rule| rule.clients);
+                match by_client.and_then(|rule| token.acting_by_client(rule)) {
+                    Some(agent) => Ok((agent, Some(token.as_delegation()))),
+                    None => Ok((token, None)),
+                }
+            }
             Some(rule) => {
                 let user = self.verify_jws(jws, TokenRole::Delegation, now).await?;
                 let actor = user.acting(rule)?;

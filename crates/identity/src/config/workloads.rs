@@ -213,11 +213,16 @@ pub struct ActingRule {
     /// The principals of actors whose subjects are not their names here.
     #[serde(default)]
     pub principals: BTreeMap<String, PrincipalId>,
+    /// Says that a user's token without `act` is sent by the agent that its client stands for in `clients`, as where a person signs in to an
+    /// MCP client: the agent calls for the user. Without it such a token is refused.
+    #[serde(default)]
+    pub clients: bool,
 }
 
 impl Default for ActingRule {
     fn default() -> Self {
-        Self { kind: agents(), principal_prefix: String::new(), principals: BTreeMap::new() }
+        let (principal_prefix, principals) = (String::new(), BTreeMap::new());
+        Self { kind: agents(), principal_prefix, principals, clients: false }
     }
 }
 

@@ -70,6 +70,32 @@ async fn a_person_who_calls_in_their_own_name_needs_no_actor() {
 }
 
 #[tokio::test]
+async fn a_users_token_of_an_agents_client_is_that_agent_for_the_user_where_the_issuer_says_so() {
+    let signer = Signer::es256("k1");
+    let with = |clients| {
+        let mut issuer = issuer(KeySource::Inline(key_set(&[&signer])));
+        issuer.clients.insert("editor-app".to_owned(), PrincipalId::new("editor").unwrap());
+        issuer.act = Some(ActingRule { clients, ..ActingRule::default() });
+        verifier_of(vec![issuer])
+    };
+    let token = signer.sign(&claims_with("client_id", json!("editor-app")));
+    let found = caller(&with(true), &token).await.unwrap();
+    let chain = found.chain();
+    assert_eq!((chain.actor.id.as_str(), chain.actor.kind), ("editor", PrincipalKind::Agent));
+    assert_eq!(chain.on_behalf_of.as_ref().unwrap().id.as_str(), "ada");
+    assert!(found.delegation.as_ref().unwrap().sealed().is_some(), "the user's, once");
+    let held = IdentityError::HeldByAgent { issuer: ISSUER.to_owned() };
+    assert_eq!(caller(&with(false), &token).await, Err(held.clone()));
+    // A client that stands for nobody makes nobody an agent.
+    let other = signer.sign(&claims_with("client_id", json!("helpdesk")));
+    assert_eq!(caller(&with(true), &other).await, Err(held));
+    // Who may act is what the token says, where it says it.
+    let mut claims = claims_with("client_id", json!("editor-app"));
+    claims["may_act"] = json!({ "sub": "someone-else" });
+    assert!(caller(&with(true), &signer.sign(&claims)).await.is_err());
+}
+
+#[tokio::test]
 async fn the_history_of_actors_is_told_and_counted_and_bounded() {
     let signer = Signer::es256("k1");
     let verifier = accepting(&signer, ActingRule::default());
@@ -140,6 +166,7 @@ async fn the_configuration_names_the_actors_of_an_issuer() {
         kind: PrincipalKind::Service,
         principal_prefix: "idp:".to_owned(),
         principals,
+        ..ActingRule::default()
     };
     let verifier = accepting(&signer, rule);
     for (subject, name) in [("client-77", "bot"), ("other", "idp:other")] {
