@@ -224,13 +224,15 @@ async fn a_cancelled_request_withdraws_its_call() {
 }
 
 #[tokio::test]
-async fn a_stop_leaves_the_call_of_an_open_request_held() {
+async fn a_stop_answers_an_open_request_and_leaves_its_call_held() {
     let world = World::holding(60_000).await;
     world.setup.put("a.txt", "hello");
     let (mut client, _) = Sdk::connect(&world.placet, "legacy").await;
     client.begins(json!({ "call": "files__delete", "args": { "path": "a.txt" } })).await;
     let held = world.asked().await;
     let world = world.restarted().await;
+    let told = client.answer().await;
+    assert_eq!(said(&told)["status"], "pending", "{told:#}");
     assert_eq!(world.held().await["approval_id"], held["approval_id"]);
 }
 

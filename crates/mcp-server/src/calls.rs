@@ -261,6 +261,8 @@ async fn wait(
             () = context.ct.cancelled() => return Ok(current),
             _answer = ticket.changed() => {}
             () = tokio::time::sleep_until(until), if is_held => {}
+            // The call stays held, and its outcome can be had after the restart.
+            () = shared.closing.cancelled(), if is_held => return Ok(current),
             // What the person says to that is nothing to decide by.
             Some(()) = OptionFuture::from(page.as_mut()) => {}
             _ = tick.tick() => {

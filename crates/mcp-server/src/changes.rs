@@ -8,7 +8,6 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures::{StreamExt as _, stream};
 use rmcp::{ErrorData, service::SubscriptionContext};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use placet_identity::VerifiedCaller;
 
@@ -21,10 +20,10 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 /// How many sessions are told at the same time.
 const AT_ONCE: usize = 256;
 
-/// Tells the sessions of every change, until `closing`.
-pub(crate) async fn tell_sessions(shared: Arc<Shared>, closing: CancellationToken) {
+/// Tells the sessions of every change, until the listeners close.
+pub(crate) async fn tell_sessions(shared: Arc<Shared>) {
     let mut changes = shared.engine.changes();
-    while let Some(Ok(())) = closing.run_until_cancelled(changes.changed()).await {
+    while let Some(Ok(())) = shared.closing.run_until_cancelled(changes.changed()).await {
         sleep(GATHERED).await;
         changes.mark_unchanged();
         let sessions = stream::iter(shared.sessions.listening());
@@ -56,6 +55,7 @@ pub(crate) async fn tell_stream(
         tokio::select! {
             biased;
             () = stream.cancelled() => return Ok(()),
+            () = shared.closing.cancelled() => return Ok(()),
             _refusal = &mut revoked => return Ok(()),
             () = &mut expired => return Ok(()),
             changed = changes.changed() => if changed.is_err() { return Ok(()) },

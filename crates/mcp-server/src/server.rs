@@ -11,6 +11,7 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use futures::StreamExt as _;
 use http::{StatusCode, request::Parts};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -56,7 +57,7 @@ const SESSION: &str = "mcp-session-id";
 struct Only(AdapterName);
 
 /// The routes `/mcp` and `/mcp/{adapter}`. Who mounts them verifies the caller first, checks `Host` and `Origin`, and cancels
-/// `closing` when streams have to end.
+/// `closing` when streams have to end, and requests that wait for people. Others are still answered: were the SDK told, it would answer none.
 pub fn router(
     engine: Engine,
     settings: McpSettings,
@@ -67,16 +68,25 @@ pub fn router(
     let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
     config.max_request_body_bytes = settings.request_bytes_max;
     config.json_response = true;
-    config.cancellation_token = closing.clone();
     let sessions = Sessions::new(settings.sessions_max);
     let streams = usize::try_from(settings.sessions_max).unwrap_or(Semaphore::MAX_PERMITS);
     let streams = Semaphore::new(streams.min(Semaphore::MAX_PERMITS));
     let (held, seen) = (HeldCalls::default(), SeenRuns::default());
     let requests = OpenRequests::default();
-    let shared =
-        Arc::new(Shared { engine, settings, clock, ids, held, seen, sessions, streams, requests });
+    let shared = Arc::new(Shared {
+        engine,
+        settings,
+        clock,
+        ids,
+        held,
+        seen,
+        sessions,
+        streams,
+        requests,
+        closing,
+    });
     // It ends with `closing`.
-    drop(tokio::spawn(changes::tell_sessions(Arc::clone(&shared), closing)));
+    drop(tokio::spawn(changes::tell_sessions(Arc::clone(&shared))));
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(IDLE);
     let server = McpServer(Arc::clone(&shared));
@@ -122,7 +132,13 @@ async fn check_session(
         Some(_) | None => {}
     }
     let closes = request.method() == http::Method::DELETE;
-    let response = next.run(request).await;
+    let is_stream = request.method() == http::Method::GET;
+    let mut response = next.run(request).await;
+    if is_stream {
+        let closing = shared.closing.clone().cancelled_owned();
+        response =
+            response.map(|body| Body::from_stream(body.into_data_stream().take_until(closing)));
+    }
     if let Some(opened) = response.headers().get(SESSION).and_then(|value| value.to_str().ok())
         && named.is_none()
     {

@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use placet_engine::engine::Engine;
 use placet_identity::VerifiedCaller;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     /// Places for streams of `subscriptions/listen`.
     pub(crate) streams: Semaphore,
     pub(crate) requests: OpenRequests,
+    /// Cancelled when nothing is waited for any more but what is being executed.
+    pub(crate) closing: CancellationToken,
 }
 
 /// Who asks, and over what.
