@@ -83,6 +83,8 @@ mod mcp_hostile;
 #[cfg(test)]
 mod mcp_pages;
 #[cfg(test)]
+mod mcp_stdio;
+#[cfg(test)]
 mod moving;
 #[cfg(test)]
 mod mutual;

@@ -31,19 +31,20 @@ pub(crate) struct Sdk {
 
 impl Sdk {
     pub(crate) async fn connect(placet: &Placet, mode: &str) -> (Self, String) {
-        Self::start(placet, &[mode]).await
+        Self::to(placet.url("/mcp").as_str(), &[mode]).await
     }
 
     /// One that can open pages, and whose person answers so to every request to open one.
     pub(crate) async fn opening(placet: &Placet, mode: &str, action: &str) -> Self {
-        Self::start(placet, &[mode, action]).await.0
+        Self::to(placet.url("/mcp").as_str(), &[mode, action]).await.0
     }
 
-    async fn start(placet: &Placet, arguments: &[&str]) -> (Self, String) {
+    /// Connected to a server, as the script takes it.
+    pub(crate) async fn to(server: &str, arguments: &[&str]) -> (Self, String) {
         let script = workspace::root().join("tests/peers/mcp_client.py");
         let mut process = Command::new(pypi::programs("mcp").join("python"))
             .arg(script)
-            .arg(placet.url("/mcp").as_str())
+            .arg(server)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

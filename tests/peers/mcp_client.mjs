@@ -1,19 +1,26 @@
 // An MCP client on the official TypeScript SDK (2025-11-25, with a session): does the steps that it reads, one JSON document per line, and answers each on
 // a line, as mcp_client.py does.
 //
-//   node mcp_client.mjs MODULES URL        MODULES: the folder node_modules with the SDK
+//   node mcp_client.mjs MODULES SERVER     MODULES: the folder node_modules with the SDK; SERVER: as for mcp_client.py
 //
 // Steps: {"list": true}, {"call": NAME, "args": {…}, "meta": {…}}, {"cancelled_call": NAME, "args": {…}, "after_ms": N}.
 
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const [modules, url] = process.argv.slice(2);
+const [modules, server] = process.argv.slice(2);
 const require = createRequire(modules + "/");
 const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
+const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
 const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
 
-const transport = new StreamableHTTPClientTransport(new URL(url));
+function transportTo(server) {
+  if (!server.startsWith("[")) return new StreamableHTTPClientTransport(new URL(server));
+  const [command, ...args] = JSON.parse(server);
+  return new StdioClientTransport({ command, args });
+}
+
+const transport = transportTo(server);
 const client = new Client({ name: "typescript", version: "1" });
 const answer = (document) => console.log(JSON.stringify(document));
 
@@ -40,7 +47,7 @@ async function does(step) {
 }
 
 await client.connect(transport);
-answer({ revision: transport.protocolVersion });
+answer({ revision: transport.protocolVersion ?? null });
 for await (const line of createInterface({ input: process.stdin })) {
   await does(JSON.parse(line)).then(answer, (error) => answer({ error: error.message, code: error.code ?? null }));
 }

@@ -1,6 +1,6 @@
 """An MCP client on the official Python SDK: does the steps that it reads, one JSON document per line, and answers each on a line.
 
-Usage: mcp_client.py URL MODE [ACTION]; MODE is `auto` (the newest revision that both speak) or `legacy` (2025-11-25, with a session). With ACTION
+Usage: mcp_client.py SERVER MODE [ACTION]; SERVER is a URL, or the command of a server over stdio as a list of words in JSON; MODE is `auto` (the newest revision that both speak) or `legacy` (2025-11-25, with a session). With ACTION
 (`accept`, `decline` or `cancel`) the client can open pages, and its person answers so to every request to open one.
 Steps: {"list": true}, {"call": NAME, "args": {…}, "meta": {…}}, {"cancelled_call": NAME, "args": {…}, "after_ms": N}, {"ping": true},
 {"listen": true}, {"changed": true}: waits until the list of tools has changed since it listened.
@@ -12,7 +12,7 @@ import sys
 
 import anyio
 import mcp_types as types
-from mcp import Client
+from mcp import Client, StdioServerParameters
 
 CHANGED = asyncio.Event()
 OPENED = []
@@ -65,13 +65,17 @@ async def do(client, step):
     return plain(result) | {"progress": heard, "opened": list(OPENED)}
 
 
-async def main(url, mode, action=None):
+async def main(server, mode, action=None):
+    if server.startswith("["):
+        command, *args = json.loads(server)
+        server = StdioServerParameters(command=command, args=args)
+
     async def opens(context, params):
         OPENED.append(plain(params))
         return types.ElicitResult(action=action)
 
     callback = opens if action else None
-    async with Client(url, mode=mode, elicitation_callback=callback, message_handler=hears) as client:
+    async with Client(server, mode=mode, elicitation_callback=callback, message_handler=hears) as client:
         print(json.dumps({"revision": client.protocol_version}), flush=True)
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()

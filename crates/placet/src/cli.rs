@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-        notifications, policy, reload, report, schema, serve, token, tools,
+        mcp, notifications, policy, reload, report, schema, serve, token, tools,
     },
     demo,
     environment::Environment,
@@ -39,6 +39,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Start the engine and its HTTP listeners.
     Serve(serve::Args),
+    /// Serve MCP on standard input and output, for clients that start their servers.
+    Mcp(mcp::Args),
+    /// Govern one MCP server: put this before its command.
+    Wrap(mcp::WrapArgs),
     /// Show what Placet guarantees, on real files, in seconds.
     Demo(demo::Args),
     /// Call a tool.
@@ -85,6 +89,8 @@ impl Cli {
     pub(crate) async fn run(self, environment: &Environment) -> Outcome {
         match self.command {
             Command::Serve(args) => serve::run(&args, environment).await,
+            Command::Mcp(args) => mcp::run(&args, environment).await,
+            Command::Wrap(args) => mcp::wrap(&args, environment).await,
             Command::Demo(args) => demo::run(&args, environment).await,
             Command::Call(args) => call::run(&args, environment).await,
             Command::Console(args) => console::run(&args, environment).await,
@@ -101,7 +107,7 @@ impl Cli {
             Command::Notifications(args) => notifications::run(&args, environment).await,
             Command::Token(args) => token::run(&args, environment),
             Command::Schema(args) => schema::run(&args),
-            Command::Init(args) => init::run(&args, environment),
+            Command::Init(args) => init::run(&args, environment).await,
             Command::Doctor(args) => doctor::run(&args, environment).await,
         }
     }

@@ -25,9 +25,9 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7411";
 /// What documents are sent and asked for as.
 const JSON: &str = "application/json";
 /// The header of the user's delegation.
-const DELEGATION: &str = "placet-delegation";
+pub(crate) const DELEGATION: &str = "placet-delegation";
 /// A call may wait ten minutes for people, and then run.
-const REQUEST_MS_MAX: u64 = 1_260_000;
+pub(crate) const REQUEST_MS_MAX: u64 = 1_260_000;
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Which Placet to ask, and as whom; the variables of the environment stand in for what is absent.
@@ -260,7 +260,11 @@ impl Sent {
     }
 }
 
-fn secret_header(prefix: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
+/// A header that holds a secret, and is not shown.
+///
+/// # Errors
+/// [`Failure`] when it cannot be a header.
+pub(crate) fn secret_header(prefix: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
     let mut value = HeaderValue::try_from(format!("{prefix}{}", secret.expose_secret().trim()))
         .map_err(|_not_a_header| Failure::usage("the token has characters that no token has"))?;
     value.set_sensitive(true);

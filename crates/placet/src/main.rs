@@ -4,6 +4,7 @@
 //! configuration, and puts the parts together ([`compose`]); it decides nothing about a call.
 
 mod backups;
+mod bridge;
 mod broker;
 mod cli;
 mod client;
@@ -25,6 +26,7 @@ mod reload;
 #[cfg(feature = "sabotage")]
 mod sabotage;
 mod sealing;
+mod shared_engine;
 mod shipped;
 mod storage;
 mod svids;

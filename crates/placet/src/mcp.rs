@@ -72,7 +72,7 @@ pub(crate) fn with_mcp(
 }
 
 /// Makes tokens of the development agent.
-struct DevelopmentAgent {
+pub(crate) struct DevelopmentAgent {
     key: DevKey,
     request: MintRequest,
     clock: Arc<dyn Clock>,
@@ -80,7 +80,11 @@ struct DevelopmentAgent {
 }
 
 impl DevelopmentAgent {
-    fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
+    /// Of the development key of this configuration.
+    ///
+    /// # Errors
+    /// [`Failure`] when the key cannot be used.
+    pub(crate) fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
         let what = "the development agent has no name";
         let tenant: TenantId = DEV_TENANT.parse().attempted(what)?;
         let agent: PrincipalId = DEV_AGENT.parse().attempted(what)?;
@@ -90,7 +94,8 @@ impl DevelopmentAgent {
         Ok(Self { key: dev_key(config)?, request, clock, made: Mutex::default() })
     }
 
-    fn token(&self) -> Option<String> {
+    /// A token that is good for a while.
+    pub(crate) fn token(&self) -> Option<String> {
         let made = &mut *self.made.lock();
         let now = self.clock.now();
         match made {

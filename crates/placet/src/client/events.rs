@@ -11,7 +11,7 @@ use super::Reply;
 use crate::failure::Failure;
 
 /// The longest event, in bytes.
-const EVENT_BYTES_MAX: usize = 1024 * 1024;
+const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The longest answer that is read where a stream was expected.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
 
@@ -65,7 +65,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(super) async fn of(response: Response<EgressBody>) -> Result<Self, NotOpened> {
+    /// Those of an answer.
+    ///
+    /// # Errors
+    /// [`NotOpened`] when it is none.
+    pub(crate) async fn of(response: Response<EgressBody>) -> Result<Self, NotOpened> {
         let (parts, mut body) = response.into_parts();
         let media = parts.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
         if parts.status.is_success()
@@ -159,7 +163,7 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, Lines};
+    use super::{EVENT_BYTES_MAX, Event, Lines};
 
     fn event(name: &str, data: &str) -> Event {
         Event { name: name.to_owned(), data: data.to_owned() }
@@ -182,7 +186,7 @@ mod tests {
     #[test]
     fn an_event_that_never_ends_is_noticed() {
         let mut lines = Lines::default();
-        lines.take(&vec![b'x'; 1024 * 1024]);
+        lines.take(&vec![b'x'; EVENT_BYTES_MAX]);
         assert!(lines.event().is_none() && !lines.is_too_long());
         lines.take(b"x");
         assert!(lines.is_too_long());

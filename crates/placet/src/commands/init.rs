@@ -11,9 +11,11 @@ use std::{
 use clap::Args as ClapArgs;
 use placet_adapter_files::contract::builtin_contract;
 use placet_types::ids::{EnvironmentName, TenantId};
+use serde_json::json;
 
 use crate::{
-    commands::schema,
+    commands::{adapters, schema},
+    config::load::DEFAULT_FILE,
     development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
@@ -23,7 +25,7 @@ use crate::{
 /// Write placet.yaml, directory.yaml, a contract and a copy of the shipped policies.
 #[derive(Debug, ClapArgs)]
 #[command(
-    after_help = "Examples:\n  placet init\n  placet init my-placet && cd my-placet && placet serve"
+    after_help = "Examples:\n  placet init\n  placet init my-placet && cd my-placet && placet serve\n  placet init --import ~/.cursor/mcp.json"
 )]
 pub(crate) struct Args {
     /// Where; made if it is missing.
@@ -32,13 +34,53 @@ pub(crate) struct Args {
     /// The tenant that the directory and the contract are for.
     #[arg(long, default_value = DEV_TENANT)]
     tenant: TenantId,
+    /// The `mcpServers` file of an MCP client, whose servers become contracts, each tool of the mode `destructive`.
+    #[arg(long, value_name = "FILE")]
+    import: Option<PathBuf>,
 }
 
-/// Writes the files.
-pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
-    let files = files(&args.tenant)?;
+/// Writes the files, and imports what the client had.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    for path in write_all(&args.dir, &args.tenant)? {
+        output::line(format!("wrote {}", path.display()));
+    }
+    let exit = match &args.import {
+        Some(file) => import(args, file, environment).await?,
+        None => Exit::Ok,
+    };
+    let here = args.dir == Path::new(".");
+    let enter = if here { String::new() } else { format!("cd {} && ", args.dir.display()) };
+    output::line(format!("\nNext:\n  {enter}{} serve", environment.program()));
+    Ok(exit)
+}
+
+/// The servers of a client become contracts, and the client gets one server instead of them.
+async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome {
+    let config = args.dir.join(DEFAULT_FILE);
+    let exit = adapters::import::all_of(file, &config, environment).await?;
+    let config = fs::canonicalize(&config).attempted("the configuration cannot be found")?;
+    let server = json!({ "command": "placet", "args": ["mcp", "-f", config] });
+    let snippet = serde_json::to_string_pretty(&json!({ "mcpServers": { "placet": server } }));
+    output::line(format!(
+        "\nPut this into the client's configuration, in the place of the servers that were imported:\n{}",
+        snippet.attempted("the snippet cannot be written")?
+    ));
+    Ok(exit)
+}
+
+/// Writes the files into the home folder.
+///
+/// # Errors
+/// [`Failure`] when one is there already, or cannot be written.
+pub(crate) fn write_to(home: &Path) -> Result<(), Failure> {
+    let tenant = DEV_TENANT.parse().attempted("the development tenant has no name")?;
+    write_all(home, &tenant).map(drop)
+}
+
+fn write_all(dir: &Path, tenant: &TenantId) -> Result<Vec<PathBuf>, Failure> {
+    let files = files(tenant)?;
     for (name, _) in &files {
-        let path = args.dir.join(name);
+        let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
             return Err(Failure::new(format!("`{}` is there already", path.display()))
                 .because("`init` never overwrites")
@@ -46,13 +88,9 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
         }
     }
     for (name, text) in &files {
-        write(&args.dir.join(name), text)?;
-        output::line(format!("wrote {}", args.dir.join(name).display()));
+        write(&dir.join(name), text)?;
     }
-    let here = args.dir == Path::new(".");
-    let enter = if here { String::new() } else { format!("cd {} && ", args.dir.display()) };
-    output::line(format!("\nNext:\n  {enter}{} serve", environment.program()));
-    Ok(Exit::Ok)
+    Ok(files.iter().map(|(name, _)| dir.join(name)).collect())
 }
 
 /// Every file with its text.
@@ -106,12 +144,13 @@ mod tests {
         world::World,
     };
 
-    #[test]
-    fn what_init_writes_is_a_configuration_that_works_and_is_never_overwritten() {
+    #[tokio::test]
+    async fn what_init_writes_is_a_configuration_that_works_and_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let args = Args { dir: dir.path().join("new"), tenant: "acme".parse().unwrap() };
+        let (dir, tenant) = (dir.path().join("new"), "acme".parse().unwrap());
+        let args = Args { dir, tenant, import: None };
         let environment = Environment::of([]);
-        run(&args, &environment).unwrap();
+        run(&args, &environment).await.unwrap();
 
         let config =
             ConfigArgs { config: Some(args.dir.join("placet.yaml")), data: None, ledger: None };
@@ -126,7 +165,8 @@ mod tests {
 
         let before = fs::read_to_string(args.dir.join("placet.yaml")).unwrap();
         assert!(before.starts_with("# yaml-language-server: $schema=./placet.schema.json\n"));
-        assert!(run(&args, &environment).unwrap_err().to_string().contains("there already"));
+        let again = run(&args, &environment).await.unwrap_err().to_string();
+        assert!(again.contains("there already"), "{again}");
         assert_eq!(fs::read_to_string(args.dir.join("placet.yaml")).unwrap(), before);
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod decisions;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod ledger;
+pub(crate) mod mcp;
 pub(crate) mod notifications;
 pub(crate) mod policy;
 pub(crate) mod reload;

@@ -3,7 +3,12 @@
 //! Owns what is printed at the start, the signals and the exit code. Invariant: a process whose engine cannot go on ends with
 //! a code that is not zero, so that anyone who watches it starts it again.
 
-use std::{future::Future, net::SocketAddr, path::Path};
+use std::{
+    future::{self, Future},
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
 
 use clap::Args as ClapArgs;
 use placet_engine::{engine::Engine, reload::Read};
@@ -22,6 +27,7 @@ use crate::{
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, reload, sealing,
+    shared_engine::{self, Announced},
     world::World,
     yaml,
 };
@@ -54,6 +60,9 @@ pub(crate) struct Args {
     /// it. Only nodes that share a ledger need it. `placet reload --roll-back` does the same without a restart.
     #[arg(long, value_name = "EPOCH")]
     roll_back_policies: Option<u64>,
+    /// Stop when no `placet mcp` and no `placet wrap` has used this data folder for so long.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    unused_stop_s: Option<u64>,
     /// Fault injection: hold the answer of a file write or delete back, to rehearse a crash in between.
     #[arg(long, value_name = "MS", hide = true, default_value_t = 0)]
     inject_pause_after_effect_ms: u64,
@@ -84,6 +93,8 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);
+    let announced = announced(&config, &running).await?;
+    let unused = unused(args, &config);
     let Running { engine, bound, telemetry, notary, svids: _svids, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
@@ -93,7 +104,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let hangups = signals.hangup.take();
     let reloading = tokio::spawn(reload_on_hangup(engine.clone(), hangups));
     let ended = tokio::select! {
-        ended = until_stopped(served, &engine, &notary, &mut signals, &asked) => ended,
+        ended = until_stopped(served, unused, announced, &engine, &notary, &mut signals, &asked) => ended,
         reason = engine.stopped() => {
             Err(ended_by(&reason))
         }
@@ -103,6 +114,25 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         output::note(format!("note: {error}"));
     }
     ended.map(|()| Exit::Ok)
+}
+
+/// Says to clients of this data folder where the engine is.
+async fn announced(config: &Config, running: &Running) -> Result<Option<Announced>, Failure> {
+    let scheme = if running.bound.is_tls() { "https" } else { "http" };
+    let mut address = running.bound.address();
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let url = Url::parse(&format!("{scheme}://{address}")).attempted("it listens nowhere")?;
+    Announced::at(&config.data, url).await
+}
+
+/// Returns when nobody has used the engine for as long as was asked for, if it was.
+async fn unused(args: &Args, config: &Config) {
+    match args.unused_stop_s {
+        Some(limit) => shared_engine::until_unused(&config.data, Duration::from_secs(limit)).await,
+        None => future::pending().await,
+    }
 }
 
 /// The end of an engine that cannot go on.
@@ -128,6 +158,8 @@ async fn reload_on_hangup(engine: Engine, hangup: Option<Signal>) {
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.
 async fn until_stopped(
     served: impl Future<Output = Result<(), placet_api::listen::ServerError>>,
+    unused: impl Future<Output = ()>,
+    announced: Option<Announced>,
     engine: &Engine,
     notary: &placet_store::notary::Notary,
     signals: &mut Signals,
@@ -137,7 +169,10 @@ async fn until_stopped(
     tokio::select! {
         served = &mut served => return served.attempted("a listener failed"),
         () = signals.next() => {}
+        () = unused => tracing::info!("no client uses this data folder any more"),
     }
+    // Who looks for an engine from here on starts another.
+    drop(announced);
     tracing::info!("stopping: nothing new is taken or sent, open calls get their time to end");
     engine.begin_stop();
     asked.send_replace(true);

@@ -142,18 +142,68 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         pins: !args.no_pins,
         names: args.names.tools()?,
     };
-    let folder = args.out.clone().unwrap_or_else(|| {
-        let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
-        root.join(config.environment.as_str())
-    });
+    let folder = args.out.clone().unwrap_or_else(|| folder_of(&config));
+    let exit = each(&sources, &options, &config, (!args.print).then_some(&folder)).await;
+    if config.contracts.is_none() && !args.print {
+        output::note(
+            "note: no `contracts:` is configured, so nothing reads that folder yet; `placet init` writes a configuration that does",
+        );
+    }
+    Ok(exit)
+}
+
+/// Imports every server of an `mcpServers` file into the contracts of a configuration.
+///
+/// # Errors
+/// [`Failure`] when file or configuration cannot be read. A server that cannot be imported is told of and leaves the others alone.
+pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environment) -> Outcome {
+    let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
+    let config = Config::load(&named, environment)?;
+    let (mut sources, mut exit) = (Vec::new(), Exit::Ok);
+    for server in servers::read_each(servers, environment)? {
+        match server {
+            Ok(mut source) => {
+                pass_on(&mut source.transport, environment);
+                sources.push(source);
+            }
+            Err(why) => {
+                output::failure(&Failure::new("a server is left out").because(why));
+                exit = Exit::Findings;
+            }
+        }
+    }
+    let options = ImportOptions {
+        environment: config.environment.clone(),
+        tenants: TenantsFile::Only([world::tenant(&config, None)?].into()),
+        mode: ApprovalMode::Destructive,
+        pins: true,
+        names: BTreeMap::new(),
+    };
+    match each(&sources, &options, &config, Some(&folder_of(&config))).await {
+        Exit::Ok => Ok(exit),
+        other => Ok(other),
+    }
+}
+
+/// Where contracts of a configuration are.
+fn folder_of(config: &Config) -> PathBuf {
+    let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
+    root.join(config.environment.as_str())
+}
+
+/// Imports each server into the folder; without one, prints its contract.
+async fn each(
+    sources: &[Source],
+    options: &ImportOptions,
+    config: &Config,
+    folder: Option<&PathBuf>,
+) -> Exit {
     let mut exit = Exit::Ok;
     for source in sources {
-        let path = folder.join(format!("{}.yaml", source.name));
+        let path = folder.map(|folder| folder.join(format!("{}.yaml", source.name)));
         // Asked before the server is: a refusal costs nothing then.
-        let free = if args.print { Ok(()) } else { check_free(&path) };
-        let target = (!args.print).then_some(path.as_path());
-        let done = match free {
-            Ok(()) => one(&source, &options, &config, target).await,
+        let done = match path.as_deref().map_or(Ok(()), check_free) {
+            Ok(()) => one(source, options, config, path.as_deref()).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = done {
@@ -162,12 +212,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             exit = Exit::Findings;
         }
     }
-    if config.contracts.is_none() && !args.print {
-        output::note(
-            "note: no `contracts:` is configured, so nothing reads that folder yet; `placet init` writes a configuration that does",
-        );
-    }
-    Ok(exit)
+    exit
 }
 
 /// What a child is started with for its listing is what its contract says afterwards.

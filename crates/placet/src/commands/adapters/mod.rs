@@ -4,12 +4,12 @@
 //! trusted by nobody: it never lowers a mode, and nothing is callable that was not pinned.
 
 mod changes;
-mod import;
+pub(crate) mod import;
 mod live;
 mod names;
 mod pins;
 mod search_path;
-mod servers;
+pub(crate) mod servers;
 
 pub(crate) use live::ask_contracted;
 

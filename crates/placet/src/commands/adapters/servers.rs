@@ -3,7 +3,11 @@
 //! Owns the reading and what becomes of secrets in it: a value that looks like one is never written into a contract; the
 //! contract names a secret instead, and the operator is told how to provide it. Unknown keys are other clients' business.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use placet_telemetry::redact::{holds_secret, is_secret_name};
 use placet_types::{
@@ -22,6 +26,9 @@ use crate::{
     failure::{Attempted as _, Failure},
     yaml,
 };
+
+/// The longest file of servers on standard input, in bytes.
+const INPUT_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A server to import.
 #[derive(Debug, Clone)]
@@ -73,18 +80,38 @@ pub(crate) fn read(path: &Path, environment: &Environment) -> Result<Vec<Source>
     parse(&text, environment).map_err(|problem| Failure::new(what()).because(problem))
 }
 
+/// Each server of a file, or why it cannot be expressed as a contract; `-` is standard input.
+///
+/// # Errors
+/// [`Failure`] when the file cannot be read.
+pub(crate) fn read_each(
+    path: &Path,
+    environment: &Environment,
+) -> Result<Vec<Result<Source, String>>, Failure> {
+    let what = || format!("`{}` cannot be imported", path.display());
+    let text = if path == Path::new("-") {
+        io::read_to_string(io::stdin().lock().take(INPUT_BYTES_MAX)).attempted(what())?
+    } else {
+        yaml::read_text(path).attempted(what())?
+    };
+    each(&text, environment).map_err(|problem| Failure::new(what()).because(problem))
+}
+
 /// The servers in the text of such a file.
 ///
 /// # Errors
 /// What is wrong with it, without any of its values.
 pub(crate) fn parse(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
+    each(text, environment)?.into_iter().collect()
+}
+
+fn each(text: &str, environment: &Environment) -> Result<Vec<Result<Source, String>>, String> {
     let file: ServersFile = serde_json::from_str(text).map_err(|error| {
         format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column())
     })?;
     let enabled = file.servers.into_iter().filter(|(_, server)| !server.disabled);
-    let sources: Vec<Source> = enabled
-        .map(|(name, server)| source(&name, server, environment))
-        .collect::<Result<_, _>>()?;
+    let sources: Vec<_> =
+        enabled.map(|(name, server)| source(&name, server, environment)).collect();
     if sources.is_empty() {
         return Err("it names no server that is enabled".to_owned());
     }
@@ -126,7 +153,7 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
 }
 
 /// Lower case, dashes for everything else that is not a letter or digit.
-fn adapter_name(name: &str) -> Result<AdapterName, String> {
+pub(crate) fn adapter_name(name: &str) -> Result<AdapterName, String> {
     let lower = name.to_lowercase();
     let words = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     AdapterName::new(words.collect::<Vec<_>>().join("-"))
