@@ -101,7 +101,7 @@ fn expected() -> BTreeMap<Check, String> {
 }
 
 /// The suite's server, which prints its port.
-async fn upstream() -> (Child, Url) {
+pub(crate) async fn upstream() -> (Child, Url) {
     let mut child = Command::new(pypi::programs("mcp").join("python"))
         .arg(workspace::root().join("tests/peers/conformance_server.py"))
         .env_clear()

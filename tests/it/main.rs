@@ -79,6 +79,8 @@ mod mcp_changes;
 #[cfg(test)]
 mod mcp_clients;
 #[cfg(test)]
+mod mcp_features;
+#[cfg(test)]
 mod mcp_hostile;
 #[cfg(test)]
 mod mcp_pages;

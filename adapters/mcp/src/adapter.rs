@@ -11,6 +11,7 @@ use rmcp::{
     model::{CallToolResult, ServerResult},
     service::{PeerRequestOptions, ServiceError},
 };
+use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_adapter::{
@@ -19,7 +20,10 @@ use placet_adapter::{
 };
 use placet_types::{
     argument_schema::ArgumentSchema,
-    contract::{Capability, Contract, LiveTool, file::LimitsFile, not_executed::ErrorAnswer},
+    contract::{
+        Capability, Contract, LiveTool, feature::Listing, file::LimitsFile,
+        not_executed::ErrorAnswer,
+    },
     ids::CapabilityName,
 };
 
@@ -27,6 +31,7 @@ use crate::{
     answer::{self, Keeping},
     call::{self, Prepared},
     failure::{self, Fault},
+    features,
     http::headers::CallHeaders,
     link::{Asked, Link},
     listing,
@@ -75,6 +80,20 @@ impl McpAdapter {
     pub(crate) fn without_contract(link: Link, limits: LimitsFile) -> Self {
         let output_schemas = BTreeMap::new();
         Self { link, sessions: None, limits, contract: None, output_schemas }
+    }
+
+    /// What is listed, unless that takes longer than a connection may take to come up.
+    async fn in_time<T>(
+        &self,
+        listing: impl Future<Output = Result<T, AdapterError>>,
+    ) -> Result<T, AdapterError> {
+        let ms_max = self.limits.connect_ms_max;
+        let listed = timeout(Duration::from_millis(ms_max), listing).await;
+        listed.unwrap_or_else(|_elapsed| {
+            Err(AdapterError::Unavailable(format!(
+                "it did not list what it offers within {ms_max} ms"
+            )))
+        })
     }
 
     fn admit(&self, dispatch: &Dispatch) -> Result<&Capability, AdapterError> {
@@ -179,7 +198,12 @@ impl McpAdapter {
             Ok(result) => result,
             Err(error) => return self.judge_fault(failure::of_request(&error), capability),
         };
-        if let ServerResult::CallToolResult(result) = &result {
+        if let Some(feature) = capability.feature() {
+            let answer = features::answer_of(feature, &result, self.limits.result_bytes_max);
+            if let Some(answer) = answer {
+                return Outcome::Done(answer);
+            }
+        } else if let ServerResult::CallToolResult(result) = &result {
             return self.judge_result(result, capability);
         }
         let instead = if matches!(result, ServerResult::InputRequiredResult(_)) {
@@ -187,7 +211,7 @@ impl McpAdapter {
         } else if matches!(result, ServerResult::CreateTaskResult(_)) {
             "the server made a task of the call instead of answering"
         } else {
-            "the answer is no result of a tool"
+            "the answer is no result of what was asked"
         };
         Outcome::Unknown(instead.to_owned())
     }
@@ -198,7 +222,10 @@ impl McpAdapter {
     }
 
     fn judge_fault(&self, fault: Fault, capability: &Capability) -> Outcome {
+        // An error about a resource or a prompt is the answer to the question for it: its caller is told which.
+        let is_answer = capability.feature().is_some() && matches!(fault, Fault::Reported { .. });
         if !capability.is_write_class()
+            && !is_answer
             && let Some(refusal) = fault.as_refusal()
         {
             return Outcome::NotExecuted(refusal);
@@ -233,14 +260,18 @@ impl McpAdapter {
 #[async_trait]
 impl Adapter for McpAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
-        let ms_max = self.limits.connect_ms_max;
-        timeout(Duration::from_millis(ms_max), listing::list(self.link.peer()))
-            .await
-            .unwrap_or_else(|_elapsed| {
-                Err(AdapterError::Unavailable(format!(
-                    "it did not list its tools within {ms_max} ms"
-                )))
-            })
+        let server = self.link.peer_info()?;
+        let offered = features::offered(&server.capabilities);
+        if server.capabilities.tools.is_none() && !offered.is_empty() {
+            return Ok(offered);
+        }
+        let mut tools = self.in_time(listing::list(self.link.peer())).await?;
+        tools.extend(offered);
+        Ok(tools)
+    }
+
+    async fn list(&self, what: Listing) -> Result<Vec<Value>, AdapterError> {
+        self.in_time(features::list(self.link.peer(), what)).await
     }
 
     fn generation(&self) -> u64 {

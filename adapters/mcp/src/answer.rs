@@ -56,8 +56,7 @@ pub(crate) fn of_error(code: i32, message: &str, bytes_max: u64) -> Answer {
         "content": [{ "type": "text", "text": message }],
         "error": { "code": code },
     });
-    let output = keep(&said, bytes_max).unwrap_or_else(|why| withheld(&why));
-    Answer { output, ..Answer::default() }
+    Answer { output: kept_or_withheld(&said, bytes_max), ..Answer::default() }
 }
 
 /// The answer that a probe tells as structured content alone.
@@ -106,6 +105,11 @@ fn withheld(why: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": format!("[result withheld: {why}]") }], "withheld": true })
 }
 
+/// What is said, or that it cannot be kept.
+pub(crate) fn kept_or_withheld(said: &Value, bytes_max: u64) -> Value {
+    keep(said, bytes_max).unwrap_or_else(|why| withheld(&why))
+}
+
 fn keep(value: &Value, bytes_max: u64) -> Result<Value, String> {
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     let limits = JsonLimits {
@@ -146,15 +150,29 @@ fn citation(block: &ContentBlock) -> Option<Citation> {
     let (uri, title) = if let ContentBlock::ResourceLink(link) = block {
         (&link.uri, Some(link.title.as_ref().unwrap_or(&link.name)))
     } else if let ContentBlock::Resource(embedded) = block {
-        match &embedded.resource {
-            ResourceContents::TextResourceContents { uri, .. }
-            | ResourceContents::BlobResourceContents { uri, .. } => (uri, None),
-            _ => return None,
-        }
+        return source(uri_of(&embedded.resource)?, None);
     } else {
         return None;
     };
+    source(uri, title.map(String::as_str))
+}
+
+fn uri_of(contents: &ResourceContents) -> Option<&str> {
+    match contents {
+        ResourceContents::TextResourceContents { uri, .. }
+        | ResourceContents::BlobResourceContents { uri, .. } => Some(uri),
+        _ => None,
+    }
+}
+
+fn source(uri: &str, title: Option<&str>) -> Option<Citation> {
     let usable = !uri.is_empty() && uri.len() <= URI_BYTES_MAX && !uri.contains(is_hidden);
-    let title = title.filter(|title| !title.is_empty()).map(|title| whole(title));
-    usable.then(|| Citation { uri: uri.clone(), title })
+    let title = title.filter(|title| !title.is_empty()).map(whole);
+    usable.then(|| Citation { uri: uri.to_owned(), title })
+}
+
+/// The sources that the contents of a resource are from.
+pub(crate) fn sources(contents: &[ResourceContents]) -> Vec<Citation> {
+    let found = contents.iter().filter_map(|one| source(uri_of(one)?, None));
+    found.take(CITATIONS_MAX).collect()
 }

@@ -1,4 +1,4 @@
-//! One dispatch as one `tools/call`.
+//! One dispatch as one `tools/call`, or as one request for what a server offers besides tools.
 //!
 //! Owns the request and the name of what a write changes. Invariant: the arguments are the permitted ones, unchanged but for the
 //! one argument that the contract gives to the dispatch token.
@@ -22,7 +22,7 @@ use placet_types::{
     text::is_hidden,
 };
 
-use crate::http::headers::CallHeaders;
+use crate::{features, http::headers::CallHeaders};
 
 /// Arguments that name what a call works on, most telling first.
 const SUBJECTS: [&str; 7] = ["path", "uri", "url", "id", "name", "destination", "key"];
@@ -68,12 +68,16 @@ pub(crate) fn prepare(
     let headers = CallHeaders::of(&conditions.trace, conditions.credential.as_ref())?;
     let mut extensions = Extensions::new();
     extensions.insert(headers);
-    let name = capability.tool.clone();
-    let params = CallToolRequestParams::new(name).with_arguments(arguments(capability, dispatch));
-    let mut call = CallToolRequest::new(params);
-    call.extensions = extensions;
+    let request = if let Some(feature) = capability.feature() {
+        features::request(feature, dispatch.args(), extensions)?
+    } else {
+        let params = CallToolRequestParams::new(capability.tool.clone());
+        let mut call = CallToolRequest::new(params.with_arguments(arguments(capability, dispatch)));
+        call.extensions = extensions;
+        ClientRequest::CallToolRequest(call)
+    };
     Ok(Prepared {
-        request: ClientRequest::CallToolRequest(call),
+        request,
         meta: meta(capability, dispatch, conditions),
         timeout_ms: conditions.timeout_ms,
         listen_ms: conditions.listen_ms,

@@ -1,7 +1,7 @@
 //! MCP servers as adapters: child processes over stdio, and streamable HTTP.
 //!
-//! Owns the connection to one MCP server, the listing of its tools, and the translation of one dispatch into one `tools/call`
-//! and of its answer into an outcome. Does not decide who may call, keeps no secret, and opens no socket itself: HTTP goes
+//! Owns the connection to one MCP server, the listing of what it offers, and the translation of one dispatch into one `tools/call`,
+//! `resources/read`, `prompts/get` or `completion/complete`, and of its answer into an outcome. Does not decide who may call, keeps no secret, and opens no socket itself: HTTP goes
 //! through `placet-egress`.
 //!
 //! Invariants, written as absences:
@@ -16,6 +16,7 @@ mod answer;
 mod call;
 pub mod connector;
 mod failure;
+mod features;
 mod handshake;
 mod http;
 mod link;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use placet_adapter::outcome::AdapterError;
 use placet_types::{
-    contract::LiveTool,
+    contract::{LiveTool, feature::Feature},
     json::{JsonLimits, check_value},
 };
 
@@ -69,6 +69,11 @@ pub(crate) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<LiveTool>, Adapt
 
 /// The definition, if it can be digested.
 fn definition(tool: &Tool) -> Option<LiveTool> {
+    if Feature::of_method(&tool.name).is_some() {
+        // A contract could not tell it from the method.
+        tracing::warn!(tool = %tool.name, "a tool has the name of a method of MCP, the tool is left out");
+        return None;
+    }
     let strict = serde_json::to_value(tool).map_err(|error| error.to_string()).and_then(|value| {
         check_value(&value, &DEFINITION_LIMITS).map_err(|error| error.to_string())
     });
@@ -119,6 +124,12 @@ mod tests {
     fn a_definition_whose_numbers_would_not_survive_is_left_out() {
         let ambiguous = json!({"name": "t", "inputSchema": {"type": "object", "maximum": 9_007_199_254_740_993_u64}});
         assert_eq!(definition(&tool(ambiguous)), None);
+    }
+
+    #[test]
+    fn a_tool_cannot_pass_for_a_method() {
+        let named = json!({"name": "resources/read", "inputSchema": {"type": "object"}});
+        assert_eq!(definition(&tool(named)), None);
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::{any::Any, fmt, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
+use serde_json::Value;
 
 pub use placet_ledger::dispatch::Dispatch;
 #[cfg(feature = "test-support")]
 pub use placet_ledger::dispatch::TestDispatch;
 use placet_types::{
-    contract::{Contract, LiveTool},
+    contract::{Contract, LiveTool, feature::Listing},
     digest::{Digest, DigestBuilder},
     ids::{CapabilityId, TenantId},
 };
@@ -26,6 +27,14 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`AdapterError`] when the endpoint cannot be asked.
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError>;
+
+    /// What the live endpoint lists besides tools at this moment, each item in the form of its protocol. Has no effect. A wrapper passes it on.
+    ///
+    /// # Errors
+    /// [`AdapterError`] when the endpoint cannot be asked.
+    async fn list(&self, _what: Listing) -> Result<Vec<Value>, AdapterError> {
+        Ok(Vec::new())
+    }
 
     /// Counts changes of the tool list that the endpoint announced, so that a cached list can be told from a fresh one.
     fn generation(&self) -> u64;

@@ -31,13 +31,14 @@ use placet_telemetry::{
 };
 use placet_types::{
     clock::{Clock, IdSource},
-    contract::Contract,
+    contract::{Contract, feature::Listing},
     digest::Digest,
     directory::Directory,
     error::Refusal,
-    ids::{RecordId, ToolCallId},
+    ids::{CapabilityId, RecordId, ToolCallId},
     mode::EngineMode,
 };
+use serde_json::Value;
 use tokio::sync::watch;
 
 pub use crate::adapters::assembly::Connectors;
@@ -57,7 +58,7 @@ use crate::{
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
-    views::{RearmRequest, RecordView, ResolutionRequest, ToolView},
+    views::{FeatureView, RearmRequest, RecordView, ResolutionRequest, ToolView},
 };
 
 /// How long a stop waits for calls that are under way.
@@ -264,6 +265,29 @@ impl Engine {
     #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
         queries::tools(&self.context, caller)
+    }
+
+    /// The resources, prompts and completions of servers that some circumstance could let the caller ask for: the capability of each.
+    #[must_use]
+    pub fn features(&self, caller: &VerifiedCaller) -> Vec<FeatureView> {
+        queries::features(&self.context, caller)
+    }
+
+    /// Whether `tool` names a capability that is no tool of its server; says nothing about who may call it.
+    #[must_use]
+    pub fn is_feature(&self, caller: &VerifiedCaller, tool: &str) -> bool {
+        queries::is_feature(&self.context, caller, tool)
+    }
+
+    /// What the server of such a capability lists at this moment, each item in the form of MCP. Nothing for a capability that is not the
+    /// caller's, or of a server that cannot be asked.
+    pub async fn listed(
+        &self,
+        caller: &VerifiedCaller,
+        id: &CapabilityId,
+        what: Listing,
+    ) -> Vec<Value> {
+        queries::listed(&self.context, caller, id, what).await
     }
 
     /// Tells when the tools of callers may be others than before: with the policies, contracts and directory. Nothing else changes them.

@@ -4,12 +4,15 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use placet_approvals::views::WithdrawalRequest;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{record::EffectState, refusal::lookup_refusal};
+use placet_policy::catalog::Target;
 use placet_types::{
+    contract::feature::Listing,
     error::{ErrorCode, Execution, Refusal},
     ids::{CapabilityId, ToolCallId},
     mode::EngineMode,
@@ -24,7 +27,7 @@ use crate::{
     },
     registry::Owner,
     result::Subject,
-    views::{ToolView, status::StatusView},
+    views::{FeatureView, ToolView, status::StatusView},
 };
 
 /// How a call of the caller's stands.
@@ -171,9 +174,73 @@ pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolVie
                 output_schema: capability.output_schema.clone(),
                 mode_highest: capability.mode_highest,
                 writes: capability.is_write_class(),
+                feature: capability.feature(),
             }
         })
         .collect()
+}
+
+/// The capabilities of the caller's surface that are no tools of their servers.
+pub(crate) fn features(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<FeatureView> {
+    let active = outcomes.current.active();
+    let surface = outcomes.current.surface(&active, caller);
+    surface
+        .iter()
+        .filter_map(|id| {
+            let target = active.catalog.resolve(caller.tenant(), id)?;
+            let feature = target.capability.feature()?;
+            Some(FeatureView { capability_id: id.clone(), feature })
+        })
+        .collect()
+}
+
+/// Whether `tool` names such a capability, of anybody's.
+pub(crate) fn is_feature(outcomes: &Outcomes, caller: &VerifiedCaller, tool: &str) -> bool {
+    let Ok(id) = CapabilityId::from_tool_name(tool) else { return false };
+    let target = outcomes.current.active().catalog.resolve(caller.tenant(), &id);
+    target.is_some_and(|target| target.capability.feature().is_some())
+}
+
+/// What the server of such a capability of the caller's surface lists: what its contract lets be asked for. Nothing, where the capability is none
+/// of them, or the server cannot be asked.
+pub(crate) async fn listed(
+    outcomes: &Outcomes,
+    caller: &VerifiedCaller,
+    id: &CapabilityId,
+    what: Listing,
+) -> Vec<Value> {
+    let active = outcomes.current.active();
+    let target = active.catalog.resolve(caller.tenant(), id).filter(|target| {
+        target.capability.feature() == Some(what.feature())
+            && outcomes.current.surface(&active, caller).contains(id)
+    });
+    let (Some(target), Some(port)) = (target, active.ports.of(id.adapter())) else {
+        return Vec::new();
+    };
+    match port.list(what).await {
+        Ok(items) => items.iter().filter(|item| is_open(&target, what, item)).cloned().collect(),
+        Err(refusal) => {
+            let (adapter, method) = (id.adapter(), what.method());
+            let why = refusal.detail.as_ref().unwrap_or(&refusal.message);
+            tracing::warn!(%adapter, method, %why, "a server does not list, its part is left out");
+            Vec::new()
+        }
+    }
+}
+
+/// Whether what identifies an item passes the contract's schema; of a template nobody knows before it is filled in.
+fn is_open(target: &Target, what: Listing, item: &Value) -> bool {
+    let argument = match what {
+        Listing::Resources => "uri",
+        Listing::Prompts => "name",
+        Listing::Templates => return true,
+    };
+    let Some(named) = item.get(argument) else { return false };
+    let args = Map::from_iter([(argument.to_owned(), named.clone())]);
+    let Err(refusal) = target.validate(&args) else { return true };
+    // A schema may want more than what identifies the item, which the caller says later.
+    let pointer = format!("/{argument}");
+    !refusal.problems.iter().any(|problem| problem.pointer.ends_with(&pointer))
 }
 
 /// Whether a tool of the caller's surface declares the form of its results.

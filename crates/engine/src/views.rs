@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use placet_types::{
     clock::Timestamp,
+    contract::feature::Feature,
     envelope::result::ToolResultEnvelope,
     error::ErrorCode,
     ids::{CapabilityId, RecordId, ToolCallId},
@@ -37,6 +38,18 @@ pub struct ToolView {
     pub mode_highest: ApprovalMode,
     /// Whether it changes anything, and so needs a key or a step and request id.
     pub writes: bool,
+    /// What it asks an MCP server for, where that is no tool of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature: Option<Feature>,
+}
+
+/// A capability that reads resources, gets prompts or completes arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeatureView {
+    /// The operation.
+    pub capability_id: CapabilityId,
+    /// What it asks its server for.
+    pub feature: Feature,
 }
 
 /// The names of the states that a stored effect record can be in.

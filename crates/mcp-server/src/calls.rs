@@ -175,7 +175,7 @@ impl<'a> Hears<'a> {
 
 /// How a request waits for its call.
 #[derive(Debug, Clone, Copy)]
-struct Waiting<'a> {
+pub(crate) struct Waiting<'a> {
     /// How long for people.
     hold: Duration,
     /// Whose page the client is asked to open meanwhile.
@@ -183,13 +183,17 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    const fn of(hold: Duration) -> Self {
+    pub(crate) const fn of(hold: Duration) -> Self {
         Self { hold, pages: None }
     }
 }
 
 /// The pending call that an equal one attaches to.
-async fn attached(shared: &Shared, asking: &Asking<'_>, request: &Digest) -> Option<Ticket> {
+pub(crate) async fn attached(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    request: &Digest,
+) -> Option<Ticket> {
     let call_id = shared.held.find(request)?;
     shared.engine.follow(&asking.caller, &call_id).await.ok()
 }
@@ -231,7 +235,7 @@ async fn follow(
 
 /// Waits for the end of a call, for people only as long as `hold`, and tells a client that wants to know that it is still waited for. With a
 /// token that is revoked or expires nothing is waited for any more.
-async fn wait(
+pub(crate) async fn wait(
     shared: &Shared,
     asking: &Asking<'_>,
     ticket: &mut Ticket,
@@ -297,7 +301,7 @@ async fn tell_progress(
     }
 }
 
-fn submission_of(
+pub(crate) fn submission_of(
     tool: &str,
     args: serde_json::Map<String, Value>,
     placed: Placed,
@@ -319,13 +323,18 @@ fn submission_of(
     }
 }
 
-fn inbound_of(context: &RequestContext<RoleServer>) -> Inbound {
+pub(crate) fn inbound_of(context: &RequestContext<RoleServer>) -> Inbound {
     let text = |key: &str| context.meta.0.get(key).and_then(Value::as_str).map(str::to_owned);
     Inbound { traceparent: text("traceparent"), tracestate: text("tracestate") }
 }
 
 /// What calls are equal in.
-fn digest_of(caller: &VerifiedCaller, placed: &Placed, tool: &str, args: &Value) -> Digest {
+pub(crate) fn digest_of(
+    caller: &VerifiedCaller,
+    placed: &Placed,
+    tool: &str,
+    args: &Value,
+) -> Digest {
     caller
         .chain()
         .digest_into(DigestBuilder::new("placet.mcp_equal_call.v1"))
@@ -335,6 +344,6 @@ fn digest_of(caller: &VerifiedCaller, placed: &Placed, tool: &str, args: &Value)
         .finish()
 }
 
-fn fault(refusal: &Refusal) -> ErrorData {
+pub(crate) fn fault(refusal: &Refusal) -> ErrorData {
     ErrorData::internal_error(refusal.message.clone(), None)
 }

@@ -17,9 +17,12 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, CancelledNotificationParam,
-        Extensions, GetTaskParams, GetTaskResult, Implementation, ListToolsResult,
-        PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-        SubscriptionFilter, UpdateTaskParams,
+        CompleteRequestParams, CompleteResult, DiscoverResult, Extensions, GetPromptRequestParams,
+        GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
+        InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+        ReadResourceResponse, ServerCapabilities, ServerConfig, SubscriptionFilter,
+        UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
     transport::streamable_http_server::{
@@ -37,9 +40,12 @@ use placet_types::{
 };
 
 use crate::{
-    bodies, calls, cancellation, changes,
+    bodies, calls, cancellation, changes, completions,
+    features::{self, Request as FeatureRequest},
     held::HeldCalls,
+    prompts,
     requests::OpenRequests,
+    resources, results,
     runs::SeenRuns,
     sessions::{IDLE, Sessions},
     shared::{Asking, McpSettings, Shared},
@@ -193,6 +199,83 @@ impl ServerHandler for McpServer {
         Cow::Borrowed(&REVISIONS)
     }
 
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let mut info = self.negotiate_initialize(&request)?;
+        features::declare(&mut info.capabilities, &self.0, &Self::asking(&context)?);
+        Ok(info)
+    }
+
+    async fn discover(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> Result<DiscoverResult, ErrorData> {
+        let mut info = self.get_info();
+        features::declare(&mut info.capabilities, &self.0, &Self::asking(&context)?);
+        Ok(DiscoverResult::from_server_info(REVISIONS.to_vec(), info))
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        resources::list(&self.0, &Self::asking(&context)?, cursor.as_deref()).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        resources::templates(&self.0, &Self::asking(&context)?, cursor.as_deref()).await
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let asking = Self::asking(&context)?;
+        let asked = FeatureRequest { shared: &self.0, asking: &asking, context: &context };
+        resources::read(&asked, &request.uri).await.map(ReadResourceResponse::Complete)
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        prompts::list(&self.0, &Self::asking(&context)?, cursor.as_deref()).await
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let asking = Self::asking(&context)?;
+        let asked = FeatureRequest { shared: &self.0, asking: &asking, context: &context };
+        prompts::get(&asked, request).await.map(GetPromptResponse::Complete)
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let asking = Self::asking(&context)?;
+        let asked = FeatureRequest { shared: &self.0, asking: &asking, context: &context };
+        completions::complete(&asked, request).await
+    }
+
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
@@ -211,6 +294,10 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let asking = Self::asking(&context)?;
         request.name = tools::full_name(&request.name, asking.adapter).into();
+        if self.0.engine.is_feature(&asking.caller, &request.name) {
+            // It is no tool, so it is not in the list of these.
+            return Err(results::unknown_tool(&request.name));
+        }
         calls::call(&self.0, &asking, request, &context).await
     }
 

@@ -25,7 +25,10 @@ pub(crate) fn page(
     adapter: Option<&AdapterName>,
     cursor: Option<&str>,
 ) -> Result<ListToolsResult, ErrorData> {
-    tools.retain(|tool| adapter.is_none_or(|adapter| tool.capability_id.adapter() == adapter));
+    tools.retain(|tool| {
+        let is_here = adapter.is_none_or(|adapter| tool.capability_id.adapter() == adapter);
+        tool.feature.is_none() && is_here
+    });
     for tool in &mut tools {
         if adapter.is_some() {
             tool.tool = tool.capability_id.capability().to_string();

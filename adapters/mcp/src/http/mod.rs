@@ -53,6 +53,7 @@ pub(crate) use self::asking::Speaker;
 use self::{headers::CallHeaders, numbers::Numbers, own::Own};
 use crate::{
     failure::HttpFault,
+    features::extensions_of,
     handshake::{self, Service},
     listener::Listener,
 };
@@ -322,19 +323,16 @@ impl Target {
 
 /// Whether a message is a call of a tool that only asks.
 fn is_question(message: &ClientJsonRpcMessage) -> bool {
-    let ClientJsonRpcMessage::Request(request) = message else { return false };
-    let ClientRequest::CallToolRequest(call) = &request.request else { return false };
-    call.extensions.get::<Question>().is_some()
+    extensions_of(message).is_some_and(|carried| carried.get::<Question>().is_some())
 }
 
 /// The headers that a message carries if it is a call and no mere question; a call without them is never sent.
 fn call_headers(message: &ClientJsonRpcMessage) -> Option<Result<&CallHeaders, HttpFault>> {
-    let ClientJsonRpcMessage::Request(request) = message else { return None };
-    let ClientRequest::CallToolRequest(call) = &request.request else { return None };
-    if is_question(message) {
+    let carried = extensions_of(message)?;
+    if carried.get::<Question>().is_some() {
         return None;
     }
-    let headers = call.extensions.get::<CallHeaders>();
+    let headers = carried.get::<CallHeaders>();
     Some(headers.ok_or_else(|| HttpFault::NotMade("the call has lost its headers".to_owned())))
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod assembly;
 pub(crate) mod breaker;
 pub(crate) mod errors;
 pub(crate) mod known_secrets;
+mod lists;
 pub(crate) mod overlap;
 pub(crate) mod pins;
 pub(crate) mod ports;

@@ -27,14 +27,20 @@ use placet_adapter::{
 };
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_types::{
-    contract::{Capability, Contract},
+    contract::{Capability, Contract, feature::Listing},
     digest::Digest,
     error::{ErrorCode, Refusal},
     ids::AdapterName,
 };
 
 use crate::{
-    adapters::{breaker::Breaker, errors::unreached, overlap::Overlap, pins::LivePins},
+    adapters::{
+        breaker::Breaker,
+        errors::unreached,
+        lists::{LISTED_WITHIN, Listed, Lists},
+        overlap::Overlap,
+        pins::LivePins,
+    },
     metrics::EngineMetrics,
 };
 
@@ -116,6 +122,7 @@ pub(crate) struct Port {
     connection: watch::Sender<Connection>,
     pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
     pins: LivePins,
+    lists: Lists,
     /// Whether its contract is not active any more.
     retired: AtomicBool,
     /// Which version of its secret it takes.
@@ -150,6 +157,7 @@ impl Port {
             connection: watch::Sender::new(Connection::Down),
             supervisor: ArcSwapOption::empty(),
             pins: LivePins::default(),
+            lists: Lists::default(),
             retired: AtomicBool::new(false),
             overlap: Overlap::default(),
             contract,
@@ -172,6 +180,22 @@ impl Port {
         let place = self.place(deadline).await?;
         let connection = self.connected(deadline, &trial).await?;
         Ok(Lease { trial, connection, _place: place })
+    }
+
+    /// What its endpoint lists besides tools, a few seconds old at most; takes a place like a call.
+    pub(crate) async fn list(self: &Arc<Self>, what: Listing) -> Listed {
+        self.lists.get(what, self.listed(what)).await
+    }
+
+    async fn listed(self: &Arc<Self>, what: Listing) -> Listed {
+        let deadline = Instant::now() + LISTED_WITHIN;
+        let lease = self.enter(deadline).await?;
+        let listing = tokio::time::timeout_at(deadline, lease.connection.list(what)).await;
+        let listed = listing.unwrap_or_else(|_elapsed| {
+            Err(AdapterError::Unavailable("it did not list in time".to_owned()))
+        });
+        lease.lost();
+        listed.map(Arc::new).map_err(unreached)
     }
 
     async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Refusal> {

@@ -15,7 +15,7 @@ use placet_adapter::{
     outcome::{AdapterError, Answer, Outcome, Probe, Rejection, cut, shortened},
     scrub::{REMOVED, Scrub},
 };
-use placet_types::contract::{Contract, LiveTool};
+use placet_types::contract::{Contract, LiveTool, feature::Listing};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
@@ -80,6 +80,20 @@ impl Adapter for RedactingAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
         let found = self.inner.discover().await;
         found.map_err(|error| self.given.scrub().error(error).shortened())
+    }
+
+    async fn list(&self, what: Listing) -> Result<Vec<Value>, AdapterError> {
+        self.given.look();
+        match self.inner.list(what).await {
+            Ok(items) => {
+                let said = Answer { output: Value::Array(items), ..Answer::default() };
+                let searched = answer(self.given.scrub(), said).await.output;
+                // Where it could not be searched, it is no list any more.
+                let Value::Array(items) = searched else { return Ok(Vec::new()) };
+                Ok(items)
+            }
+            Err(error) => Err(self.given.scrub().error(error).shortened()),
+        }
     }
 
     fn generation(&self) -> u64 {

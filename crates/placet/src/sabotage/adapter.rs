@@ -7,7 +7,8 @@ use placet_adapter::{
     adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry, PrepareRequest, SessionLease},
     outcome::{AdapterError, Answer, Outcome, Probe, Rejection},
 };
-use placet_types::contract::{Contract, LiveTool};
+use placet_types::contract::{Contract, LiveTool, feature::Listing};
+use serde_json::Value;
 
 use super::{Guard, lacks};
 
@@ -36,6 +37,10 @@ struct LyingAdapter(Box<dyn Adapter>);
 impl Adapter for LyingAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
         self.0.discover().await
+    }
+
+    async fn list(&self, what: Listing) -> Result<Vec<Value>, AdapterError> {
+        self.0.list(what).await
     }
 
     fn generation(&self) -> u64 {

@@ -231,7 +231,8 @@ impl Default for LimitsFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CapabilityFile {
-    /// The tool's name at its server, where the capability has another one.
+    /// The tool's name at its server, where the capability has another one. `resources/read`, `prompts/get` and `completion/complete` are no
+    /// tools but methods of MCP: the capability reads a resource, gets a prompt, or completes an argument of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// The title that the server gives it: shown to operators.

@@ -19,6 +19,7 @@ use crate::{
 
 pub mod credential;
 mod definition;
+pub mod feature;
 pub mod file;
 mod network;
 pub mod not_executed;
@@ -28,6 +29,7 @@ pub mod repeating;
 pub use definition::LiveTool;
 
 use credential::{CredentialFile, CredentialPlan};
+use feature::Feature;
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
 use not_executed::NotExecuted;
 use repeating::{ProbePlan, Repeating, TokenPlace};
@@ -269,6 +271,12 @@ impl Capability {
                 "`effect: none` goes with the modes read_only, network and delegated; `effect: write` with all but read_only",
             ));
         }
+        if let (Some(feature), Effect::Write) =
+            (file.tool.as_deref().and_then(Feature::of_method), file.effect)
+        {
+            let method = feature.method();
+            return Err(rule(&format!("`{method}` changes nothing: it goes with `effect: none`")));
+        }
         let Repeating { dedup, token, probe } =
             Repeating::of(file.effect, file.dedup.clone()).map_err(|problem| rule(&problem))?;
         let not_executed = NotExecuted::of(file.effect, file.not_executed.clone())
@@ -295,6 +303,12 @@ impl Capability {
             enabled: file.enabled,
             pin: file.pin,
         })
+    }
+
+    /// What it asks an MCP server for, where that is no tool.
+    #[must_use]
+    pub fn feature(&self) -> Option<Feature> {
+        Feature::of_method(&self.tool)
     }
 
     /// Whether calls of it are kept in the ledger under a key.

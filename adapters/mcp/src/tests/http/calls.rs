@@ -50,6 +50,48 @@ async fn a_call_carries_its_trace_its_token_and_its_credential() {
 }
 
 #[tokio::test]
+async fn a_resource_is_read_as_a_tool_is_called_and_no_other_answer_is_taken() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |file| {
+        file["capabilities"]["read_resource"] = json!({
+            "tool": "resources/read", "mode": "read_only", "effect": "none", "input_schema": {"type": "object"},
+        });
+    });
+    let adapter = connect(&contract).await.unwrap();
+    let read = async |uri: &str| {
+        let credential = Credential {
+            header: "authorization".to_owned(),
+            value: "Bearer c4nary".into(),
+            origin: None,
+            ends: None,
+        };
+        let conditions = Conditions { credential: Some(credential), ..within(10_000) };
+        let read = dispatch(&contract, "read_resource", json!({ "uri": uri }));
+        send_for(adapter.as_ref(), read, conditions, owner("alice")).await
+    };
+    let answer = done(read("peer://a").await);
+    let contents = json!([{ "uri": "peer://a", "mimeType": "text/plain", "text": "hello" }]);
+    assert_eq!(answer.output, json!({ "contents": contents }));
+    assert_eq!(answer.citations[0].uri, "peer://a");
+    let seen = peer.seen();
+    let sent = seen.iter().find(|seen| seen.method() == "resources/read").unwrap();
+    assert_eq!(sent.header("authorization"), Some("Bearer c4nary"));
+    assert_eq!(sent.header("traceparent"), Some(TRACEPARENT));
+    let garbled = read("peer://garbled").await;
+    assert!(matches!(garbled, Outcome::Unknown(_)), "{garbled:?}");
+    let large = done(read("peer://large").await);
+    assert_eq!(large.output["withheld"], true, "{large:?}");
+    adapter.close().await;
+    let canaries: Vec<_> =
+        peer.seen().into_iter().filter(|seen| seen.headers.contains_key("authorization")).collect();
+    let session = canaries.iter().find_map(|seen| seen.header("mcp-session-id"));
+    for seen in &canaries {
+        let is_in_it = seen.method() == "initialize" || seen.header("mcp-session-id") == session;
+        assert!(is_in_it, "{seen:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_credential_of_a_call_is_on_no_request_of_another_owner() {
     let peer = Peer::start(Manner::default()).await;
     let contract = over(&peer, |_| {});

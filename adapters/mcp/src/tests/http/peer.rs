@@ -242,10 +242,22 @@ async fn serve(
                 "tools": [{"name": format!("echo_{}", *shared.changes.borrow()), "inputSchema": {"type": "object"}}],
             }),
         ),
+        "resources/read" => read(&message),
         "tools/call" => call(&shared, &message, &headers).await,
         _ if id.is_null() => StatusCode::ACCEPTED.into_response(),
         _ => error(&id, -32_601),
     }
+}
+
+fn read(message: &Value) -> Response {
+    let answer = match message["params"]["uri"].as_str().unwrap() {
+        "peer://garbled" => json!({"content": [{"type": "text", "text": "hello"}]}),
+        "peer://large" => {
+            json!({"contents": [{"uri": "peer://large", "text": "x".repeat(8_192)}]})
+        }
+        uri => json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": "hello"}]}),
+    };
+    result(&message["id"], answer)
 }
 
 fn credential_of(headers: &HeaderMap) -> String {

@@ -1,7 +1,7 @@
 //! `placet adapters import`: a contract from a live MCP server.
 //!
 //! Owns the conversion of a tool list into a contract file. Invariants: every imported tool starts as a write of the mode the
-//! operator named, `destructive` if none was; the server's hints are kept beside it for people to read; what is written parses
+//! operator named, `destructive` if none was, and what MCP defines to change nothing as a read; the server's hints are kept beside it for people to read; what is written parses
 //! back and passes the checks of a contract.
 
 use std::{
@@ -18,6 +18,7 @@ use placet_types::{
     contract::{
         Contract, DESCRIPTION_BYTES_MAX, LiveTool,
         credential::CredentialFile,
+        feature::Feature,
         file::{
             CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue,
             LimitsFile, TenantsFile, TransportFile,
@@ -331,6 +332,12 @@ pub(crate) fn contract_of(
                     ));
                     continue;
                 }
+                if Feature::of_method(&tool.name).is_some() {
+                    notes.push(format!(
+                        "`{name}` is `{}` of MCP, which only reads: its mode is {}. What may be asked for is narrowed by its `input_schema` or by a policy; `enabled: false` turns it off",
+                        tool.name, file.mode
+                    ));
+                }
                 capabilities.insert(name, file);
             }
             Err(why) => notes.push(format!(
@@ -395,7 +402,9 @@ pub(super) fn name_of(
     tool: &str,
     given: Option<&CapabilityName>,
 ) -> Result<CapabilityName, String> {
-    let own = || CapabilityName::new(tool).map_err(|error| error.to_string());
+    // What is no tool but a method of MCP has a name of ours.
+    let own = Feature::of_method(tool).map_or(tool, |feature| feature.capability());
+    let own = || CapabilityName::new(own).map_err(|error| error.to_string());
     let name = given.cloned().map_or_else(own, Ok)?;
     CapabilityId::new(adapter.clone(), name.clone()).map_err(|error| error.to_string())?;
     Ok(name)
@@ -424,7 +433,17 @@ pub(crate) fn capability(
                 .to_owned(),
         );
     }
-    let effect = if options.mode == ApprovalMode::ReadOnly { Effect::None } else { Effect::Write };
+    // MCP defines what is no tool to change nothing: what a tool does, only its server knows.
+    let mode = match options.mode {
+        ApprovalMode::LocalWrite | ApprovalMode::Destructive
+            if Feature::of_method(&tool.name).is_some() =>
+        {
+            ApprovalMode::ReadOnly
+        }
+        mode => mode,
+    };
+    let reads = mode == ApprovalMode::ReadOnly || Feature::of_method(&tool.name).is_some();
+    let effect = if reads { Effect::None } else { Effect::Write };
     let file = CapabilityFile {
         tool: (name.as_str() != tool.name).then(|| tool.name.clone()),
         title: tool.title.as_deref().map(clean),
@@ -432,7 +451,7 @@ pub(crate) fn capability(
         input_schema: tool.input_schema.clone(),
         live_input_schema: None,
         output_schema: tool.output_schema.clone(),
-        mode: options.mode,
+        mode,
         also: BTreeSet::new(),
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use placet_types::{
     contract::{
         Contract, LiveTool,
+        feature::Feature,
         file::{ContractFile, EnvValue, TenantsFile, TransportFile},
         process::ProcessFile,
     },
@@ -80,6 +81,22 @@ fn an_imported_tool_is_a_destructive_write_whatever_its_server_claims() {
     assert_eq!(capability.server_hints, Some(json!({"readOnlyHint": true})));
     assert_eq!(capability.pin, Some(live.tools[0].digest(&source().name)));
     assert_eq!(imported.file.protocol_version, "2025-06-18");
+}
+
+#[test]
+fn what_mcp_defines_to_read_is_imported_as_a_read_whatever_tools_are() {
+    let features: Vec<LiveTool> = Feature::ALL.into_iter().map(Feature::definition).collect();
+    for mode in ApprovalMode::ALL {
+        let live = live(features.clone());
+        let imported = contract_of(&source(), &live, &options(mode)).unwrap();
+        let contract = Contract::from_file(imported.file.clone()).unwrap();
+        for feature in Feature::ALL {
+            let capability = &contract.capabilities[&name(feature.capability())];
+            assert_eq!(capability.feature(), Some(feature), "{mode}");
+            assert!(!capability.is_write_class() && capability.is_callable(), "{mode}");
+        }
+        assert!(compare(&imported.file, &live).is_clean(), "{mode}");
+    }
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Resources and templates of resources: their lists, and the reading of one.
+//!
+//! Owns their URIs. Where one adapter alone is served they are the server's own; where all are, each begins with `placet://ADAPTER/`, so that
+//! no server can be asked for, or answer as, a resource of another.
+
+use rmcp::{
+    ErrorData,
+    model::{
+        ContentBlock, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult,
+        ResourceContents,
+    },
+};
+use serde_json::{Map, Value, json};
+
+use placet_types::{
+    contract::feature::{Feature, Listing},
+    ids::{AdapterName, CapabilityId},
+};
+
+use crate::{
+    features::{self, Request},
+    shared::{Asking, Shared},
+};
+
+/// What a URI begins with where the resources of all adapters are served; the adapter's name and a slash follow.
+const PREFIX: &str = "placet://";
+
+/// One page of the resources.
+pub(crate) async fn list(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    cursor: Option<&str>,
+) -> Result<ListResourcesResult, ErrorData> {
+    let items = features::merged(shared, asking, Listing::Resources, ("uri", shown)).await;
+    let (told, next) = features::page(items, cursor)?;
+    let mut result = ListResourcesResult::with_all_items(told);
+    result.next_cursor = next;
+    Ok(result)
+}
+
+/// One page of the templates.
+pub(crate) async fn templates(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    cursor: Option<&str>,
+) -> Result<ListResourceTemplatesResult, ErrorData> {
+    let items = features::merged(shared, asking, Listing::Templates, ("uriTemplate", shown)).await;
+    let (told, next) = features::page(items, cursor)?;
+    let mut result = ListResourceTemplatesResult::with_all_items(told);
+    result.next_cursor = next;
+    Ok(result)
+}
+
+/// Reads one resource.
+pub(crate) async fn read(
+    request: &Request<'_>,
+    uri: &str,
+) -> Result<ReadResourceResult, ErrorData> {
+    let missing =
+        || ErrorData::resource_not_found("resource not found", Some(json!({ "uri": uri })));
+    let (id, own) = placed(request, Feature::Resources, uri).ok_or_else(missing)?;
+    let args = Map::from_iter([("uri".to_owned(), Value::from(own))]);
+    let mut said = features::ask(request, &id, args, missing()).await?;
+    let mut contents: Vec<ResourceContents> = said.member("contents")?;
+    for one in &mut contents {
+        rename(one, request.asking, &id);
+    }
+    let mut result = ReadResourceResult::new(contents);
+    result.meta = Some(said.meta);
+    Ok(result)
+}
+
+/// Whose resource, or template, a URI names here, and how its server calls it. At the endpoint of all adapters, a URI of a server's own, from the
+/// result of a tool for example, can only be meant for the one adapter that has resources.
+pub(crate) fn placed<'a>(
+    request: &Request<'_>,
+    feature: Feature,
+    uri: &'a str,
+) -> Option<(CapabilityId, &'a str)> {
+    let is_merged = request.asking.adapter.is_none();
+    if let Some(rest) = uri.strip_prefix(PREFIX).filter(|_| is_merged) {
+        let (adapter, own) = rest.split_once('/')?;
+        return Some((features::at(request, feature, adapter)?, own));
+    }
+    let mut all = features::with(request.shared, request.asking, feature);
+    let only = all.pop().filter(|_| all.is_empty())?;
+    Some((only, uri))
+}
+
+/// The URI of an adapter's resource where those of all are served.
+fn shown(adapter: &AdapterName, own: &str) -> String {
+    format!("{PREFIX}{adapter}/{own}")
+}
+
+fn rename(contents: &mut ResourceContents, asking: &Asking<'_>, id: &CapabilityId) {
+    if asking.adapter.is_some() {
+        return;
+    }
+    if let ResourceContents::TextResourceContents { uri, .. }
+    | ResourceContents::BlobResourceContents { uri, .. } = contents
+    {
+        *uri = shown(id.adapter(), uri);
+    }
+}
+
+/// Gives the resources in a message of a server the URIs that they have here.
+pub(crate) fn rename_in(block: &mut ContentBlock, asking: &Asking<'_>, id: &CapabilityId) {
+    if let ContentBlock::Resource(embedded) = block {
+        rename(&mut embedded.resource, asking, id);
+    } else if let ContentBlock::ResourceLink(link) = block
+        && asking.adapter.is_none()
+    {
+        link.uri = shown(id.adapter(), &link.uri);
+    }
+}
