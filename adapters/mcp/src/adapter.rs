@@ -7,10 +7,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rmcp::{
-    model::{CallToolResult, ServerResult},
-    service::{PeerRequestOptions, ServiceError},
-};
+use rmcp::model::{CallToolResult, ServerResult};
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -29,11 +26,11 @@ use placet_types::{
 
 use crate::{
     answer::{self, Keeping},
-    call::{self, Prepared},
+    call::{self, Prepared, Request},
     failure::{self, Fault},
     features,
     http::headers::CallHeaders,
-    link::{Asked, Link},
+    link::{Link, Unanswered},
     listing,
     probe::{self, Plan},
     sessions::{Sessions, Turn},
@@ -134,31 +131,30 @@ impl McpAdapter {
             let why = "there is no time left for the call".to_owned();
             return Outcome::NotExecuted(AdapterError::Unavailable(why));
         };
-        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(self.link.peer());
-        let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
-        let sending = peer.send_request_with_option(prepared.request, options);
-        let mut asked = match timeout_at(deadline, sending).await {
-            Ok(Ok(handle)) => Asked::new(handle),
-            // It was not even queued.
-            Ok(Err(_)) | Err(_) => {
+        let link = turn.as_ref().and_then(Turn::link).unwrap_or(&self.link);
+        let (request, listening) = (prepared.request, Duration::from_millis(prepared.listen_ms));
+        // A call that is listened for is not cancelled before: a server that heeds it would never say what it has done.
+        let until = deadline.checked_add(listening).unwrap_or(deadline);
+        let answer = async {
+            match request {
+                Request::Tool(call) => link.call(call, deadline).await,
+                Request::Feature(request, meta) => link.ask(request, meta, deadline).await,
+            }
+        };
+        let Ok(answer) = timeout_at(until, answer).await else {
+            return Outcome::Unknown(format!("no answer within {timeout_ms} ms"));
+        };
+        let mut outcome = match answer {
+            Ok(result) => self.judge(&result, capability),
+            Err(Unanswered::Failed(fault)) => self.judge_fault(fault, capability),
+            Err(Unanswered::NotTaken) => {
                 let why = "the connection takes no more calls".to_owned();
                 let in_session = turn.is_some();
                 let error =
                     if in_session { AdapterError::NoSession } else { AdapterError::Unavailable };
-                return Outcome::NotExecuted(error(why));
+                Outcome::NotExecuted(error(why))
             }
         };
-        let listening = Duration::from_millis(prepared.listen_ms);
-        // A call that is listened for is not cancelled before: a server that heeds it would never say what it has done.
-        let until = deadline.checked_add(listening).unwrap_or(deadline);
-        let answer = match timeout_at(until, asked.answer()).await {
-            Ok(Some(answer)) => answer,
-            Ok(None) => {
-                return Outcome::Unknown("the connection ended before the answer".to_owned());
-            }
-            Err(_elapsed) => return Outcome::Unknown(format!("no answer within {timeout_ms} ms")),
-        };
-        let mut outcome = self.judge(answer, capability);
         if let Outcome::Done(answer) = &mut outcome {
             answer.mutations.extend(prepared.mutation);
         }
@@ -182,28 +178,20 @@ impl McpAdapter {
             Some(sessions) => Some(sessions.for_questions().await.ok()?),
             None => None,
         };
-        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(self.link.peer());
+        let peer = turn.as_ref().and_then(Turn::link).unwrap_or(&self.link).peer();
         match peer.send_request(plan.question(token)).await {
             Ok(ServerResult::CallToolResult(result)) => Some(Box::new(result)),
             Ok(_) | Err(_) => None,
         }
     }
 
-    fn judge(
-        &self,
-        answer: Result<ServerResult, ServiceError>,
-        capability: &Capability,
-    ) -> Outcome {
-        let result = match answer {
-            Ok(result) => result,
-            Err(error) => return self.judge_fault(failure::of_request(&error), capability),
-        };
+    fn judge(&self, result: &ServerResult, capability: &Capability) -> Outcome {
         if let Some(feature) = capability.feature() {
-            let answer = features::answer_of(feature, &result, self.limits.result_bytes_max);
+            let answer = features::answer_of(feature, result, self.limits.result_bytes_max);
             if let Some(answer) = answer {
                 return Outcome::Done(answer);
             }
-        } else if let ServerResult::CallToolResult(result) = &result {
+        } else if let ServerResult::CallToolResult(result) = result {
             return self.judge_result(result, capability);
         }
         let instead = if matches!(result, ServerResult::InputRequiredResult(_)) {

@@ -3,10 +3,7 @@
 //! Owns the request and the name of what a write changes. Invariant: the arguments are the permitted ones, unchanged but for the
 //! one argument that the contract gives to the dispatch token.
 
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, Extensions, MetaObject,
-    RequestMetaObject,
-};
+use rmcp::model::{ClientRequest, Extensions, MetaObject, RequestMetaObject};
 use serde_json::{Map, Value};
 
 use placet_adapter::{
@@ -22,18 +19,29 @@ use placet_types::{
     text::is_hidden,
 };
 
-use crate::{features, http::headers::CallHeaders};
+use crate::{
+    features,
+    http::{headers::CallHeaders, tool_call::ToolCall},
+};
 
 /// Arguments that name what a call works on, most telling first.
 const SUBJECTS: [&str; 7] = ["path", "uri", "url", "id", "name", "destination", "key"];
 /// The longest such value that is shown.
 const SUBJECT_BYTES_MAX: usize = 256;
 
+/// What is asked of the server.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// To call a tool.
+    Tool(ToolCall),
+    /// For something else that it offers.
+    Feature(ClientRequest, RequestMetaObject),
+}
+
 /// A call, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) request: ClientRequest,
-    pub(crate) meta: RequestMetaObject,
+    pub(crate) request: Request,
     pub(crate) timeout_ms: u64,
     pub(crate) listen_ms: u64,
     pub(crate) mutation: Option<Mutation>,
@@ -66,19 +74,17 @@ pub(crate) fn prepare(
     conditions: &Conditions,
 ) -> Result<Prepared, AdapterError> {
     let headers = CallHeaders::of(&conditions.trace, conditions.credential.as_ref())?;
-    let mut extensions = Extensions::new();
-    extensions.insert(headers);
+    let meta = meta(capability, dispatch, conditions);
     let request = if let Some(feature) = capability.feature() {
-        features::request(feature, dispatch.args(), extensions)?
+        let mut extensions = Extensions::new();
+        extensions.insert(headers);
+        Request::Feature(features::request(feature, dispatch.args(), extensions)?, meta)
     } else {
-        let params = CallToolRequestParams::new(capability.tool.clone());
-        let mut call = CallToolRequest::new(params.with_arguments(arguments(capability, dispatch)));
-        call.extensions = extensions;
-        ClientRequest::CallToolRequest(call)
+        let (name, arguments) = (capability.tool.clone(), arguments(capability, dispatch));
+        Request::Tool(ToolCall { name, arguments, meta, headers })
     };
     Ok(Prepared {
         request,
-        meta: meta(capability, dispatch, conditions),
         timeout_ms: conditions.timeout_ms,
         listen_ms: conditions.listen_ms,
         mutation: capability.is_write_class().then(|| mutation(capability, dispatch.args())),

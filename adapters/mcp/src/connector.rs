@@ -190,7 +190,7 @@ impl McpConnector {
                 let closed = http.closed();
                 let service =
                     http.clone().begin(&endpoint.limits, listener.clone(), version).await?;
-                let link = Link::new(service, &listener, closed, None);
+                let link = Link::new(service, &listener, closed, None).over(&http, &listener);
                 Ok(Opened { link, http: Some((http, listener)) })
             }
             TransportFile::Internal { builtin, .. } => Err(AdapterError::Misconfigured(format!(

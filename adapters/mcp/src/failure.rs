@@ -124,7 +124,8 @@ pub(crate) fn is_unreached(error: &ServiceError) -> bool {
     matches!(fault, Some(StreamableHttpError::Client(fault)) if fault.is_unreached())
 }
 
-fn of_answer(error: &ErrorData) -> Fault {
+/// The fault that an error of the server's own amounts to.
+pub(crate) fn of_answer(error: &ErrorData) -> Fault {
     Fault::Reported { code: error.code.0, message: whole(&error.message) }
 }
 

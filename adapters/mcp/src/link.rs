@@ -13,17 +13,26 @@ use std::{
 
 use placet_adapter::outcome::AdapterError;
 use rmcp::{
-    model::{ServerNotification, ServerPeerInfo, ServerResult, SubscriptionFilter},
-    service::{Peer, RequestHandle, RoleClient, ServiceError},
+    model::{
+        ClientRequest, RequestMetaObject, ServerNotification, ServerPeerInfo, ServerResult,
+        SubscriptionFilter,
+    },
+    service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
 };
 use tokio::{
     runtime::Handle,
-    sync::Mutex,
+    sync::{Mutex, RwLock},
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
-use crate::{handshake::Service, listener::Listener, stdio::child::ChildHandle};
+use crate::{
+    failure::{self, Fault},
+    handshake::Service,
+    http::{EgressHttp, direct::Direct, tool_call::ToolCall},
+    listener::Listener,
+    stdio::child::ChildHandle,
+};
 
 /// How long a connection may take to say goodbye: rmcp waits for answers in flight, then ends the session.
 const CLOSE_WAIT: Duration = Duration::from_secs(8);
@@ -37,6 +46,10 @@ pub(crate) struct Link {
     peer: Peer<RoleClient>,
     /// `None` once closed. A tokio mutex, because it is held while the connection says goodbye.
     service: Mutex<Option<Service>>,
+    /// The way of calls that need not go by way of the service.
+    direct: Option<Direct>,
+    /// Read by every call on that way. The end of the connection waits for those that are under way.
+    calls: RwLock<()>,
     generation: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
     child: Option<ChildHandle>,
@@ -53,7 +66,59 @@ impl Link {
         let peer = service.peer().clone();
         let generation = listener.generation();
         let subscription = subscribe(&peer, &generation);
-        Self { peer, service: Mutex::new(Some(service)), generation, closed, child, subscription }
+        let service = Mutex::new(Some(service));
+        let (direct, calls) = (None, RwLock::default());
+        Self { peer, service, direct, calls, generation, closed, child, subscription }
+    }
+
+    /// The same over HTTP, where calls need not go by way of the service.
+    pub(crate) fn over(mut self, http: &EgressHttp, listener: &Listener) -> Self {
+        let info = self.peer.peer_info();
+        self.direct = info.and_then(|info| Direct::over(http, listener, &info.protocol_version));
+        self
+    }
+
+    /// Makes a call, which is not sent any more after `deadline`; the answer may take longer.
+    ///
+    /// # Errors
+    /// What the failure says about the call. Nothing happened where the connection does not take it.
+    pub(crate) async fn call(
+        &self,
+        call: ToolCall,
+        deadline: Instant,
+    ) -> Result<ServerResult, Unanswered> {
+        if let Some(direct) = &self.direct {
+            let Ok(_under_way) = timeout_at(deadline, self.calls.read()).await else {
+                return Err(Unanswered::NotTaken);
+            };
+            if !self.is_alive() {
+                return Err(Unanswered::NotTaken);
+            }
+            return direct.call(call, &self.peer).await.map_err(Unanswered::Failed);
+        }
+        let (request, meta) = call.into_request();
+        self.ask(request, meta, deadline).await
+    }
+
+    /// Makes a request by way of the service, which is not sent any more after `deadline`; the answer may take longer.
+    ///
+    /// # Errors
+    /// As for a call.
+    pub(crate) async fn ask(
+        &self,
+        request: ClientRequest,
+        meta: RequestMetaObject,
+        deadline: Instant,
+    ) -> Result<ServerResult, Unanswered> {
+        let options = PeerRequestOptions::no_options().with_meta(meta);
+        let sending = self.peer.send_request_with_option(request, options);
+        // Otherwise it was not even queued.
+        let Ok(Ok(handle)) = timeout_at(deadline, sending).await else {
+            return Err(Unanswered::NotTaken);
+        };
+        let answer = Asked::new(handle).answer().await;
+        let answer = answer.unwrap_or(Err(ServiceError::TransportClosed));
+        answer.map_err(|error| Unanswered::Failed(failure::of_request(&error)))
     }
 
     /// What the server said in the handshake.
@@ -65,6 +130,7 @@ impl Link {
 
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        let _ended = timeout(CLOSE_WAIT, self.calls.write()).await.is_ok();
         if let Some(mut service) = self.service.lock().await.take() {
             // Whether it was in time or panicked: what follows ends it.
             let _ended = service.close_with_timeout(CLOSE_WAIT).await.is_ok();
@@ -121,6 +187,14 @@ fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<Joi
             sleep(RESUBSCRIBE_PAUSE).await;
         }
     }))
+}
+
+/// Why a call has no answer.
+pub(crate) enum Unanswered {
+    /// The connection took no more calls.
+    NotTaken,
+    /// It was taken, and failed.
+    Failed(Fault),
 }
 
 /// A request whose answer has not come. Who lets go of it before tells the server that nobody waits any more.

@@ -56,12 +56,9 @@ impl Listener {
     }
 }
 
-impl Service<RoleClient> for Listener {
-    async fn handle_request(
-        &self,
-        request: ServerRequest,
-        _context: RequestContext<RoleClient>,
-    ) -> Result<ClientResult, ErrorData> {
+impl Listener {
+    /// What a server is told that asks for something.
+    pub(crate) fn reply(&self, request: &ServerRequest) -> Result<ClientResult, ErrorData> {
         if matches!(request, ServerRequest::PingRequest(_)) {
             return Ok(ClientResult::empty(()));
         }
@@ -77,14 +74,29 @@ impl Service<RoleClient> for Listener {
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, why, None))
     }
 
+    /// Takes note of what a server tells.
+    pub(crate) fn note(&self, notification: &ServerNotification) {
+        if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Service<RoleClient> for Listener {
+    async fn handle_request(
+        &self,
+        request: ServerRequest,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        self.reply(&request)
+    }
+
     async fn handle_notification(
         &self,
         notification: ServerNotification,
         _context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
-        if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
+        self.note(&notification);
         Ok(())
     }
 

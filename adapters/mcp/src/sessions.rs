@@ -20,7 +20,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use futures::{StreamExt as _, stream};
 use placet_adapter::{adapter::SessionOwner, outcome::AdapterError};
-use rmcp::service::{Peer, RoleClient};
 use tokio::{
     runtime::Handle,
     time::{sleep, timeout},
@@ -34,6 +33,7 @@ use self::{
 };
 use crate::{
     http::{Speaker, headers::CallHeaders},
+    link::Link,
     settings::SessionLimits,
 };
 
@@ -244,9 +244,9 @@ impl Turn {
         !self.session.as_ref().is_some_and(|session| session.is_alive())
     }
 
-    /// The session's end at our side.
-    pub(crate) fn peer(&self) -> Option<&Peer<RoleClient>> {
-        self.session.as_ref().map(|session| session.peer())
+    /// The session.
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.session.as_ref().map(|session| session.link())
     }
 }
 

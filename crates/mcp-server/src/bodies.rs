@@ -14,7 +14,7 @@ use axum::{
 use futures::StreamExt as _;
 use http::{Method, StatusCode, header};
 use rmcp::model::ErrorCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use placet_engine::attempts::Attempt;
@@ -25,6 +25,10 @@ use crate::shared::Shared;
 
 /// How many times the limit is read and thrown away, so that a client that sends too much hears why.
 const DISCARD_FACTOR: usize = 32;
+
+/// The body of a request, for those who need not read it again.
+#[derive(Debug, Clone)]
+pub(crate) struct Document(pub(crate) Arc<Value>);
 
 /// Lets through only what is one strict document.
 pub(crate) async fn check(
@@ -56,7 +60,9 @@ pub(crate) async fn check(
     }
     let (code, said) = match document {
         Ok(document) if document.is_object() => {
-            return next.run(Request::from_parts(parts, Body::from(bytes))).await;
+            let mut request = Request::from_parts(parts, Body::from(bytes));
+            request.extensions_mut().insert(Document(Arc::new(document)));
+            return next.run(request).await;
         }
         Ok(_) => (ErrorCode::INVALID_REQUEST, "batches are not accepted: send one message".into()),
         Err(error @ (JsonError::Syntax { .. } | JsonError::NotUtf8 { .. })) => {

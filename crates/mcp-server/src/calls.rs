@@ -10,16 +10,17 @@ use futures::{
     FutureExt as _,
     future::{BoxFuture, OptionFuture},
 };
+use http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ProgressNotificationParam,
-        ProgressToken, ServerRequest,
+        ProgressToken, RequestId, RequestMetaObject, ServerRequest,
     },
     service::RequestContext,
 };
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::{sync::Mutex, time::Instant};
 
 use placet_engine::{
     answer::Answer,
@@ -37,6 +38,7 @@ use placet_types::{
 use crate::{
     elicitation::{self, ApprovalPages},
     meta::CallMeta,
+    requests::OpenRequest,
     results::{self, Of, result_of},
     runs::{self, Origin, Placed},
     shared::{Asking, Shared},
@@ -68,52 +70,109 @@ pub(crate) async fn call(
     submitted(shared, asking, &params, context).await
 }
 
-/// A call that was not made before, as far as is known.
-async fn submitted(
+/// A call that is on its way, and what is remembered of its request.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) ticket: Ticket,
+    /// What it is equal to others in.
+    request: Digest,
+    open: Option<Arc<OpenRequest>>,
+}
+
+impl Begun {
+    /// It was answered with its end.
+    pub(crate) fn ended(&self, shared: &Shared, session: Option<&str>, id: &RequestId) {
+        shared.held.forget(&self.request);
+        if let Some(session) = session {
+            shared.requests.answered(session, id);
+        }
+    }
+
+    /// It goes on, and nobody waits for it: an equal call attaches to it.
+    pub(crate) fn remembered(&self, shared: &Shared) {
+        if !self.open.as_ref().is_some_and(|open| open.is_cancelled()) {
+            shared.held.remember(self.request, self.ticket.call_id().clone());
+        }
+    }
+}
+
+/// A call that has begun before its request came to the SDK, and goes with it; taken once.
+#[derive(Debug, Clone)]
+pub(crate) struct Handed(Arc<Mutex<Option<Begun>>>);
+
+impl Handed {
+    pub(crate) fn new(begun: Begun) -> Self {
+        Self(Arc::new(Mutex::new(Some(begun))))
+    }
+
+    fn of(context: &RequestContext<RoleServer>) -> Option<Begun> {
+        let parts = context.extensions.get::<Parts>()?;
+        parts.extensions.get::<Self>()?.0.try_lock().ok()?.take()
+    }
+}
+
+/// Begins a call that was not made before, as far as is known; or attaches to an equal one that is held.
+pub(crate) async fn begin(
     shared: &Shared,
     asking: &Asking<'_>,
     params: &CallToolRequestParams,
-    context: &RequestContext<RoleServer>,
-) -> Result<CallToolResponse, ErrorData> {
+    id: &RequestId,
+    meta: &RequestMetaObject,
+) -> Result<Result<Begun, Refusal>, ErrorData> {
     let name = params.name.as_ref();
-    let of = shared.of(&asking.caller, name);
-    let meta = CallMeta::of(&context.meta)?;
+    let CallMeta { run, key } = CallMeta::of(meta)?;
     let origin = Origin {
         session: asking.session,
         client: asking.client.as_deref(),
-        request_id: context.id.to_string(),
+        request_id: id.to_string(),
         now: shared.clock.now(),
         fresh: shared.ids.fresh(),
     };
-    let key = meta.key;
     let placed =
-        runs::placed(&asking.caller, meta.run, &shared.seen, &origin).map_err(|one| fault(&one))?;
+        runs::placed(&asking.caller, run, &shared.seen, &origin).map_err(|one| fault(&one))?;
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
     let ticket = match attached(shared, asking, &request).await.filter(|_| key.is_none()) {
         Some(ticket) => Ok(ticket),
         None => {
             let submission = submission_of(name, args, placed, key);
-            let inbound = inbound_of(context);
-            shared.engine.submit(Arc::clone(&asking.caller), submission, inbound)
+            shared.engine.submit(Arc::clone(&asking.caller), submission, inbound_of(meta))
         }
     };
-    let mut ticket = match ticket {
-        Ok(ticket) => ticket,
+    Ok(ticket.map(|ticket| {
+        let open = asking
+            .session
+            .map(|session| shared.requests.opened(session, id, ticket.call_id(), request));
+        Begun { ticket, request, open }
+    }))
+}
+
+/// A call that was not made before, or that has begun already.
+async fn submitted(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    params: &CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let of = shared.of(&asking.caller, params.name.as_ref());
+    let begun = match Handed::of(context) {
+        Some(begun) => Ok(begun),
+        None => begin(shared, asking, params, &context.id, &context.meta).await?,
+    };
+    let mut begun = match begun {
+        Ok(begun) => begun,
         Err(refusal) => return Ok(results::refused(&refusal, of).into()),
     };
-    let open = asking
-        .session
-        .map(|session| shared.requests.opened(session, &context.id, ticket.call_id(), request));
     let hears = Hears::of(shared, asking, context);
-    let answer = match wait(shared, asking, &mut ticket, context, hears.waiting(shared)).await {
+    let waiting = hears.waiting(shared);
+    let answer = match wait(shared, asking, &mut begun.ticket, context, waiting).await {
         Ok(answer) => answer,
         Err(refusal) => return Ok(results::refused(&refusal, of).into()),
     };
     if answer.is_final() {
-        shared.held.forget(&request);
-    } else if !open.is_some_and(|open| open.is_cancelled()) {
-        shared.held.remember(request, ticket.call_id().clone());
+        shared.held.forget(&begun.request);
+    } else {
+        begun.remembered(shared);
     }
     if let Some(session) = asking.session
         && !context.ct.is_cancelled()
@@ -323,8 +382,8 @@ pub(crate) fn submission_of(
     }
 }
 
-pub(crate) fn inbound_of(context: &RequestContext<RoleServer>) -> Inbound {
-    let text = |key: &str| context.meta.0.get(key).and_then(Value::as_str).map(str::to_owned);
+pub(crate) fn inbound_of(meta: &RequestMetaObject) -> Inbound {
+    let text = |key: &str| meta.0.get(key).and_then(Value::as_str).map(str::to_owned);
     Inbound { traceparent: text("traceparent"), tracestate: text("tracestate") }
 }
 

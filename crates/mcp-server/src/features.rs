@@ -220,7 +220,7 @@ async fn answered(
         Some(ticket) => Ok(ticket),
         None => {
             let submission = calls::submission_of(tool, args, placed, None);
-            let inbound = calls::inbound_of(context);
+            let inbound = calls::inbound_of(&context.meta);
             shared.engine.submit(Arc::clone(&asking.caller), submission, inbound)
         }
     };

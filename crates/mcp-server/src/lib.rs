@@ -11,6 +11,7 @@ mod calls;
 mod cancellation;
 mod changes;
 mod completions;
+mod direct;
 mod elicitation;
 mod features;
 mod held;

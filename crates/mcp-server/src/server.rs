@@ -40,7 +40,7 @@ use placet_types::{
 };
 
 use crate::{
-    bodies, calls, cancellation, changes, completions,
+    bodies, calls, cancellation, changes, completions, direct,
     features::{self, Request as FeatureRequest},
     held::HeldCalls,
     prompts,
@@ -48,19 +48,13 @@ use crate::{
     resources, results,
     runs::SeenRuns,
     sessions::{IDLE, Sessions},
-    shared::{Asking, McpSettings, Shared},
+    shared::{Asking, McpSettings, Only, SESSION, Shared},
     tasks, tools,
 };
 
 /// The revisions that are spoken.
 const REVISIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
-/// The header that names a session.
-const SESSION: &str = "mcp-session-id";
-
-/// The adapter whose tools alone are served at a path.
-#[derive(Debug, Clone)]
-struct Only(AdapterName);
 
 /// The routes `/mcp` and `/mcp/{adapter}`. Who mounts them verifies the caller first, checks `Host` and `Origin`, and cancels
 /// `closing` when streams have to end, and requests that wait for people. Others are still answered: were the SDK told, it would answer none.
@@ -98,9 +92,11 @@ pub fn router(
     let server = McpServer(Arc::clone(&shared));
     let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(manager), config);
     let only = middleware::from_fn(only_adapter);
+    let directly = middleware::from_fn_with_state(Arc::clone(&shared), direct::answer);
+    let service = axum::routing::any_service(service).layer(directly);
     Router::new()
-        .route_service("/mcp", service.clone())
-        .route("/mcp/{adapter}", axum::routing::any_service(service).layer(only))
+        .route("/mcp", service.clone())
+        .route("/mcp/{adapter}", service.layer(only))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), bodies::check))
         .layer(middleware::from_fn_with_state(shared, check_session))
 }
@@ -169,13 +165,7 @@ impl McpServer {
 
     fn asking_in(extensions: &Extensions, client: Option<String>) -> Option<Asking<'_>> {
         let parts = extensions.get::<Parts>()?;
-        let caller = parts.extensions.get::<Arc<VerifiedCaller>>()?;
-        Some(Asking {
-            caller: Arc::clone(caller),
-            adapter: parts.extensions.get::<Only>().map(|Only(adapter)| adapter),
-            session: parts.headers.get(SESSION).and_then(|value| value.to_str().ok()),
-            client,
-        })
+        Asking::of(&parts.headers, &parts.extensions, client)
     }
 }
 

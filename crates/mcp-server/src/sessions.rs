@@ -6,13 +6,14 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use moka::sync::Cache;
 use rmcp::{Peer, RoleServer};
+use tokio::time::Instant;
 
 use placet_identity::VerifiedCaller;
 use placet_types::digest::{Digest, DigestBuilder};
@@ -20,12 +21,18 @@ use placet_types::digest::{Digest, DigestBuilder};
 /// A session that nobody uses for so long is forgotten, here and by the transport, so that those that are counted are those that are open.
 pub(crate) const IDLE: Duration = Duration::from_secs(60 * 60);
 
+/// How often the transport is shown a request of a session that is in use: several times before it would forget it.
+const SHOWN_EVERY_MS: u64 = 10 * 60 * 1_000;
+
 /// An open session.
 #[derive(Debug)]
 pub(crate) struct Session {
     owner: Digest,
     peer: OnceLock<Peer<RoleServer>>,
     deaf: AtomicBool,
+    opened_at: Instant,
+    /// When the transport was last shown a request of it, in milliseconds after it was opened.
+    shown_ms: AtomicU64,
 }
 
 impl Session {
@@ -54,6 +61,8 @@ impl Sessions {
             owner: owner(caller),
             peer: OnceLock::default(),
             deaf: AtomicBool::default(),
+            opened_at: Instant::now(),
+            shown_ms: AtomicU64::default(),
         };
         self.0.insert(session.to_owned(), Arc::new(opened));
     }
@@ -67,6 +76,22 @@ impl Sessions {
 
     pub(crate) fn is_of(&self, session: &str, caller: &VerifiedCaller) -> bool {
         self.0.get(session).is_some_and(|session| session.owner == owner(caller))
+    }
+
+    /// The session, where a request in it may be answered without the transport: once it was initialized, as long as the transport has it, and
+    /// not too often in a row, since the transport forgets a session of which it sees nothing.
+    pub(crate) fn near(&self, session: &str) -> Option<Arc<Session>> {
+        let session = self.0.get(session)?;
+        if session.peer()?.is_transport_closed() {
+            return None;
+        }
+        let now = u64::try_from(session.opened_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let shown = session.shown_ms.load(Ordering::Relaxed);
+        if now.saturating_sub(shown) >= SHOWN_EVERY_MS {
+            session.shown_ms.store(now, Ordering::Relaxed);
+            return None;
+        }
+        Some(session)
     }
 
     pub(crate) fn closed(&self, session: &str) {

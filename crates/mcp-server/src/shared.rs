@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::{Extensions, HeaderMap};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,13 @@ use crate::{
     elicitation::ApprovalPages, held::HeldCalls, requests::OpenRequests, results::Of,
     runs::SeenRuns, sessions::Sessions,
 };
+
+/// The header that names a session.
+pub(crate) const SESSION: &str = "mcp-session-id";
+
+/// The adapter whose tools alone are served at a path.
+#[derive(Debug, Clone)]
+pub(crate) struct Only(pub(crate) AdapterName);
 
 /// How the front end behaves.
 #[derive(Debug, Clone)]
@@ -70,6 +78,23 @@ pub(crate) struct Asking<'a> {
     pub(crate) adapter: Option<&'a AdapterName>,
     pub(crate) session: Option<&'a str>,
     pub(crate) client: Option<String>,
+}
+
+impl<'a> Asking<'a> {
+    /// Who makes a request with this head.
+    pub(crate) fn of(
+        headers: &'a HeaderMap,
+        extensions: &'a Extensions,
+        client: Option<String>,
+    ) -> Option<Self> {
+        let caller = extensions.get::<Arc<VerifiedCaller>>()?;
+        Some(Self {
+            caller: Arc::clone(caller),
+            adapter: extensions.get::<Only>().map(|Only(adapter)| adapter),
+            session: headers.get(SESSION).and_then(|value| value.to_str().ok()),
+            client,
+        })
+    }
 }
 
 impl Shared {

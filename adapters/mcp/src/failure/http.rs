@@ -29,6 +29,9 @@ pub(crate) enum HttpFault {
     /// The stream that the answer would come over has ended.
     #[error("the stream of the session has ended")]
     StreamEnded,
+    /// The stream of an answer has ended before it, and cannot be taken up again.
+    #[error("the connection ended before the answer")]
+    Cut,
     /// The credential that the request would carry is over.
     #[error("the time of the credential is over")]
     CredentialOver,
@@ -57,7 +60,7 @@ impl HttpFault {
             Self::Egress(error) if error.nothing_was_sent() => {
                 Fault::Nothing(AdapterError::Unavailable(said))
             }
-            Self::Egress(_) | Self::Late => Fault::Perhaps(said),
+            Self::Egress(_) | Self::Late | Self::Cut => Fault::Perhaps(said),
             Self::Unusable(_) => Fault::InvalidResponse(said),
             Self::SessionEnded(status) => Fault::Status {
                 answer: HttpError::bare(*status),

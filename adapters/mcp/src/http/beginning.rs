@@ -25,7 +25,7 @@ use crate::failure::HttpFault;
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// How long the end of a session that nobody has taken may take.
 const END_WAIT: Duration = Duration::from_secs(5);
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// What the server has begun, and whether anybody waits for it.
 #[derive(Default)]
@@ -65,6 +65,11 @@ impl Drop for Beginning {
 }
 
 impl EgressHttp {
+    /// The number of the session that the server has begun, if it has given one.
+    pub(super) fn number(&self) -> Option<Arc<str>> {
+        self.own.begun().session.as_ref().map(|session| Arc::clone(&session.number))
+    }
+
     /// Held by the one who begins the session of this client.
     pub(crate) fn beginning(&self) -> Beginning {
         Beginning(Some(self.clone()))

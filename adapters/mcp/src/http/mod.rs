@@ -6,10 +6,12 @@
 
 mod asking;
 mod beginning;
+pub(crate) mod direct;
 pub(crate) mod headers;
 mod numbers;
 mod own;
 mod sse;
+pub(crate) mod tool_call;
 mod wire;
 
 use std::{

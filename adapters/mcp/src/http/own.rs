@@ -110,18 +110,21 @@ impl Own {
                 StreamableHttpPostResponse::Json(_, Some(_))
                 | StreamableHttpPostResponse::Sse(_, Some(_)),
             ) => self.numbered.store(true, Ordering::Release),
-            Err(HttpFault::SessionEnded(_)) => self.close(),
-            Err(HttpFault::Status(HttpError { status: 401, .. }))
-                if !self.speaker.is_contract() =>
-            {
-                self.close();
-            }
-            Err(HttpFault::Status(HttpError { status: 403, .. }))
-                if !self.speaker.is_contract() =>
-            {
-                self.retired.store(true, Ordering::Release);
-            }
-            Ok(_) | Err(_) => {}
+            Err(fault) => self.note_fault(fault),
+            Ok(_) => {}
+        }
+    }
+
+    /// Notes what a failure says of the session.
+    pub(super) fn note_fault(&self, fault: &HttpFault) {
+        if matches!(fault, HttpFault::SessionEnded(_)) {
+            self.close();
+        }
+        let HttpFault::Status(HttpError { status, .. }) = fault else { return };
+        match status {
+            401 if !self.speaker.is_contract() => self.close(),
+            403 if !self.speaker.is_contract() => self.retired.store(true, Ordering::Release),
+            _ => {}
         }
     }
 }

@@ -24,6 +24,9 @@ use crate::tasks;
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// The member that every JSON-RPC message has.
 const JSON_RPC: &[u8] = b"jsonrpc";
+/// Why an answer is none.
+pub(super) const NO_TYPE: &str = "its content type is neither json nor an event stream";
+pub(super) const NO_JSON_RPC: &str = "its body is no json-rpc";
 /// The longest session id.
 const SESSION_ID_BYTES_MAX: usize = 1_024;
 /// The bounds of the pause that a server may ask for before its stream is taken up again, in milliseconds.
@@ -49,10 +52,10 @@ pub(super) async fn read_answer(
         return Ok(StreamableHttpPostResponse::Sse(events(response.into_body()), session_id));
     }
     if !is_type(response.headers(), "application/json") {
-        return Err(HttpFault::Unusable("its content type is neither json nor an event stream"));
+        return Err(HttpFault::Unusable(NO_TYPE));
     }
     let body = collect(response.into_body(), usize::MAX).await?;
-    let unreadable = HttpFault::Unusable("its body is no json-rpc");
+    let unreadable = HttpFault::Unusable(NO_JSON_RPC);
     let text = std::str::from_utf8(&body).map_err(|_error| unreadable.clone())?;
     let answer: ServerJsonRpcMessage =
         serde_json::from_str(&tasks::carried(text)).map_err(|_error| unreadable)?;
@@ -69,21 +72,10 @@ async fn read_failure(
     in_session: bool,
 ) -> Result<StreamableHttpPostResponse, HttpFault> {
     let status = response.status();
-    // A 400 in a session is how some servers say that they do not know it.
-    if in_session && matches!(status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
-        return Err(HttpFault::SessionEnded(status.as_u16()));
-    }
-    let headers = response.headers();
-    let mut answer = HttpError {
-        has_challenge: headers.contains_key(header::WWW_AUTHENTICATE),
-        has_retry_after: headers.contains_key(header::RETRY_AFTER),
-        ..HttpError::bare(status.as_u16())
-    };
-    let fault = HttpFault::Status(answer);
+    let fault = failure(&response, in_session);
     let ClientJsonRpcMessage::Request(request) = message else { return Err(fault) };
-    if answer.has_retry_after && matches!(request.request, ClientRequest::CallToolRequest(_)) {
-        answer.has_json_rpc = may_be_json_rpc(response.into_body()).await;
-        return Err(HttpFault::Status(answer));
+    if matches!(request.request, ClientRequest::CallToolRequest(_)) {
+        return Err(failure_of_call(response, in_session).await);
     }
     let is_handshake = matches!(
         &request.request,
@@ -101,6 +93,31 @@ async fn read_failure(
     // What refuses a request before reading it may not know its id.
     error.id = Some(request.id.clone());
     Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None))
+}
+
+/// What a status of failure says.
+fn failure(response: &Response<EgressBody>, in_session: bool) -> HttpFault {
+    let (status, headers) = (response.status(), response.headers());
+    // A 400 in a session is how some servers say that they do not know it.
+    if in_session && matches!(status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
+        return HttpFault::SessionEnded(status.as_u16());
+    }
+    HttpFault::Status(HttpError {
+        has_challenge: headers.contains_key(header::WWW_AUTHENTICATE),
+        has_retry_after: headers.contains_key(header::RETRY_AFTER),
+        ..HttpError::bare(status.as_u16())
+    })
+}
+
+/// What a status of failure says that answers a call of a tool.
+pub(super) async fn failure_of_call(response: Response<EgressBody>, in_session: bool) -> HttpFault {
+    let mut fault = failure(&response, in_session);
+    if let HttpFault::Status(answer) = &mut fault
+        && answer.has_retry_after
+    {
+        answer.has_json_rpc = may_be_json_rpc(response.into_body()).await;
+    }
+    fault
 }
 
 /// Whether a body may be a JSON-RPC message: it says so, or cannot be read.
@@ -150,7 +167,7 @@ pub(super) fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
         .is_some_and(|value| value.trim().eq_ignore_ascii_case(wanted))
 }
 
-async fn collect(mut body: EgressBody, bytes_max: usize) -> Result<Bytes, HttpFault> {
+pub(super) async fn collect(mut body: EgressBody, bytes_max: usize) -> Result<Bytes, HttpFault> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         if let Some(data) = frame?.data_ref() {

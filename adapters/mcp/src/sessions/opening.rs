@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use placet_adapter::outcome::AdapterError;
 use rmcp::{
     model::{ClientRequest, PingRequest, ProtocolVersion},
-    service::{Peer, PeerRequestOptions, RoleClient, ServiceError},
+    service::{PeerRequestOptions, ServiceError},
 };
 use tokio::time::{Instant, timeout};
 
@@ -67,7 +67,8 @@ impl Opener {
         let closed = http.closed();
         let listener = self.listener.clone();
         let service = http.clone().begin(&self.endpoint.limits, listener, &self.version).await?;
-        Ok(Session { link: Link::new(service, &self.listener, closed, None), http })
+        let link = Link::new(service, &self.listener, closed, None).over(&http, &self.listener);
+        Ok(Session { link, http })
     }
 }
 
@@ -110,8 +111,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn peer(&self) -> &Peer<RoleClient> {
-        self.link.peer()
+    pub(super) fn link(&self) -> &Link {
+        &self.link
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -146,7 +147,7 @@ impl Session {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         let asking = async {
             let options = PeerRequestOptions::no_options();
-            match self.peer().send_request_with_option(ping, options).await {
+            match self.link.peer().send_request_with_option(ping, options).await {
                 Ok(handle) => Asked::new(handle).answer().await,
                 Err(error) => Some(Err(error)),
             }

@@ -153,6 +153,35 @@ async fn an_answer_as_a_stream_of_events_is_read() {
 }
 
 #[tokio::test]
+async fn a_stream_that_ends_before_its_answer_is_taken_up_again() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let answer = done(call(adapter.as_ref(), &contract, "broken", json!({})).await);
+    assert_eq!(answer.output["content"][0]["text"], json!("done"));
+    let calls = peer.calls();
+    assert_eq!(calls.len(), 1, "a call was posted twice");
+    let again: Vec<_> =
+        peer.seen().into_iter().filter(|seen| seen.header("last-event-id").is_some()).collect();
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].header("last-event-id"), Some("0/7"));
+    assert_eq!(again[0].header("mcp-session-id"), calls[0].header("mcp-session-id"));
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_something_before_it_answers_is_refused_and_answers() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    done(call(adapter.as_ref(), &contract, "asks", json!({})).await);
+    let refused = peer.seen().into_iter().find(|seen| seen.message["id"] == json!("q")).unwrap();
+    assert_eq!(refused.message["error"]["code"], json!(-32_601));
+    assert_eq!(refused.header("mcp-session-id"), peer.calls()[0].header("mcp-session-id"));
+    adapter.close().await;
+}
+
+#[tokio::test]
 async fn statuses_say_whether_something_may_have_happened() {
     let peer = Peer::start(Manner { stateless: true, ..Manner::default() }).await;
     let contract = over(&peer, |file| {

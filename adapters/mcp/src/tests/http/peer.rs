@@ -108,6 +108,8 @@ struct Shared {
     /// Requests that are not answered, and whose client is still there.
     unanswered: AtomicU32,
     changes: watch::Sender<u32>,
+    /// What a stream that is taken up again goes on with.
+    rest: Mutex<Option<Value>>,
 }
 
 impl Peer {
@@ -123,6 +125,7 @@ impl Peer {
             deaf: Mutex::default(),
             unanswered: AtomicU32::new(0),
             changes: watch::Sender::new(0),
+            rest: Mutex::default(),
         });
         let app = Router::new().route("/mcp", any(serve)).with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -206,6 +209,10 @@ async fn serve(
     }
     if method == Method::DELETE {
         return StatusCode::NO_CONTENT.into_response();
+    }
+    if method == Method::GET && headers.contains_key("last-event-id") {
+        let rest = shared.rest.lock().take();
+        return events(stream::iter(rest).boxed());
     }
     if method == Method::GET {
         return listen(&shared, None);
@@ -364,6 +371,18 @@ async fn call(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
             let done = json!({"jsonrpc": "2.0", "id": id, "result": text});
             events(stream::iter([changed, done]).boxed())
+        }
+        "broken" => {
+            *shared.rest.lock() = Some(json!({"jsonrpc": "2.0", "id": id, "result": text}));
+            let begun = "id: 0/7\nretry: 1\ndata: \n\n";
+            ([(header::CONTENT_TYPE, "text/event-stream")], begun).into_response()
+        }
+        "asks" => {
+            let asked = json!({
+                "jsonrpc": "2.0", "id": "q", "method": "roots/list",
+            });
+            let done = json!({"jsonrpc": "2.0", "id": id, "result": text});
+            events(stream::iter([asked, done]).boxed())
         }
         "status" | "status_read" | "status_known" => {
             let code = u16::try_from(args["code"].as_u64().unwrap()).unwrap();

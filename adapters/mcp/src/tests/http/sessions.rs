@@ -24,6 +24,8 @@ pub(super) fn over(peer: &Peer, change: impl FnOnce(&mut Value)) -> Arc<Contract
         for tool in [
             "echo",
             "stream",
+            "broken",
+            "asks",
             "status",
             "slow",
             "garbage",

@@ -1,0 +1,265 @@
+//! Calls that are answered without the SDK's session in between: those that end at once, as permitted reads do.
+//!
+//! Owns which requests they are: a `tools/call` in a session, plain in every respect. Everything else, and a call that is held or takes longer than
+//! it would be told of progress, goes to the SDK, which answers it as if it had come there first: a call that has begun goes with its
+//! request. Invariants: nothing is refused here that the SDK would take, and nothing is taken that it would refuse; a call is
+//! submitted once.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use http::{HeaderMap, StatusCode, header};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        CallToolRequestParams, CallToolResult, JsonObject, MetaObject, RequestId,
+        RequestMetaObject, ServerJsonRpcMessage, ServerResult,
+    },
+    service::Peer,
+};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::{
+    bodies::Document,
+    calls::{self, Begun, Handed},
+    results::{self, result_of},
+    shared::{Asking, Shared},
+    tools::{self, AWAIT},
+};
+
+/// How long a call may take that is answered here: long enough for those that wait for nobody, and too short for a client to wonder.
+const SOON: Duration = Duration::from_millis(500);
+/// The revisions whose sessions these calls are in.
+const REVISIONS: [&str; 2] = ["2025-06-18", "2025-11-25"];
+/// What the SDK reads of the metadata of a request.
+const RESERVED: &str = "io.modelcontextprotocol/";
+
+/// Answers what can be answered at once; everything else is the SDK's.
+pub(crate) async fn answer(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let document = request.extensions_mut().remove::<Document>();
+    let plain = document.and_then(|Document(document)| {
+        Plain::of(&shared, &request, Arc::unwrap_or_clone(document))
+    });
+    if let Some(plain) = plain {
+        match plain.answered(&shared).await {
+            Ok(response) => return response,
+            Err(begun) => {
+                request.extensions_mut().insert(Handed::new(begun));
+            }
+        }
+    }
+    next.run(request).await
+}
+
+/// A call that may be answered at once.
+struct Plain<'a> {
+    asking: Asking<'a>,
+    id: RequestId,
+    meta: RequestMetaObject,
+    params: CallToolRequestParams,
+}
+
+impl<'a> Plain<'a> {
+    fn of(shared: &Shared, request: &'a Request, document: Value) -> Option<Self> {
+        let Value::Object(mut message) = document else { return None };
+        if message.len() != 4
+            || message.get("jsonrpc").and_then(Value::as_str) != Some("2.0")
+            || message.get("method").and_then(Value::as_str) != Some("tools/call")
+            || !are_plain(request.headers())
+        {
+            return None;
+        }
+        let mut asking = Asking::of(request.headers(), request.extensions(), None)?;
+        let id: RequestId = serde_json::from_value(message.remove("id")?).ok()?;
+        let (meta, mut params) = params_of(message.remove("params")?)?;
+        if params.name == AWAIT {
+            return None;
+        }
+        let session = shared.sessions.near(asking.session?)?;
+        asking.client = session.peer().and_then(client_of);
+        params.name = tools::full_name(&params.name, asking.adapter).into();
+        Some(Self { asking, id, meta, params })
+    }
+
+    /// The answer of a call that ends soon; otherwise the call.
+    async fn answered(self, shared: &Shared) -> Result<Response, Begun> {
+        let Self { asking, id, meta, params } = self;
+        let of = shared.of(&asking.caller, &params.name);
+        let begun = match calls::begin(shared, &asking, &params, &id, &meta).await {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(refusal)) => return Ok(told(id, Ok(results::refused(&refusal, of)))),
+            Err(error) => return Ok(told(id, Err(error))),
+        };
+        let mut waiting = Waiting { shared, begun: Some(begun) };
+        let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
+        let ended = match &mut waiting.begun {
+            Some(begun) => tokio::select! {
+                biased;
+                refusal = &mut revoked => Some(Err(refusal)),
+                answer = begun.ticket.settled(0) => Some(Ok(answer)),
+                () = sleep(SOON) => None,
+            },
+            None => None,
+        };
+        let Some(begun) = waiting.begun.take() else {
+            let error = ErrorData::internal_error("the call was lost", None);
+            return Ok(told(id, Err(error)));
+        };
+        match ended {
+            Some(Ok(answer)) if answer.is_final() => {
+                begun.ended(shared, asking.session, &id);
+                Ok(told(id, result_of(&answer, of)))
+            }
+            Some(Err(refusal)) => Ok(told(id, Ok(results::refused(&refusal, of)))),
+            Some(Ok(_)) | None => Err(begun),
+        }
+    }
+}
+
+/// A call whose client waits. One that goes away finds its call again, as everywhere else.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    begun: Option<Begun>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            begun.remembered(self.shared);
+        }
+    }
+}
+
+/// Whether the SDK has no fault to find with these headers.
+fn are_plain(headers: &HeaderMap) -> bool {
+    let one = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        let first = values.next().and_then(|value| value.to_str().ok());
+        first.filter(|_| values.next().is_none())
+    };
+    let types = |name: &str, wanted: &str| {
+        one(name).is_some_and(|value| value.split(',').any(|one| one.trim() == wanted))
+    };
+    let accept = header::ACCEPT.as_str();
+    types(accept, "application/json")
+        && types(accept, "text/event-stream")
+        && types(header::CONTENT_TYPE.as_str(), "application/json")
+        && one("mcp-protocol-version").is_some_and(|spoken| REVISIONS.contains(&spoken))
+}
+
+/// The metadata and the rest of the parameters, where nothing in them is for somebody else than the tool and us.
+fn params_of(params: Value) -> Option<(RequestMetaObject, CallToolRequestParams)> {
+    let Value::Object(mut params) = params else { return None };
+    let meta = match params.remove("_meta") {
+        Some(Value::Object(meta)) => meta,
+        None => JsonObject::new(),
+        Some(_) => return None,
+    };
+    let is_ours = |key: &String| !key.starts_with(RESERVED);
+    let Value::String(name) = params.remove("name")? else { return None };
+    let arguments = match params.remove("arguments") {
+        Some(Value::Object(arguments)) => Some(arguments),
+        None => None,
+        Some(_) => return None,
+    };
+    if !params.is_empty() || !meta.keys().all(is_ours) {
+        return None;
+    }
+    let mut call = CallToolRequestParams::new(name);
+    call.arguments = arguments;
+    Some((RequestMetaObject(MetaObject(meta)), call))
+}
+
+/// What a client called itself when its session began.
+fn client_of(peer: &Peer<RoleServer>) -> Option<String> {
+    peer.peer_info().map(|info| info.client_info.name.clone())
+}
+
+/// The answer to a request.
+fn told(id: RequestId, result: Result<CallToolResult, ErrorData>) -> Response {
+    let message = match result {
+        Ok(mut result) => {
+            // These revisions do not have it.
+            result.result_type = None;
+            ServerJsonRpcMessage::response(ServerResult::CallToolResult(result), id)
+        }
+        Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+    };
+    match serde_json::to_vec(&message) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+    use serde_json::json;
+
+    use super::{are_plain, params_of};
+
+    fn headers(of: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        of.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn only_headers_that_leave_no_question_are_plain() {
+        let accept = ("accept", "application/json, text/event-stream");
+        let (json, spoken) =
+            (("content-type", "application/json"), ("mcp-protocol-version", "2025-11-25"));
+        assert!(are_plain(&headers(&[accept, json, spoken])));
+        for unclear in [
+            vec![json, spoken],
+            vec![accept, spoken],
+            vec![accept, json],
+            vec![("accept", "application/json"), json, spoken],
+            vec![("accept", "application/json;q=0, text/event-stream"), json, spoken],
+            vec![accept, ("content-type", "text/plain"), spoken],
+            vec![accept, json, ("mcp-protocol-version", "2026-07-28")],
+            vec![accept, json, ("mcp-protocol-version", "1999-01-01")],
+        ] {
+            assert!(!are_plain(&headers(&unclear)), "{unclear:?}");
+        }
+        let mut twice = headers(&[accept, json, spoken]);
+        twice.append("mcp-protocol-version", HeaderValue::from_static("2025-11-25"));
+        assert!(!are_plain(&twice));
+    }
+
+    #[test]
+    fn only_parameters_that_are_for_the_tool_and_us_are_plain() {
+        let meta = json!({"io.placet/run": "r", "progressToken": 1});
+        let plain = json!({"name": "a__b", "arguments": {"x": 1}, "_meta": meta});
+        let (meta, params) = params_of(plain).unwrap();
+        assert_eq!((params.name.as_ref(), meta.0.0.len()), ("a__b", 2));
+        assert_eq!(params.arguments.unwrap()["x"], json!(1));
+        assert!(params_of(json!({"name": "a__b"})).is_some());
+        for other in [
+            json!({"name": 1}),
+            json!({"arguments": {}}),
+            json!({"name": "a", "arguments": []}),
+            json!({"name": "a", "_meta": []}),
+            json!({"name": "a", "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}),
+            json!({"name": "a", "requestState": "s"}),
+            json!({"name": "a", "inputResponses": {}}),
+            json!({"name": "a", "task": {}}),
+            json!([]),
+        ] {
+            assert!(params_of(other.clone()).is_none(), "{other}");
+        }
+    }
+}
