@@ -18,7 +18,7 @@ use crate::{
         setup::Setup,
         within,
     },
-    mcp_clients::{World, list, open, posted, sessioned, stateless, with_tasks},
+    mcp_clients::{World, capable, list, open, posted, sessioned, stateless, with_tasks},
 };
 
 fn delete() -> Value {
@@ -98,8 +98,8 @@ async fn a_foreign_origin_is_refused_for_every_method() {
 }
 
 #[tokio::test]
-async fn sessions_are_bounded_and_a_place_is_free_again_when_one_is_closed() {
-    let setup = Setup::new().with("mcp", json!({ "sessions_max": 3 }));
+async fn nobody_takes_all_sessions_and_a_place_is_free_again_when_one_is_closed() {
+    let setup = Setup::new().with("mcp", json!({ "sessions_max": 6 }));
     let world = World::of(setup).await;
     let agent = world.setup.agent(&world.placet).await;
     let mut sessions = Vec::new();
@@ -109,6 +109,11 @@ async fn sessions_are_bounded_and_a_place_is_free_again_when_one_is_closed() {
         sessions.push(opened.headers["mcp-session-id"].to_str().unwrap().to_owned());
     }
     assert_eq!(open(&agent).await.status, 503);
+    // Others open theirs, and who needs none is answered.
+    assert_eq!(open(&world.ben).await.status, 200);
+    let params = json!({ "name": "files__list", "arguments": {} });
+    let listed = capable(&agent, json!({}), "tools/call", "files__list", params).await;
+    assert!(listed["result"]["isError"] != json!(true) && listed["error"].is_null(), "{listed:#}");
     for session in &sessions {
         assert_eq!(list(&agent, session).await.status, 200);
     }

@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::StreamExt as _;
-use http::{StatusCode, request::Parts};
+use http::{HeaderMap, StatusCode, request::Parts};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -127,7 +127,9 @@ async fn check_session(
             return (StatusCode::NOT_FOUND, Body::from("Not Found: Session not found"))
                 .into_response();
         }
-        None if shared.sessions.count() >= shared.settings.sessions_max => {
+        None if may_open(request.headers())
+            && !shared.sessions.has_place(&caller, shared.settings.sessions_max) =>
+        {
             return (StatusCode::SERVICE_UNAVAILABLE, Body::from("too many sessions are open"))
                 .into_response();
         }
@@ -150,6 +152,12 @@ async fn check_session(
         shared.sessions.closed(session);
     }
     response
+}
+
+/// Whether a request without a session may be one that opens one: not in the revision that has none.
+fn may_open(headers: &HeaderMap) -> bool {
+    let spoken = headers.get("mcp-protocol-version").and_then(|spoken| spoken.to_str().ok());
+    spoken != Some(ProtocolVersion::V_2026_07_28.as_str())
 }
 
 /// The server that a client talks to.

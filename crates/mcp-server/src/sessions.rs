@@ -98,9 +98,16 @@ impl Sessions {
         self.0.invalidate(session);
     }
 
-    pub(crate) fn count(&self) -> u64 {
+    /// Whether this caller may open one more of `sessions_max`: nobody takes more than half of the places, so that there is one for others.
+    pub(crate) fn has_place(&self, caller: &VerifiedCaller, sessions_max: u64) -> bool {
         self.0.run_pending_tasks();
-        self.0.entry_count()
+        let (open, half) = (self.0.entry_count(), sessions_max.div_ceil(2));
+        if open < half {
+            return true;
+        }
+        let caller = owner(caller);
+        let own = self.0.iter().filter(|(_, session)| session.owner == caller).count();
+        open < sessions_max && u64::try_from(own).is_ok_and(|own| own < half)
     }
 
     /// Those whose clients take what they are told.

@@ -46,7 +46,7 @@ impl Default for McpSettings {
     fn default() -> Self {
         Self {
             hold: Duration::from_secs(50),
-            sessions_max: 10_000,
+            sessions_max: 2_000,
             request_bytes_max: 1024 * 1024,
             body_within: Duration::from_secs(30),
             pages: None,

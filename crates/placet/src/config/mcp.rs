@@ -20,7 +20,7 @@ pub(crate) struct McpFile {
     #[schemars(range(min = 0, max = 600_000))]
     #[serde(deserialize_with = "bounded::<0, 600_000, _>")]
     pub(crate) hold_ms: u64,
-    /// Sessions at the same time, of clients whose revision of MCP has sessions.
+    /// Sessions at the same time, of clients whose revision of MCP has sessions; half of them for one caller. Each takes about 140 KiB.
     #[schemars(range(min = 1, max = 100_000))]
     #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
     pub(crate) sessions_max: u64,
