@@ -166,6 +166,7 @@ impl Subject {
                 window_ends: NOW.plus_ms(3_600_000),
             },
             taint: &BTreeSet::new(),
+            history: &placet_types::run_history::RunHistory::default(),
             evidence: &[],
             now: NOW,
             approval: None,

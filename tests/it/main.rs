@@ -111,6 +111,8 @@ mod reviews;
 #[cfg(test)]
 mod rotation;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod secrets;
 #[cfg(test)]
 mod shared;

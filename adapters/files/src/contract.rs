@@ -76,6 +76,14 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         pin,
         task_only: false,
         server_hints: None,
+        exclusive: false,
+        takes_control: false,
+        on_demand: false,
+        evaluation_checks: BTreeSet::new(),
+        prompt: None,
+        checks: Vec::new(),
+        exposes: None,
+        run_keys: BTreeSet::new(),
     };
     (capability_name(tool.name), file)
 }

@@ -8,7 +8,10 @@ use std::{net::IpAddr, str::FromStr, sync::Arc};
 use axum::extract::{FromRequestParts, Path};
 use http::{HeaderMap, HeaderName, request::Parts};
 
-use placet_engine::submission::{Inbound, Submission};
+use placet_engine::{
+    runs::batch_views::Batch,
+    submission::{Inbound, Submission},
+};
 use placet_identity::{ClientCertificate, VerifiedCaller};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
@@ -154,21 +157,32 @@ impl CallHeaders {
         self,
         mut submission: Submission,
     ) -> Result<(Submission, Inbound), Failure> {
-        match (&self.idempotency_key, &submission.idempotency_key) {
-            (Some(header), Some(body)) if header != body => {
-                let problem = "the header `Idempotency-Key` says another key";
-                let places = vec![Problem {
-                    pointer: "/idempotency_key".to_owned(),
-                    problem: problem.to_owned(),
-                }];
-                let refusal =
-                    Refusal::new(ErrorCode::ValidationError, format!("{problem} than the body"));
-                return Err(Failure::new(refusal.with_problems(places)));
-            }
-            (Some(_), None) => submission.idempotency_key = self.idempotency_key,
-            (Some(_) | None, Some(_)) | (None, None) => {}
-        }
+        let said = submission.idempotency_key.take();
+        submission.idempotency_key = self.key(said, "/idempotency_key")?;
         Ok((submission, self.inbound))
+    }
+
+    /// The same for a batch, whose id is its key.
+    pub(crate) fn complete_batch(self, mut batch: Batch) -> Result<(Batch, Inbound), Failure> {
+        let said = batch.batch_id.take();
+        batch.batch_id = self.key(said, "/batch_id")?;
+        Ok((batch, self.inbound))
+    }
+
+    fn key(
+        &self,
+        said: Option<IdempotencyKey>,
+        pointer: &str,
+    ) -> Result<Option<IdempotencyKey>, Failure> {
+        let header = self.idempotency_key.as_ref();
+        if header.zip(said.as_ref()).is_some_and(|(header, said)| header != said) {
+            let problem = "the header `Idempotency-Key` says another key";
+            let places = vec![Problem { pointer: pointer.to_owned(), problem: problem.to_owned() }];
+            let refusal =
+                Refusal::new(ErrorCode::ValidationError, format!("{problem} than the body"));
+            return Err(Failure::new(refusal.with_problems(places)));
+        }
+        Ok(said.or_else(|| header.cloned()))
     }
 }
 

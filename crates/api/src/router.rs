@@ -44,7 +44,7 @@ pub trait Pages: fmt::Debug + Send + Sync {
 pub const SHARED: [&str; 2] = ["/", "/errors/{id}"];
 
 /// The routes whose requests wait for calls, for as long as they say.
-const WAIT: [&str; 2] = ["/v1/calls", "/v1/calls/{id}"];
+const WAIT: [&str; 3] = ["/v1/calls", "/v1/calls/{id}", "/v1/runs/{id}/batches"];
 
 /// Makes the token of the development agent.
 pub(crate) type DevelopmentToken = Arc<dyn Fn() -> Option<String> + Send + Sync>;

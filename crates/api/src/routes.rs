@@ -8,6 +8,7 @@ pub(crate) mod calls;
 pub(crate) mod directives;
 pub(crate) mod ledger;
 pub(crate) mod reports;
+pub(crate) mod runs;
 pub(crate) mod service;
 
 /// What to send as `after` for the page behind a full one.

@@ -30,6 +30,7 @@ use placet_types::{
     principal::{PrincipalChain, TokenAudiences},
     proof::CallerProof,
     run_context::{BudgetRequest, RunContext, RunRequest},
+    run_history::RunHistory,
     taint::Taint,
 };
 
@@ -54,6 +55,8 @@ impl<S> Call<S> {
 pub(crate) struct Planned {
     pub(crate) submission: Submission,
     pub(crate) caller: Arc<VerifiedCaller>,
+    /// What its run has done up to now, where it is a call of a batch.
+    pub(crate) batch: Option<Box<RunHistory>>,
 }
 
 /// Who calls, as the broker binds it: freshly verified, or as recorded when the call was parked.
@@ -75,6 +78,8 @@ pub(crate) struct Built {
     pub(crate) key: IdempotencyKey,
     pub(crate) mode_requested: Option<ApprovalMode>,
     pub(crate) run: RunRequest,
+    /// What the run has done in batches, where it is a call of one.
+    pub(crate) history: RunHistory,
     pub(crate) step_id: Option<StepId>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) evidence_refs: Vec<String>,
@@ -130,6 +135,7 @@ impl Built {
                 run_budget: BudgetRequest::default(),
                 taint: parked.run.taint.clone(),
             },
+            history: parked.run.history.clone(),
             step_id: parked.step_id.clone(),
             request_id: parked.request_id.clone(),
             evidence_refs: envelope.evidence_refs.clone(),

@@ -18,7 +18,8 @@ use placet_types::{
 
 use crate::{
     active::Disk, adapters::assembly::Connectors, attempts::Attempts, credentials::Credentials,
-    outcome::Outcomes, reload::Files, rounds::Rounds, routes::Routes, settings::Settings,
+    outcome::Outcomes, reload::Files, rounds::Rounds, routes::Routes, runs::kept::Runs,
+    settings::Settings,
 };
 
 /// The handles of a running engine.
@@ -36,6 +37,7 @@ pub(crate) struct Context {
     pub(crate) rounds: Rounds,
     pub(crate) notary: Option<Arc<Notary>>,
     pub(crate) attempts: Attempts,
+    pub(crate) runs: Runs,
     /// Told where further revocations are in force.
     pub(crate) revoking: watch::Sender<()>,
 }

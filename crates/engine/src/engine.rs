@@ -5,10 +5,12 @@
 mod activation;
 pub(crate) mod assembly;
 mod authentication;
+mod batches;
 mod credentials;
 mod decisions;
 pub mod evidence;
 mod fault_injection;
+mod runs;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -37,6 +39,7 @@ use placet_types::{
     error::Refusal,
     ids::{CapabilityId, RecordId, ToolCallId},
     mode::EngineMode,
+    run_history::RunHistory,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -195,7 +198,18 @@ impl Engine {
         submission: Submission,
         inbound: Inbound,
     ) -> Result<Ticket, Refusal> {
-        let (context, caller) = (&self.context, caller.into());
+        self.take_in(caller.into(), submission, inbound, None)
+    }
+
+    /// The same, also for a call of a batch: with what its run has done.
+    fn take_in(
+        &self,
+        caller: Arc<VerifiedCaller>,
+        submission: Submission,
+        inbound: Inbound,
+        batch: Option<Box<RunHistory>>,
+    ) -> Result<Ticket, Refusal> {
+        let context = &self.context;
         if context.node.is_ending() {
             return Err(ending_refusal());
         }
@@ -220,7 +234,7 @@ impl Engine {
         .attaches_for(submission.wait_ms);
         let told = responder.subject().in_progress();
         let progress = context.registry.enter(&call_id, owner.clone(), told);
-        let stage = Planned { submission, caller };
+        let stage = Planned { submission, caller, batch };
         context.routes.build(Call { responder, stage });
         Ok(Ticket::new(Arc::clone(&context.outcomes), call_id, owner, progress))
     }

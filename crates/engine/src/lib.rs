@@ -9,6 +9,7 @@ mod decisions;
 pub mod engine;
 pub mod reload;
 pub mod report;
+pub mod runs;
 pub mod settings;
 pub mod submission;
 pub mod ticket;

@@ -164,19 +164,7 @@ pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolVie
     surface
         .iter()
         .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
-        .map(|target| {
-            let capability = &target.capability;
-            ToolView {
-                tool: capability.id.tool_name(),
-                capability_id: capability.id.clone(),
-                description: capability.description.clone(),
-                input_schema: capability.input_schema.clone(),
-                output_schema: capability.output_schema.clone(),
-                mode_highest: capability.mode_highest,
-                writes: capability.is_write_class(),
-                feature: capability.feature(),
-            }
-        })
+        .map(|target| ToolView::of(&target.capability))
         .collect()
 }
 

@@ -24,7 +24,7 @@ use placet_types::{
 use crate::answer::Answer;
 
 /// Whose call it is: nobody else is told anything about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     tenant: TenantId,
     kind: PrincipalKind,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use placet_types::{
     clock::Timestamp,
-    contract::feature::Feature,
+    contract::{Capability, feature::Feature},
     envelope::result::ToolResultEnvelope,
     error::ErrorCode,
     ids::{CapabilityId, RecordId, ToolCallId},
@@ -50,6 +50,23 @@ pub struct FeatureView {
     pub capability_id: CapabilityId,
     /// What it asks its server for.
     pub feature: Feature,
+}
+
+impl ToolView {
+    /// The tool that a contract describes.
+    #[must_use]
+    pub fn of(capability: &Capability) -> Self {
+        Self {
+            tool: capability.id.tool_name(),
+            capability_id: capability.id.clone(),
+            description: capability.description.clone(),
+            input_schema: capability.input_schema.clone(),
+            output_schema: capability.output_schema.clone(),
+            mode_highest: capability.mode_highest,
+            writes: capability.is_write_class(),
+            feature: capability.feature(),
+        }
+    }
 }
 
 /// The names of the states that a stored effect record can be in.

@@ -40,8 +40,10 @@ const CUSTOM: &str = "custom";
 const IMPERSONATION: &str = "impersonation";
 /// Whom a refusal tells the `@reason` of the `forbid` that caused it, besides those who look up the decision.
 const TELL: &str = "tell";
+/// What a refusal tells the agent to do instead, of the `forbid` that caused it.
+const FEEDBACK: &str = "feedback";
 /// What every policy may say.
-const GENERAL: [&str; 5] = ["id", "reason", "description", IMPERSONATION, TELL];
+const GENERAL: [&str; 6] = ["id", "reason", "description", IMPERSONATION, TELL, FEEDBACK];
 /// What only a policy says that can hold a call; `approval` first.
 const ROUTING: [&str; 9] = [
     "approval",
@@ -117,6 +119,11 @@ impl PolicyMeta {
     pub(crate) fn reason(&self) -> Option<&str> {
         self.annotations.get("reason").map(String::as_str)
     }
+
+    /// What a refusal tells the agent to do instead.
+    pub(crate) fn feedback(&self) -> Option<&str> {
+        self.annotations.get(FEEDBACK).map(String::as_str)
+    }
 }
 
 /// Where a policy stands in its bundle.
@@ -145,6 +152,7 @@ pub(crate) fn read(
     reader.reason();
     reader.impersonation(policy);
     reader.tell(policy);
+    reader.feedback(policy);
     reader.scope(policy);
     let rule = reader.rule(policy);
     let problems = reader.problems;
@@ -244,6 +252,18 @@ impl Reader<'_> {
                 format!("`@{TELL}` stands on a policy without a `@reason`"),
                 "add the `@reason` that the agent is to read",
             );
+        }
+    }
+
+    /// Only a `forbid` on tool calls refuses one.
+    fn feedback(&mut self, policy: &Policy) {
+        let Some(length) = self.get(FEEDBACK).map(|text| text.trim().len()) else { return };
+        if policy.effect() != Effect::Forbid || !governs_calls(&policy.action_constraint()) {
+            let message = format!("`@{FEEDBACK}` stands on a policy that cannot refuse a call");
+            self.error(message, "only a `forbid` on tool calls tells agents what to do instead");
+        } else if !(1..=REASON_BYTES_MAX).contains(&length) {
+            let message = format!("`@{FEEDBACK}` must have 1 to {REASON_BYTES_MAX} bytes");
+            self.error(message, "say in a sentence what the agent is to do instead");
         }
     }
 

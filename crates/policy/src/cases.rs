@@ -13,6 +13,7 @@ use placet_types::{
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalKind,
     proof::{AuthType, CallerProof, Proof, ShownClaims},
+    run_history::RunHistory,
     taint::Taint,
 };
 use serde::{Deserialize, Serialize};
@@ -134,6 +135,9 @@ pub struct CallCase {
     /// What the run has in its context.
     #[serde(default)]
     pub taint: BTreeSet<Taint>,
+    /// What the run has done in batches: by tool and argument, the values of calls that succeeded.
+    #[serde(default)]
+    pub history: RunHistory,
     /// The tools whose earlier results in the run it offers as evidence.
     #[serde(default)]
     pub evidence: BTreeSet<CapabilityId>,

@@ -69,23 +69,38 @@ impl Catalog {
 }
 
 impl Target {
-    /// The effective arguments: validated, with their defaults.
+    /// The effective arguments: validated, with their defaults, and past the checks of the contract.
     ///
     /// # Errors
-    /// [`ErrorCode::ValidationError`] naming each place that does not fit; [`ErrorCode::ToolNotFound`] for a tool whose schema is not usable.
+    /// [`ErrorCode::ValidationError`] naming each place that does not fit, or with the words of each check that they do not pass;
+    /// [`ErrorCode::ToolNotFound`] for a tool whose schema is not usable.
     pub fn validate(&self, args: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         let schema = self.capability.arguments.as_ref().map_err(|why| {
             Refusal::new(ErrorCode::ToolNotFound, "there is no such tool")
                 .with_detail(format_args!("quarantined: {why}"))
         })?;
         match schema.validate(&Value::Object(args.clone())) {
-            Ok(Value::Object(effective)) => Ok(effective),
+            Ok(Value::Object(effective)) => self.checked(effective),
             Ok(_) => {
                 Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object"))
             }
             Err(problems) => Err(Refusal::new(ErrorCode::ValidationError, summary(&problems))
                 .with_problems(problems.into_iter().map(located).collect())),
         }
+    }
+}
+
+impl Target {
+    fn checked(&self, args: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+        let feedback = self.capability.offering.feedback(&args);
+        if feedback.is_empty() {
+            return Ok(args);
+        }
+        let message = format!("the call is not as this tool wants it: {}", feedback.join(" "));
+        let problem =
+            |text: &str| Problem { pointer: "/args".to_owned(), problem: text.to_owned() };
+        let problems = feedback.into_iter().map(problem).collect();
+        Err(Refusal::new(ErrorCode::ValidationError, message).with_problems(problems))
     }
 }
 

@@ -38,9 +38,10 @@ pub(crate) fn of(
     names: &Vocabulary,
     facts: &Facts<'_>,
     circumstance: &Circumstance,
+    history: &Value,
     input: Option<&Value>,
 ) -> Result<Context, EvaluationError> {
-    let mut fields = vec![("req", req(names, facts, circumstance)?)];
+    let mut fields = vec![("req", req(names, facts, circumstance, history)?)];
     fields.extend(input.map(|input| ("input", input.clone())));
     fields.extend(circumstance.mode_target.map(|target| ("mode_target", uid(names.mode(target)))));
     let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
@@ -51,6 +52,7 @@ fn req(
     names: &Vocabulary,
     facts: &Facts<'_>,
     circumstance: &Circumstance,
+    history: &Value,
 ) -> Result<Value, EvaluationError> {
     let engine_mode = vocabulary::uid(&names.engine_mode, facts.engine_mode.as_str());
     let mut fields = vec![
@@ -68,6 +70,7 @@ fn req(
         ("budget", budget(circumstance.budget)?),
         ("frozen", flag(facts.frozen)),
         ("evidence", evidence(names, facts, circumstance.request_digest)),
+        ("history", history.clone()),
     ];
     if let Some(user) = &facts.chain.on_behalf_of {
         fields.push(("on_behalf_of", uid(names.principal_uid(user))));

@@ -171,6 +171,7 @@ struct Call<'a> {
     plan: &'a ToolPlan,
     request_digest: Digest,
     input: Option<Value>,
+    history: Value,
     links: Vec<(Link, EntityUid)>,
     known: Arc<Entities>,
     /// Groups of other tenants as policies write them, and which they are for this call.
@@ -216,7 +217,8 @@ impl<'a> Call<'a> {
         let actor = (Link::Actor, snapshot.names.principal_uid(&facts.chain.actor));
         let links = std::iter::once(actor).chain(user).collect();
         let written = route::resolved(&plan.written, facts, &snapshot.directory);
-        Ok(Self { snapshot, facts, plan, request_digest, input, links, known, written })
+        let history = snapshot.history.value(facts.history);
+        Ok(Self { snapshot, facts, plan, request_digest, input, history, links, known, written })
     }
 
     fn rule(&self, decision: &mut Decision) -> Ruling {
@@ -504,7 +506,8 @@ impl<'a> Call<'a> {
                 known.ok().map(Arc::new)
             }
         });
-        let context = context::of(names, self.facts, &circumstance, self.input.as_ref()).ok();
+        let context =
+            context::of(names, self.facts, &circumstance, &self.history, self.input.as_ref()).ok();
         let (Some(known), Some(context)) = (known, context) else {
             return vec![Evaluation::fault("the facts cannot be put to policy")];
         };
@@ -538,9 +541,10 @@ impl Snapshot {
     pub(crate) fn determining(&self, id: &str, link: Link) -> Option<Determining> {
         let policy = self.policies.get(id)?;
         let tells_agent = policy.tells_agent();
+        let feedback = policy.feedback().map(str::to_owned);
         let (policy, effect, reason) =
             (policy.id.clone(), policy.effect, policy.reason().map(str::to_owned));
-        Some(Determining { policy, effect, link, reason, tells_agent })
+        Some(Determining { policy, effect, link, reason, tells_agent, feedback })
     }
 }
 

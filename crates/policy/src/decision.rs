@@ -78,6 +78,9 @@ pub struct Determining {
     /// Whether a refusal tells the caller the reason (`@tell("agent")`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tells_agent: bool,
+    /// What a refusal tells the caller to do instead (`@feedback`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<String>,
 }
 
 /// What a policy does.

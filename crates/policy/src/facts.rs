@@ -18,6 +18,7 @@ use placet_types::{
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalChain,
     proof::CallerProof,
+    run_history::RunHistory,
     taint::Taint,
 };
 
@@ -46,6 +47,8 @@ pub struct Facts<'a> {
     pub budget: BudgetView,
     /// What the run has in its context.
     pub taint: &'a BTreeSet<Taint>,
+    /// What the run has done in batches.
+    pub history: &'a RunHistory,
     /// The evidence that the call offers, as it was found.
     pub evidence: &'a [EvidenceItem],
     /// The time of the store.

@@ -29,6 +29,7 @@ mod context;
 mod decide;
 mod entities;
 mod evaluate;
+mod history;
 mod input;
 mod mentions;
 mod nesting;

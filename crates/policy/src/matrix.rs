@@ -164,6 +164,7 @@ fn cell(
         via: Vec::new(),
         budget: CaseBudget::default(),
         taint: [].into(),
+        history: placet_types::run_history::RunHistory::default(),
         evidence: ["tools/read_only".parse()?].into(),
         approval: approval.map(|vote| CaseApproval {
             expires_in_ms: 3_600_000,

@@ -9,6 +9,7 @@ use cedar_policy::SchemaFragment;
 use placet_types::{contract::Capability, ids::EnvironmentName, mode::ApprovalMode};
 
 use crate::{
+    history::HistoryShape,
     input::{self, InputType, TypedInput},
     vocabulary::lower_action,
 };
@@ -57,11 +58,13 @@ fn stands_in_schema(of: &InputType) -> Result<(), String> {
 /// The schema over these tools, in this environment.
 pub(crate) fn text<'a>(
     environment: &EnvironmentName,
+    history: &HistoryShape,
     tools: impl IntoIterator<Item = (&'a Capability, Option<&'a InputType>)>,
 ) -> String {
     let environments: BTreeSet<&str> = ["dev", "staging", "prod", environment.as_str()].into();
     let listed: Vec<String> = environments.into_iter().map(|name| format!("\"{name}\"")).collect();
     let mut out = HEAD.replace("$ENVIRONMENTS", &listed.join(", "));
+    out = out.replace("$HISTORY", &history.type_text());
     let mut empty: BTreeSet<String> = groups().collect();
     for (capability, input) in tools {
         push_tool(&mut out, capability, input);

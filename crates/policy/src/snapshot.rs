@@ -19,6 +19,7 @@ use crate::{
     bundle::{BundleProblem, BundleSource, PolicyFile},
     decision::PolicyEffect,
     entities::{KnownEntities, ToolEntities},
+    history::HistoryShape,
     input::{InputType, TypedInput},
     route::WrittenGroup,
     schema,
@@ -45,6 +46,7 @@ pub struct Snapshot {
     pub(crate) manage_slice: Arc<PolicySet>,
     pub(crate) untyped: Vec<UntypedTool>,
     pub(crate) known: KnownEntities,
+    pub(crate) history: HistoryShape,
 }
 
 /// What is known about a tool before anybody calls it.

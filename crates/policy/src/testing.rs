@@ -247,6 +247,7 @@ impl Draft {
             engine_mode: self.engine_mode,
             budget: self.budget,
             taint: &self.taint,
+            history: &placet_types::run_history::RunHistory::default(),
             evidence: &self.evidence,
             now: NOW,
             approval: approval.as_ref(),

@@ -49,18 +49,19 @@ pub struct Denial {
     pub code: ErrorCode,
     /// What stood against it.
     pub kind: DenialKind,
-    /// How this came about; never shown to the caller, but for [`Denial::reasons_for_agent`].
+    /// How this came about; never shown to the caller, but for [`Denial::words_for_agent`].
     pub decision: Decision,
 }
 
 impl Denial {
-    /// The reasons of the policies that refused the call and say `@tell("agent")`, in the order of their ids.
-    pub fn reasons_for_agent(&self) -> impl Iterator<Item = &str> {
-        let told = self
-            .decision
-            .determining
-            .iter()
-            .filter(|policy| policy.tells_agent && policy.effect == PolicyEffect::Forbid);
-        told.filter_map(|policy| policy.reason.as_deref())
+    /// What the policies that refused the call have the agent told, in the order of their ids: the `@reason` of those that say
+    /// `@tell("agent")`, and every `@feedback`.
+    pub fn words_for_agent(&self) -> impl Iterator<Item = &str> {
+        let refusing = self.decision.determining.iter();
+        let refusing = refusing.filter(|policy| policy.effect == PolicyEffect::Forbid);
+        refusing.flat_map(|policy| {
+            let reason = policy.reason.as_deref().filter(|_| policy.tells_agent);
+            reason.into_iter().chain(policy.feedback.as_deref())
+        })
     }
 }

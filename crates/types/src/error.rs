@@ -113,6 +113,12 @@ codes! {
     AdapterFailed = "ADAPTER_FAILED", 502, false, "Read the tool's own error in the output; change the call if that helps.";
     /// The target system cannot be reached; nothing was sent.
     AdapterUnavailable = "ADAPTER_UNAVAILABLE", 503, true, "Wait and repeat the same call.";
+    /// No such run is open here for the caller.
+    RunNotFound = "RUN_NOT_FOUND", 404, false, "Open the run again with POST /v1/runs, under the same run_id: what it may use up and has used up is kept.";
+    /// A run of this name is open already.
+    RunTaken = "RUN_TAKEN", 409, false, "Go on with the run that is open, or open one under another run_id.";
+    /// The batch has a call that has to be alone, so nothing of it was executed.
+    ControlConflict = "CONTROL_CONFLICT", 409, false, "Call the other tools first, and the tool that takes control alone in a batch after that.";
     /// The engine has too much to do.
     Overloaded = "OVERLOADED", 503, true, "Wait and repeat the same call.";
     /// The ledger cannot be written, so nothing is executed.

@@ -23,6 +23,7 @@ pub mod narrowing;
 pub mod principal;
 pub mod proof;
 pub mod run_context;
+pub mod run_history;
 pub mod schemas;
 pub mod sessions;
 pub mod taint;

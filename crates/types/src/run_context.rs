@@ -12,6 +12,7 @@ use crate::{
     ids::{PrincipalId, RunId, SessionId, TenantId},
     mode::ApprovalMode,
     proof::AuthType,
+    run_history::RunHistory,
     taint::Taint,
 };
 
@@ -176,4 +177,7 @@ pub struct RunContext {
     /// What the caller said that the run has in its context, when it made the call.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
+    /// What the run had done in batches, when it made the call.
+    #[serde(default, skip_serializing_if = "RunHistory::is_empty")]
+    pub history: RunHistory,
 }

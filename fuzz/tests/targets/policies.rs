@@ -99,6 +99,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         args,
         binding: &binding,
         taint: &BTreeSet::new(),
+        history: &placet_types::run_history::RunHistory::default(),
         evidence: &[],
         mode_requested: Some(ApprovalMode::LocalWrite),
         safety_mode: ApprovalMode::Destructive,

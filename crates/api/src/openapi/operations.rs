@@ -4,6 +4,7 @@
 //! refusals every verified route can give.
 
 pub(super) mod directives;
+pub(super) mod runs;
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};

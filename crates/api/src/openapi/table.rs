@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     challenge::{self, METADATA_PATH},
-    routes::{approvals, audit, calls, directives, ledger, reports, service},
+    routes::{approvals, audit, calls, directives, ledger, reports, runs, service},
     state::ApiState,
 };
 
@@ -78,6 +78,12 @@ pub(crate) fn all() -> Vec<Route> {
         get("/v1/calls/{id}/events", calls::follow, described::follow_call),
         get("/v1/calls/{id}/timeline", calls::timeline, described::directives::get_timeline),
         get("/v1/tools", service::tools, described::list_tools),
+        post("/v1/runs", runs::open, described::runs::open),
+        get("/v1/runs/{id}", runs::get, described::runs::get),
+        get("/v1/runs/{id}/tools", runs::tools, described::runs::tools),
+        post("/v1/runs/{id}/tools", runs::change, described::runs::change),
+        post("/v1/runs/{id}/batches", runs::batch, described::runs::batch),
+        get("/v1/runs/{id}/batches", runs::batches, described::runs::batches),
         get("/v1/inbox", approvals::inbox, described::directives::read_inbox),
         get("/v1/approvals", approvals::list, described::list_approvals),
         get("/v1/approvals/{id}", approvals::get, described::get_approval),

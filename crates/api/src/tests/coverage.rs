@@ -63,6 +63,18 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             let result = api.post("/v1/calls", call("write", &name).to_string()).await.json();
             ask("bot", result["tool_call_id"].as_str().unwrap(), None)
         }
+        "openRun" => ask("bot", "", Some(json!({ "run": { "run_id": name } }))),
+        "getRun" | "listRunTools" | "changeRunTools" | "sendBatch" | "listBatches" => {
+            let opened = json!({ "run": { "run_id": name } });
+            let reply = api.post("/v1/runs", opened.to_string()).await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            let body = match name.as_str() {
+                "changeRunTools" => Some(json!({})),
+                "sendBatch" => Some(json!({ "calls": [{ "id": "1", "tool": "files__read" }] })),
+                _ => None,
+            };
+            ask("bot", &name, body)
+        }
         "getTimeline" => ask("ben", &api.held(&name).await.call, None),
         "getApproval" | "decideApproval" | "editApproval" | "withdrawApproval" => {
             let held = api.held(&name).await;
@@ -172,7 +184,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 160);
+    assert_eq!(checked, 190);
     assert_eq!(api.state().await, before);
 }
 
@@ -215,6 +227,11 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             // Nothing that happens is for them.
             "followApprovals" => {
                 assert_eq!((reply.status.as_u16(), reply.text()), (200, String::new()));
+            }
+            // A run of their own, which has nothing.
+            "openRun" => assert_eq!(reply.json()["tools"], json!([])),
+            "getRun" | "listRunTools" | "changeRunTools" | "sendBatch" | "listBatches" => {
+                assert_eq!(reply.refusal(), "404 RUN_NOT_FOUND", "{operation}")
             }
             "submitCall" => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
             "listRecords" => assert_eq!(reply.json(), json!({ "records": [] })),

@@ -28,6 +28,7 @@ use crate::{
     responder::Callers,
     rounds::Rounds,
     routes::Routes,
+    runs::kept::Runs,
     settings::Settings,
     tokens::Tokens,
 };
@@ -109,6 +110,7 @@ pub(super) fn context_of(parts: EngineParts) -> Arc<Context> {
             routes: Routes::new(settings.stage_workers, registry),
             revoking: watch::Sender::new(()),
             attempts: Attempts::default(),
+            runs: Runs::default(),
             rounds: Rounds::default(),
             verifier: parts.verifier,
             ids,

@@ -58,6 +58,7 @@ const fn of_code(code: ErrorCode) -> Prospect {
         | ErrorCode::ApprovalPending
         | ErrorCode::ApprovalVoid
         | ErrorCode::ApprovalWithdrawn
+        | ErrorCode::ControlConflict
         | ErrorCode::CredentialRefused
         | ErrorCode::IdempotencyConflict
         | ErrorCode::Internal
@@ -68,6 +69,8 @@ const fn of_code(code: ErrorCode) -> Prospect {
         | ErrorCode::PolicyDenied
         | ErrorCode::PolicyError
         | ErrorCode::ResultExpired
+        | ErrorCode::RunNotFound
+        | ErrorCode::RunTaken
         | ErrorCode::ToolChanged
         | ErrorCode::ToolNotFound
         | ErrorCode::Unauthenticated

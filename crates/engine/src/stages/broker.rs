@@ -13,7 +13,6 @@ use placet_types::{
     envelope::call::AuthRef,
     error::{ErrorCode, Refusal},
     ids::RecordId,
-    mode::ApprovalMode,
     principal::PrincipalChain,
     proof::CallerProof,
     run_context::{Delegation, RunAgent, RunBudget, RunContext, RunUser},
@@ -190,15 +189,15 @@ fn run_of(trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
     let tenant = identity.chain.tenant();
     let directory = &built.active.directory;
     let limit = ClassLimit::of(directory, &identity.chain);
-    let safety_mode = built.run.safety_mode.or(limit.safety_mode).unwrap_or(ApprovalMode::ReadOnly);
     RunContext {
         run_id: built.run.run_id.clone(),
         trace_id: trace_id.to_owned(),
         tenant_id: tenant.clone(),
         user: user_of(&Parties::of(identity)),
         agent: agent_of(directory, &Parties::of(identity)),
-        safety_mode: limit.ceiling(safety_mode),
+        safety_mode: limit.first_ceiling(built.run.safety_mode),
         run_budget: limit.budget(built.run.run_budget.over(RunBudget::default())),
         taint: built.run.taint.clone(),
+        history: built.history.clone(),
     }
 }

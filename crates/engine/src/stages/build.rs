@@ -32,11 +32,12 @@ pub(crate) fn build(
     call_id: &ToolCallId,
     planned: Planned,
 ) -> Result<Built, Refusal> {
-    let Planned { submission, caller } = planned;
+    let Planned { submission, caller, batch } = planned;
     check_labels(&submission)?;
     check_run(&submission.run.run_id)?;
     check_callback(&context.settings, &caller, &submission)?;
     let target = resolve(&context.current, &active, &caller, &submission.tool)?;
+    check_exposing(&target, batch.is_some())?;
     let requested_digest = requested_digest(&target, &submission.args);
     let args = target.validate(&submission.args)?;
     let key = key_of(&submission, &target, call_id)?;
@@ -49,6 +50,7 @@ pub(crate) fn build(
         mode_requested: submission.approval_mode_requested,
         target,
         run: submission.run,
+        history: batch.map(|history| *history).unwrap_or_default(),
         step_id: submission.step_id,
         request_id: submission.request_id,
         evidence_refs: submission.evidence_refs,
@@ -68,13 +70,23 @@ pub(crate) fn build(
 }
 
 /// Under such names the engine keeps what holds for more than one run.
-fn check_run(run_id: &RunId) -> Result<(), Refusal> {
+pub(crate) fn check_run(run_id: &RunId) -> Result<(), Refusal> {
     if !run_id.is_reserved() {
         return Ok(());
     }
     let problem = "must not begin with `placet/`, which is reserved".to_owned();
     Err(Refusal::new(ErrorCode::ValidationError, "the name of the run is reserved")
         .with_problems(vec![Problem { pointer: "/run/run_id".to_owned(), problem }]))
+}
+
+/// What a result adds and removes is of a run's surface, so that outside of one it would be lost unseen.
+fn check_exposing(target: &Target, is_in_batch: bool) -> Result<(), Refusal> {
+    if is_in_batch || target.capability.offering.exposes.is_none() {
+        return Ok(());
+    }
+    let message =
+        "this tool adds tools to a run: call it in a batch, with POST /v1/runs/{id}/batches";
+    Err(Refusal::new(ErrorCode::ValidationError, message))
 }
 
 /// What duplicates are matched by: the capability and the arguments as sent.

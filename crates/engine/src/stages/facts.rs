@@ -150,6 +150,7 @@ pub(crate) fn decide(
         engine_mode: mode_for(context, &open, tenant, adapter),
         budget: budget_for(stage, circumstances.run),
         taint: &circumstances.run.taint,
+        history: &stage.run.history,
         evidence: &stage.evidence,
         now,
         approval: circumstances.approval,

@@ -366,10 +366,10 @@ fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String 
 
 async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
     let mut message = told(denial.kind, &denial.decision, call.stage.run.safety_mode);
-    let reasons: BTreeSet<&str> = denial.reasons_for_agent().collect();
-    if !reasons.is_empty() {
-        let reasons: Vec<&str> = reasons.into_iter().collect();
-        message = format!("{message}: {}", reasons.join(" "));
+    let words: BTreeSet<&str> = denial.words_for_agent().collect();
+    if !words.is_empty() {
+        let words: Vec<&str> = words.into_iter().collect();
+        message = format!("{message}: {}", words.join(" "));
     }
     if denial.kind == DenialKind::Error {
         let (decision_id, capability) = (&denial.decision.id, &denial.decision.capability);

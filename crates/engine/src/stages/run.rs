@@ -15,9 +15,10 @@ use placet_ledger::{
 use placet_types::{
     directory::Directory,
     error::{ErrorCode, Problem, Refusal},
+    ids::RunId,
     mode::ApprovalMode,
     principal::PrincipalChain,
-    run_context::RunBudget,
+    run_context::{RunBudget, RunRequest},
     taint::Taint,
 };
 
@@ -27,12 +28,16 @@ use crate::{
 
 /// The run of a call.
 pub(crate) fn key_of(stage: &Brokered) -> RunKey {
-    let chain = &stage.identity.chain;
+    key_for(&stage.identity.chain, &stage.run.run_id)
+}
+
+/// A run of a caller.
+pub(crate) fn key_for(chain: &PrincipalChain, run_id: &RunId) -> RunKey {
     RunKey {
         tenant: chain.tenant().clone(),
         agent: chain.actor.id.clone(),
         on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
-        run_id: stage.run.run_id.clone(),
+        run_id: run_id.clone(),
     }
 }
 
@@ -53,6 +58,11 @@ impl ClassLimit {
             limit.cents = limit.cents.into_iter().chain(class.cost_cents_max).min();
         }
         limit
+    }
+
+    /// The ceiling of a run whose first call asks for this.
+    pub(crate) fn first_ceiling(&self, asked: Option<ApprovalMode>) -> ApprovalMode {
+        self.ceiling(asked.or(self.safety_mode).unwrap_or(ApprovalMode::ReadOnly))
     }
 
     pub(crate) fn ceiling(&self, asked: ApprovalMode) -> ApprovalMode {
@@ -82,13 +92,60 @@ pub(crate) async fn open(outcomes: &Outcomes, stage: &mut Brokered) -> Result<Ru
         cents_used: 0,
         taint: stage.run.taint.clone(),
     };
-    let known = open_in_session(outcomes, stage, &wanted).await.map_err(|error| {
-        outcomes.node.noticed(&error);
-        ledger_refusal(&error)
-    })?;
+    let known = open_in_session(outcomes, &stage.built.run, &wanted).await?;
     stage.taint.clone_from(&known.taint);
-    let asked = &stage.built.run;
     let limit = ClassLimit::of(&stage.built.active.directory, &stage.identity.chain);
+    let known = as_fixed(known, &wanted, &stage.built.run, &limit)?;
+    stage.run.safety_mode = known.safety_mode;
+    stage.run.run_budget = known.budget;
+    Ok(known)
+}
+
+/// Opens a run of a caller that makes no call yet: fixed as by a first call.
+pub(crate) async fn open_for(
+    outcomes: &Outcomes,
+    directory: &Directory,
+    chain: &PrincipalChain,
+    asked: &RunRequest,
+) -> Result<RunRecord, Refusal> {
+    let limit = ClassLimit::of(directory, chain);
+    let wanted = RunRecord {
+        key: key_for(chain, &asked.run_id),
+        safety_mode: limit.first_ceiling(asked.safety_mode),
+        budget: limit.budget(asked.run_budget.over(RunBudget::default())),
+        opened_at: outcomes.ledger.store().now(),
+        calls_used: 0,
+        cents_used: 0,
+        taint: asked.taint.clone(),
+    };
+    let known = open_in_session(outcomes, asked, &wanted).await?;
+    as_fixed(known, &wanted, asked, &limit)
+}
+
+/// The run within what its caller's classes allow now.
+pub(crate) fn within_classes(
+    directory: &Directory,
+    chain: &PrincipalChain,
+    known: RunRecord,
+) -> RunRecord {
+    within(known, &ClassLimit::of(directory, chain))
+}
+
+fn within(known: RunRecord, limit: &ClassLimit) -> RunRecord {
+    RunRecord {
+        safety_mode: limit.ceiling(known.safety_mode),
+        budget: limit.budget(known.budget),
+        ..known
+    }
+}
+
+/// The run as it was fixed, where that is what is asked for.
+fn as_fixed(
+    known: RunRecord,
+    wanted: &RunRecord,
+    asked: &RunRequest,
+    limit: &ClassLimit,
+) -> Result<RunRecord, Refusal> {
     let asked_budget = limit.budget(asked.run_budget.over(known.budget));
     let differs = [
         (
@@ -113,24 +170,28 @@ pub(crate) async fn open(outcomes: &Outcomes, stage: &mut Brokered) -> Result<Ru
         )
         .with_problems(problems));
     }
-    let known = RunRecord {
-        safety_mode: limit.ceiling(known.safety_mode),
-        budget: limit.budget(known.budget),
-        ..known
-    };
-    stage.run.safety_mode = known.safety_mode;
-    stage.run.run_budget = known.budget;
-    Ok(known)
+    Ok(within(known, limit))
 }
 
 /// Opens the run and, where its caller names one, the session, each with the taint of both: what another run of the session has seen is
 /// in its outcomes.
 async fn open_in_session(
     outcomes: &Outcomes,
-    stage: &Brokered,
+    asked: &RunRequest,
+    wanted: &RunRecord,
+) -> Result<RunRecord, Refusal> {
+    opened_in_session(outcomes, asked, wanted).await.map_err(|error| {
+        outcomes.node.noticed(&error);
+        ledger_refusal(&error)
+    })
+}
+
+async fn opened_in_session(
+    outcomes: &Outcomes,
+    asked: &RunRequest,
     wanted: &RunRecord,
 ) -> Result<RunRecord, LedgerError> {
-    let Some(session) = &stage.built.run.session_id else {
+    let Some(session) = &asked.session_id else {
         return outcomes.ledger.open_run(wanted.clone()).await;
     };
     let shared = RunRecord { key: wanted.key.of_session(session), ..wanted.clone() };

@@ -382,6 +382,7 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         via: Vec::new(),
         budget: CaseBudget::default(),
         taint: args.taint.iter().copied().collect(),
+        history: placet_types::run_history::RunHistory::default(),
         evidence: args.evidence.iter().map(|tool| tool_of(tool)).collect::<Result<_, _>>()?,
         approval: approval(args),
         frozen: args.frozen,

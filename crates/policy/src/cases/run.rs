@@ -240,6 +240,7 @@ impl Runner<'_> {
                 window_ends: NOW.plus_ms(86_400_000),
             },
             taint: &case.taint,
+            history: &case.history,
             evidence: &evidence,
             now: NOW,
             approval: None,

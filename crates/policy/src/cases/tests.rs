@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{CaseFile, CaseFileError, run::run_cases};
-use crate::testing::{bundle, shipped};
+use crate::{
+    bundle::PolicyFile,
+    testing::{bundle, shipped},
+};
 
 const SHIPPED: [&str; 3] = [
     include_str!("../../../../policies/cases/10-calls.yaml"),
@@ -196,5 +199,23 @@ fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
         case.break_glass.as_mut().unwrap().ends_in_ms = 0;
         case.expect.policies = Some(["gate-destructive".to_owned()].into());
         assert_eq!(outcome(&case), Vec::<String>::new());
+    }
+}
+
+/// The example of a gate on what the run has done, and its cases.
+#[test]
+fn with_the_example_a_record_is_updated_only_after_it_was_read() {
+    let cases = include_str!("../../../../policies/examples/read-before-write.yaml");
+    let file = CaseFile::parse(cases).unwrap();
+    let allowed = run_cases(&shipped(), None, &file).unwrap();
+    let mut gated = shipped();
+    let text = include_str!("../../../../policies/examples/read-before-write.cedar").to_owned();
+    gated.files.push(PolicyFile { name: "60-own.cedar".to_owned(), text });
+    let outcomes = run_cases(&gated, None, &file).unwrap();
+    assert_eq!(outcomes.len(), 4);
+    for (gated, allowed) in outcomes.iter().zip(&allowed) {
+        assert!(gated.passed(), "{gated:?}");
+        // Without the example nothing is in the way.
+        assert_eq!(allowed.passed(), !gated.name.contains("may not"), "{allowed:?}");
     }
 }

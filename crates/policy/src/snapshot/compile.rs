@@ -25,6 +25,7 @@ use crate::{
     },
     condition,
     entities::{KnownEntities, ToolEntities},
+    history::HistoryShape,
     input::InputType,
     nesting,
     route::{WrittenGroup, WrittenTenant},
@@ -48,8 +49,10 @@ pub(super) fn compile(
     let (policies, set) = read_policies(source)?;
     let names = Vocabulary::new().map_err(internal)?;
     let (drafts, untyped) = draft_tools(contracts);
+    let history = HistoryShape::of(drafts.iter().map(|draft| draft.capability));
     let schema_text = schema::text(
         environment,
+        &history,
         drafts.iter().map(|draft| (draft.capability, draft.input.as_ref())),
     );
     let schema = Schema::from_cedarschema_str(&schema_text)
@@ -57,7 +60,7 @@ pub(super) fn compile(
         .map_err(internal)?;
     literals::check(&names, source, &set, &policies, contracts, directory)?;
     Judged::of(&names, &set, &drafts)
-        .validate(environment, |schema, set| validate(source, &policies, set, schema))?;
+        .validate(environment, &history, |schema, set| validate(source, &policies, set, schema))?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
@@ -88,6 +91,7 @@ pub(super) fn compile(
         tools,
         untyped,
         known: KnownEntities::default(),
+        history,
     })
 }
 

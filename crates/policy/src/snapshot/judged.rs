@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::compile::{Draft, internal};
 use crate::{
     bundle::BundleProblem,
+    history::HistoryShape,
     input::InputType,
     schema,
     vocabulary::{Vocabulary, lower_action},
@@ -69,6 +70,7 @@ impl<'a> Judged<'a> {
     pub(super) fn validate(
         self,
         environment: &EnvironmentName,
+        history: &HistoryShape,
         validate: impl Fn(Schema, &PolicySet) -> Result<(), Vec<BundleProblem>>,
     ) -> Result<(), Vec<BundleProblem>> {
         let mut problems = Vec::new();
@@ -77,7 +79,7 @@ impl<'a> Judged<'a> {
                 continue;
             }
             let set = PolicySet::from_policies(policies).map_err(internal)?;
-            let text = schema::text(environment, tools);
+            let text = schema::text(environment, history, tools);
             let (schema, _warnings) = Schema::from_cedarschema_str(&text).map_err(internal)?;
             problems.extend(validate(schema, &set).err().into_iter().flatten());
         }

@@ -418,3 +418,16 @@ fn only_a_forbid_with_a_reason_tells_the_agent() {
         assert!(problem.message.contains(wrong), "{problem:?}");
     }
 }
+
+#[test]
+fn only_a_forbid_on_calls_has_feedback_and_it_says_something() {
+    let told = forbid(r#"@approval("never") @feedback("Read it first.")"#);
+    assert!(compile(&bundle(&told), &world()).is_ok());
+    for (text, wrong) in [
+        (forbid(r#"@approval("never") @feedback(" ")"#), "1 to 1024 bytes"),
+        (PERMIT.replace("permit (", r#"@feedback("x") permit ("#), "cannot refuse a call"),
+    ] {
+        let problem = the_problem(&text);
+        assert!(problem.message.contains(wrong), "{problem:?}");
+    }
+}

@@ -9,7 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{credential::CredentialFile, not_executed::NotExecutedFile, process::ProcessFile};
+use super::{
+    credential::CredentialFile,
+    not_executed::NotExecutedFile,
+    offering::{CheckFile, PromptFile},
+    process::ProcessFile,
+};
 use crate::{
     digest::Digest,
     directory::CALLS_PER_MINUTE_MAX,
@@ -283,6 +288,31 @@ pub struct CapabilityFile {
     /// What the server says about itself: shown to operators, never trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_hints: Option<Value>,
+    /// Whether a run that has it in its surface has no other tool.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub exclusive: bool,
+    /// Whether it takes over from the model: of a batch with it and any other call nothing is executed.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub takes_control: bool,
+    /// Whether runs have it only where it is asked for: chosen, forced, or added by another tool.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub on_demand: bool,
+    /// What is to be checked about answers that use its results; gathered over a run for its orchestrator, which makes the checks.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub evaluation_checks: BTreeSet<String>,
+    /// What a model is told of it beside its definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<PromptFile>,
+    /// Checks of its arguments, beside the schema, that tell a model what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckFile>,
+    /// Where its result says which tools the run gets and loses, `{"add": […], "remove": […]}`, as a JSON pointer into `output`. Such a tool
+    /// is called in batches of runs only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposes: Option<String>,
+    /// Top-level arguments whose values a run remembers of calls that succeeded, for policies (`context.req.history`): texts or whole numbers.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub run_keys: BTreeSet<String>,
 }
 
 const fn yes() -> bool {

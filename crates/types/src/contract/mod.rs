@@ -23,6 +23,7 @@ pub mod feature;
 pub mod file;
 mod network;
 pub mod not_executed;
+pub mod offering;
 pub mod process;
 pub mod repeating;
 
@@ -32,6 +33,7 @@ use credential::{CredentialFile, CredentialPlan};
 use feature::Feature;
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
 use not_executed::NotExecuted;
+use offering::Offering;
 use repeating::{ProbePlan, Repeating, TokenPlace};
 
 /// The most capabilities a contract may have.
@@ -105,6 +107,8 @@ pub struct Capability {
     pub enabled: bool,
     /// The digest of the live definition that was reviewed.
     pub pin: Option<Digest>,
+    /// How it is offered in runs.
+    pub offering: Offering,
 }
 
 /// What is known about repeating a call.
@@ -282,6 +286,8 @@ impl Capability {
         let not_executed = NotExecuted::of(file.effect, file.not_executed.clone())
             .map_err(|problem| rule(&problem))?;
         let arguments = definition::arguments(&file, &token);
+        let offering = Offering::of(&file, arguments.as_ref())
+            .map_err(|(key, problem)| rule(&format!("`{key}`: {problem}")))?;
         let mut also = file.also;
         also.remove(&file.mode);
         Ok(Self {
@@ -302,6 +308,7 @@ impl Capability {
             result_taint: file.result_taint,
             enabled: file.enabled,
             pin: file.pin,
+            offering,
         })
     }
 

@@ -462,6 +462,14 @@ pub(crate) fn capability(
         pin: options.pins.then(|| tool.digest(adapter)),
         task_only: tool.task_only,
         server_hints: tool.annotations.clone(),
+        exclusive: false,
+        takes_control: false,
+        on_demand: false,
+        evaluation_checks: BTreeSet::new(),
+        prompt: None,
+        checks: Vec::new(),
+        exposes: None,
+        run_keys: BTreeSet::new(),
     };
     Ok((name, file, remarks))
 }

@@ -1,0 +1,99 @@
+//! Runs: opening one, how it stands, and the tools that its model is offered.
+//!
+//! Owns the routes. What is offered is the engine's to say; a run of another caller answers like one that is not open.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+
+use placet_engine::runs::{
+    batch_views::Batch,
+    views::{OpenRun, ToolsChange, ToolsFormat},
+};
+use placet_types::{
+    error::{ErrorCode, Execution, Problem, Refusal},
+    ids::RunId,
+};
+
+use crate::{
+    answer,
+    body::StrictJson,
+    problem::Failure,
+    query::{Params, WAIT_MS_MAX},
+    request::{CallHeaders, Entity, Id, Plain},
+    state::{ApiState, Caller},
+};
+
+/// The forms of tool definitions, by name.
+pub(crate) const FORMATS: [(&str, ToolsFormat); 3] =
+    [("plain", ToolsFormat::Plain), ("openai", ToolsFormat::Openai), ("mcp", ToolsFormat::Mcp)];
+
+/// `POST /v1/runs`.
+pub(crate) async fn open(
+    Plain { api, caller }: Plain,
+    StrictJson(request): StrictJson<OpenRun>,
+) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.open_run(&caller, request).await?))
+}
+
+/// `GET /v1/runs/{id}`.
+pub(crate) async fn get(Entity { api, caller, id }: Entity<RunId>) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.run(&caller, &id).await?))
+}
+
+/// `GET /v1/runs/{id}/tools`: what its model is offered at its next turn.
+pub(crate) async fn tools(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
+    Id(id): Id<RunId>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let format = params.one_of("format", &FORMATS)?.unwrap_or(ToolsFormat::Plain);
+    params.finish()?;
+    Ok(answer::json(&api.engine.run_tools(&caller, &id, format)?))
+}
+
+/// `POST /v1/runs/{id}/tools`: forces and excludes tools.
+pub(crate) async fn change(
+    Entity { api, caller, id }: Entity<RunId>,
+    StrictJson(change): StrictJson<ToolsChange>,
+) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.change_run_tools(&caller, &id, &change)?))
+}
+
+/// `POST /v1/runs/{id}/batches`: answers when every call is over, or is held for longer than it wants to wait.
+pub(crate) async fn batch(
+    Entity { api, caller, id }: Entity<RunId>,
+    headers: CallHeaders,
+    StrictJson(batch): StrictJson<Batch>,
+) -> Result<Response, Failure> {
+    let (mut batch, inbound) = headers.complete_batch(batch)?;
+    let wait_ms = batch.wait_ms.unwrap_or(0);
+    if wait_ms > WAIT_MS_MAX {
+        let (pointer, problem) = ("/wait_ms".to_owned(), format!("at most {WAIT_MS_MAX}"));
+        let refusal = Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large");
+        return Err(Failure::new(refusal.with_problems(vec![Problem { pointer, problem }])));
+    }
+    let left_ms = u64::try_from(api.engine.expires_in(&caller).as_millis()).unwrap_or(u64::MAX);
+    batch.wait_ms = Some(wait_ms.min(left_ms));
+    tokio::select! {
+        biased;
+        refusal = api.engine.revoked(Arc::clone(&caller)) => {
+            Err(Failure::new(refusal.with_execution(Execution::Unknown)))
+        }
+        view = api.engine.batch(Arc::clone(&caller), &id, batch, inbound) => Ok(answer::json(&view?)),
+        // Only people are not waited for: what is being executed comes to its end.
+        () = api.closing(), if wait_ms > 0 => {
+            let message = "the service is stopping; send the same batch again";
+            let refusal = Refusal::new(ErrorCode::Overloaded, message).with_retry_after_ms(1_000);
+            Err(Failure::new(refusal.with_execution(Execution::Unknown)))
+        }
+    }
+}
+
+/// `GET /v1/runs/{id}/batches`.
+pub(crate) async fn batches(
+    Entity { api, caller, id }: Entity<RunId>,
+) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.batches(&caller, &id)?))
+}

@@ -1,0 +1,281 @@
+//! Batches: the calls of one turn of a model, made together.
+//!
+//! Owns how they are sent and awaited. Which of them are made is [`crate::runs`]'s; each that is made is a call like any other. Invariant: a
+//! batch goes on to its end in a task of its own, and is counted, whether or not anybody waits for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::join_all;
+use tokio::{sync::oneshot, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::refusal::internal;
+use placet_types::{
+    digest::Digest,
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Refusal},
+    ids::{IdempotencyKey, RequestId, RunId, StepId},
+    run_context::RunRequest,
+    run_history::RunHistory,
+};
+
+use super::{
+    Engine,
+    runs::{open_of, usable},
+};
+use crate::{
+    result::error_of,
+    runs::{
+        batch::{self, Place, Step},
+        batch_views::{
+            Batch, BatchCall, BatchDebug, BatchHistory, BatchView, CallResult, Reference,
+        },
+        kept::Open,
+    },
+    submission::{Inbound, Submission},
+};
+
+/// A batch as it was sent.
+#[derive(Debug)]
+struct Asked {
+    caller: Arc<VerifiedCaller>,
+    batch: Batch,
+    inbound: Inbound,
+    gone: CancellationToken,
+}
+
+/// Everything that the calls of a batch have in common.
+#[derive(Debug)]
+struct Sending {
+    caller: Arc<VerifiedCaller>,
+    batch: Batch,
+    run: RunRequest,
+    history: RunHistory,
+    inbound: Inbound,
+    /// Cancelled when nobody waits for the batch any more.
+    gone: CancellationToken,
+}
+
+impl Engine {
+    /// Makes the calls of one turn of a run's model. Goes on when it is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunNotFound`] for runs that are not open here, or not the caller's; [`ErrorCode::InProgress`] while another batch of the
+    /// run is under way; [`ErrorCode::IdempotencyConflict`] and [`ErrorCode::ValidationError`] for what is no batch. Everything else is the
+    /// outcome of one call.
+    pub async fn batch(
+        &self,
+        caller: Arc<VerifiedCaller>,
+        run_id: &RunId,
+        batch: Batch,
+        inbound: Inbound,
+    ) -> Result<BatchView, Refusal> {
+        let open = open_of(&self.context, &caller, run_id)?;
+        let turn = Arc::clone(&open.turn).try_lock_owned().map_err(|_busy| {
+            Refusal::new(ErrorCode::InProgress, "another batch of the run is under way")
+                .with_retry_after_ms(1_000)
+        })?;
+        let (answer, answered) = oneshot::channel();
+        let gone = CancellationToken::new();
+        let _waits = gone.clone().drop_guard();
+        let engine = self.clone();
+        self.context.registry.spawn(async move {
+            let view = engine.take_turn(&open, Asked { caller, batch, inbound, gone }).await;
+            drop(turn);
+            if answer.send(view).is_err() {
+                tracing::debug!("nobody waited for the end of a batch");
+            }
+        });
+        answered.await.unwrap_or_else(|_dropped| Err(internal("the task of a batch ended early")))
+    }
+
+    /// The batches of a run.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunNotFound`] for runs that are not open here, or not the caller's.
+    pub fn batches(
+        &self,
+        caller: &VerifiedCaller,
+        run_id: &RunId,
+    ) -> Result<BatchHistory, Refusal> {
+        let open = open_of(&self.context, caller, run_id)?;
+        let batches = open.state.lock().turns.records();
+        Ok(BatchHistory { run_id: run_id.clone(), batches })
+    }
+
+    async fn take_turn(&self, open: &Open, asked: Asked) -> Result<BatchView, Refusal> {
+        let Asked { caller, batch, inbound, gone } = asked;
+        let started = Instant::now();
+        let tools = usable(&self.context, &caller);
+        let (begun, places, sending) = {
+            let run = open.state.lock();
+            let begun = run.begin(&batch, &tools)?;
+            let places = batch::plan(&batch.calls, &tools, &begun.turn)?;
+            let mut request = run.request.clone();
+            request.taint.extend(batch.taint.iter().copied());
+            let history = run.history.clone();
+            (begun, places, Sending { caller, batch, run: request, history, inbound, gone })
+        };
+        let mut results = self.made(&sending, &places).await;
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let debug = counted(&places, &results, took_ms);
+        let mut run = open.state.lock();
+        let (iteration, repeated) = (begun.iteration, begun.repeated);
+        run.end(&sending.batch, begun, &places, &mut results, &tools, debug);
+        Ok(BatchView {
+            run_id: run.request.run_id.clone(),
+            batch_id: sending.batch.batch_id,
+            iteration,
+            repeated,
+            references: references(&results),
+            results,
+            evaluation_checks: run.evaluation_checks.clone(),
+            debug,
+        })
+    }
+
+    /// Makes the calls that are to be made, all at once, and answers for every place.
+    async fn made(&self, sending: &Sending, places: &[Place]) -> Vec<CallResult> {
+        let wait_ms = sending.batch.wait_ms.unwrap_or(0);
+        let calls = (0_usize..).zip(places.iter().zip(&sending.batch.calls));
+        let made = calls.filter(|(_, (place, _))| place.step == Step::Make);
+        let made = made.map(|(number, (place, call))| async move {
+            let outcome = match self.sent(sending, number, place, call) {
+                Ok(mut ticket) => {
+                    let answer = tokio::select! {
+                        answer = ticket.settled(wait_ms) => Some(answer),
+                        () = sending.gone.cancelled() => None,
+                    };
+                    let answer = match answer {
+                        Some(answer) => answer,
+                        // People are waited for no more; what is being executed is.
+                        None => ticket.settled(0).await,
+                    };
+                    Ok(answer.envelope().clone())
+                }
+                Err(refusal) => Err(refusal),
+            };
+            (number, outcome)
+        });
+        let mut outcomes: BTreeMap<usize, Result<ToolResultEnvelope, Refusal>> =
+            join_all(made).await.into_iter().collect();
+        let mut results: Vec<CallResult> = Vec::new();
+        for (number, (place, call)) in (0_usize..).zip(places.iter().zip(&sending.batch.calls)) {
+            let result = match &place.step {
+                Step::Make => told(call, place, outcomes.remove(&number)),
+                Step::Refuse(refusal) => told(call, place, Some(Err(refusal.as_ref().clone()))),
+                Step::CopyOf(original) => match results.get(*original) {
+                    Some(original) => copied(call, original),
+                    None => told(call, place, None),
+                },
+            };
+            results.push(result);
+        }
+        results
+    }
+
+    /// Sends one call in, under what is stable when its batch is sent again.
+    fn sent(
+        &self,
+        sending: &Sending,
+        number: usize,
+        place: &Place,
+        call: &BatchCall,
+    ) -> Result<crate::ticket::Ticket, Refusal> {
+        let id = sending.batch.batch_id.as_ref().map(request_of).transpose()?;
+        let step = id.is_some().then(|| StepId::new("batch")).transpose().map_err(internal)?;
+        let submission = Submission {
+            tool: place.tool.clone(),
+            args: place.args.clone(),
+            step_id: step,
+            request_id: id,
+            ordinal: u32::try_from(number).map_err(internal)?,
+            idempotency_key: call.idempotency_key.clone(),
+            approval_mode_requested: call.approval_mode_requested,
+            wait_ms: None,
+            callback: None,
+            run: sending.run.clone(),
+            evidence_refs: call.evidence_refs.clone(),
+            metadata: None,
+        };
+        let history = Box::new(sending.history.clone());
+        self.take_in(
+            Arc::clone(&sending.caller),
+            submission,
+            sending.inbound.clone(),
+            Some(history),
+        )
+    }
+}
+
+/// A batch as the request that its calls are derived from: of any length that an id may have.
+fn request_of(batch: &IdempotencyKey) -> Result<RequestId, Refusal> {
+    let digest = Digest::of(batch.as_str().as_bytes()).to_string();
+    let hex = digest.rsplit(':').next().unwrap_or_default();
+    RequestId::new(format!("batch-{hex}")).map_err(internal)
+}
+
+/// One call's outcome: as a call, or refused before it was one.
+fn told(
+    call: &BatchCall,
+    place: &Place,
+    outcome: Option<Result<ToolResultEnvelope, Refusal>>,
+) -> CallResult {
+    let outcome = outcome.unwrap_or_else(|| Err(internal("a call of a batch has no outcome")));
+    let (status, result, error) = match outcome {
+        Ok(result) => (result.status, Some(result), None),
+        Err(refusal) => (crate::result::status_of(&refusal), None, Some(error_of(&refusal))),
+    };
+    CallResult {
+        id: call.id.clone(),
+        tool: place.tool.clone(),
+        status,
+        result,
+        error,
+        duplicate_of: None,
+        warning: None,
+        exposure: None,
+    }
+}
+
+/// The outcome of an equal call, and the word that it is one.
+fn copied(call: &BatchCall, original: &CallResult) -> CallResult {
+    let warning = format!("equal to call `{}` of the batch, which counts for both", original.id);
+    CallResult {
+        id: call.id.clone(),
+        duplicate_of: Some(original.id.clone()),
+        warning: Some(warning),
+        ..original.clone()
+    }
+}
+
+fn references(results: &[CallResult]) -> Vec<Reference> {
+    let originals = results.iter().filter(|result| result.duplicate_of.is_none());
+    let named = originals.flat_map(|result| {
+        let citations = result.result.iter().flat_map(|envelope| &envelope.citations);
+        citations.map(|one| Reference {
+            id: result.id.clone(),
+            uri: one.uri.clone(),
+            title: one.title.clone(),
+        })
+    });
+    named.collect()
+}
+
+fn counted(places: &[Place], results: &[CallResult], took_ms: u64) -> BatchDebug {
+    let count = |fits: &dyn Fn(&Place, &CallResult) -> bool| {
+        let fitting = places.iter().zip(results).filter(|(place, result)| fits(place, result));
+        u32::try_from(fitting.count()).unwrap_or(u32::MAX)
+    };
+    let with = |wanted: ResultStatus| {
+        count(&|_, result| result.status == wanted && result.duplicate_of.is_none())
+    };
+    BatchDebug {
+        made: count(&|place, _| place.step == Step::Make),
+        duplicates: count(&|_, result| result.duplicate_of.is_some()),
+        refused: with(ResultStatus::Refused),
+        pending: with(ResultStatus::Pending),
+        took_ms,
+    }
+}

@@ -1,0 +1,142 @@
+//! Runs, as the listeners ask for them.
+//!
+//! Owns the way from a caller to its open run. What a run may use up is fixed in the ledger, as by a first call.
+
+use std::sync::Arc;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::refusal::lookup_refusal;
+use placet_types::{error::Refusal, ids::RunId};
+
+use super::Engine;
+use crate::{
+    context::Context,
+    registry::Owner,
+    runs::{
+        definitions::{self, choice_as, forced_as},
+        kept::Open,
+        offer::Tools,
+        state::Run,
+        views::{OpenRun, RunTools, RunView, ToolsChange, ToolsChanged, ToolsFormat},
+    },
+    stages::{build, run},
+};
+
+impl Engine {
+    /// Opens a run of the caller on this node.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::RunTaken`] where one of this name is open; [`placet_types::error::ErrorCode::ToolNotFound`] for tools that are not the
+    /// caller's; [`placet_types::error::ErrorCode::ValidationError`] where it was opened with another ceiling or budget before.
+    pub async fn open_run(
+        &self,
+        caller: &VerifiedCaller,
+        request: OpenRun,
+    ) -> Result<RunView, Refusal> {
+        let context = &self.context;
+        let owner = Owner::of(&caller.chain());
+        build::check_run(&request.run.run_id)?;
+        context.runs.must_be_free(&owner, &request.run.run_id)?;
+        let opened = Run::opened(request, &usable(context, caller))?;
+        let run_id = opened.request.run_id.clone();
+        let directory = &context.current.active().directory;
+        run::open_for(&context.outcomes, directory, &caller.chain(), &opened.request).await?;
+        context.runs.open(owner, opened)?;
+        self.run(caller, &run_id).await
+    }
+
+    /// How an open run of the caller's stands.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::RunNotFound`] for runs that are not open here, or not the caller's.
+    pub async fn run(&self, caller: &VerifiedCaller, run_id: &RunId) -> Result<RunView, Refusal> {
+        let context = &self.context;
+        let open = open_of(context, caller, run_id)?;
+        let key = run::key_for(&caller.chain(), run_id);
+        let known = context.ledger.store().run(&key).await.map_err(|error| {
+            let refusal = lookup_refusal(&error);
+            context.node.noticed(&error.into());
+            refusal
+        })?;
+        let known = known.ok_or_else(|| {
+            Refusal::new(
+                placet_types::error::ErrorCode::RunNotFound,
+                "the run is not kept any more",
+            )
+        })?;
+        let known =
+            run::within_classes(&context.current.active().directory, &caller.chain(), known);
+        let run = open.state.lock();
+        let usable = usable(context, caller);
+        let offered = run.offered(&usable);
+        let wanted = &run.wanted;
+        Ok(RunView {
+            run_id: run_id.clone(),
+            session_id: run.request.session_id.clone(),
+            safety_mode: known.safety_mode,
+            run_budget: known.budget,
+            calls_used: known.calls_used,
+            cents_used: known.cents_used,
+            taint: known.taint,
+            iteration: run.iteration,
+            calls_per_batch_max: run.calls_per_batch_max,
+            tool_choice: choice_as(&wanted.choice_at(run.iteration), ToolsFormat::Plain),
+            forced_tools: forced_as(&run, &offered, ToolsFormat::Plain),
+            excluded_tools: wanted.excluded.iter().map(|id| id.tool_name()).collect(),
+            tools: offered.keys().map(|id| id.tool_name()).collect(),
+            evaluation_checks: run.evaluation_checks.clone(),
+        })
+    }
+
+    /// What the model of a run is offered at its next turn.
+    ///
+    /// # Errors
+    /// As for [`Engine::run`]; [`placet_types::error::ErrorCode::ValidationError`] where two tools have one name in this form.
+    pub fn run_tools(
+        &self,
+        caller: &VerifiedCaller,
+        run_id: &RunId,
+        format: ToolsFormat,
+    ) -> Result<RunTools, Refusal> {
+        let open = open_of(&self.context, caller, run_id)?;
+        let run = open.state.lock();
+        definitions::of_run(&run, &usable(&self.context, caller), format)
+    }
+
+    /// Forces and excludes tools of a run: all that is asked for, or nothing.
+    ///
+    /// # Errors
+    /// As for [`Engine::run`]; [`placet_types::error::ErrorCode::ToolNotFound`] where a tool to be forced is none of the caller's.
+    pub fn change_run_tools(
+        &self,
+        caller: &VerifiedCaller,
+        run_id: &RunId,
+        change: &ToolsChange,
+    ) -> Result<ToolsChanged, Refusal> {
+        let open = open_of(&self.context, caller, run_id)?;
+        let mut run = open.state.lock();
+        let usable = usable(&self.context, caller);
+        let excluded = run.change(change, &usable)?;
+        let forced_tools = forced_as(&run, &run.offered(&usable), ToolsFormat::Plain);
+        Ok(ToolsChanged { forced_tools, excluded })
+    }
+}
+
+pub(super) fn open_of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    run_id: &RunId,
+) -> Result<Arc<Open>, Refusal> {
+    context.runs.of(&Owner::of(&caller.chain()), run_id)
+}
+
+/// The tools that some circumstance could let the caller call.
+pub(super) fn usable(context: &Context, caller: &VerifiedCaller) -> Tools {
+    let active = context.current.active();
+    let surface = context.current.surface(&active, caller);
+    surface
+        .iter()
+        .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
+        .map(|target| (target.capability.id.clone(), target.capability))
+        .collect()
+}

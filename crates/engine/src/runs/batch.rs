@@ -1,0 +1,218 @@
+//! The calls of one turn of a model: which of them are made.
+//!
+//! Owns the rules of a batch (TS-05, TS-06): pure, over the tools of the iteration. Invariant: of equal calls one is made, and of a batch with
+//! a tool that takes control and any other call none is.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use placet_types::{
+    digest::{Digest, DigestBuilder},
+    error::{ErrorCode, Problem, Refusal},
+    ids::CapabilityId,
+    json::{JsonLimits, canonical_digest, parse_strict},
+};
+
+use super::{
+    batch_views::BatchCall,
+    names,
+    offer::{Choice, Tools},
+    views::ChoiceWord,
+};
+
+/// The most calls, copies included, that a request may have, and the longest id that a model gives one, in bytes.
+const LISTED_MAX: usize = 64;
+const ID_BYTES_MAX: usize = 128;
+
+/// What a batch is checked against.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn {
+    /// The tools of the iteration.
+    pub(crate) offered: Tools,
+    pub(crate) choice: Choice,
+    pub(crate) calls_max: usize,
+}
+
+/// One call of a batch, and what becomes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Place {
+    /// The tool as it is called by, or as the model wrote it where it is none of the iteration's.
+    pub(crate) tool: String,
+    /// Which one of the iteration's it is.
+    pub(crate) capability: Option<CapabilityId>,
+    pub(crate) args: Map<String, Value>,
+    pub(crate) step: Step,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// It is made.
+    Make,
+    /// It is equal to the one at this place, and gets its outcome.
+    CopyOf(usize),
+    /// It is not made.
+    Refuse(Box<Refusal>),
+}
+
+/// What is done with each call of a batch, in order. `usable` are the tools of the caller: what is none of them is left to the engine, which
+/// answers, and takes note, as for every such call.
+///
+/// # Errors
+/// [`ErrorCode::ValidationError`] for what is no batch.
+pub(crate) fn plan(
+    calls: &[BatchCall],
+    usable: &Tools,
+    turn: &Turn,
+) -> Result<Vec<Place>, Refusal> {
+    check(calls)?;
+    let mut places: Vec<Place> = calls.iter().map(|call| place(call, usable, turn)).collect();
+    let mut first: HashMap<Digest, usize> = HashMap::new();
+    for (number, place) in (0_usize..).zip(&mut places) {
+        let digest = digest_of(&place.tool, &place.args, calls.get(number));
+        match first.get(&digest) {
+            Some(original) => place.step = Step::CopyOf(*original),
+            None => drop(first.insert(digest, number)),
+        }
+    }
+    if let Some(names) = taking_control(&places, turn) {
+        refuse_all(&mut places, &names);
+        return Ok(places);
+    }
+    let distinct = places.iter_mut().filter(|place| !matches!(place.step, Step::CopyOf(_)));
+    for place in distinct.skip(turn.calls_max) {
+        let message = format!(
+            "not executed: the run takes {} different calls in a batch; send this one in the next",
+            turn.calls_max
+        );
+        place.step = refusal(ErrorCode::ValidationError, message);
+    }
+    Ok(places)
+}
+
+fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
+    let invalid = |pointer: String, problem: &str| {
+        let places = vec![Problem { pointer, problem: problem.to_owned() }];
+        Err(Refusal::new(ErrorCode::ValidationError, problem).with_problems(places))
+    };
+    if calls.is_empty() || calls.len() > LISTED_MAX {
+        return invalid("/calls".to_owned(), "a batch has 1 to 64 calls");
+    }
+    for (number, call) in (0_usize..).zip(calls) {
+        let id = call.id.len();
+        if id == 0 || id > ID_BYTES_MAX {
+            return invalid(format!("/calls/{number}/id"), "must have 1 to 128 bytes");
+        }
+        let is_one = call.tool.is_some() != call.function.is_some();
+        if !is_one || (call.function.is_some() && call.args.is_some()) {
+            let problem = "either `tool` with `args`, or `function` with its `arguments`";
+            return invalid(format!("/calls/{number}"), problem);
+        }
+    }
+    Ok(())
+}
+
+fn place(call: &BatchCall, usable: &Tools, turn: &Turn) -> Place {
+    let written = call.name();
+    let offered = names::named(turn.offered.keys(), written);
+    let place = Place {
+        tool: offered.map_or_else(|| written.to_owned(), CapabilityId::tool_name),
+        capability: offered.cloned(),
+        args: Map::new(),
+        step: Step::Make,
+    };
+    match arguments(call) {
+        Err(problem) => Place { step: refusal(ErrorCode::ValidationError, problem), ..place },
+        Ok(args) => {
+            let step = not_offered(written, offered, usable, turn).unwrap_or(Step::Make);
+            Place { args, step, ..place }
+        }
+    }
+}
+
+/// Why a tool of the caller's is not called in this iteration.
+fn not_offered(
+    written: &str,
+    offered: Option<&CapabilityId>,
+    usable: &Tools,
+    turn: &Turn,
+) -> Option<Step> {
+    match (&turn.choice, offered) {
+        (Choice::Word(ChoiceWord::None), _) => Some(refusal(
+            ErrorCode::ValidationError,
+            "not executed: the run's `tool_choice` is `none`, so no tool is called".to_owned(),
+        )),
+        (Choice::Only(only), Some(id)) if only != id => Some(refusal(
+            ErrorCode::ValidationError,
+            format!("not executed: in this iteration only `{}` may be called", only.tool_name()),
+        )),
+        (_, None) if names::named(usable.keys(), written).is_some() => Some(refusal(
+            ErrorCode::ToolNotFound,
+            "there is no such tool in this iteration of the run".to_owned(),
+        )),
+        _ => None,
+    }
+}
+
+fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> {
+    let Some(function) = &call.function else { return Ok(call.args.clone().unwrap_or_default()) };
+    let text = if function.arguments.trim().is_empty() { "{}" } else { &function.arguments };
+    match parse_strict(text.as_bytes(), &JsonLimits::default()) {
+        Ok(Value::Object(args)) => Ok(args),
+        Ok(_) => Err("`arguments` must be a JSON object".to_owned()),
+        Err(error) => Err(format!("`arguments` is not JSON: {error}")),
+    }
+}
+
+/// What equal calls are equal in. What is not JSON is equal to the same text.
+fn digest_of(tool: &str, args: &Map<String, Value>, call: Option<&BatchCall>) -> Digest {
+    let text = call.and_then(|call| call.function.as_ref()).filter(|_| args.is_empty());
+    let text = text.map(|function| function.arguments.trim()).filter(|text| *text != "{}");
+    DigestBuilder::new("placet.batch_call.v1")
+        .field("tool", tool)
+        .field("args", canonical_digest(&Value::Object(args.clone())).as_bytes())
+        .optional("text", text.filter(|text| !text.is_empty()).map(str::as_bytes))
+        .finish()
+}
+
+/// The tools that take control, where they are not alone.
+fn taking_control(places: &[Place], turn: &Turn) -> Option<Vec<String>> {
+    let distinct = || places.iter().filter(|place| !matches!(place.step, Step::CopyOf(_)));
+    let mut names: Vec<String> = distinct()
+        .filter(|place| takes_control(place, turn))
+        .map(|place| place.tool.clone())
+        .collect();
+    names.dedup();
+    (distinct().count() > 1 && !names.is_empty()).then_some(names)
+}
+
+fn takes_control(place: &Place, turn: &Turn) -> bool {
+    let capability = place.capability.as_ref().and_then(|id| turn.offered.get(id));
+    capability.is_some_and(|capability| capability.offering.takes_control)
+}
+
+fn refuse_all(places: &mut [Place], names: &[String]) {
+    let listed = format!("`{}`", names.join("`, `"));
+    for place in places {
+        let message = if names.contains(&place.tool) {
+            format!(
+                "`{}` takes control and answers the user itself, so it has to be the only call of its batch; nothing of this batch was \
+                 executed. Call the other tools first, then `{}` alone",
+                place.tool, place.tool
+            )
+        } else {
+            format!(
+                "not executed: {listed} must be called alone. Send this call in a batch without"
+            )
+        };
+        place.step = refusal(ErrorCode::ControlConflict, message);
+    }
+}
+
+fn refusal(code: ErrorCode, message: String) -> Step {
+    Step::Refuse(Box::new(Refusal::new(code, message)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! The runs that are open on this node.
+//!
+//! Owns who may find which run, and how many there are. Invariant: a caller finds its own runs only; no caller pushes out another one's.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    ids::RunId,
+};
+
+use super::state::Run;
+use crate::registry::Owner;
+
+/// The most runs that are open on a node, and of one caller. Beyond the first nothing is opened; beyond the second the one of the caller that
+/// was not used for longest is dropped.
+const RUNS_MAX: usize = 10_000;
+const RUNS_PER_CALLER_MAX: usize = 1_000;
+/// How long a run stays open that nobody asks about.
+const IDLE: Duration = Duration::from_secs(60 * 60);
+
+/// An open run.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) state: Mutex<Run>,
+    /// Held by the batch that is under way.
+    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    run: Arc<Open>,
+    used: Instant,
+}
+
+impl Kept {
+    fn is_idle(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.used) >= IDLE
+    }
+}
+
+type Key = (Owner, RunId);
+
+/// Every open run.
+#[derive(Debug, Default)]
+pub(crate) struct Runs(Mutex<HashMap<Key, Kept>>);
+
+impl Runs {
+    /// Keeps a run that its caller opened.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunTaken`] where one of this name is open; [`ErrorCode::Overloaded`] where there are too many.
+    pub(crate) fn open(&self, owner: Owner, run: Run) -> Result<(), Refusal> {
+        let key = (owner, run.request.run_id.clone());
+        let now = Instant::now();
+        let mut runs = self.0.lock();
+        runs.retain(|_, kept| !kept.is_idle(now));
+        if runs.contains_key(&key) {
+            return Err(taken());
+        }
+        let theirs = || runs.iter().filter(|((owner, _), _)| *owner == key.0);
+        let oldest = (theirs().count() >= RUNS_PER_CALLER_MAX)
+            .then(|| theirs().min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone()));
+        if let Some(oldest) = oldest.flatten() {
+            runs.remove(&oldest);
+        }
+        if runs.len() >= RUNS_MAX {
+            return Err(Refusal::new(ErrorCode::Overloaded, "too many runs are open on this node")
+                .with_retry_after_ms(60_000));
+        }
+        let run = Arc::new(Open { state: Mutex::new(run), turn: Arc::default() });
+        runs.insert(key, Kept { run, used: now });
+        Ok(())
+    }
+
+    /// Whether a run of this name is open.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunTaken`] where it is.
+    pub(crate) fn must_be_free(&self, owner: &Owner, run_id: &RunId) -> Result<(), Refusal> {
+        self.find(owner, run_id).map_or(Ok(()), |_open| Err(taken()))
+    }
+
+    /// An open run of the caller.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RunNotFound`] for all others.
+    pub(crate) fn of(&self, owner: &Owner, run_id: &RunId) -> Result<Arc<Open>, Refusal> {
+        self.find(owner, run_id)
+            .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such run open here"))
+    }
+
+    fn find(&self, owner: &Owner, run_id: &RunId) -> Option<Arc<Open>> {
+        let now = Instant::now();
+        let mut runs = self.0.lock();
+        let kept = runs.get_mut(&(owner.clone(), run_id.clone()))?;
+        if kept.is_idle(now) {
+            return None;
+        }
+        kept.used = now;
+        Some(Arc::clone(&kept.run))
+    }
+}
+
+fn taken() -> Refusal {
+    Refusal::new(ErrorCode::RunTaken, "a run of this name is open already")
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::{
+        ids::{PrincipalId, TenantId},
+        principal::{Principal, PrincipalChain, PrincipalKind},
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::runs::offer::Tools;
+
+    const HALF_OF_IDLE: Duration = Duration::from_secs(30 * 60);
+
+    fn owner(name: &str) -> Owner {
+        let actor = Principal {
+            kind: PrincipalKind::Agent,
+            tenant_id: TenantId::new("acme").unwrap(),
+            id: PrincipalId::new(name).unwrap(),
+            display: None,
+        };
+        Owner::of(&PrincipalChain { actor, on_behalf_of: None, via: Vec::new() })
+    }
+
+    fn run(id: &str) -> Run {
+        let request = json!({ "run": { "run_id": id } });
+        Run::opened(serde_json::from_value(request).unwrap(), &Tools::new()).unwrap()
+    }
+
+    fn id(text: &str) -> RunId {
+        RunId::new(text).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_is_its_callers_taken_while_it_is_open_and_dropped_when_idle() {
+        let runs = Runs::default();
+        runs.open(owner("ana"), run("r")).unwrap();
+        assert_eq!(runs.open(owner("ana"), run("r")).unwrap_err().code, ErrorCode::RunTaken);
+        assert_eq!(runs.of(&owner("bob"), &id("r")).unwrap_err().code, ErrorCode::RunNotFound);
+        runs.open(owner("bob"), run("r")).unwrap();
+        tokio::time::advance(HALF_OF_IDLE).await;
+        runs.of(&owner("ana"), &id("r")).unwrap();
+        tokio::time::advance(HALF_OF_IDLE).await;
+        runs.of(&owner("ana"), &id("r")).unwrap();
+        assert_eq!(runs.of(&owner("bob"), &id("r")).unwrap_err().code, ErrorCode::RunNotFound);
+        runs.open(owner("bob"), run("r")).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_drops_its_own_oldest_run_and_nobody_elses() {
+        let runs = Runs::default();
+        runs.open(owner("bob"), run("first")).unwrap();
+        for number in 0..=RUNS_PER_CALLER_MAX {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            runs.open(owner("ana"), run(&format!("r{number}"))).unwrap();
+        }
+        assert_eq!(runs.of(&owner("ana"), &id("r0")).unwrap_err().code, ErrorCode::RunNotFound);
+        runs.of(&owner("ana"), &id("r1")).unwrap();
+        runs.of(&owner("bob"), &id("first")).unwrap();
+    }
+}

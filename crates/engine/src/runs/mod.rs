@@ -1,0 +1,18 @@
+//! Open runs: what an orchestrator's model is offered at each of its turns, and what it has called so far.
+//!
+//! Owns the state of the runs that are open on this node, in memory, bounded in number, size and age. Budget, ceiling, taint and effects are
+//! the ledger's: what is lost with a process is which tools a run had added and what it remembered, never what it did. Decides nothing: a
+//! tool that a run has is one that the caller's surface has. Layers: `views`, then `names`, `offer` and `batch`, then `turns` with
+//! `state` and `exposure`, then `definitions` and `kept`.
+
+pub mod batch_views;
+pub mod views;
+
+pub(crate) mod batch;
+pub(crate) mod definitions;
+pub(crate) mod exposure;
+pub(crate) mod kept;
+pub(crate) mod names;
+pub(crate) mod offer;
+pub(crate) mod state;
+pub(crate) mod turns;

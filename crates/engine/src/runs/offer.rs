@@ -1,0 +1,172 @@
+//! The tools of one iteration.
+//!
+//! Owns the rules of who is offered when (TS-02, TS-04, TS-11): pure, over what the caller may use. Invariant: nothing is offered that is not
+//! among that.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use placet_types::{contract::Capability, ids::CapabilityId};
+
+use super::views::ChoiceWord;
+
+/// Tools by their operation.
+pub(crate) type Tools = BTreeMap<CapabilityId, Arc<Capability>>;
+
+/// What a model may choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Word(ChoiceWord),
+    Only(CapabilityId),
+}
+
+/// What a run's caller and its tools have said about its surface.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) chosen: BTreeSet<CapabilityId>,
+    pub(crate) forced: BTreeSet<CapabilityId>,
+    /// By the run's caller; no tool brings such a tool back.
+    pub(crate) excluded: BTreeSet<CapabilityId>,
+    /// By results of tools.
+    pub(crate) added: BTreeSet<CapabilityId>,
+    pub(crate) removed: BTreeSet<CapabilityId>,
+    pub(crate) choice: Choice,
+}
+
+impl Wanted {
+    /// What the model may choose in this iteration, from 1.
+    pub(crate) fn choice_at(&self, iteration: u32) -> Choice {
+        match &self.choice {
+            Choice::Word(ChoiceWord::Required) | Choice::Only(_) if iteration > 1 => {
+                Choice::Word(ChoiceWord::Auto)
+            }
+            held => held.clone(),
+        }
+    }
+
+    /// The tools of this iteration, of those that the caller may use.
+    pub(crate) fn offered_at(&self, iteration: u32, usable: &Tools) -> Tools {
+        let choice = self.choice_at(iteration);
+        let is_first_of_chosen = iteration == 1 && !self.chosen.is_empty();
+        let is_offered = |id: &CapabilityId, capability: &Capability| {
+            if self.excluded.contains(id) {
+                return false;
+            }
+            if self.forced.contains(id) || choice == Choice::Only(id.clone()) {
+                return true;
+            }
+            if is_first_of_chosen || self.removed.contains(id) {
+                return is_first_of_chosen && self.chosen.contains(id);
+            }
+            !capability.offering.on_demand || self.added.contains(id) || self.chosen.contains(id)
+        };
+        let mut offered: Tools = usable
+            .iter()
+            .filter(|(id, capability)| is_offered(id, capability))
+            .map(|(id, capability)| (id.clone(), Arc::clone(capability)))
+            .collect();
+        let alone =
+            offered.iter().find(|(_, one)| one.offering.exclusive).map(|(id, _)| id.clone());
+        if let Some(alone) = alone {
+            offered.retain(|id, _| *id == alone);
+        }
+        offered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use placet_types::contract::Contract;
+
+    use super::*;
+
+    fn tools() -> Tools {
+        let plain =
+            json!({ "mode": "read_only", "effect": "none", "input_schema": { "type": "object" } });
+        let with = |key: &str| {
+            let mut one = plain.clone();
+            one[key] = json!(true);
+            one
+        };
+        let file = json!({
+            "contract_version": "placet.contract.v1", "adapter": "t", "environment": "test", "tenants": "all",
+            "transport": { "type": "mcp_stdio", "command": "node" }, "protocol_version": "2025-11-25",
+            "capabilities": { "a": plain, "b": plain, "later": with("on_demand"), "only": with("exclusive") },
+        });
+        let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
+        contract.capabilities.into_values().map(|one| (one.id.clone(), Arc::new(one))).collect()
+    }
+
+    fn id(name: &str) -> CapabilityId {
+        CapabilityId::from_tool_name(&format!("t__{name}")).unwrap()
+    }
+
+    fn nothing() -> Wanted {
+        Wanted {
+            chosen: BTreeSet::new(),
+            forced: BTreeSet::new(),
+            excluded: [id("only")].into(),
+            added: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            choice: Choice::Word(ChoiceWord::Auto),
+        }
+    }
+
+    fn offered(wanted: &Wanted, iteration: u32) -> Vec<String> {
+        let offered = wanted.offered_at(iteration, &tools());
+        offered.keys().map(|id| id.capability().to_string()).collect()
+    }
+
+    #[test]
+    fn an_exclusive_tool_is_alone() {
+        let mut wanted = nothing();
+        wanted.excluded.clear();
+        assert_eq!(offered(&wanted, 1), ["only"]);
+        wanted.chosen = [id("a"), id("only")].into();
+        assert_eq!(offered(&wanted, 1), ["only"]);
+        wanted.chosen = [id("a")].into();
+        assert_eq!(offered(&wanted, 1), ["a"], "one that was not chosen is not there");
+    }
+
+    #[test]
+    fn what_was_chosen_is_all_there_is_at_first_and_forced_tools_come_beside() {
+        let wanted = Wanted { chosen: [id("b")].into(), ..nothing() };
+        assert_eq!(offered(&wanted, 1), ["b"]);
+        assert_eq!(offered(&wanted, 2), ["a", "b"]);
+        let forced = Wanted { forced: [id("later")].into(), ..wanted.clone() };
+        assert_eq!(offered(&forced, 1), ["b", "later"]);
+        assert_eq!(offered(&forced, 2), ["a", "b", "later"]);
+        let named = Wanted { choice: Choice::Only(id("a")), ..wanted };
+        assert_eq!(offered(&named, 1), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_tool_on_demand_comes_when_it_is_added_and_no_tool_brings_back_an_excluded_one() {
+        let mut wanted = nothing();
+        assert_eq!(offered(&wanted, 1), ["a", "b"]);
+        wanted.added = [id("later"), id("only")].into();
+        assert_eq!(offered(&wanted, 2), ["a", "b", "later"]);
+        wanted.removed = [id("a")].into();
+        assert_eq!(offered(&wanted, 2), ["b", "later"]);
+        wanted.forced = [id("a")].into();
+        assert_eq!(offered(&wanted, 2), ["a", "b", "later"]);
+    }
+
+    #[test]
+    fn required_and_one_function_hold_for_the_first_iteration() {
+        for (choice, then) in [
+            (Choice::Word(ChoiceWord::Auto), Choice::Word(ChoiceWord::Auto)),
+            (Choice::Word(ChoiceWord::None), Choice::Word(ChoiceWord::None)),
+            (Choice::Word(ChoiceWord::Required), Choice::Word(ChoiceWord::Auto)),
+            (Choice::Only(id("a")), Choice::Word(ChoiceWord::Auto)),
+        ] {
+            let wanted = Wanted { choice: choice.clone(), ..nothing() };
+            assert_eq!(wanted.choice_at(1), choice);
+            assert_eq!(wanted.choice_at(2), then);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The turns of a run that are over.
+//!
+//! Owns what is kept of its batches, and what their results change about it (TS-07, TS-12). Invariant: a batch that is sent again counts as
+//! no further turn, and is told from another one under the same id.
+
+use std::collections::VecDeque;
+
+use serde_json::{Map, Value};
+
+use placet_types::{
+    contract::Capability,
+    digest::{Digest, DigestBuilder},
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Refusal},
+    ids::IdempotencyKey,
+    json::canonical_digest,
+};
+
+use super::{
+    batch::{Place, Turn},
+    batch_views::{Batch, BatchDebug, BatchRecord, CallRecord, CallResult},
+    exposure,
+    offer::Tools,
+    state::Run,
+};
+
+/// How many batches of a run are kept.
+const BATCHES_MAX: usize = 100;
+
+/// The batches of a run, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    over: VecDeque<Over>,
+    /// What the last one was checked against, for when it is sent again.
+    last: Option<Turn>,
+}
+
+#[derive(Debug)]
+struct Over {
+    digest: Digest,
+    record: BatchRecord,
+}
+
+/// A batch that begins.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) turn: Turn,
+    pub(crate) iteration: u32,
+    /// Whether it was sent before.
+    pub(crate) repeated: bool,
+}
+
+impl Turns {
+    /// The batches, oldest first.
+    pub(crate) fn records(&self) -> Vec<BatchRecord> {
+        self.over.iter().map(|over| over.record.clone()).collect()
+    }
+
+    fn known(&self, id: Option<&IdempotencyKey>) -> Option<&Over> {
+        let id = id?;
+        self.over.iter().find(|over| over.record.batch_id.as_ref() == Some(id))
+    }
+}
+
+/// What equal batches are equal in.
+pub(crate) fn digest_of(batch: &Batch) -> Digest {
+    let calls = serde_json::to_value(&batch.calls).unwrap_or_default();
+    DigestBuilder::new("placet.batch.v1")
+        .field("calls", canonical_digest(&calls).as_bytes())
+        .finish()
+}
+
+impl Run {
+    /// Begins a batch: as the one that it repeats was begun, or for the next turn.
+    ///
+    /// # Errors
+    /// [`ErrorCode::IdempotencyConflict`] for other calls under an id that was used.
+    pub(crate) fn begin(&self, batch: &Batch, usable: &Tools) -> Result<Begun, Refusal> {
+        let next = || Turn {
+            offered: self.offered(usable),
+            choice: self.wanted.choice_at(self.iteration),
+            calls_max: usize::try_from(self.calls_per_batch_max).unwrap_or(usize::MAX),
+        };
+        let Some(known) = self.turns.known(batch.batch_id.as_ref()) else {
+            return Ok(Begun { turn: next(), iteration: self.iteration, repeated: false });
+        };
+        if known.digest != digest_of(batch) {
+            let message = "a batch of this id had other calls; send these under another id";
+            return Err(Refusal::new(ErrorCode::IdempotencyConflict, message));
+        }
+        let is_last =
+            self.turns.over.back().is_some_and(|last| last.record.batch_id == batch.batch_id);
+        let turn = self.turns.last.clone().filter(|_| is_last).unwrap_or_else(next);
+        Ok(Begun { turn, iteration: known.record.iteration, repeated: true })
+    }
+
+    /// Takes the results of a batch in, which say by that what they change: nothing that they changed before.
+    pub(crate) fn end(
+        &mut self,
+        batch: &Batch,
+        begun: Begun,
+        places: &[Place],
+        results: &mut [CallResult],
+        usable: &Tools,
+        debug: BatchDebug,
+    ) {
+        let before =
+            self.turns.known(batch.batch_id.as_ref()).map(|over| over.record.calls.clone());
+        for (number, (place, result)) in (0_usize..).zip(places.iter().zip(results.iter_mut())) {
+            let capability = place.capability.as_ref().and_then(|id| begun.turn.offered.get(id));
+            let (Some(capability), None) = (capability, &result.duplicate_of) else { continue };
+            let known = before.as_ref().and_then(|calls| calls.get(number));
+            if known.is_none_or(|known| known.status != ResultStatus::Succeeded) {
+                self.learn(capability, place, result, usable);
+            }
+        }
+        let calls = places.iter().zip(results.iter());
+        let calls = calls.map(|(place, result)| recorded(place, result)).collect();
+        let record = BatchRecord {
+            batch_id: batch.batch_id.clone(),
+            iteration: begun.iteration,
+            calls,
+            debug,
+        };
+        let digest = digest_of(batch);
+        if begun.repeated {
+            let known = |over: &&mut Over| over.record.batch_id == record.batch_id;
+            if let Some(over) = self.turns.over.iter_mut().find(known) {
+                over.record = record;
+            }
+            return;
+        }
+        self.iteration = self.iteration.saturating_add(1);
+        self.turns.last = Some(begun.turn);
+        self.turns.over.push_back(Over { digest, record });
+        while self.turns.over.len() > BATCHES_MAX {
+            self.turns.over.pop_front();
+        }
+    }
+
+    /// What one result changes about the run.
+    fn learn(
+        &mut self,
+        capability: &Capability,
+        place: &Place,
+        result: &mut CallResult,
+        usable: &Tools,
+    ) {
+        let Some(envelope) = &result.result else { return };
+        if envelope.status == ResultStatus::Refused {
+            return;
+        }
+        self.used.insert(capability.id.clone());
+        self.evaluation_checks.extend(capability.offering.evaluation_checks.iter().cloned());
+        if envelope.status != ResultStatus::Succeeded {
+            return;
+        }
+        if let Some(args) = ran_with(capability, place, envelope) {
+            self.history.remember(&capability.id, &capability.offering.run_keys, &args);
+        }
+        result.exposure = exposure::apply(self, usable, capability, &envelope.output);
+    }
+}
+
+/// The arguments that ran: as an approver edited them, or as they were sent, with their defaults.
+fn ran_with(
+    capability: &Capability,
+    place: &Place,
+    envelope: &ToolResultEnvelope,
+) -> Option<Map<String, Value>> {
+    let schema = capability.arguments.as_ref().ok()?;
+    let sent = || schema.validate(&Value::Object(place.args.clone())).ok();
+    let ran = envelope.edited_args.clone().or_else(sent)?;
+    ran.as_object().cloned()
+}
+
+fn recorded(place: &Place, result: &CallResult) -> CallRecord {
+    CallRecord {
+        id: result.id.clone(),
+        tool: result.tool.clone(),
+        capability_id: place.capability.clone(),
+        tool_call_id: result.result.as_ref().map(|result| result.tool_call_id.clone()),
+        status: result.status,
+        error_code: result.code(),
+        duplicate_of: result.duplicate_of.clone(),
+    }
+}

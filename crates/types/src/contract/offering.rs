@@ -1,0 +1,258 @@
+//! How a contract has a capability offered in runs, and what it says of it to models.
+//!
+//! Owns the keys of it, their limits, and the checks of arguments that answer with words for a model. Does not know runs. Invariant: a
+//! check refuses, and never widens what the schema takes.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{DESCRIPTION_BYTES_MAX, file::CapabilityFile};
+use crate::{argument_schema::ArgumentSchema, text::is_hidden};
+
+/// The longest text that a check gives a model, in bytes.
+const FEEDBACK_BYTES_MAX: usize = 1_024;
+/// The most of each list.
+const LISTED_MAX: usize = 16;
+/// The longest name of an evaluation check, or of an argument that is kept, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What a model is told of a tool beside its definition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PromptFile {
+    /// When to use it, and when not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub when_to_use: String,
+    /// What its arguments mean.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub inputs: String,
+    /// What it answers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub outputs: String,
+    /// Arguments as an example; each has to fit the schema.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Map<String, Value>>,
+    /// How to write an answer that uses its results: offered once a run has used it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub formatting: String,
+}
+
+/// A check of arguments beside their schema, whose refusal tells a model what to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckFile {
+    /// A JSON Schema that the arguments have to pass as well, defaults filled in.
+    pub schema: Value,
+    /// What the model is told where they do not.
+    pub feedback: String,
+}
+
+/// How a capability is offered in runs.
+#[derive(Debug, Clone, Default)]
+pub struct Offering {
+    /// Whether a run that has it has no other tool.
+    pub exclusive: bool,
+    /// Whether it takes over from the model: it is the only call of its batch.
+    pub takes_control: bool,
+    /// Whether runs have it only where it is asked for: chosen, forced, or added by another tool.
+    pub on_demand: bool,
+    /// What is to be checked about answers that use it.
+    pub evaluation_checks: BTreeSet<String>,
+    /// What a model is told of it.
+    pub prompt: PromptFile,
+    /// Where its result says which tools the run gets and loses, as a JSON pointer.
+    pub exposes: Option<String>,
+    /// The arguments whose values a run remembers.
+    pub run_keys: BTreeSet<String>,
+    checks: Vec<ArgumentCheck>,
+}
+
+#[derive(Debug, Clone)]
+struct ArgumentCheck {
+    schema: ArgumentSchema,
+    feedback: String,
+}
+
+impl Offering {
+    /// What the file says, or which key is wrong and how.
+    pub(super) fn of(
+        file: &CapabilityFile,
+        arguments: Result<&ArgumentSchema, &String>,
+    ) -> Result<Self, (&'static str, String)> {
+        let prompt = file.prompt.clone().unwrap_or_default();
+        check_prompt(&prompt, arguments.ok()).map_err(|problem| ("prompt", problem))?;
+        check_names(&file.evaluation_checks).map_err(|problem| ("evaluation_checks", problem))?;
+        check_names(&file.run_keys)
+            .and_then(|()| file.run_keys.iter().try_for_each(|key| check_key(file, key)))
+            .map_err(|problem| ("run_keys", problem))?;
+        let is_pointer = |text: &String| text.is_empty() || text.starts_with('/');
+        if file.exposes.as_ref().is_some_and(|text| !is_pointer(text)) {
+            return Err(("exposes", "must be a JSON pointer, such as `/tools`".to_owned()));
+        }
+        Ok(Self {
+            exclusive: file.exclusive,
+            takes_control: file.takes_control,
+            on_demand: file.on_demand,
+            evaluation_checks: file.evaluation_checks.clone(),
+            prompt,
+            exposes: file.exposes.clone(),
+            run_keys: file.run_keys.clone(),
+            checks: checks_of(&file.checks).map_err(|problem| ("checks", problem))?,
+        })
+    }
+
+    /// What the checks that these arguments do not pass tell the model.
+    #[must_use]
+    pub fn feedback(&self, args: &Map<String, Value>) -> Vec<&str> {
+        if self.checks.is_empty() {
+            return Vec::new();
+        }
+        let args = Value::Object(args.clone());
+        let failed = self.checks.iter().filter(|check| check.schema.validate(&args).is_err());
+        failed.map(|check| check.feedback.as_str()).collect()
+    }
+}
+
+fn checks_of(files: &[CheckFile]) -> Result<Vec<ArgumentCheck>, String> {
+    if files.len() > LISTED_MAX {
+        return Err(format!("there may be {LISTED_MAX}"));
+    }
+    let checks = files.iter().map(|CheckFile { schema, feedback }| {
+        if feedback.trim().is_empty() || feedback.len() > FEEDBACK_BYTES_MAX {
+            return Err(format!("`feedback` must have 1 to {FEEDBACK_BYTES_MAX} bytes"));
+        }
+        check_text("feedback", feedback)?;
+        let schema = ArgumentSchema::compile(schema).map_err(|error| error.to_string())?;
+        Ok(ArgumentCheck { schema, feedback: feedback.clone() })
+    });
+    checks.collect()
+}
+
+fn check_prompt(prompt: &PromptFile, arguments: Option<&ArgumentSchema>) -> Result<(), String> {
+    let PromptFile { when_to_use, inputs, outputs, examples, formatting } = prompt;
+    for (key, text) in [
+        ("when_to_use", when_to_use),
+        ("inputs", inputs),
+        ("outputs", outputs),
+        ("formatting", formatting),
+    ] {
+        check_text(key, text)?;
+    }
+    if examples.len() > LISTED_MAX {
+        return Err(format!("there may be {LISTED_MAX} `examples`"));
+    }
+    for (number, example) in (1_usize..).zip(examples) {
+        let problems = arguments
+            .and_then(|schema| schema.validate(&Value::Object(example.clone())).err())
+            .unwrap_or_default();
+        if let Some(first) = problems.first() {
+            return Err(format!("example {number} does not fit the schema: {}", first.problem));
+        }
+    }
+    Ok(())
+}
+
+fn check_text(key: &str, text: &str) -> Result<(), String> {
+    if text.len() > DESCRIPTION_BYTES_MAX {
+        return Err(format!("`{key}` is longer than 8,192 bytes"));
+    }
+    if text.chars().any(|c| is_hidden(c) && !matches!(c, '\n' | '\t')) {
+        return Err(format!(
+            "`{key}` has control, invisible or text-direction characters, or unusual spaces"
+        ));
+    }
+    Ok(())
+}
+
+fn check_names(names: &BTreeSet<String>) -> Result<(), String> {
+    let fits = |name: &String| {
+        !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(is_hidden)
+    };
+    if names.len() <= LISTED_MAX && names.iter().all(fits) {
+        return Ok(());
+    }
+    Err(format!("there may be {LISTED_MAX} names of 1 to {NAME_BYTES_MAX} bytes"))
+}
+
+/// A value that is remembered is a text or a whole number that may be shown.
+fn check_key(file: &CapabilityFile, key: &str) -> Result<(), String> {
+    let property = file.input_schema.get("properties").and_then(|all| all.get(key));
+    let property = property.ok_or_else(|| format!("there is no argument `{key}`"))?;
+    let word = property.get("type").and_then(Value::as_str);
+    if !matches!(word, Some("string" | "integer")) {
+        return Err(format!("`{key}` must have the type `string` or `integer`"));
+    }
+    let is_sensitive = property.get("x-sensitive") == Some(&Value::Bool(true))
+        || property.get("format").and_then(Value::as_str) == Some("password");
+    if is_sensitive {
+        return Err(format!("`{key}` is sensitive, and what a run remembers is shown"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::contract::{Capability, Contract};
+
+    fn capability(changes: &Value) -> Result<Capability, String> {
+        let mut get = json!({
+            "mode": "read_only", "effect": "none",
+            "input_schema": { "type": "object", "properties": {
+                "id": { "type": "string" }, "from": { "type": "integer", "default": 0 }, "to": { "type": "integer" },
+                "pin": { "type": "string", "x-sensitive": true }, "tags": { "type": "array" },
+            } },
+        });
+        get.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        let file = json!({
+            "contract_version": "placet.contract.v1", "adapter": "records", "environment": "test", "tenants": "all",
+            "transport": { "type": "mcp_stdio", "command": "node" }, "protocol_version": "2025-11-25",
+            "capabilities": { "get": get },
+        });
+        let file = serde_json::from_value(file).map_err(|error| error.to_string())?;
+        let contract = Contract::from_file(file).map_err(|error| error.to_string())?;
+        Ok(contract.capabilities.into_values().next().unwrap())
+    }
+
+    #[test]
+    fn each_check_that_fails_gives_its_feedback() {
+        let checks = json!([
+            { "schema": { "properties": { "id": { "pattern": "^REC-" } } }, "feedback": "Ids begin with `REC-`." },
+            { "schema": { "required": ["to"] }, "feedback": "Say where it ends." },
+        ]);
+        let get = capability(&json!({ "checks": checks })).unwrap().offering;
+        let feedback = |args: Value| get.feedback(args.as_object().unwrap()).join(" ");
+        assert_eq!(feedback(json!({ "id": "REC-1", "to": 2 })), "");
+        assert_eq!(feedback(json!({ "id": "REC-1" })), "Say where it ends.");
+        assert_eq!(feedback(json!({ "id": "1" })), "Ids begin with `REC-`. Say where it ends.");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_does_not_load() {
+        for (changes, said) in [
+            (json!({ "checks": [{ "schema": { "pattern": 1 }, "feedback": "x" }] }), "checks"),
+            (json!({ "checks": [{ "schema": {}, "feedback": " " }] }), "1 to 1024 bytes"),
+            (json!({ "checks": [{ "schema": {} }] }), "feedback"),
+            (json!({ "prompt": { "examples": [{ "to": "x" }] } }), "example 1 does not fit"),
+            (json!({ "prompt": { "outputs": "a\u{202e}b" } }), "`outputs` has control"),
+            (json!({ "prompt": { "when": "always" } }), "when"),
+            (json!({ "evaluation_checks": [""] }), "evaluation_checks"),
+            (json!({ "exposes": "tools" }), "JSON pointer"),
+            (json!({ "run_keys": ["ids"] }), "no argument `ids`"),
+            (json!({ "run_keys": ["tags"] }), "`string` or `integer`"),
+            (json!({ "run_keys": ["pin"] }), "sensitive"),
+        ] {
+            let refused = capability(&changes).unwrap_err();
+            assert!(refused.contains(said), "{changes}: {refused}");
+        }
+        capability(&json!({
+            "prompt": { "when_to_use": "Always.", "examples": [{ "id": "REC-1", "from": 2 }] },
+            "exposes": "/tools", "run_keys": ["id", "from"], "evaluation_checks": ["hallucination"],
+        }))
+        .unwrap();
+    }
+}
