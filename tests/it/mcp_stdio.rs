@@ -3,7 +3,11 @@
 //! Owns what is particular to them: the engine in the background that they share, its death, and contracts that come of a client's own
 //! configuration. The session of a client is `real_clients.rs`'. Invariant: no engine in the background outlives its test.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -32,27 +36,41 @@ fn server(setup: &Setup) -> String {
 }
 
 /// The engine that was started in the background; it ends with the test.
-struct Background(Pid);
+struct Background {
+    pid: Pid,
+    data: PathBuf,
+}
 
 impl Background {
     fn of(data: &Path) -> Self {
-        let text = fs::read_to_string(data.join("listening.json")).unwrap();
-        let said: Value =
-            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        let pid = said["pid"].as_i64().and_then(|pid| pid.try_into().ok()).unwrap();
-        watcher::watch(u32::try_from(pid).ok());
-        Self(Pid::from_raw(pid).unwrap())
+        let pid = Self::named(data).expect("an engine listens");
+        watcher::watch(u32::try_from(pid.as_raw_nonzero().get()).ok());
+        Self { pid, data: data.to_owned() }
+    }
+
+    /// The one that says that it listens.
+    fn named(data: &Path) -> Option<Pid> {
+        let text = fs::read_to_string(data.join("listening.json")).ok()?;
+        let said: Value = serde_json::from_str(&text).ok()?;
+        Pid::from_raw(said["pid"].as_i64()?.try_into().ok()?)
     }
 
     fn kill(&self, signal: Signal) {
         // Unless it has ended.
-        let _asked = kill_process(self.0, signal).is_ok();
+        let _asked = kill_process(self.pid, signal).is_ok();
     }
 
     /// Waits until it runs no more, whether anybody has asked for its exit code or not.
     async fn ends(&self) {
-        let stat = format!("/proc/{}/stat", self.0.as_raw_nonzero());
-        let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let process = format!("/proc/{}", self.pid.as_raw_nonzero());
+        // Its locks end with the last of its threads.
+        let threads =
+            || fs::read_dir(format!("{process}/task")).map_or(0, std::iter::Iterator::count);
+        let is_dead = |stat: String| stat.contains(") Z ");
+        let runs = || {
+            let stat = fs::read_to_string(format!("{process}/stat"));
+            threads() > 1 || stat.is_ok_and(|stat| !is_dead(stat))
+        };
         until("the engine has ended", || async { !runs() }).await;
     }
 }
@@ -60,6 +78,12 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.kill(Signal::KILL);
+        // One that was started after it, where the test has failed before it knew.
+        let Some(next) = Self::named(&self.data) else { return };
+        let command = fs::read_to_string(format!("/proc/{}/cmdline", next.as_raw_nonzero()));
+        if command.is_ok_and(|command| command.contains(&*self.data.to_string_lossy())) {
+            let _asked = kill_process(next, Signal::KILL).is_ok();
+        }
     }
 }
 
@@ -183,7 +207,7 @@ async fn clients_of_one_folder_share_an_engine_that_is_started_again_when_it_die
     }
     read(&mut other, 2).await;
     let second = Background::of(&setup.data());
-    assert_ne!(second.0, engine.0);
+    assert_ne!(second.pid, engine.pid);
     // What is no message is answered, and what comes after it is too.
     other.says("{").await;
     assert_eq!(other.hears().await["error"]["code"], -32_700);
@@ -214,7 +238,7 @@ async fn a_call_that_is_open_when_the_engine_dies_is_answered_and_no_engine_is_s
     engine.ends().await;
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let log = fs::read_to_string(setup.data().join("listening.json")).unwrap();
-    assert!(log.contains(&engine.0.as_raw_nonzero().to_string()), "another one runs: {log}");
+    assert!(log.contains(&engine.pid.as_raw_nonzero().to_string()), "another one runs: {log}");
     // On SIGTERM it ends like on the end of its input.
     let pid = Pid::from_raw(client.child.id().unwrap().try_into().unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();

@@ -34,7 +34,7 @@ async fn a_stranger_who_mistypes_is_told_what_to_repair() {
     );
     let without_mode = setup.asks(&placet, &token, &write).await;
     assert_eq!(without_mode.code, Some(5), "{without_mode:?}");
-    for said in ["it is `destructive`", "`safety_mode` is `read_only`", "add --safety-mode"] {
+    for said in ["it is `local_write`", "`safety_mode` is `read_only`", "add --safety-mode"] {
         assert!(without_mode.err.contains(said), "{said}: {without_mode:?}");
     }
     assert!(!setup.file("a.txt").try_exists().unwrap());

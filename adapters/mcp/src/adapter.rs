@@ -137,8 +137,8 @@ impl McpAdapter {
         let until = deadline.checked_add(listening).unwrap_or(deadline);
         let answer = async {
             match request {
-                Request::Tool(call) => link.call(call, deadline).await,
-                Request::Feature(request, meta) => link.ask(request, meta, deadline).await,
+                Request::Tool(call) => link.call(*call, deadline).await,
+                Request::Feature(request, meta) => link.ask(*request, meta, deadline).await,
             }
         };
         let Ok(answer) = timeout_at(until, answer).await else {

@@ -33,9 +33,9 @@ const SUBJECT_BYTES_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Request {
     /// To call a tool.
-    Tool(ToolCall),
+    Tool(Box<ToolCall>),
     /// For something else that it offers.
-    Feature(ClientRequest, RequestMetaObject),
+    Feature(Box<ClientRequest>, RequestMetaObject),
 }
 
 /// A call, ready to be sent.
@@ -78,10 +78,11 @@ pub(crate) fn prepare(
     let request = if let Some(feature) = capability.feature() {
         let mut extensions = Extensions::new();
         extensions.insert(headers);
-        Request::Feature(features::request(feature, dispatch.args(), extensions)?, meta)
+        let asked = features::request(feature, dispatch.args(), extensions)?;
+        Request::Feature(Box::new(asked), meta)
     } else {
         let (name, arguments) = (capability.tool.clone(), arguments(capability, dispatch));
-        Request::Tool(ToolCall { name, arguments, meta, headers })
+        Request::Tool(Box::new(ToolCall { name, arguments, meta, headers }))
     };
     Ok(Prepared {
         request,

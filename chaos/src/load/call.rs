@@ -187,7 +187,7 @@ impl Call {
         let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         self.seen_starts.store(scene.starts(), Ordering::SeqCst);
         let request = scene.next_request();
-        let over = if request % MCP_ONE_OF == 0 { Protocol::Mcp } else { Protocol::Http };
+        let over = if request.is_multiple_of(MCP_ONE_OF) { Protocol::Mcp } else { Protocol::Http };
         let sent = Sent { over, ..self.sent(scene, request, sending.node, args, sending.why) };
         let tool = sent.tool.clone();
         scene.recorder.record(What::Sent(Box::new(sent)));

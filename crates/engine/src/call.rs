@@ -132,6 +132,7 @@ impl Built {
                 run_id: parked.run.run_id.clone(),
                 session_id: envelope.session_id.clone(),
                 safety_mode: None,
+                ceiling_if_new: None,
                 run_budget: BudgetRequest::default(),
                 taint: parked.run.taint.clone(),
             },

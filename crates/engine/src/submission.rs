@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use placet_types::{
     ids::{ChannelName, IdempotencyKey, RequestId, StepId},
+    json,
     mode::ApprovalMode,
     run_context::RunRequest,
 };
@@ -54,6 +55,7 @@ pub struct Submission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<ChannelName>,
     /// The run.
+    #[serde(deserialize_with = "json::object")]
     pub run: RunRequest,
     /// The evidence for the call: ids of earlier calls of the same run that succeeded. A tool that acts with a user's authority needs one at
     /// least.

@@ -128,8 +128,7 @@ pub(crate) async fn begin(
         now: shared.clock.now(),
         fresh: shared.ids.fresh(),
     };
-    let placed =
-        runs::placed(&asking.caller, run, &shared.seen, &origin).map_err(|one| fault(&one))?;
+    let placed = runs::placed(&asking.caller, run, &origin).map_err(|one| fault(&one))?;
     let args = params.arguments.clone().unwrap_or_default();
     let request = digest_of(&asking.caller, &placed, name, &Value::Object(args.clone()));
     let ticket = match attached(shared, asking, &request).await.filter(|_| key.is_none()) {

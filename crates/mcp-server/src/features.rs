@@ -86,12 +86,19 @@ pub(crate) fn declare(capabilities: &mut ServerCapabilities, shared: &Shared, as
 /// How an adapter's item is named where those of all adapters are.
 pub(crate) type Named = fn(&AdapterName, &str) -> String;
 
-/// What is listed, by its name here, which is its member `key`.
+/// The member that names an item of a list, and how it is named here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Naming {
+    pub(crate) key: &'static str,
+    pub(crate) named: Named,
+}
+
+/// What is listed, by its name here.
 pub(crate) async fn merged(
     shared: &Shared,
     asking: &Asking<'_>,
     what: Listing,
-    (key, named): (&str, Named),
+    Naming { key, named }: Naming,
 ) -> BTreeMap<String, Value> {
     let all = with(shared, asking, what.feature());
     let listing = all.iter().map(|id| shared.engine.listed(&asking.caller, id, what));
@@ -213,7 +220,7 @@ async fn answered(
         now: shared.clock.now(),
         fresh: shared.ids.fresh(),
     };
-    let placed = runs::placed(&asking.caller, meta.run, &shared.seen, &origin)
+    let placed = runs::placed(&asking.caller, meta.run, &origin)
         .map_err(|refusal| calls::fault(&refusal))?;
     let equal = calls::digest_of(&asking.caller, &placed, tool, &Value::Object(args.clone()));
     let ticket = match calls::attached(shared, asking, &equal).await {

@@ -14,7 +14,7 @@ use placet_types::{
 };
 
 use crate::{
-    features::{self, Request},
+    features::{self, Naming, Request},
     resources,
     shared::{Asking, Shared},
 };
@@ -28,7 +28,9 @@ pub(crate) async fn list(
     asking: &Asking<'_>,
     cursor: Option<&str>,
 ) -> Result<ListPromptsResult, ErrorData> {
-    let items = features::merged(shared, asking, Listing::Prompts, ("name", shown)).await;
+    let items =
+        features::merged(shared, asking, Listing::Prompts, Naming { key: "name", named: shown })
+            .await;
     let (told, next) = features::page(items, cursor)?;
     let mut result = ListPromptsResult::with_all_items(told);
     result.next_cursor = next;

@@ -18,7 +18,7 @@ use placet_types::{
 };
 
 use crate::{
-    features::{self, Request},
+    features::{self, Naming, Request},
     shared::{Asking, Shared},
 };
 
@@ -31,7 +31,9 @@ pub(crate) async fn list(
     asking: &Asking<'_>,
     cursor: Option<&str>,
 ) -> Result<ListResourcesResult, ErrorData> {
-    let items = features::merged(shared, asking, Listing::Resources, ("uri", shown)).await;
+    let items =
+        features::merged(shared, asking, Listing::Resources, Naming { key: "uri", named: shown })
+            .await;
     let (told, next) = features::page(items, cursor)?;
     let mut result = ListResourcesResult::with_all_items(told);
     result.next_cursor = next;
@@ -44,7 +46,13 @@ pub(crate) async fn templates(
     asking: &Asking<'_>,
     cursor: Option<&str>,
 ) -> Result<ListResourceTemplatesResult, ErrorData> {
-    let items = features::merged(shared, asking, Listing::Templates, ("uriTemplate", shown)).await;
+    let items = features::merged(
+        shared,
+        asking,
+        Listing::Templates,
+        Naming { key: "uriTemplate", named: shown },
+    )
+    .await;
     let (told, next) = features::page(items, cursor)?;
     let mut result = ListResourceTemplatesResult::with_all_items(told);
     result.next_cursor = next;

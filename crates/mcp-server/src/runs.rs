@@ -5,9 +5,6 @@
 //! either. Invariant: without a session or a named run the id of a JSON-RPC request says nothing about which call it is, since every process of
 //! a client counts from the start: such a call has a key of its own.
 
-use std::time::Duration;
-
-use moka::sync::Cache;
 use placet_identity::VerifiedCaller;
 use placet_types::{
     clock::Timestamp,
@@ -19,31 +16,6 @@ use placet_types::{
 };
 
 use crate::meta::RunMeta;
-
-/// How many open runs are remembered, and for how long after their last call.
-const RUNS_MAX: u64 = 100_000;
-const RUN_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The runs that this process has seen a call of.
-#[derive(Debug)]
-pub(crate) struct SeenRuns(Cache<Digest, ()>);
-
-impl Default for SeenRuns {
-    fn default() -> Self {
-        Self(Cache::builder().max_capacity(RUNS_MAX).time_to_idle(RUN_IDLE).build())
-    }
-}
-
-impl SeenRuns {
-    /// The ceiling that a call asks for which says none: in the first of its run the highest, which the agent's classes limit; later that of
-    /// the run, which its first call fixed.
-    fn ceiling(&self, caller: &VerifiedCaller, run: &RunId) -> Option<ApprovalMode> {
-        let run = digest_of(caller, &["seen", run.as_str()]);
-        let is_new = self.0.get(&run).is_none();
-        self.0.insert(run, ());
-        is_new.then_some(ApprovalMode::Destructive)
-    }
-}
 
 const HOUR_MS: i64 = 60 * 60 * 1_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -77,7 +49,6 @@ pub(crate) struct Placed {
 pub(crate) fn placed(
     caller: &VerifiedCaller,
     said: RunMeta,
-    seen: &SeenRuns,
     origin: &Origin<'_>,
 ) -> Result<Placed, Refusal> {
     let is_told_apart = origin.session.is_some() || said.id.is_some();
@@ -98,12 +69,13 @@ pub(crate) fn placed(
     };
     let request = if is_told_apart { &origin.request_id } else { &origin.fresh };
     let digest = Digest::of(request.as_bytes());
-    let ceiling = seen.ceiling(caller, &run_id);
     Ok(Placed {
         run: RunRequest {
             run_id,
             session_id,
-            safety_mode: said.safety_mode.or(ceiling),
+            safety_mode: said.safety_mode,
+            // Where a client says none, the agent's classes and the policies alone limit its calls.
+            ceiling_if_new: Some(ApprovalMode::Destructive),
             run_budget: said.budget,
             taint: said.taint,
         },

@@ -46,7 +46,6 @@ use crate::{
     prompts,
     requests::OpenRequests,
     resources, results,
-    runs::SeenRuns,
     sessions::{IDLE, Sessions},
     shared::{Asking, McpSettings, Only, SESSION, Shared},
     tasks, tools,
@@ -71,7 +70,7 @@ pub fn router(
     let sessions = Sessions::new(settings.sessions_max);
     let streams = usize::try_from(settings.sessions_max).unwrap_or(Semaphore::MAX_PERMITS);
     let streams = Semaphore::new(streams.min(Semaphore::MAX_PERMITS));
-    let (held, seen) = (HeldCalls::default(), SeenRuns::default());
+    let held = HeldCalls::default();
     let requests = OpenRequests::default();
     let shared = Arc::new(Shared {
         engine,
@@ -79,7 +78,6 @@ pub fn router(
         clock,
         ids,
         held,
-        seen,
         sessions,
         streams,
         requests,

@@ -17,7 +17,7 @@ use placet_types::{
 
 use crate::{
     elicitation::ApprovalPages, held::HeldCalls, requests::OpenRequests, results::Of,
-    runs::SeenRuns, sessions::Sessions,
+    sessions::Sessions,
 };
 
 /// The header that names a session.
@@ -62,7 +62,6 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) held: HeldCalls,
-    pub(crate) seen: SeenRuns,
     pub(crate) sessions: Sessions,
     /// Places for streams of `subscriptions/listen`.
     pub(crate) streams: Semaphore,

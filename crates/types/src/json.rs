@@ -12,7 +12,12 @@ mod parser;
 #[cfg(test)]
 mod tests;
 
-use serde::de::DeserializeOwned;
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::Value;
 
 pub use self::canonical::{canonical_bytes, canonical_digest};
@@ -258,6 +263,30 @@ pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonErr
         }
         JsonError::Shape { pointer, problem: shape_problem(&error.inner().to_string()) }
     })
+}
+
+/// Reads a struct from an object and from nothing else. Serde takes an array of its fields for one as well, which no schema of ours says.
+///
+/// # Errors
+/// If the value is no object, or not of the expected form.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Object(PhantomData))
 }
 
 /// What serde says, without the values it quotes.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ids::{PrincipalId, RunId, SessionId, TenantId},
+    json,
     mode::ApprovalMode,
     proof::AuthType,
     run_history::RunHistory,
@@ -29,8 +30,15 @@ pub struct RunRequest {
     /// the agent's classes allow, or `read_only` where no class sets a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safety_mode: Option<ApprovalMode>,
+    /// The ceiling of the run if this call opens it and `safety_mode` is absent. A listener sets it; in no document is it read or written.
+    #[serde(skip)]
+    pub ceiling_if_new: Option<ApprovalMode>,
     /// What the run may use up; fixed by the first call.
-    #[serde(default, skip_serializing_if = "BudgetRequest::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "json::object",
+        skip_serializing_if = "BudgetRequest::is_empty"
+    )]
     pub run_budget: BudgetRequest,
     /// What the run has in its context by now, as far as its caller knows. It sticks to the run; what is left out later stays.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

@@ -76,7 +76,7 @@ mod tests {
         remember(json!({ "id": "a" }));
         assert_eq!(history.values(&get, "id"), [json!("b"), json!("a")]);
         assert_eq!(history.values(&get, "n"), [json!(7)]);
-        assert_eq!(history.values(&get, "other"), [json!(0); 0]);
+        assert!(history.values(&get, "other").is_empty());
         for number in 0..VALUES_MAX {
             let args = json!({ "id": number });
             history.remember(&get, &keys, args.as_object().unwrap());

@@ -247,7 +247,10 @@ async fn ts_08_ts_09_a_loader_adds_tools_for_the_next_iteration_all_or_nothing()
     let view = made(&agent, "r1", "b3", &[call("a", "drop_math", json!({})), sum.clone()]).await;
     assert_eq!(codes(&view), ["succeeded", "succeeded"]);
     assert_eq!(view["results"][0]["exposure"]["removed"], json!(["records__factorial"]));
-    assert_eq!(codes(&made(&agent, "r1", "b4", &[sum.clone()]).await), ["TOOL_NOT_FOUND"]);
+    assert_eq!(
+        codes(&made(&agent, "r1", "b4", std::slice::from_ref(&sum)).await),
+        ["TOOL_NOT_FOUND"]
+    );
     let bad = call("a", "load_nothing_of", json!({ "first": "factorial", "then": "nowhere" }));
     let view = made(&agent, "r1", "b5", &[bad, call("g", "garbled", json!({}))]).await;
     assert_eq!(codes(&view), ["succeeded", "succeeded"]);

@@ -35,7 +35,7 @@ impl Engine {
     ) -> Result<RunView, Refusal> {
         let context = &self.context;
         let owner = Owner::of(&caller.chain());
-        build::check_run(&request.run.run_id)?;
+        build::check_run(&request.run)?;
         context.runs.must_be_free(&owner, &request.run.run_id)?;
         let opened = Run::opened(request, &usable(context, caller))?;
         let run_id = opened.request.run_id.clone();

@@ -42,7 +42,7 @@ impl Wanted {
             Choice::Word(ChoiceWord::Required) | Choice::Only(_) if iteration > 1 => {
                 Choice::Word(ChoiceWord::Auto)
             }
-            held => held.clone(),
+            held @ (Choice::Word(_) | Choice::Only(_)) => held.clone(),
         }
     }
 

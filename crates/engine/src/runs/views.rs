@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use placet_types::{
     ids::{RunId, SessionId},
+    json,
     mode::ApprovalMode,
     run_context::{RunBudget, RunRequest},
     taint::Taint,
@@ -26,6 +27,7 @@ const CALLS_PER_BATCH_DEFAULT: u32 = 16;
 #[serde(deny_unknown_fields)]
 pub struct OpenRun {
     /// The run, as in a call: its ceiling and budget are fixed by this.
+    #[serde(deserialize_with = "json::object")]
     pub run: RunRequest,
     /// The tools that were chosen for it: nothing else is offered in its first iteration. Empty: whatever the caller may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

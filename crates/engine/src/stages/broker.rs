@@ -195,7 +195,7 @@ fn run_of(trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
         tenant_id: tenant.clone(),
         user: user_of(&Parties::of(identity)),
         agent: agent_of(directory, &Parties::of(identity)),
-        safety_mode: limit.first_ceiling(built.run.safety_mode),
+        safety_mode: limit.first_ceiling(&built.run),
         run_budget: limit.budget(built.run.run_budget.over(RunBudget::default())),
         taint: built.run.taint.clone(),
         history: built.history.clone(),

@@ -3,7 +3,7 @@
 //! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is handed in. A tool outside the caller's surface answers
 //! exactly as one that does not exist.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -13,8 +13,9 @@ use placet_policy::catalog::Target;
 use placet_types::{
     digest::{Digest, DigestBuilder},
     error::{ErrorCode, Problem, Refusal},
-    ids::{CapabilityId, IdempotencyKey, RunId, ToolCallId},
+    ids::{CapabilityId, IdempotencyKey, ToolCallId},
     json::canonical_digest,
+    run_context::RunRequest,
 };
 
 use crate::{
@@ -25,6 +26,11 @@ use crate::{
     submission::{LABEL_BYTES_MAX, LABELS_MAX, Submission},
 };
 
+/// The bounds of a run's budget, and what is said of one beyond them.
+const RUN_CALLS_MAX: u32 = 1_000_000;
+const LATENCY_MS: RangeInclusive<u64> = 1..=600_000;
+const OVER: &str = "the budget of the run is out of bounds";
+
 /// Turns a plan into a call of a pinned capability with validated arguments.
 pub(crate) fn build(
     context: &Context,
@@ -34,7 +40,7 @@ pub(crate) fn build(
 ) -> Result<Built, Refusal> {
     let Planned { submission, caller, batch } = planned;
     check_labels(&submission)?;
-    check_run(&submission.run.run_id)?;
+    check_run(&submission.run)?;
     check_callback(&context.settings, &caller, &submission)?;
     let target = resolve(&context.current, &active, &caller, &submission.tool)?;
     check_exposing(&target, batch.is_some())?;
@@ -69,14 +75,21 @@ pub(crate) fn build(
     })
 }
 
-/// Under such names the engine keeps what holds for more than one run.
-pub(crate) fn check_run(run_id: &RunId) -> Result<(), Refusal> {
-    if !run_id.is_reserved() {
+/// Whether a run may be called so, and have such a budget. Under reserved names the engine keeps what holds for more than one run.
+pub(crate) fn check_run(run: &RunRequest) -> Result<(), Refusal> {
+    let budget = &run.run_budget;
+    let (message, pointer, problem) = if run.run_id.is_reserved() {
+        let problem = "must not begin with `placet/`, which is reserved";
+        ("the name of the run is reserved", "/run/run_id", problem)
+    } else if budget.calls_max.is_some_and(|calls| calls > RUN_CALLS_MAX) {
+        (OVER, "/run/run_budget/calls_max", "must be at most 1000000")
+    } else if budget.tool_latency_ms_max.is_some_and(|ms| !LATENCY_MS.contains(&ms)) {
+        (OVER, "/run/run_budget/tool_latency_ms_max", "must be 1 to 600000")
+    } else {
         return Ok(());
-    }
-    let problem = "must not begin with `placet/`, which is reserved".to_owned();
-    Err(Refusal::new(ErrorCode::ValidationError, "the name of the run is reserved")
-        .with_problems(vec![Problem { pointer: "/run/run_id".to_owned(), problem }]))
+    };
+    let problem = Problem { pointer: pointer.to_owned(), problem: problem.to_owned() };
+    Err(Refusal::new(ErrorCode::ValidationError, message).with_problems(vec![problem]))
 }
 
 /// What a result adds and removes is of a run's surface, so that outside of one it would be lost unseen.

@@ -61,7 +61,8 @@ impl ClassLimit {
     }
 
     /// The ceiling of a run whose first call asks for this.
-    pub(crate) fn first_ceiling(&self, asked: Option<ApprovalMode>) -> ApprovalMode {
+    pub(crate) fn first_ceiling(&self, asked: &RunRequest) -> ApprovalMode {
+        let asked = asked.safety_mode.or(asked.ceiling_if_new);
         self.ceiling(asked.or(self.safety_mode).unwrap_or(ApprovalMode::ReadOnly))
     }
 
@@ -111,7 +112,7 @@ pub(crate) async fn open_for(
     let limit = ClassLimit::of(directory, chain);
     let wanted = RunRecord {
         key: key_for(chain, &asked.run_id),
-        safety_mode: limit.first_ceiling(asked.safety_mode),
+        safety_mode: limit.first_ceiling(asked),
         budget: limit.budget(asked.run_budget.over(RunBudget::default())),
         opened_at: outcomes.ledger.store().now(),
         calls_used: 0,

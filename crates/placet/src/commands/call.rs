@@ -136,6 +136,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
             run_id,
             session_id: None,
             safety_mode: args.safety_mode.or(args.mode),
+            ceiling_if_new: None,
             run_budget: budget,
             taint: args.taint.iter().copied().collect(),
         },

@@ -193,10 +193,8 @@ impl Runner<'_> {
     }
 
     fn decide(&self, case: &CallCase) -> Result<Verdict, String> {
-        let (contract, capability) = self
-            .world
-            .find(&case.tool)
-            .ok_or_else(|| format!("no contract has the tool `{}`", case.tool))?;
+        let unknown = || format!("no contract has the tool `{}`", case.tool);
+        let (contract, capability) = self.world.find(&case.tool).ok_or_else(unknown)?;
         let schema = capability
             .arguments
             .as_ref()

@@ -239,6 +239,16 @@ impl ContractFile {
     }
 }
 
+/// Whether a tool of this mode may have this effect.
+const fn fits(effect: Effect, mode: ApprovalMode) -> bool {
+    match effect {
+        Effect::Write => !matches!(mode, ApprovalMode::ReadOnly),
+        Effect::None => {
+            matches!(mode, ApprovalMode::ReadOnly | ApprovalMode::Network | ApprovalMode::Delegated)
+        }
+    }
+}
+
 impl Capability {
     fn from_file(
         adapter: &AdapterName,
@@ -261,16 +271,7 @@ impl Capability {
                 "the description has control, invisible or text-direction characters, or unusual spaces",
             ));
         }
-        let effect_fits = match file.effect {
-            Effect::Write => file.mode != ApprovalMode::ReadOnly,
-            Effect::None => {
-                matches!(
-                    file.mode,
-                    ApprovalMode::ReadOnly | ApprovalMode::Network | ApprovalMode::Delegated
-                )
-            }
-        };
-        if !effect_fits {
+        if !fits(file.effect, file.mode) {
             return Err(rule(
                 "`effect: none` goes with the modes read_only, network and delegated; `effect: write` with all but read_only",
             ));

@@ -355,6 +355,23 @@ fn initialize(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response
     }
 }
 
+/// A status, with what the arguments want besides.
+fn status(id: &Value, args: &Value) -> Response {
+    let code = u16::try_from(args["code"].as_u64().unwrap()).unwrap();
+    let is_set = |name: &str| args[name] == json!(true);
+    let mut headers = HeaderMap::new();
+    headers.insert(header::LOCATION, HeaderValue::from_static("http://127.0.0.1:1/mcp"));
+    if is_set("retry_after") {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if is_set("challenge") {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": "c4nary"}});
+    let body = if is_set("json_rpc") { error.to_string() } else { "c4nary".to_owned() };
+    (StatusCode::from_u16(code).unwrap(), headers, body).into_response()
+}
+
 async fn call(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response {
     let id = &message["id"];
     let args = &message["params"]["arguments"];
@@ -384,22 +401,7 @@ async fn call(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response
             let done = json!({"jsonrpc": "2.0", "id": id, "result": text});
             events(stream::iter([asked, done]).boxed())
         }
-        "status" | "status_read" | "status_known" => {
-            let code = u16::try_from(args["code"].as_u64().unwrap()).unwrap();
-            let is_set = |name: &str| args[name] == json!(true);
-            let mut headers = HeaderMap::new();
-            headers.insert(header::LOCATION, HeaderValue::from_static("http://127.0.0.1:1/mcp"));
-            if is_set("retry_after") {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            if is_set("challenge") {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            let error =
-                json!({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": "c4nary"}});
-            let body = if is_set("json_rpc") { error.to_string() } else { "c4nary".to_owned() };
-            (StatusCode::from_u16(code).unwrap(), headers, body).into_response()
-        }
+        "status" | "status_read" | "status_known" => status(id, args),
         "slow" => {
             tokio::time::sleep(Duration::from_millis(args["ms"].as_u64().unwrap())).await;
             result(id, text)

@@ -180,10 +180,8 @@ pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environm
         pins: true,
         names: BTreeMap::new(),
     };
-    match each(&sources, &options, &config, Some(&folder_of(&config))).await {
-        Exit::Ok => Ok(exit),
-        other => Ok(other),
-    }
+    let asked = each(&sources, &options, &config, Some(&folder_of(&config))).await;
+    Ok(if asked == Exit::Ok { exit } else { asked })
 }
 
 /// Where contracts of a configuration are.
@@ -434,15 +432,10 @@ pub(crate) fn capability(
         );
     }
     // MCP defines what is no tool to change nothing: what a tool does, only its server knows.
-    let mode = match options.mode {
-        ApprovalMode::LocalWrite | ApprovalMode::Destructive
-            if Feature::of_method(&tool.name).is_some() =>
-        {
-            ApprovalMode::ReadOnly
-        }
-        mode => mode,
-    };
-    let reads = mode == ApprovalMode::ReadOnly || Feature::of_method(&tool.name).is_some();
+    let is_feature = Feature::of_method(&tool.name).is_some();
+    let writes = matches!(options.mode, ApprovalMode::LocalWrite | ApprovalMode::Destructive);
+    let mode = if is_feature && writes { ApprovalMode::ReadOnly } else { options.mode };
+    let reads = mode == ApprovalMode::ReadOnly || is_feature;
     let effect = if reads { Effect::None } else { Effect::Write };
     let file = CapabilityFile {
         tool: (name.as_str() != tool.name).then(|| tool.name.clone()),

@@ -52,3 +52,29 @@ fn a_document_of_a_wrong_form_says_where_but_not_what() {
     let unknown = typed(&format!(r#"{{"{}":1}}"#, "k".repeat(5000))).expect_err("unknown field");
     assert!(unknown.to_string().len() < 400, "{unknown}");
 }
+
+#[test]
+fn an_array_of_its_fields_is_no_object() {
+    use serde_json::json;
+
+    use crate::run_context::RunRequest;
+
+    let run = |budget: Value| {
+        from_value_strict::<RunRequest>(json!({ "run_id": "r", "run_budget": budget }))
+    };
+    let read = run(json!({ "calls_max": 3 })).unwrap();
+    assert_eq!(read.run_budget.calls_max, Some(3));
+    for other in [json!([3, null, null]), json!([]), json!(null), json!(3)] {
+        let refused = run(other.clone()).expect_err("it is no object");
+        assert!(
+            matches!(&refused, JsonError::Shape { pointer, .. } if pointer == "/run_budget"),
+            "{other}: {refused}"
+        );
+    }
+    // What is wrong within is still named.
+    let refused = run(json!({ "calls_max": "three" })).expect_err("no number");
+    assert!(
+        matches!(&refused, JsonError::Shape { pointer, .. } if pointer == "/run_budget/calls_max"),
+        "{refused}"
+    );
+}
