@@ -192,6 +192,11 @@ async fn clients_of_one_folder_share_an_engine_that_is_started_again_when_it_die
     };
     read(&mut one, 1).await;
     read(&mut other, 1).await;
+    // Wherever it listens, people find its console.
+    let said = fs::read_to_string(setup.data().join("listening.json")).unwrap();
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let link = setup.configured(&["console"]).await;
+    assert!(link.ok().starts_with(said["url"].as_str().unwrap()), "{link:?}");
     engine.kill(Signal::KILL);
     engine.ends().await;
     // Many at once find out, and begin one session between them.

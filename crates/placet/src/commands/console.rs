@@ -23,7 +23,7 @@ use crate::{
     development::dev_key_here,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output,
+    output, shared_engine,
 };
 
 /// How long a link is valid, for people.
@@ -94,7 +94,7 @@ pub(crate) fn link(config: &Config, base: &Url) -> Result<String, Failure> {
     Ok(link.into())
 }
 
-/// Where the console is: as said, or else as configured.
+/// Where the console is: as said or configured, else where the engine of the data folder listens.
 fn base(args: &Args, config: &Config, environment: &Environment) -> Result<Url, Failure> {
     let unusable = |error| Failure::usage("`PLACET_URL` is not a URL").because(error);
     let named = match &args.url {
@@ -106,7 +106,11 @@ fn base(args: &Args, config: &Config, environment: &Environment) -> Result<Url, 
     };
     let base = match named.or_else(|| config.console.public_url.clone()) {
         Some(url) => url,
-        None => own_address(config)?,
+        // An engine in the background may listen elsewhere than is configured.
+        None => match shared_engine::listening(&config.data) {
+            Some(running) => running.url,
+            None => own_address(config)?,
+        },
     };
     if config.development_tokens && !is_loopback(base.host_str().unwrap_or_default()) {
         return Err(Failure::usage(format!("no sign-in link can lead to {base}"))
