@@ -158,26 +158,15 @@ async fn submitted(
         Some(begun) => Ok(begun),
         None => begin(shared, asking, params, &context.id, &context.meta).await?,
     };
-    let mut begun = match begun {
-        Ok(begun) => begun,
-        Err(refusal) => return Ok(results::refused(&refusal, of).into()),
-    };
     let hears = Hears::of(shared, asking, context);
-    let waiting = hears.waiting(shared);
-    let answer = match wait(shared, asking, &mut begun.ticket, context, waiting).await {
+    let waited = match begun {
+        Ok(begun) => waited(shared, asking, begun, context, hears.waiting(shared)).await,
+        Err(refusal) => Err(refusal),
+    };
+    let answer = match waited {
         Ok(answer) => answer,
         Err(refusal) => return Ok(results::refused(&refusal, of).into()),
     };
-    if answer.is_final() {
-        shared.held.forget(&begun.request);
-    } else {
-        begun.remembered(shared);
-    }
-    if let Some(session) = asking.session
-        && !context.ct.is_cancelled()
-    {
-        shared.requests.answered(session, &context.id);
-    }
     if let Answer::Held(held) = &answer {
         match hears {
             Hears::Task => return Ok(tasks::created(shared, asking, held).await.into()),
@@ -191,6 +180,28 @@ async fn submitted(
         }
     }
     result_of(&answer, of).map(CallToolResponse::Complete)
+}
+
+/// Waits for a call that has begun. One that has no end then is remembered, so that an equal one attaches to it.
+pub(crate) async fn waited(
+    shared: &Shared,
+    asking: &Asking<'_>,
+    mut begun: Begun,
+    context: &RequestContext<RoleServer>,
+    waiting: Waiting<'_>,
+) -> Result<Answer, Refusal> {
+    let answer = wait(shared, asking, &mut begun.ticket, context, waiting).await?;
+    if answer.is_final() {
+        shared.held.forget(&begun.request);
+    } else {
+        begun.remembered(shared);
+    }
+    if let Some(session) = asking.session
+        && !context.ct.is_cancelled()
+    {
+        shared.requests.answered(session, &context.id);
+    }
+    Ok(answer)
 }
 
 /// How a client hears of a call that is held.
@@ -247,11 +258,7 @@ impl Waiting<'_> {
 }
 
 /// The pending call that an equal one attaches to.
-pub(crate) async fn attached(
-    shared: &Shared,
-    asking: &Asking<'_>,
-    request: &Digest,
-) -> Option<Ticket> {
+async fn attached(shared: &Shared, asking: &Asking<'_>, request: &Digest) -> Option<Ticket> {
     let call_id = shared.held.find(request)?;
     shared.engine.follow(&asking.caller, &call_id).await.ok()
 }
@@ -293,7 +300,7 @@ async fn follow(
 
 /// Waits for the end of a call, for people only as long as `hold`, and tells a client that wants to know that it is still waited for. With a
 /// token that is revoked or expires nothing is waited for any more.
-pub(crate) async fn wait(
+async fn wait(
     shared: &Shared,
     asking: &Asking<'_>,
     ticket: &mut Ticket,
@@ -359,7 +366,7 @@ async fn tell_progress(
     }
 }
 
-pub(crate) fn submission_of(
+fn submission_of(
     tool: &str,
     args: serde_json::Map<String, Value>,
     placed: Placed,
@@ -381,18 +388,13 @@ pub(crate) fn submission_of(
     }
 }
 
-pub(crate) fn inbound_of(meta: &RequestMetaObject) -> Inbound {
+fn inbound_of(meta: &RequestMetaObject) -> Inbound {
     let text = |key: &str| meta.0.get(key).and_then(Value::as_str).map(str::to_owned);
     Inbound { traceparent: text("traceparent"), tracestate: text("tracestate") }
 }
 
 /// What calls are equal in.
-pub(crate) fn digest_of(
-    caller: &VerifiedCaller,
-    placed: &Placed,
-    tool: &str,
-    args: &Value,
-) -> Digest {
+fn digest_of(caller: &VerifiedCaller, placed: &Placed, tool: &str, args: &Value) -> Digest {
     caller
         .chain()
         .digest_into(DigestBuilder::new("placet.mcp_equal_call.v1"))
@@ -402,6 +404,6 @@ pub(crate) fn digest_of(
         .finish()
 }
 
-pub(crate) fn fault(refusal: &Refusal) -> ErrorData {
+fn fault(refusal: &Refusal) -> ErrorData {
     ErrorData::internal_error(refusal.message.clone(), None)
 }

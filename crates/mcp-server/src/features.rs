@@ -4,14 +4,14 @@
 //! engine. Invariants: what is asked for is decided as a call of a tool is; an outcome that is no result is an error, whose code is that of
 //! HTTP and so outside of what JSON-RPC and MCP reserve; what there is not and what is not this caller's answer alike.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use futures::future;
 use rmcp::{
     ErrorData, RoleServer,
     model::{
-        CallToolResult, ContentBlock, ErrorCode as RpcCode, MetaObject, PromptsCapability,
-        ResourcesCapability, ServerCapabilities,
+        CallToolRequestParams, CallToolResult, ContentBlock, ErrorCode as RpcCode, MetaObject,
+        PromptsCapability, ResourcesCapability, ServerCapabilities,
     },
     service::RequestContext,
 };
@@ -28,9 +28,8 @@ use placet_types::{
 
 use crate::{
     calls::{self, Waiting},
-    meta::{CALL, CallMeta},
+    meta::CALL,
     results,
-    runs::{self, Origin},
     shared::{Asking, Shared},
 };
 
@@ -212,47 +211,14 @@ async fn answered(
     args: Map<String, Value>,
 ) -> Result<Result<Answer, Refusal>, ErrorData> {
     let Request { shared, asking, context } = *request;
-    let meta = CallMeta::of(&context.meta)?;
-    let origin = Origin {
-        session: asking.session,
-        client: asking.client.as_deref(),
-        request_id: context.id.to_string(),
-        now: shared.clock.now(),
-        fresh: shared.ids.fresh(),
-    };
-    let placed = runs::placed(&asking.caller, meta.run, &origin)
-        .map_err(|refusal| calls::fault(&refusal))?;
-    let equal = calls::digest_of(&asking.caller, &placed, tool, &Value::Object(args.clone()));
-    let ticket = match calls::attached(shared, asking, &equal).await {
-        Some(ticket) => Ok(ticket),
-        None => {
-            let submission = calls::submission_of(tool, args, placed, None);
-            let inbound = calls::inbound_of(&context.meta);
-            shared.engine.submit(Arc::clone(&asking.caller), submission, inbound)
+    let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(args);
+    match calls::begin(shared, asking, &params, &context.id, &context.meta).await? {
+        Ok(begun) => {
+            let waiting = Waiting::of(shared.settings.hold);
+            Ok(calls::waited(shared, asking, begun, context, waiting).await)
         }
-    };
-    let mut ticket = match ticket {
-        Ok(ticket) => ticket,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
-    let open = asking
-        .session
-        .map(|session| shared.requests.opened(session, &context.id, ticket.call_id(), equal));
-    let waiting = Waiting::of(shared.settings.hold);
-    let answer = calls::wait(shared, asking, &mut ticket, context, waiting).await;
-    match &answer {
-        Ok(answer) if answer.is_final() => shared.held.forget(&equal),
-        Ok(_) if !open.is_some_and(|open| open.is_cancelled()) => {
-            shared.held.remember(equal, ticket.call_id().clone());
-        }
-        Ok(_) | Err(_) => {}
+        Err(refusal) => Ok(Err(refusal)),
     }
-    if let Some(session) = asking.session
-        && !context.ct.is_cancelled()
-    {
-        shared.requests.answered(session, &context.id);
-    }
-    Ok(answer)
 }
 
 impl Said {
