@@ -236,6 +236,16 @@ async fn a_run_is_taken_while_it_is_open_and_opened_again_after_a_restart() {
         (&json!("local_write"), &json!(7))
     );
     agent.post("/v1/runs", &request).await.refused(409, "RUN_TAKEN");
+    for (budget, pointer) in [
+        (json!({ "tool_latency_ms_max": 0 }), "/run/run_budget/tool_latency_ms_max"),
+        (json!({ "calls_max": 1_000_001 }), "/run/run_budget/calls_max"),
+        (json!([3]), "/run/run_budget"),
+    ] {
+        let other = json!({ "run": { "run_id": "r2", "run_budget": budget } });
+        let refused = agent.post("/v1/runs", &other).await;
+        refused.refused(400, "VALIDATION_ERROR");
+        assert_eq!(refused.pointers(), [pointer]);
+    }
     // Nobody else has it, and nobody else is kept from the name.
     let ben = setup.ben(&placet).await;
     ben.get("/v1/runs/r1").await.refused(404, "RUN_NOT_FOUND");
