@@ -25,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "placet-notify",
         &["placet-types", "placet-ledger", "placet-identity", "placet-egress", "placet-telemetry"],
     ),
+    ("placet-planner", &["placet-egress"]),
     ("placet-adapter-files", &["placet-types", "placet-adapter"]),
     ("placet-adapter-mcp", &["placet-types", "placet-adapter", "placet-egress"]),
     (
@@ -76,6 +77,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-approvals",
             "placet-engine",
             "placet-notify",
+            "placet-planner",
             "placet-api",
             "placet-console",
             "placet-mcp-server",

@@ -99,6 +99,8 @@ mod openapi;
 #[cfg(test)]
 mod outcomes;
 #[cfg(test)]
+mod planner;
+#[cfg(test)]
 mod real_clients;
 #[cfg(test)]
 mod refusals;

@@ -16,7 +16,7 @@ use crate::harness::{
 };
 
 /// The contract of the peer with records, every tool of which only reads; `change` makes of it what a test needs.
-async fn records(change: impl FnOnce(&mut Value)) -> Setup {
+pub(crate) async fn records(change: impl FnOnce(&mut Value)) -> Setup {
     let setup = Setup::new().with("contracts", json!("contracts"));
     let peer = crate::workspace::root().join("tests/peers/records.mjs");
     let record = setup.path("record");
@@ -36,13 +36,13 @@ async fn records(change: impl FnOnce(&mut Value)) -> Setup {
 }
 
 /// What the peer was asked to do, in order.
-fn record(setup: &Setup) -> Vec<Value> {
+pub(crate) fn record(setup: &Setup) -> Vec<Value> {
     let text = fs::read_to_string(setup.path("record")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// A set-up, running, and its agent.
-async fn running(setup: &Setup) -> (Placet, Client) {
+pub(crate) async fn running(setup: &Setup) -> (Placet, Client) {
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
     (placet, agent)

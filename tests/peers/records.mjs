@@ -17,6 +17,7 @@ const tools = {
   get_record: [{ record_id: text }, (args) => ({ record_id: args.record_id, status: "open", tools: { add: ["update_record"] } })],
   update_record: [{ record_id: text, status: text }, (args) => ({ record_id: args.record_id, status: args.status })],
   find_records: [{ words: text }, () => ({ found: 2 })],
+  search_database: [{ query: text, limit: whole }, ({ limit }) => ({ records: [{ id: "user1" }, { id: "user2" }].slice(0, limit) })],
   factorial: [{ n: whole }, ({ n }) => ({ result: Array.from({ length: n }, (_, i) => i + 1).reduce((a, b) => a * b, 1) })],
   "math.square": [{ n: whole }, ({ n }) => ({ result: n * n })],
   load_math: [{}, () => ({ tools: { add: ["factorial", "records__math.square"] } })],

@@ -48,6 +48,8 @@ pub(crate) struct Client {
     http: EgressClient,
     token: Option<SecretString>,
     delegation: Option<SecretString>,
+    /// The trace that all requests are part of.
+    traceparent: Option<String>,
     /// What names another place to ask.
     named_by: &'static str,
 }
@@ -114,7 +116,13 @@ impl Client {
         };
         let http =
             EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
-        Ok(Self { base, http, token: Some(token), delegation, named_by: "PLACET_URL" })
+        let (token, traceparent) = (Some(token), None);
+        Ok(Self { base, http, token, delegation, traceparent, named_by: "PLACET_URL" })
+    }
+
+    /// The same client, whose requests are part of this trace.
+    pub(crate) fn traced(&self, traceparent: &str) -> Self {
+        Self { traceparent: Some(traceparent.to_owned()), ..self.clone() }
     }
 
     /// A client that shows no token: for the admin listener.
@@ -205,6 +213,9 @@ impl Client {
         if let Some(delegation) = &self.delegation {
             request = request.header(DELEGATION, secret_header("", delegation)?);
         }
+        if let Some(traceparent) = &self.traceparent {
+            request = request.header("traceparent", traceparent);
+        }
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, JSON);
         }
@@ -233,16 +244,20 @@ enum Sent {
     Question,
     /// A call of a tool.
     Call,
+    /// The calls of a plan's turn.
+    Batch,
     /// Anything else: a decision, something in the approval service, an operator's word.
     Deed,
 }
 
 impl Sent {
     fn of<T>(request: &Request<T>) -> Self {
-        match (request.method(), request.uri().path().ends_with("/v1/calls")) {
-            (&Method::GET, _) => Self::Question,
-            (_, true) => Self::Call,
-            (_, false) => Self::Deed,
+        let path = request.uri().path();
+        match request.method() {
+            &Method::GET => Self::Question,
+            _ if path.ends_with("/v1/calls") => Self::Call,
+            _ if path.ends_with("/batches") => Self::Batch,
+            _ => Self::Deed,
         }
     }
 
@@ -252,6 +267,9 @@ impl Sent {
             Self::Question => "nothing was changed: ask again",
             Self::Call => {
                 "send the same call again with the same --run, --step and --request: it is never executed twice"
+            }
+            Self::Batch => {
+                "go on with the plan: the same calls are sent again, and none of them is executed twice"
             }
             Self::Deed => {
                 "it may have been done: look how it stands now (`placet approvals show`, `placet approvals list`, `placet ledger show`) before you send it again"
@@ -362,6 +380,7 @@ mod tests {
             assert_eq!(asked("POST", path), Sent::Deed, "{path}");
         }
         assert_eq!(asked("GET", "/v1/calls"), Sent::Question);
+        assert_eq!(asked("POST", "/v1/runs/r1/batches"), Sent::Batch);
         assert!(Sent::Call.what_now().contains("never executed twice"));
         assert!(Sent::Deed.what_now().contains("look how it stands"));
         assert!(!Sent::Deed.what_now().contains("--step"));

@@ -12,6 +12,7 @@ pub(crate) mod init;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod notifications;
+pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod reload;
 pub(crate) mod report;

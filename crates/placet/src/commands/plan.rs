@@ -1,0 +1,245 @@
+//! `placet plan`: a model works on a task, and every call it makes is decided by a running Placet.
+//!
+//! Owns the file in which a plan's progress is kept, and what a person sees of it. The loop is `placet-planner`'s. Invariant: progress is
+//! durable before a batch is sent, so that a plan that was cut off goes on and nothing is done twice.
+
+mod toolbox;
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_planner::{ChatClient, Held, Outcome as PlanOutcome, Plan, Progress, React, StepError};
+use placet_types::clock::IdSource as _;
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    client::{Client, ClientArgs},
+    clock::{SystemClock, UlidSource},
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output,
+    yaml::{self, FileProblem},
+};
+
+use toolbox::Remote;
+
+const TASK_BYTES_MAX: usize = 64 * 1024;
+
+/// Let a model work on a task with the tools you may call.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet plan run triage.yaml --task \"Close what is solved.\"\n  \
+    placet plan run triage.yaml --task \"Close what is solved.\" --wait 300\n  \
+    placet plan resume triage.state.json    # when people have decided, or after a crash\n\n\
+    Exit codes: 0 it has an answer, 1 a limit of the plan ended it or it failed, 2 usage, 4 calls wait for approval.")]
+pub(crate) struct Args {
+    /// Which Placet.
+    #[command(flatten)]
+    client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Begin a plan.
+    Run {
+        /// The plan: model, prompts, tools and limits, in YAML.
+        file: PathBuf,
+        /// What the model is to do.
+        #[arg(long, value_name = "TEXT")]
+        task: String,
+        /// Where its progress is kept [default: beside the plan, FILE.state.json].
+        #[arg(long, value_name = "FILE")]
+        state: Option<PathBuf>,
+        /// How many seconds to wait for people, in all.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+        wait: u64,
+    },
+    /// Go on with a plan that waits for people or was cut off.
+    Resume {
+        /// Where its progress is kept.
+        state: PathBuf,
+        /// How many seconds to wait for people, in all.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+        wait: u64,
+    },
+}
+
+/// Begins a plan or goes on with one.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let client = Client::of(&args.client, environment)?;
+    let (state, progress, wait) = match &args.action {
+        Action::Run { file, task, state, wait } => {
+            let state = state.clone().unwrap_or_else(|| file.with_extension("state.json"));
+            let progress = begun(file, task, &state, environment)?;
+            save(&state, &progress)?;
+            (state, progress, *wait)
+        }
+        Action::Resume { state, wait } => (state.clone(), restored(state)?, *wait),
+    };
+    output::note(format!("run {}, progress in {}", progress.run_id, state.display()));
+    let client = client.traced(&progress.traceparent);
+    let key = environment.get(&progress.plan.model.key_variable).map(SecretString::from);
+    let model = ChatClient::new(&progress.plan.model, key.as_ref())
+        .map_err(|error| Failure::usage("the plan's model cannot be called").because(error))?;
+    let toolbox = Remote { client: client.clone(), state: state.clone() };
+    let mut react = React::new(model, toolbox, progress);
+    let until = Instant::now() + Duration::from_secs(wait);
+    let outcome = loop {
+        let outcome = react.run().await.map_err(|error| stopped(error, &state, environment))?;
+        let PlanOutcome::Parked(held) = &outcome else { break outcome };
+        if Instant::now() >= until {
+            break outcome;
+        }
+        settled(&client, held, until).await?;
+    };
+    Ok(tell(&outcome, react.progress(), &state, args.client.json, environment))
+}
+
+/// A new plan, and nothing in the way of its progress.
+fn begun(
+    file: &Path,
+    task: &str,
+    state: &Path,
+    environment: &Environment,
+) -> Result<Progress, Failure> {
+    let unusable =
+        |problem: FileProblem| Failure::usage("the plan cannot be used").because(problem);
+    let mut plan: Plan = yaml::read(file).map_err(unusable)?;
+    plan.check().map_err(|error| unusable(FileProblem::at(file, error.key, error.problem)))?;
+    if let Some(choice) = environment.get("OPENAI_TOOL_CHOICE") {
+        plan = plan.with_tool_choice(&choice).map_err(|error| {
+            Failure::usage("`OPENAI_TOOL_CHOICE` cannot be used").because(error.problem)
+        })?;
+    }
+    if task.trim().is_empty() || task.len() > TASK_BYTES_MAX {
+        return Err(Failure::usage("`--task` is empty or longer than 64 KiB"));
+    }
+    let is_there =
+        state.try_exists().attempted(format!("`{}` cannot be looked at", state.display()))?;
+    if is_there && restored(state)?.answer.is_none() {
+        let resume = format!("{} plan resume {}", environment.program(), state.display());
+        return Err(Failure::usage(format!(
+            "a plan that is not finished is kept in `{}`",
+            state.display()
+        ))
+        .try_this(format!("{resume}  (goes on with it)"))
+        .try_this("name another file with --state, or remove this one"));
+    }
+    let ids = UlidSource::new(SystemClock);
+    let run_id = format!("run_{}", ids.fresh());
+    Ok(Progress::begin(plan, task, run_id, traceparent(&ids)))
+}
+
+/// A trace of its own (W3C Trace Context).
+fn traceparent(ids: &UlidSource<SystemClock>) -> String {
+    let number = || ulid::Ulid::from_string(&ids.fresh()).map_or(1, u128::from);
+    let span = number() & u128::from(u64::MAX);
+    format!("00-{:032x}-{span:016x}-01", number())
+}
+
+fn restored(state: &Path) -> Result<Progress, Failure> {
+    let text = yaml::read_text(state)
+        .map_err(|problem| Failure::usage("there is no progress to go on from").because(problem))?;
+    let progress: Progress = serde_json::from_str(&text).map_err(|error| {
+        Failure::usage(format!("`{}` is not the progress of a plan", state.display()))
+            .because(error)
+    })?;
+    progress.plan.check().map_err(|error| {
+        Failure::usage(format!("`{}` has a plan that cannot be used", state.display()))
+            .because(error)
+    })?;
+    Ok(progress)
+}
+
+/// Keeps the progress: its owner alone reads it, since it holds what tools answered.
+fn save(state: &Path, progress: &Progress) -> Result<(), Failure> {
+    let what = || format!("the progress cannot be kept in `{}`", state.display());
+    let folder = match state.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let mut draft = tempfile::NamedTempFile::new_in(folder).attempted(what())?;
+    serde_json::to_writer(&mut draft, progress).attempted(what())?;
+    draft.flush().and_then(|()| draft.as_file().sync_all()).attempted(what())?;
+    draft.persist(state).attempted(what())?;
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).attempted(what())
+}
+
+/// Waits until people have decided about each of the calls, or until the time is over.
+async fn settled(client: &Client, held: &[Held], until: Instant) -> Result<(), Failure> {
+    for Held { tool, tool_call_id, approval_id } in held {
+        output::note(format!("{tool} waits for people: approval {approval_id}"));
+        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(600));
+        let wait_ms = left.as_millis().to_string();
+        client.fetch(&["v1", "calls", tool_call_id], &[("wait_ms", &wait_ms)]).await?;
+    }
+    Ok(())
+}
+
+/// Why a plan came no further, and how it goes on.
+fn stopped(error: StepError<Failure>, state: &Path, environment: &Environment) -> Failure {
+    let failure = match error {
+        StepError::Toolbox(failure) => failure,
+        other @ (StepError::Chat(_) | StepError::Incomplete | StepError::Misread) => {
+            Failure::new("the plan stopped").because(other)
+        }
+    };
+    failure.try_this(format!("{} plan resume {}", environment.program(), state.display()))
+}
+
+/// Says how the plan stands.
+fn tell(
+    outcome: &PlanOutcome,
+    progress: &Progress,
+    state: &Path,
+    is_json: bool,
+    environment: &Environment,
+) -> Exit {
+    let (status, exit) = match outcome {
+        PlanOutcome::Answered(_) => ("answered", Exit::Ok),
+        PlanOutcome::Parked(_) => ("held", Exit::Held),
+        PlanOutcome::Bounded(_) => ("limited", Exit::Findings),
+    };
+    if is_json {
+        let held = match outcome {
+            PlanOutcome::Parked(held) => held.as_slice(),
+            PlanOutcome::Answered(_) | PlanOutcome::Bounded(_) => &[],
+        };
+        let limit = match outcome {
+            PlanOutcome::Bounded(limit) => Some(limit),
+            PlanOutcome::Answered(_) | PlanOutcome::Parked(_) => None,
+        };
+        output::json(&json!({
+            "status": status, "answer": progress.answer, "held": held, "limit": limit, "run_id": progress.run_id,
+            "iterations": progress.iteration, "tokens": progress.tokens, "state": state,
+        }));
+        return exit;
+    }
+    let program = environment.program();
+    match outcome {
+        PlanOutcome::Answered(answer) => output::line(answer),
+        PlanOutcome::Parked(held) => {
+            for Held { tool, approval_id, .. } in held {
+                output::line(format!("{tool} waits for people: approval {approval_id}"));
+            }
+            output::line(format!("  then: {program} plan resume {}", state.display()));
+        }
+        PlanOutcome::Bounded(limit) => {
+            output::line(format!(
+                "`limits.{limit}` ended the plan after {} and {} without an answer",
+                output::counted(progress.iteration, "iteration", "iterations"),
+                output::counted(progress.tokens, "token", "tokens"),
+            ));
+        }
+    }
+    exit
+}

@@ -1,0 +1,120 @@
+//! A plan's way to a running Placet: its run, its batches, its file, the lines that a person sees.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use placet_planner::{Event, Progress, Toolbox};
+use placet_types::{error::ErrorCode, text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Client, Reply},
+    failure::Failure,
+    output,
+};
+
+const ARGUMENTS_CHARS_SHOWN: usize = 200;
+const THOUGHT_CHARS_SHOWN: usize = 1_000;
+
+/// A running Placet, and where progress is kept.
+pub(super) struct Remote {
+    pub(super) client: Client,
+    pub(super) state: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    safety_mode: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_budget: Option<&'a Value>,
+}
+
+#[derive(Deserialize)]
+struct Tools {
+    tools: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Results {
+    results: Vec<Value>,
+}
+
+impl Remote {
+    /// Opens the run. The tools of calls on their way are in its surface, as they were when the model called them.
+    async fn open(&self, progress: &Progress) -> Result<(), Failure> {
+        let plan = &progress.plan;
+        let run = Run {
+            run_id: &progress.run_id,
+            safety_mode: plan.safety_mode.as_deref(),
+            run_budget: plan.run_budget.as_ref(),
+        };
+        let mut tools: Vec<&String> =
+            progress.calls.iter().filter_map(|planned| planned.tool.as_ref()).collect();
+        tools.sort_unstable();
+        tools.dedup();
+        let forced =
+            tools.iter().map(|name| json!({ "type": "function", "function": { "name": name } }));
+        let request = json!({
+            "run": run,
+            "forced_tools": forced.collect::<Vec<_>>(),
+            "calls_per_batch_max": plan.max_parallel_tool_calls,
+        });
+        self.client.post(&["v1", "runs"], &request).await?.document::<Value>().map(drop)
+    }
+}
+
+/// Whether the node does not have the run: it is new, or the node was started since.
+fn is_not_open(reply: &Reply) -> bool {
+    reply.problem().is_some_and(|problem| problem.error_code == ErrorCode::RunNotFound)
+}
+
+#[async_trait]
+impl Toolbox for Remote {
+    type Error = Failure;
+
+    async fn offer(&self, progress: &Progress) -> Result<Vec<Value>, Failure> {
+        let path = ["v1", "runs", &progress.run_id, "tools"];
+        let query = [("format", "openai")];
+        let mut reply = self.client.fetch(&path, &query).await?;
+        if is_not_open(&reply) {
+            self.open(progress).await?;
+            reply = self.client.fetch(&path, &query).await?;
+        }
+        Ok(reply.document::<Tools>()?.tools)
+    }
+
+    async fn batch(&self, progress: &Progress, batch: &Value) -> Result<Vec<Value>, Failure> {
+        let path = ["v1", "runs", &progress.run_id, "batches"];
+        let mut reply = self.client.post(&path, batch).await?;
+        if is_not_open(&reply) {
+            self.open(progress).await?;
+            reply = self.client.post(&path, batch).await?;
+        }
+        Ok(reply.document::<Results>()?.results)
+    }
+
+    fn save(&mut self, progress: &Progress) -> Result<(), Failure> {
+        super::save(&self.state, progress)
+    }
+
+    fn show(&mut self, event: Event<'_>) {
+        let shown = |what: &str, chars| output::clipped(&text::visible(what), chars);
+        output::note(match event {
+            Event::Thought(thought) => shown(thought, THOUGHT_CHARS_SHOWN),
+            Event::Called { iteration, tool, arguments } => {
+                format!(
+                    "{iteration:>3}  {} {}",
+                    text::visible(tool),
+                    shown(arguments, ARGUMENTS_CHARS_SHOWN)
+                )
+            }
+            Event::Observed { tool, status, error_code } => {
+                let code = error_code.map(|code| format!(" {code}")).unwrap_or_default();
+                format!("     {} {status}{code}", text::visible(tool))
+            }
+        });
+    }
+}

@@ -1,0 +1,363 @@
+//! The loop: ask the model, save its calls, have them executed, tell it what came of them (PL-02).
+//!
+//! Owns the order of these steps, and when the plan is parked or ends. Not here: how progress is kept.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::chat::{ChatClient, ChatError, Message, Reply, ToolCall};
+use crate::plan::Plan;
+use crate::schema::{Function, choice, functions};
+use crate::words;
+
+/// Characters of one observation that the model reads.
+const OBSERVATION_CHARS_MAX: usize = 16_000;
+/// How often in a row a model without function calling may answer in neither form.
+const MISREAD_MAX: u32 = 3;
+
+/// Placet, as far as a plan uses it.
+#[async_trait]
+pub trait Toolbox: Send + Sync {
+    /// Why it cannot be done, or not now.
+    type Error: Send;
+
+    /// The functions that the run offers now; the run is opened where it is not.
+    async fn offer(&self, progress: &Progress) -> Result<Vec<Value>, Self::Error>;
+
+    /// Has one turn's calls executed, and answers the `results` of the batch. The same batch sent again does nothing a second time.
+    async fn batch(&self, progress: &Progress, batch: &Value) -> Result<Vec<Value>, Self::Error>;
+
+    /// Keeps the progress, durably.
+    ///
+    /// # Errors
+    /// When it cannot be kept; nothing is executed then.
+    fn save(&mut self, progress: &Progress) -> Result<(), Self::Error>;
+
+    /// Shows what happened.
+    fn show(&mut self, event: Event<'_>);
+}
+
+/// What happened, for people who watch.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The model said this before it called tools.
+    Thought(&'a str),
+    /// It called a tool, with these arguments.
+    Called {
+        /// The iteration.
+        iteration: u32,
+        /// The tool.
+        tool: &'a str,
+        /// The arguments, as JSON.
+        arguments: &'a str,
+    },
+    /// What became of a call: `succeeded`, `failed`, `refused`, `pending`, `unknown`.
+    Observed {
+        /// The tool.
+        tool: &'a str,
+        /// How the call stands.
+        status: &'a str,
+        /// The error's code, where there is one.
+        error_code: Option<&'a str>,
+    },
+}
+
+/// Everything that a plan needs to go on: what is kept between two steps.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// The plan.
+    pub plan: Plan,
+    /// The run at Placet.
+    pub run_id: String,
+    /// The trace of all its requests, as the header `traceparent` has it.
+    pub traceparent: String,
+    /// How often the model has answered.
+    pub iteration: u32,
+    /// Tokens so far.
+    pub tokens: u64,
+    /// Milliseconds of work so far.
+    pub worked_ms: u64,
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// Calls that are being executed, or wait for people.
+    pub calls: Vec<PlannedCall>,
+    /// The final answer.
+    pub answer: Option<String>,
+}
+
+/// A call of the model, and the tool it is for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedCall {
+    /// The call.
+    pub call: ToolCall,
+    /// The tool's name at Placet; absent if the model made the name up.
+    pub tool: Option<String>,
+}
+
+impl Progress {
+    /// The beginning of a plan.
+    #[must_use]
+    pub fn begin(plan: Plan, task: &str, run_id: String, traceparent: String) -> Self {
+        let messages =
+            vec![Message::new("system", plan.system_message()), Message::new("user", task)];
+        Self {
+            plan,
+            run_id,
+            traceparent,
+            iteration: 0,
+            tokens: 0,
+            worked_ms: 0,
+            messages,
+            calls: Vec::new(),
+            answer: None,
+        }
+    }
+
+    /// The calls as one batch of Placet: the same whenever it is made of the same progress, so that it can be sent again.
+    fn batch(&self) -> Value {
+        let sent = |PlannedCall { call, tool }: &PlannedCall| {
+            let name = tool.as_ref().unwrap_or(&call.function.name);
+            let function = json!({ "name": name, "arguments": call.function.arguments });
+            json!({ "id": call.id, "type": "function", "function": function })
+        };
+        json!({
+            "batch_id": format!("{}-{}", self.run_id, self.iteration),
+            "calls": self.calls.iter().map(sent).collect::<Vec<_>>(),
+        })
+    }
+
+    fn limit(&self) -> Option<&'static str> {
+        let limits = &self.plan.limits;
+        let over = [
+            (self.iteration >= limits.iterations_max, "iterations_max"),
+            (self.tokens >= limits.tokens_max, "tokens_max"),
+            (self.worked_ms / 1_000 >= limits.seconds_max, "seconds_max"),
+        ];
+        over.into_iter().find_map(|(is_over, name)| is_over.then_some(name))
+    }
+
+    /// Takes an answer of the model into the conversation.
+    fn take_answer(&mut self, mut calls: Vec<ToolCall>, text: String, functions: &[Function]) {
+        calls.truncate(self.plan.max_parallel_tool_calls);
+        for (place, call) in calls.iter_mut().enumerate().filter(|(_, call)| call.id.is_empty()) {
+            call.id = format!("call_{}_{place}", self.iteration);
+        }
+        let message = match (calls.is_empty(), self.plan.use_function_calling) {
+            (true, _) => Message::new("assistant", text.clone()),
+            (false, true) => {
+                let tool_calls = Some(calls.clone());
+                Message { tool_calls, ..Message::new("assistant", text.clone()) }
+            }
+            (false, false) => Message::new("assistant", words::written(&calls)),
+        };
+        self.messages.push(message);
+        self.answer = calls.is_empty().then_some(text);
+        let tool_of = |call: &ToolCall| {
+            let known = functions.iter().find(|one| one.name == call.function.name)?;
+            Some(known.tool.clone())
+        };
+        self.calls =
+            calls.into_iter().map(|call| PlannedCall { tool: tool_of(&call), call }).collect();
+    }
+
+    /// Takes what came of the calls into the conversation.
+    fn take_results(&mut self, results: &[Value]) {
+        for (PlannedCall { call, .. }, result) in
+            std::mem::take(&mut self.calls).into_iter().zip(results)
+        {
+            let seen = observation(result);
+            self.messages.push(if self.plan.use_function_calling {
+                Message { tool_call_id: Some(call.id), ..Message::new("tool", seen) }
+            } else {
+                Message::new("user", format!("Observation of {}: {seen}", call.function.name))
+            });
+        }
+    }
+}
+
+/// How a plan stands when nothing more can be done now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done: the model's answer.
+    Answered(String),
+    /// These calls wait for people; the plan goes on when they have decided.
+    Parked(Vec<Held>),
+    /// A limit ended it: its name in the plan.
+    Bounded(&'static str),
+}
+
+/// A call that waits for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// The tool.
+    pub tool: String,
+    /// The call at Placet.
+    pub tool_call_id: String,
+    /// The approval that people decide.
+    pub approval_id: String,
+}
+
+/// Why a step failed. What was saved before is as good as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError<E> {
+    /// The model.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// Placet, or what keeps the progress.
+    #[error("{0}")]
+    Toolbox(E),
+    /// Placet answered another number of results than there were calls.
+    #[error("Placet did not answer each call of the batch")]
+    Incomplete,
+    /// The model kept answering in another form than it was told.
+    #[error("the model answers neither with tools to call nor with an answer")]
+    Misread,
+}
+
+/// A plan at work.
+#[derive(Debug)]
+pub struct React<T> {
+    model: ChatClient,
+    toolbox: T,
+    progress: Progress,
+    misread: u32,
+}
+
+impl<T: Toolbox> React<T> {
+    /// Goes on from `progress`.
+    pub const fn new(model: ChatClient, toolbox: T, progress: Progress) -> Self {
+        Self { model, toolbox, progress, misread: 0 }
+    }
+
+    /// How far it has come.
+    pub const fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Works until there is an answer, people are asked, or a limit is reached.
+    ///
+    /// # Errors
+    /// [`StepError`]; the same plan goes on from what was saved.
+    pub async fn run(&mut self) -> Result<Outcome, StepError<T::Error>> {
+        loop {
+            if let Some(answer) = &self.progress.answer {
+                return Ok(Outcome::Answered(answer.clone()));
+            }
+            let began = Instant::now();
+            let done = self.step().await;
+            let worked_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.progress.worked_ms = self.progress.worked_ms.saturating_add(worked_ms);
+            let outcome = done?;
+            self.toolbox.save(&self.progress).map_err(StepError::Toolbox)?;
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Outcome>, StepError<T::Error>> {
+        if !self.progress.calls.is_empty() {
+            return self.execute().await;
+        }
+        if let Some(limit) = self.progress.limit() {
+            return Ok(Some(Outcome::Bounded(limit)));
+        }
+        self.ask().await?;
+        Ok(None)
+    }
+
+    /// Asks the model; its calls are in the progress then, or its answer.
+    async fn ask(&mut self) -> Result<(), StepError<T::Error>> {
+        let offered = self.toolbox.offer(&self.progress).await.map_err(StepError::Toolbox)?;
+        let functions = functions(&self.progress.plan, &offered);
+        let definitions: Vec<Value> = functions.iter().map(|one| one.definition.clone()).collect();
+        let mut messages = self.progress.messages.clone();
+        let with_functions = self.progress.plan.use_function_calling;
+        let Reply { message, tokens } = if with_functions {
+            let choice = choice(&self.progress.plan, self.progress.iteration);
+            self.model.complete(&messages, &definitions, &choice).await?
+        } else {
+            messages.insert(1, Message::new("system", words::told(&definitions)));
+            self.model.complete(&messages, &[], &Value::Null).await?
+        };
+        self.progress.iteration = self.progress.iteration.saturating_add(1);
+        self.progress.tokens = self.progress.tokens.saturating_add(tokens);
+        let text = message.content.unwrap_or_default();
+        if with_functions {
+            if message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
+                && !text.is_empty()
+            {
+                self.toolbox.show(Event::Thought(&text));
+            }
+            self.progress.take_answer(message.tool_calls.unwrap_or_default(), text, &functions);
+        } else if let Some((calls, answer)) = words::read(&text) {
+            self.misread = 0;
+            self.progress.take_answer(calls, answer, &functions);
+        } else {
+            self.misread = self.misread.saturating_add(1);
+            if self.misread >= MISREAD_MAX {
+                return Err(StepError::Misread);
+            }
+            self.progress.messages.push(Message::new("assistant", text));
+            self.progress.messages.push(Message::new("user", words::TOLD_AGAIN));
+        }
+        for PlannedCall { call, .. } in &self.progress.calls {
+            let (tool, arguments) = (&call.function.name, &call.function.arguments);
+            let iteration = self.progress.iteration;
+            self.toolbox.show(Event::Called { iteration, tool, arguments });
+        }
+        Ok(())
+    }
+
+    /// Has the calls executed; while any of them waits for people, all stay where they are.
+    async fn execute(&mut self) -> Result<Option<Outcome>, StepError<T::Error>> {
+        let batch = self.progress.batch();
+        let results =
+            self.toolbox.batch(&self.progress, &batch).await.map_err(StepError::Toolbox)?;
+        if results.len() != self.progress.calls.len() {
+            return Err(StepError::Incomplete);
+        }
+        let mut held = Vec::new();
+        for (PlannedCall { call, .. }, result) in self.progress.calls.iter().zip(&results) {
+            let (tool, status) = (&call.function.name, status_of(result));
+            let error_code = error_of(result).and_then(|error| error.get("error_code")?.as_str());
+            self.toolbox.show(Event::Observed { tool, status, error_code });
+            if status == "pending" {
+                let id = |name: &str| {
+                    result.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+                };
+                let (tool_call_id, approval_id) =
+                    (id("/result/tool_call_id"), id("/result/approval_id"));
+                held.push(Held { tool: tool.clone(), tool_call_id, approval_id });
+            }
+        }
+        if !held.is_empty() {
+            return Ok(Some(Outcome::Parked(held)));
+        }
+        self.progress.take_results(&results);
+        Ok(None)
+    }
+}
+
+fn status_of(result: &Value) -> &str {
+    result.get("status").and_then(Value::as_str).unwrap_or("unknown")
+}
+
+/// The error of a call, or of its place in the batch.
+fn error_of(result: &Value) -> Option<&Value> {
+    let error = result.pointer("/result/error").filter(|error| !error.is_null());
+    error.or_else(|| result.get("error"))
+}
+
+/// What the model reads of a result: the output, or the error; cut where it is long.
+fn observation(result: &Value) -> String {
+    let present = |pointer: &str| result.pointer(pointer).filter(|value| !value.is_null());
+    let output = present("/result/output/structured").or_else(|| present("/result/output"));
+    let seen = error_of(result).or(output).unwrap_or(&Value::Null);
+    let text = json!({ "status": status_of(result), "result": seen }).to_string();
+    text.chars().take(OBSERVATION_CHARS_MAX).collect()
+}

@@ -1,0 +1,299 @@
+//! `placet plan` against a running Placet and a model whose answers are written down (PL-01 to PL-03).
+//!
+//! Owns the model: a real server that speaks chat completions. What it answers is the test's to say, since no model can run here.
+
+use std::{collections::VecDeque, fs, os::unix::fs::PermissionsExt as _, sync::Arc};
+
+use axum::{Json, Router, extract::State, http::HeaderMap, routing::post};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use url::Url;
+
+use crate::{
+    harness::{
+        client::text,
+        placet::Placet,
+        setup::{Ran, Setup, local},
+    },
+    runs::{record, records, running},
+};
+
+/// A request that the model got.
+#[derive(Debug, Clone)]
+struct Asked {
+    authorization: String,
+    body: Value,
+}
+
+/// A model that gives the answers of a script, and keeps what it was asked.
+#[derive(Clone, Default)]
+struct Model {
+    answers: Arc<Mutex<VecDeque<Value>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Model {
+    async fn start(answers: impl IntoIterator<Item = Value>) -> (Self, Url) {
+        let model = Self::default();
+        model.answers.lock().extend(answers);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let router =
+            Router::new().route("/v1/chat/completions", post(answer)).with_state(model.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (model, local(port, "/v1"))
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().clone()
+    }
+}
+
+async fn answer(
+    State(model): State<Model>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> Json<Value> {
+    let authorization =
+        headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    model.asked.lock().push(Asked { authorization: authorization.unwrap_or_default(), body });
+    let message = model.answers.lock().pop_front().expect("the script has another answer");
+    Json(
+        json!({ "choices": [{ "index": 0, "message": message }], "usage": { "total_tokens": 100 } }),
+    )
+}
+
+fn says(text: &str) -> Value {
+    json!({ "role": "assistant", "content": text })
+}
+
+/// An answer that calls these tools, with ids that begin with `turn`.
+fn calls(turn: &str, tools: &[(&str, Value)]) -> Value {
+    let call = |(place, (name, args)): (usize, &(&str, Value))| {
+        let function = json!({ "name": name, "arguments": args.to_string() });
+        json!({ "id": format!("{turn}{place}"), "type": "function", "function": function })
+    };
+    let tool_calls: Vec<Value> = tools.iter().enumerate().map(call).collect();
+    json!({ "role": "assistant", "content": null, "tool_calls": tool_calls })
+}
+
+/// Writes a plan for this model.
+fn write_plan(setup: &Setup, url: &Url, more: &Value) {
+    let mut plan = json!({ "model": { "url": url.as_str(), "name": "a-model" } });
+    plan.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    fs::write(setup.path("plan.yaml"), serde_json::to_string_pretty(&plan).unwrap()).unwrap();
+}
+
+async fn planned(setup: &Setup, placet: &Placet, words: &[&str]) -> Ran {
+    let token = setup.token("agent", "dev-agent").await;
+    setup.asks(placet, &token, &[&["plan"], words].concat()).await
+}
+
+const RUN: [&str; 4] = ["run", "plan.yaml", "--task", "Find and analyze active users."];
+
+fn descriptions() -> Value {
+    json!([
+        { "name": "search_database", "description": "Search the database for records matching a query.", "args": ["query", "limit"] },
+        { "name": "analyze_data", "description": "Analyze data and return statistical summary.", "args": ["data", "analysis_type"] },
+    ])
+}
+
+/// The first request: schemas as Placet knows them or as the plan says, the system prompt, the task.
+fn has_what_was_described(first: &Value) {
+    assert_eq!((&first["model"], &first["tool_choice"]), (&json!("a-model"), &json!("auto")));
+    assert_eq!(first["tools"].as_array().unwrap().len(), 2);
+    let function = &first["tools"][0]["function"];
+    assert_eq!(function["description"], descriptions()[0]["description"]);
+    assert_eq!(function["parameters"]["properties"]["limit"]["type"], "integer");
+    let of_strings = &first["tools"][1]["function"]["parameters"];
+    assert_eq!(of_strings["properties"]["data"]["type"], "string");
+    assert_eq!(of_strings["required"], json!(["data", "analysis_type"]));
+    let system = text(&first["messages"][0], "content");
+    assert!(system.contains("STRATEGIC PLAN:\n{") && system.contains("data-analysis"), "{system}");
+    assert_eq!(first["messages"][1]["content"], RUN[3]);
+}
+
+#[tokio::test]
+async fn pl_01_pl_02_a_model_is_given_schemas_and_what_it_calls_is_executed_until_it_answers() {
+    let setup = records(|_| {}).await.env("OPENAI_API_KEY", "sk-planner");
+    let (placet, agent) = running(&setup).await;
+    let search = |query: &str| ("search_database", json!({ "query": query, "limit": 1 }));
+    let analyze = ("analyze_data", json!({ "data": "[]", "analysis_type": "count" }));
+    let script = [
+        calls("a", &[search("active users"), analyze]),
+        calls("b", &[search("a"), search("b"), search("cut off")]),
+        says("One user is active."),
+    ];
+    let (model, url) = Model::start(script).await;
+    let strategic =
+        json!({ "phases": [{ "worker": "data-analysis", "goals": "Analyze user activity" }] });
+    write_plan(
+        &setup,
+        &url,
+        &json!({
+            "system_prompt": "You are a data analysis specialist.", "strategic_plan": strategic,
+            "tool_descriptions": descriptions(), "max_parallel_tool_calls": 2,
+        }),
+    );
+    let ran = planned(&setup, &placet, &RUN).await;
+    assert_eq!(ran.ok(), "One user is active.\n");
+    assert!(
+        ran.err.contains("  1  search_database {\"query\":\"active users\",\"limit\":1}"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("analyze_data refused TOOL_NOT_FOUND"), "{}", ran.err);
+    let asked = model.asked();
+    assert_eq!(asked[0].authorization, "Bearer sk-planner");
+    has_what_was_described(&asked[0].body);
+    // What it called, and what it was told of each call.
+    let second = asked[1].body["messages"].as_array().unwrap();
+    assert_eq!(second[2]["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!((&second[3]["role"], &second[3]["tool_call_id"]), (&json!("tool"), &json!("a0")));
+    let seen: Value = serde_json::from_str(&text(&second[3], "content")).unwrap();
+    assert_eq!(
+        seen,
+        json!({ "status": "succeeded", "result": { "records": [{ "id": "user1" }] } })
+    );
+    assert!(text(&second[4], "content").contains("TOOL_NOT_FOUND"));
+    assert_eq!(
+        asked[2].body["messages"].as_array().unwrap().len(),
+        8,
+        "a third call was not cut off"
+    );
+    let made: Vec<Value> = record(&setup).iter().map(|one| one["args"]["query"].clone()).collect();
+    assert_eq!(made.len(), 3);
+    assert!(!made.contains(&json!("cut off")));
+    // One trace, the run's; progress is for its owner's eyes, and has no key in it.
+    let state = fs::read_to_string(setup.path("plan.state.json")).unwrap();
+    assert!(!state.contains("sk-planner"));
+    let mode = fs::metadata(setup.path("plan.state.json")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let progress: Value = serde_json::from_str(&state).unwrap();
+    let batches = agent.get(&format!("/v1/runs/{}/batches", text(&progress, "run_id"))).await.ok();
+    let call = text(&batches["batches"][0]["calls"][0], "tool_call_id");
+    let trace = text(&agent.get(&format!("/v1/calls/{call}")).await.ok(), "trace_id");
+    assert_eq!(text(&progress, "traceparent").split('-').nth(1), Some(trace.as_str()));
+    // A plan that is over makes room for the next one, and gives its answer again.
+    assert_eq!(
+        planned(&setup, &placet, &["resume", "plan.state.json"]).await.ok(),
+        "One user is active.\n"
+    );
+    assert_eq!(model.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn pl_02_a_plan_waits_for_people_survives_a_restart_and_acts_once() {
+    let setup = records(|tools| tools["update_record"]["mode"] = json!("destructive")).await;
+    let (placet, _agent) = running(&setup).await;
+    let update = ("records__update_record", json!({ "record_id": "REC-1", "status": "closed" }));
+    let script = [calls("a", &[update, ("factorial", json!({ "n": 3 }))]), says("Closed.")];
+    let (model, url) = Model::start(script).await;
+    write_plan(&setup, &url, &json!({ "safety_mode": "destructive" }));
+    let held = planned(&setup, &placet, &[&RUN[..], &["--json"]].concat()).await;
+    assert_eq!(held.code, Some(4), "{held:?}");
+    let held: Value = serde_json::from_str(&held.out).unwrap();
+    assert_eq!((&held["status"], held["held"].as_array().unwrap().len()), (&json!("held"), 1));
+    // The plan is not overwritten by another one.
+    let refused = planned(&setup, &placet, &RUN).await;
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("plan resume plan.state.json"), "{}", refused.err);
+    placet.kill().await;
+    let (placet, _agent) = running(&setup).await;
+    let waits = planned(&setup, &placet, &["resume", "plan.state.json"]).await;
+    assert_eq!(waits.code, Some(4), "{waits:?}");
+    assert_eq!(model.asked().len(), 1, "a model was asked while people were");
+    let resumed =
+        async { planned(&setup, &placet, &["resume", "plan.state.json", "--wait", "20"]).await };
+    let decided = async {
+        let ben = setup.ben(&placet).await;
+        ben.decide(&held["held"][0], "approve").await.ok();
+    };
+    let (resumed, ()) = tokio::join!(resumed, decided);
+    assert_eq!(resumed.ok(), "Closed.\n");
+    let updates = record(&setup).into_iter().filter(|one| one["name"] == "update_record");
+    assert_eq!(updates.count(), 1);
+    let messages = model.asked()[1].body["messages"].clone();
+    assert_eq!(messages.as_array().unwrap().len(), 5, "{messages:#}");
+    assert!(text(&messages[3], "content").contains("closed"), "{messages:#}");
+}
+
+#[tokio::test]
+async fn pl_03_choice_and_form_are_configured_and_the_environment_overrides_the_choice() {
+    let setup = records(|_| {}).await.env("OPENAI_TOOL_CHOICE", "required");
+    let (placet, _agent) = running(&setup).await;
+    let script = [calls("a", &[("records__factorial", json!({ "n": 3 }))]), says("Six.")];
+    let (model, url) = Model::start(script).await;
+    write_plan(&setup, &url, &json!({ "tool_choice": "none" }));
+    planned(&setup, &placet, &RUN).await.ok();
+    let choices: Vec<Value> =
+        model.asked().iter().map(|asked| asked.body["tool_choice"].clone()).collect();
+    assert_eq!(choices, ["required", "auto"]);
+    // Without descriptions, everything that the caller may use is offered.
+    assert!(model.asked()[0].body["tools"].as_array().unwrap().len() > 5);
+
+    let in_words = [
+        says(
+            "{\"actions\":[{\"tool\":\"search_database\",\"args\":{\"query\":\"x\",\"limit\":2}}]}",
+        ),
+        says("I am done."),
+        says("{\"answer\":\"Two.\"}"),
+    ];
+    let (model, url) = Model::start(in_words).await;
+    write_plan(
+        &setup,
+        &url,
+        &json!({ "use_function_calling": false, "tool_descriptions": descriptions() }),
+    );
+    assert_eq!(planned(&setup, &placet, &RUN).await.ok(), "Two.\n");
+    let asked = model.asked();
+    assert_eq!((asked[0].body.get("tools"), asked[0].body.get("tool_choice")), (None, None));
+    assert!(text(&asked[0].body["messages"][1], "content").contains("search_database"));
+    let last = asked[2].body["messages"].as_array().unwrap();
+    assert!(
+        text(&last[4], "content").starts_with("Observation of search_database: {"),
+        "{last:#?}"
+    );
+    assert!(text(&last[6], "content").contains("one of the two forms"));
+}
+
+#[tokio::test]
+async fn a_plan_that_cannot_be_followed_says_why_and_one_without_an_end_is_ended() {
+    let setup = records(|_| {}).await;
+    let (placet, _agent) = running(&setup).await;
+    let again = || calls("a", &[("factorial", json!({ "n": 3 }))]);
+    let (_model, url) = Model::start([again(), again(), again(), again()]).await;
+    for (more, told) in [
+        (
+            json!({ "max_parallel_tool_calls": 65 }),
+            "`max_parallel_tool_calls`: is not between 1 and 64",
+        ),
+        (json!({ "tool_choise": "auto" }), "plan.yaml:6: `tool_choise`: unknown field"),
+        (
+            json!({ "model": { "url": url.as_str(), "name": "m", "key_variable": "PLACET_TOKEN" } }),
+            "`model.key_variable`",
+        ),
+    ] {
+        write_plan(&setup, &url, &more);
+        let refused = planned(&setup, &placet, &RUN).await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains(told), "{}", refused.err);
+    }
+    for limit in [json!({ "iterations_max": 2 }), json!({ "tokens_max": 150 })] {
+        write_plan(&setup, &url, &json!({ "limits": limit }));
+        let ended =
+            planned(&setup, &placet, &[&RUN[..], &["--json", "--state", "limited.json"]].concat())
+                .await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        fs::remove_file(setup.path("limited.json")).unwrap();
+        let ended: Value = serde_json::from_str(&ended.out).unwrap();
+        assert_eq!((&ended["status"], &ended["iterations"]), (&json!("limited"), &json!(2)));
+    }
+    // Nobody listens there; nothing is lost.
+    write_plan(&setup, &local(1, "/v1"), &json!({}));
+    let unreachable = planned(&setup, &placet, &RUN).await;
+    assert_eq!(unreachable.code, Some(1), "{unreachable:?}");
+    assert!(unreachable.err.contains("the model cannot be reached"), "{}", unreachable.err);
+    assert!(unreachable.err.contains("plan resume plan.state.json"));
+}
