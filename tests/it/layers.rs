@@ -25,7 +25,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         "placet-notify",
         &["placet-types", "placet-ledger", "placet-identity", "placet-egress", "placet-telemetry"],
     ),
-    ("placet-planner", &["placet-egress"]),
+    ("placet-chat", &["placet-egress"]),
+    ("placet-planner", &["placet-egress", "placet-chat"]),
+    ("placet-adapter-http", &["placet-types", "placet-adapter", "placet-egress", "placet-chat"]),
     ("placet-adapter-files", &["placet-types", "placet-adapter"]),
     ("placet-adapter-mcp", &["placet-types", "placet-adapter", "placet-egress"]),
     (
@@ -73,6 +75,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-credentials",
             "placet-telemetry",
             "placet-adapter-files",
+            "placet-adapter-http",
             "placet-adapter-mcp",
             "placet-approvals",
             "placet-engine",

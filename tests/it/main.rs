@@ -121,6 +121,8 @@ mod shared;
 #[cfg(test)]
 mod signed_in;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod spiffe;
 #[cfg(test)]
 mod strangers;

@@ -1,72 +1,21 @@
 //! `placet plan` against a running Placet and a model whose answers are written down (PL-01 to PL-03).
 //!
-//! Owns the model: a real server that speaks chat completions. What it answers is the test's to say, since no model can run here.
+//! Owns the requirements of the planner, each by its id.
 
-use std::{collections::VecDeque, fs, os::unix::fs::PermissionsExt as _, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use axum::{Json, Router, extract::State, http::HeaderMap, routing::post};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use url::Url;
 
 use crate::{
     harness::{
         client::text,
+        model::{Model, says},
         placet::Placet,
         setup::{Ran, Setup, local},
     },
     runs::{record, records, running},
 };
-
-/// A request that the model got.
-#[derive(Debug, Clone)]
-struct Asked {
-    authorization: String,
-    body: Value,
-}
-
-/// A model that gives the answers of a script, and keeps what it was asked.
-#[derive(Clone, Default)]
-struct Model {
-    answers: Arc<Mutex<VecDeque<Value>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
-}
-
-impl Model {
-    async fn start(answers: impl IntoIterator<Item = Value>) -> (Self, Url) {
-        let model = Self::default();
-        model.answers.lock().extend(answers);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let router =
-            Router::new().route("/v1/chat/completions", post(answer)).with_state(model.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        (model, local(port, "/v1"))
-    }
-
-    fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().clone()
-    }
-}
-
-async fn answer(
-    State(model): State<Model>,
-    headers: HeaderMap,
-    Json(body): Json<Value>,
-) -> Json<Value> {
-    let authorization =
-        headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
-    model.asked.lock().push(Asked { authorization: authorization.unwrap_or_default(), body });
-    let message = model.answers.lock().pop_front().expect("the script has another answer");
-    Json(
-        json!({ "choices": [{ "index": 0, "message": message }], "usage": { "total_tokens": 100 } }),
-    )
-}
-
-fn says(text: &str) -> Value {
-    json!({ "role": "assistant", "content": text })
-}
 
 /// An answer that calls these tools, with ids that begin with `turn`.
 fn calls(turn: &str, tools: &[(&str, Value)]) -> Value {

@@ -78,7 +78,9 @@ impl FilesConnector {
             TransportFile::Internal { builtin, root } if builtin == BUILTIN => root,
             TransportFile::Internal { .. }
             | TransportFile::McpStdio { .. }
-            | TransportFile::McpHttp { .. } => {
+            | TransportFile::McpHttp { .. }
+            | TransportFile::Rest { .. }
+            | TransportFile::Lm { .. } => {
                 return Err(AdapterError::Misconfigured(
                     "the transport is not the builtin `files`".to_owned(),
                 ));

@@ -36,7 +36,10 @@ pub use crate::settings::{Endpoint, McpSettings, SecretLookup, SecretVersions, S
 pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
     match transport {
         TransportFile::McpStdio { process, .. } => stdio::sandbox::gaps(process),
-        TransportFile::McpHttp { .. } | TransportFile::Internal { .. } => Vec::new(),
+        TransportFile::McpHttp { .. }
+        | TransportFile::Rest { .. }
+        | TransportFile::Lm { .. }
+        | TransportFile::Internal { .. } => Vec::new(),
     }
 }
 
@@ -193,9 +196,11 @@ impl McpConnector {
                 let link = Link::new(service, &listener, closed, None).over(&http, &listener);
                 Ok(Opened { link, http: Some((http, listener)) })
             }
-            TransportFile::Internal { builtin, .. } => Err(AdapterError::Misconfigured(format!(
-                "`{builtin}` is compiled in, it is no mcp server"
-            ))),
+            TransportFile::Internal { .. }
+            | TransportFile::Rest { .. }
+            | TransportFile::Lm { .. } => {
+                Err(AdapterError::Misconfigured("it is no mcp server".to_owned()))
+            }
         }
     }
 }

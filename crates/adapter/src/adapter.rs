@@ -4,7 +4,7 @@ use std::{any::Any, fmt, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use placet_ledger::dispatch::Dispatch;
 #[cfg(feature = "test-support")]
@@ -125,6 +125,19 @@ pub struct Conditions {
     pub seat: SessionLease,
     /// The W3C trace headers of the adapter's span.
     pub trace: TraceHeaders,
+    /// The calls of its session before it, oldest first: what a simulation has to be consistent with. Empty outside of sessions.
+    pub examples: Arc<[Example]>,
+}
+
+/// An earlier call of a session, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    /// The operation.
+    pub capability: CapabilityId,
+    /// Its arguments.
+    pub args: Map<String, Value>,
+    /// Its result, or its error.
+    pub result: Value,
 }
 
 /// A credential for one call.

@@ -49,8 +49,11 @@ fn openapi() -> OpenApi {
     let mut docs = schemas::generator();
     let mut paths = PathsBuilder::new();
     for route in table::all() {
-        let is_post = route.method == Method::POST;
-        let method = if is_post { HttpMethod::Post } else { HttpMethod::Get };
+        let method = match route.method {
+            Method::POST => HttpMethod::Post,
+            Method::DELETE => HttpMethod::Delete,
+            _ => HttpMethod::Get,
+        };
         paths = paths.path(route.path, PathItem::new(method, route.description(&mut docs)));
     }
     let mut components = schemas::components(docs);

@@ -10,6 +10,7 @@ pub(crate) mod ledger;
 pub(crate) mod reports;
 pub(crate) mod runs;
 pub(crate) mod service;
+pub(crate) mod sessions;
 
 /// What to send as `after` for the page behind a full one.
 fn next_after<T, I>(page: &[T], limit: usize, id: impl Fn(&T) -> I) -> Option<I> {

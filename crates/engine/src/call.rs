@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use placet_adapter::adapter::Example;
 use placet_credentials::CallTokens;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -55,8 +56,17 @@ impl<S> Call<S> {
 pub(crate) struct Planned {
     pub(crate) submission: Submission,
     pub(crate) caller: Arc<VerifiedCaller>,
-    /// What its run has done up to now, where it is a call of a batch.
-    pub(crate) batch: Option<Box<RunHistory>>,
+    /// Where it is a call of a batch.
+    pub(crate) batch: Option<Box<InBatch>>,
+}
+
+/// What a call of a batch is made with besides.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InBatch {
+    /// What its run has done up to now.
+    pub(crate) history: RunHistory,
+    /// The calls of its session before it.
+    pub(crate) examples: Arc<[Example]>,
 }
 
 /// Who calls, as the broker binds it: freshly verified, or as recorded when the call was parked.
@@ -80,6 +90,8 @@ pub(crate) struct Built {
     pub(crate) run: RunRequest,
     /// What the run has done in batches, where it is a call of one.
     pub(crate) history: RunHistory,
+    /// The calls of its session before it; not kept while it is held.
+    pub(crate) examples: Arc<[Example]>,
     pub(crate) step_id: Option<StepId>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) evidence_refs: Vec<String>,
@@ -137,6 +149,7 @@ impl Built {
                 taint: parked.run.taint.clone(),
             },
             history: parked.run.history.clone(),
+            examples: Arc::default(),
             step_id: parked.step_id.clone(),
             request_id: parked.request_id.clone(),
             evidence_refs: envelope.evidence_refs.clone(),

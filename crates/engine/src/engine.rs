@@ -11,6 +11,7 @@ mod decisions;
 pub mod evidence;
 mod fault_injection;
 mod runs;
+mod sessions;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -39,7 +40,6 @@ use placet_types::{
     error::Refusal,
     ids::{CapabilityId, RecordId, ToolCallId},
     mode::EngineMode,
-    run_history::RunHistory,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -50,7 +50,7 @@ use crate::{
     actors::{root, tree::Tree},
     adapters::ports::Connection,
     answer::Answer,
-    call::{Call, Planned},
+    call::{Call, InBatch, Planned},
     context::{Context, ending_refusal},
     operator,
     policies::{self, Next},
@@ -207,7 +207,7 @@ impl Engine {
         caller: Arc<VerifiedCaller>,
         submission: Submission,
         inbound: Inbound,
-        batch: Option<Box<RunHistory>>,
+        batch: Option<Box<InBatch>>,
     ) -> Result<Ticket, Refusal> {
         let context = &self.context;
         if context.node.is_ending() {

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-        mcp, notifications, plan, policy, reload, report, schema, serve, token, tools,
+        mcp, notifications, plan, policy, reload, report, schema, serve, sessions, token, tools,
     },
     demo,
     environment::Environment,
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Call(Box<call::Args>),
     /// List the tools you may call.
     Tools(tools::Args),
+    /// Try tools in sessions, and simulate calls.
+    Sessions(sessions::Args),
     /// Let a model work on a task with the tools you may call.
     Plan(plan::Args),
     /// Print a link that signs you in to the console, once.
@@ -97,6 +99,7 @@ impl Cli {
             Command::Call(args) => call::run(&args, environment).await,
             Command::Console(args) => console::run(&args, environment).await,
             Command::Tools(args) => tools::run(&args, environment).await,
+            Command::Sessions(args) => sessions::run(&args, environment).await,
             Command::Plan(args) => plan::run(&args, environment).await,
             Command::Approvals(args) => approvals::run(&args, environment).await,
             Command::Adapters(args) => adapters::run(&args, environment).await,

@@ -172,6 +172,14 @@ impl Client {
         self.send(self.request(Method::POST, path, &[], JSON, Bytes::from(body))?).await
     }
 
+    /// Removes something, and reads what is answered, whatever the status.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was answered.
+    pub(crate) async fn delete(&self, path: &[&str]) -> Result<Reply, Failure> {
+        self.send(self.request(Method::DELETE, path, &[], JSON, Bytes::new())?).await
+    }
+
     async fn send(&self, request: Request<Bytes>) -> Result<Reply, Failure> {
         let sent = Sent::of(&request);
         let response = self.http.send(request).await;
@@ -253,10 +261,12 @@ enum Sent {
 impl Sent {
     fn of<T>(request: &Request<T>) -> Self {
         let path = request.uri().path();
-        match request.method() {
-            &Method::GET => Self::Question,
+        match *request.method() {
+            Method::GET => Self::Question,
             _ if path.ends_with("/v1/calls") => Self::Call,
             _ if path.ends_with("/batches") => Self::Batch,
+            // Only sessions are removed, and that again is nothing.
+            Method::DELETE => Self::Question,
             _ => Self::Deed,
         }
     }

@@ -12,6 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
+use placet_adapter_http::{HttpConnector, HttpSettings};
 use placet_adapter_mcp::connector::{
     McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
@@ -254,12 +255,16 @@ fn connectors(
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
         trust: config.trust.clone(),
-        own_listeners: own,
+        own_listeners: own.clone(),
         sessions: SessionLimits::default(),
     };
     let connectors = Connectors {
         internal: Arc::new(FilesConnector::new(data, files)),
         mcp: Arc::new(McpConnector::new(mcp)),
+        http: Arc::new(HttpConnector::new(HttpSettings {
+            trust: config.trust.clone(),
+            own_listeners: own,
+        })),
     };
     #[cfg(feature = "sabotage")]
     let connectors = sabotage::connectors(connectors);

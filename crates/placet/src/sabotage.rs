@@ -110,6 +110,7 @@ pub(crate) fn connectors(honest: Connectors) -> Connectors {
     Connectors {
         internal: Arc::new(LyingConnector::over(honest.internal)),
         mcp: Arc::new(LyingConnector::over(honest.mcp)),
+        http: Arc::new(LyingConnector::over(honest.http)),
     }
 }
 

@@ -126,7 +126,10 @@ pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProbl
 fn check_roots(entries: &[ContractEntry], data: &Path) -> Result<(), FileProblem> {
     let root = |entry: &ContractEntry| match &entry.file.transport {
         TransportFile::Internal { root, .. } => Some(data.join(root)),
-        TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => None,
+        TransportFile::McpStdio { .. }
+        | TransportFile::McpHttp { .. }
+        | TransportFile::Rest { .. }
+        | TransportFile::Lm { .. } => None,
     };
     for inner in entries {
         for outer in entries {
@@ -189,7 +192,10 @@ pub(crate) fn secrets_of<'a>(
                 EnvValue::Literal(_) => None,
             })
             .collect(),
-        TransportFile::Internal { .. } | TransportFile::McpHttp { .. } => Vec::new(),
+        TransportFile::Internal { .. }
+        | TransportFile::McpHttp { .. }
+        | TransportFile::Rest { .. }
+        | TransportFile::Lm { .. } => Vec::new(),
     };
     credential.chain(variables).collect()
 }

@@ -7,12 +7,10 @@
 //! Invariant: the calls of a batch are in the progress that was saved before they are sent, under the id that they are sent with again,
 //! so that a plan that is cut off anywhere goes on without anything being done twice.
 
-mod chat;
 mod plan;
 mod react;
 mod schema;
 mod words;
 
-pub use chat::{ChatClient, ChatError, FunctionCall, Message, ToolCall};
 pub use plan::{Limits, Model, Plan, PlanError, ToolDescription};
 pub use react::{Event, Held, Outcome, PlannedCall, Progress, React, StepError, Toolbox};

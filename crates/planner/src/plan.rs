@@ -1,7 +1,13 @@
 //! The document of a plan.
 //!
-//! Owns its members, their limits and the tool choice. Not here: reading the file.
+//! Owns its members, their limits, the tool choice and the way to its model. Not here: reading the file.
 
+use std::fmt;
+
+use http::{HeaderValue, header};
+use placet_chat::ChatClient;
+use placet_egress::{Destination, EgressClient, EgressPolicy, Limits as HttpLimits, PrivateRanges};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
@@ -113,6 +119,37 @@ pub struct PlanError {
     pub key: &'static str,
     /// What is wrong with it.
     pub problem: String,
+}
+
+/// A model may think for long.
+const REQUEST_MS_MAX: u64 = 300_000;
+
+impl Model {
+    /// The client of this model, with this key if there is one.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the URL or the key cannot be used.
+    pub fn client(&self, key: Option<&SecretString>) -> Result<ChatClient, PlanError> {
+        let unusable = |error: &dyn fmt::Display| PlanError {
+            key: "model.url",
+            problem: format!("cannot be used: {error}"),
+        };
+        // The author of the plan named the host, so it may be a private one.
+        let destination = Destination::from_url(&self.url, PrivateRanges::Allowed)
+            .map_err(|error| unusable(&error))?;
+        let limits = HttpLimits { request_timeout_ms: REQUEST_MS_MAX, ..HttpLimits::default() };
+        let http = EgressClient::new(EgressPolicy::new(vec![destination]), limits);
+        let http = http.map_err(|error| unusable(&error))?;
+        let client =
+            ChatClient::new(http, &self.url, &self.name).map_err(|error| unusable(&error))?;
+        let Some(key) = key else { return Ok(client) };
+        let value = HeaderValue::try_from(format!("Bearer {}", key.expose_secret().trim()));
+        let value = value.map_err(|_not_a_header| PlanError {
+            key: "model.key_variable",
+            problem: "names a key with characters that no header has".to_owned(),
+        })?;
+        Ok(client.with_credential(header::AUTHORIZATION, value))
+    }
 }
 
 impl Plan {

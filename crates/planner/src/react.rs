@@ -3,11 +3,11 @@
 //! Owns the order of these steps, and when the plan is parked or ends. Not here: how progress is kept.
 
 use async_trait::async_trait;
+use placet_chat::{ChatClient, ChatError, ChatRequest, Message, Reply, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::chat::{ChatClient, ChatError, Message, Reply, ToolCall};
 use crate::plan::Plan;
 use crate::schema::{Function, choice, functions};
 use crate::words;
@@ -279,10 +279,20 @@ impl<T: Toolbox> React<T> {
         let with_functions = self.progress.plan.use_function_calling;
         let Reply { message, tokens } = if with_functions {
             let choice = choice(&self.progress.plan, self.progress.iteration);
-            self.model.complete(&messages, &definitions, &choice).await?
+            let (functions, tool_choice) = (&definitions, Some(&choice));
+            self.model
+                .complete(ChatRequest {
+                    messages: &messages,
+                    functions,
+                    tool_choice,
+                    ..ChatRequest::default()
+                })
+                .await?
         } else {
             messages.insert(1, Message::new("system", words::told(&definitions)));
-            self.model.complete(&messages, &[], &Value::Null).await?
+            self.model
+                .complete(ChatRequest { messages: &messages, ..ChatRequest::default() })
+                .await?
         };
         self.progress.iteration = self.progress.iteration.saturating_add(1);
         self.progress.tokens = self.progress.tokens.saturating_add(tokens);

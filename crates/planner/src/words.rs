@@ -2,10 +2,9 @@
 //!
 //! Owns what such a model is told, and how its answer is read and kept. Not here: the loop.
 
+use placet_chat::{FunctionCall, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::chat::{FunctionCall, ToolCall};
 
 /// What a model is told that answered in neither of the two forms.
 pub(crate) const TOLD_AGAIN: &str =

@@ -4,6 +4,7 @@
 //! shows what the program logged.
 
 pub(crate) mod client;
+pub(crate) mod model;
 pub(crate) mod npm;
 pub(crate) mod otlp;
 pub(crate) mod placet;

@@ -152,6 +152,7 @@ pub(super) fn within(timeout_ms: u64) -> Conditions {
         listen_ms: 0,
         credential: None,
         seat: SessionLease::default(),
+        examples: Default::default(),
         trace: TraceHeaders {
             traceparent: Some(TRACEPARENT.to_owned()),
             tracestate: Some("a=b".to_owned()),

@@ -189,6 +189,7 @@ impl Bench for Table<'_> {
             credential: None,
             seat: SessionLease::default(),
             trace: TraceHeaders::default(),
+            examples: Default::default(),
         })
     }
 

@@ -5,6 +5,7 @@
 
 pub(super) mod directives;
 pub(super) mod runs;
+pub(super) mod sessions;
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     challenge::{self, METADATA_PATH},
-    routes::{approvals, audit, calls, directives, ledger, reports, runs, service},
+    routes::{approvals, audit, calls, directives, ledger, reports, runs, service, sessions},
     state::ApiState,
 };
 
@@ -61,6 +61,15 @@ fn post<T: 'static>(
     Route { method: Method::POST, path, handler, describe, is_open: false }
 }
 
+fn delete<T: 'static>(
+    path: &'static str,
+    handler: impl Handler<T, ApiState>,
+    describe: Describe,
+) -> Route {
+    let handler = routing::delete(handler);
+    Route { method: Method::DELETE, path, handler, describe, is_open: false }
+}
+
 /// One that anybody may ask.
 fn open<T: 'static>(
     path: &'static str,
@@ -84,6 +93,11 @@ pub(crate) fn all() -> Vec<Route> {
         post("/v1/runs/{id}/tools", runs::change, described::runs::change),
         post("/v1/runs/{id}/batches", runs::batch, described::runs::batch),
         get("/v1/runs/{id}/batches", runs::batches, described::runs::batches),
+        post("/v1/sessions", sessions::open, described::sessions::open),
+        get("/v1/sessions/{id}", sessions::get, described::sessions::get),
+        delete("/v1/sessions/{id}", sessions::close, described::sessions::close),
+        post("/v1/sessions/{id}/execute", sessions::execute, described::sessions::execute),
+        post("/v1/sessions/{id}/simulate", sessions::simulate, described::sessions::simulate),
         get("/v1/inbox", approvals::inbox, described::directives::read_inbox),
         get("/v1/approvals", approvals::list, described::list_approvals),
         get("/v1/approvals/{id}", approvals::get, described::get_approval),

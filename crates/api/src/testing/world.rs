@@ -174,7 +174,11 @@ impl World {
             contracts: RULES.contracts.clone(),
             directory: Arc::clone(&RULES.directory),
             policies: Arc::clone(&RULES.policies),
-            connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
+            connectors: Connectors {
+                internal: Arc::clone(&connector),
+                mcp: Arc::clone(&connector),
+                http: connector,
+            },
             clock: Arc::new(StandingClock),
             ids: Arc::<Counter>::default(),
             metrics: Metrics::new(),

@@ -75,6 +75,14 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
             };
             ask("bot", &name, body)
         }
+        "openSession" => ask("bot", "", Some(json!({ "session_id": name }))),
+        "getSession" | "closeSession" | "executeInSession" | "simulateInSession" => {
+            let opened = json!({ "session_id": name });
+            let reply = api.post("/v1/sessions", opened.to_string()).await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            let calls = json!({ "calls": [{ "id": "1", "tool": "files__read" }] });
+            ask("bot", &name, Some(calls).filter(|_| name.ends_with("InSession")))
+        }
         "getTimeline" => ask("ben", &api.held(&name).await.call, None),
         "getApproval" | "decideApproval" | "editApproval" | "withdrawApproval" => {
             let held = api.held(&name).await;
@@ -160,7 +168,8 @@ async fn every_operation_answers_its_own_tenant() {
         if operation == "reload" {
             assert_eq!(reply.refusal(), NO_FILES);
         } else {
-            assert_eq!(reply.status, 200, "{operation}: {}", reply.text());
+            let success = if operation == "closeSession" { 204 } else { 200 };
+            assert_eq!(reply.status, success, "{operation}: {}", reply.text());
         }
     }
 }
@@ -184,7 +193,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 190);
+    assert_eq!(checked, 215);
     assert_eq!(api.state().await, before);
 }
 
@@ -233,6 +242,12 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             "getRun" | "listRunTools" | "changeRunTools" | "sendBatch" | "listBatches" => {
                 assert_eq!(reply.refusal(), "404 RUN_NOT_FOUND", "{operation}")
             }
+            "openSession" => assert_eq!(reply.json()["calls"], json!([])),
+            "getSession" | "executeInSession" | "simulateInSession" => {
+                assert_eq!(reply.refusal(), "404 RUN_NOT_FOUND", "{operation}")
+            }
+            // It ends nothing of others, and says the same.
+            "closeSession" => assert_eq!(reply.status, 204),
             "submitCall" => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
             "listRecords" => assert_eq!(reply.json(), json!({ "records": [] })),
             "showReport" => assert!(!reply.text().contains("files"), "{}", reply.text()),

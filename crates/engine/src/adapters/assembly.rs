@@ -8,6 +8,7 @@ use placet_adapter::adapter::Connector;
 use placet_types::contract::{Contract, file::TransportFile};
 
 use crate::adapters::{
+    error_injection::FailingConnector,
     known_secrets::KnownSecrets,
     ports::{Port, Ports},
     redaction::RedactingConnector,
@@ -21,6 +22,8 @@ pub struct Connectors {
     pub internal: Arc<dyn Connector>,
     /// For MCP servers.
     pub mcp: Arc<dyn Connector>,
+    /// For services and models over HTTP.
+    pub http: Arc<dyn Connector>,
 }
 
 /// What ports are made with.
@@ -45,9 +48,11 @@ pub(crate) fn ports(
         let connector = match &contract.transport {
             TransportFile::Internal { .. } => &connectors.internal,
             TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
+            TransportFile::Rest { .. } | TransportFile::Lm { .. } => &connectors.http,
         };
         let given = handed.to(contract)?;
-        let connector = RedactingConnector::new(Arc::clone(connector), given);
+        let connector = Arc::new(FailingConnector::new(Arc::clone(connector)));
+        let connector = RedactingConnector::new(connector, given);
         Some(Arc::new(Port::new(Arc::clone(contract), Arc::new(connector), metrics.clone())))
     }))
 }

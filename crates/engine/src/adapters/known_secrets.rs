@@ -85,7 +85,9 @@ fn place_of(contract: &Contract) -> String {
     match &contract.transport {
         TransportFile::Internal { builtin, .. } => format!("builtin {builtin}"),
         TransportFile::McpStdio { command, .. } => format!("command {command}"),
-        TransportFile::McpHttp { url, private_network, .. } => origin_of(url, *private_network)
+        TransportFile::McpHttp { url, private_network, .. }
+        | TransportFile::Rest { url, private_network }
+        | TransportFile::Lm { url, private_network, .. } => origin_of(url, *private_network)
             .unwrap_or_else(|_no_origin| format!("contract {}", contract.adapter)),
     }
 }
@@ -106,7 +108,10 @@ pub(crate) fn in_environment(contract: &Contract) -> Vec<&String> {
                 EnvValue::Literal(_) => None,
             })
             .collect(),
-        TransportFile::Internal { .. } | TransportFile::McpHttp { .. } => Vec::new(),
+        TransportFile::Internal { .. }
+        | TransportFile::McpHttp { .. }
+        | TransportFile::Rest { .. }
+        | TransportFile::Lm { .. } => Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod assembly;
 pub(crate) mod breaker;
+mod error_injection;
 pub(crate) mod errors;
 pub(crate) mod known_secrets;
 mod lists;

@@ -9,9 +9,11 @@ use futures::future::join_all;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use placet_adapter::adapter::Example;
 use placet_identity::VerifiedCaller;
 use placet_ledger::refusal::internal;
 use placet_types::{
+    contract::file::TransportFile,
     digest::Digest,
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Refusal},
@@ -25,6 +27,7 @@ use super::{
     runs::{open_of, usable},
 };
 use crate::{
+    call::InBatch,
     result::error_of,
     runs::{
         batch::{self, Place, Step},
@@ -32,17 +35,31 @@ use crate::{
             Batch, BatchCall, BatchDebug, BatchHistory, BatchView, CallResult, Reference,
         },
         kept::Open,
+        offer::Tools,
     },
     submission::{Inbound, Submission},
 };
 
 /// A batch as it was sent.
 #[derive(Debug)]
-struct Asked {
-    caller: Arc<VerifiedCaller>,
-    batch: Batch,
-    inbound: Inbound,
-    gone: CancellationToken,
+pub(super) struct Asked {
+    pub(super) caller: Arc<VerifiedCaller>,
+    pub(super) batch: Batch,
+    /// The calls of its session before it.
+    pub(super) examples: Arc<[Example]>,
+    pub(super) inbound: Inbound,
+    pub(super) making: Making,
+    /// Cancelled when nobody waits for the batch any more.
+    pub(super) gone: CancellationToken,
+}
+
+/// How calls are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Making {
+    /// They do what they do.
+    Real,
+    /// Nothing may change by them: of tools that are not simulated by a model, those that only read are called.
+    Simulated,
 }
 
 /// Everything that the calls of a batch have in common.
@@ -52,6 +69,7 @@ struct Sending {
     batch: Batch,
     run: RunRequest,
     history: RunHistory,
+    examples: Arc<[Example]>,
     inbound: Inbound,
     /// Cancelled when nobody waits for the batch any more.
     gone: CancellationToken,
@@ -72,6 +90,25 @@ impl Engine {
         inbound: Inbound,
     ) -> Result<BatchView, Refusal> {
         let open = open_of(&self.context, &caller, run_id)?;
+        let in_run = Arc::clone(&open);
+        self.alone(&open, |engine, gone| async move {
+            let (examples, making) = (Arc::default(), Making::Real);
+            engine
+                .take_turn(&in_run, Asked { caller, batch, examples, inbound, making, gone })
+                .await
+        })
+        .await
+    }
+
+    /// Does something in a run while nothing else is done in it, in a task that goes on when nobody waits any more.
+    pub(super) async fn alone<
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>> + Send + 'static,
+    >(
+        &self,
+        open: &Open,
+        work: impl FnOnce(Self, CancellationToken) -> F,
+    ) -> Result<T, Refusal> {
         let turn = Arc::clone(&open.turn).try_lock_owned().map_err(|_busy| {
             Refusal::new(ErrorCode::InProgress, "another batch of the run is under way")
                 .with_retry_after_ms(1_000)
@@ -79,11 +116,11 @@ impl Engine {
         let (answer, answered) = oneshot::channel();
         let gone = CancellationToken::new();
         let _waits = gone.clone().drop_guard();
-        let engine = self.clone();
+        let work = work(self.clone(), gone);
         self.context.registry.spawn(async move {
-            let view = engine.take_turn(&open, Asked { caller, batch, inbound, gone }).await;
+            let done = work.await;
             drop(turn);
-            if answer.send(view).is_err() {
+            if answer.send(done).is_err() {
                 tracing::debug!("nobody waited for the end of a batch");
             }
         });
@@ -104,18 +141,25 @@ impl Engine {
         Ok(BatchHistory { run_id: run_id.clone(), batches })
     }
 
-    async fn take_turn(&self, open: &Open, asked: Asked) -> Result<BatchView, Refusal> {
-        let Asked { caller, batch, inbound, gone } = asked;
+    pub(super) async fn take_turn(&self, open: &Open, asked: Asked) -> Result<BatchView, Refusal> {
+        let Asked { caller, batch, examples, inbound, making, gone } = asked;
         let started = Instant::now();
         let tools = usable(&self.context, &caller);
         let (begun, places, sending) = {
             let run = open.state.lock();
             let begun = run.begin(&batch, &tools)?;
-            let places = batch::plan(&batch.calls, &tools, &begun.turn)?;
+            let mut places = batch::plan(&batch.calls, &tools, &begun.turn)?;
+            if making == Making::Simulated {
+                self.refuse_effects(&mut places, &begun.turn.offered);
+            }
             let mut request = run.request.clone();
             request.taint.extend(batch.taint.iter().copied());
             let history = run.history.clone();
-            (begun, places, Sending { caller, batch, run: request, history, inbound, gone })
+            (
+                begun,
+                places,
+                Sending { caller, batch, run: request, history, examples, inbound, gone },
+            )
         };
         let mut results = self.made(&sending, &places).await;
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -175,6 +219,24 @@ impl Engine {
         results
     }
 
+    /// Calls nothing that would change something.
+    fn refuse_effects(&self, places: &mut [Place], offered: &Tools) {
+        let active = self.context.current.active();
+        for place in places.iter_mut().filter(|place| place.step == Step::Make) {
+            let Some(capability) = place.capability.as_ref().and_then(|id| offered.get(id)) else {
+                continue;
+            };
+            let port = active.ports.of(capability.id.adapter());
+            let is_simulated = port
+                .is_some_and(|port| matches!(port.contract.transport, TransportFile::Lm { .. }));
+            if capability.is_write_class() && !is_simulated {
+                let message = "not executed: a simulation calls no tool that changes something";
+                place.step =
+                    Step::Refuse(Box::new(Refusal::new(ErrorCode::ValidationError, message)));
+            }
+        }
+    }
+
     /// Sends one call in, under what is stable when its batch is sent again.
     fn sent(
         &self,
@@ -199,12 +261,13 @@ impl Engine {
             evidence_refs: call.evidence_refs.clone(),
             metadata: None,
         };
-        let history = Box::new(sending.history.clone());
+        let in_batch =
+            InBatch { history: sending.history.clone(), examples: Arc::clone(&sending.examples) };
         self.take_in(
             Arc::clone(&sending.caller),
             submission,
             sending.inbound.clone(),
-            Some(history),
+            Some(Box::new(in_batch)),
         )
     }
 }

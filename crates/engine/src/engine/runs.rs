@@ -16,6 +16,7 @@ use crate::{
         definitions::{self, choice_as, forced_as},
         kept::Open,
         offer::Tools,
+        sessions::Session,
         state::Run,
         views::{OpenRun, RunTools, RunView, ToolsChange, ToolsChanged, ToolsFormat},
     },
@@ -33,16 +34,26 @@ impl Engine {
         caller: &VerifiedCaller,
         request: OpenRun,
     ) -> Result<RunView, Refusal> {
+        let run_id = request.run.run_id.clone();
+        self.open_as(caller, request, None).await?;
+        self.run(caller, &run_id).await
+    }
+
+    /// Opens a run, which is a session or none.
+    pub(super) async fn open_as(
+        &self,
+        caller: &VerifiedCaller,
+        request: OpenRun,
+        session: Option<Session>,
+    ) -> Result<(), Refusal> {
         let context = &self.context;
         let owner = Owner::of(&caller.chain());
         build::check_run(&request.run)?;
         context.runs.must_be_free(&owner, &request.run.run_id)?;
-        let opened = Run::opened(request, &usable(context, caller))?;
-        let run_id = opened.request.run_id.clone();
+        let opened = Run { session, ..Run::opened(request, &usable(context, caller))? };
         let directory = &context.current.active().directory;
         run::open_for(&context.outcomes, directory, &caller.chain(), &opened.request).await?;
-        context.runs.open(owner, opened)?;
-        self.run(caller, &run_id).await
+        context.runs.open(owner, opened)
     }
 
     /// How an open run of the caller's stands.

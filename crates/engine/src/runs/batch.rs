@@ -155,7 +155,11 @@ fn not_offered(
     }
 }
 
-fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> {
+/// The arguments of a call.
+///
+/// # Errors
+/// In words, where they are none.
+pub(crate) fn arguments(call: &BatchCall) -> Result<Map<String, Value>, String> {
     let Some(function) = &call.function else { return Ok(call.args.clone().unwrap_or_default()) };
     let text = if function.arguments.trim().is_empty() { "{}" } else { &function.arguments };
     match parse_strict(text.as_bytes(), &JsonLimits::default()) {

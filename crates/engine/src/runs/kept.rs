@@ -76,6 +76,11 @@ impl Runs {
         Ok(())
     }
 
+    /// Closes a run of the caller, where it is open.
+    pub(crate) fn close(&self, owner: Owner, run_id: &RunId) {
+        self.0.lock().remove(&(owner, run_id.clone()));
+    }
+
     /// Whether a run of this name is open.
     ///
     /// # Errors

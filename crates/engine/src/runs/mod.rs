@@ -3,9 +3,10 @@
 //! Owns the state of the runs that are open on this node, in memory, bounded in number, size and age. Budget, ceiling, taint and effects are
 //! the ledger's: what is lost with a process is which tools a run had added and what it remembered, never what it did. Decides nothing: a
 //! tool that a run has is one that the caller's surface has. Layers: `views`, then `names`, `offer` and `batch`, then `turns` with
-//! `state` and `exposure`, then `definitions` and `kept`.
+//! `state`, `sessions` and `exposure`, then `definitions` and `kept`.
 
 pub mod batch_views;
+pub mod sessions;
 pub mod views;
 
 pub(crate) mod batch;

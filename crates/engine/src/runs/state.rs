@@ -14,6 +14,7 @@ use placet_types::{
 use super::{
     names,
     offer::{Choice, Tools, Wanted},
+    sessions::Session,
     turns::Turns,
     views::{
         CALLS_PER_BATCH_MAX, Excluded, FunctionChoice, OpenRun, TOOLS_NAMED_MAX, ToolChoice,
@@ -22,7 +23,7 @@ use super::{
 };
 
 /// A run as its caller opened it, and what has become of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Run {
     /// The run of each of its calls.
     pub(crate) request: RunRequest,
@@ -37,6 +38,8 @@ pub(crate) struct Run {
     pub(crate) turns: Turns,
     /// What policies see of its calls.
     pub(crate) history: RunHistory,
+    /// Where it is a session.
+    pub(crate) session: Option<Session>,
 }
 
 impl Run {
@@ -75,6 +78,7 @@ impl Run {
             evaluation_checks: BTreeSet::new(),
             turns: Turns::default(),
             history: RunHistory::default(),
+            session: None,
         })
     }
 

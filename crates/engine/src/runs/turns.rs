@@ -28,14 +28,14 @@ use super::{
 const BATCHES_MAX: usize = 100;
 
 /// The batches of a run, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     over: VecDeque<Over>,
     /// What the last one was checked against, for when it is sent again.
     last: Option<Turn>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Over {
     digest: Digest,
     record: BatchRecord,

@@ -46,6 +46,15 @@ pub struct OpenRun {
     pub calls_per_batch_max: u32,
 }
 
+impl OpenRun {
+    /// A run that has everything its caller may use.
+    pub(crate) fn of_all(run: RunRequest, calls_per_batch_max: u32) -> Self {
+        let (tools, forced_tools) = (Vec::new(), Vec::new());
+        let tool_choice = ToolChoice::default();
+        Self { run, tools, forced_tools, tool_choice, calls_per_batch_max }
+    }
+}
+
 const fn default_calls() -> u32 {
     CALLS_PER_BATCH_DEFAULT
 }

@@ -44,6 +44,7 @@ pub(crate) fn build(
     check_callback(&context.settings, &caller, &submission)?;
     let target = resolve(&context.current, &active, &caller, &submission.tool)?;
     check_exposing(&target, batch.is_some())?;
+    let in_batch = batch.map(|batch| *batch).unwrap_or_default();
     let requested_digest = requested_digest(&target, &submission.args);
     let args = target.validate(&submission.args)?;
     let key = key_of(&submission, &target, call_id)?;
@@ -56,7 +57,8 @@ pub(crate) fn build(
         mode_requested: submission.approval_mode_requested,
         target,
         run: submission.run,
-        history: batch.map(|history| *history).unwrap_or_default(),
+        history: in_batch.history,
+        examples: in_batch.examples,
         step_id: submission.step_id,
         request_id: submission.request_id,
         evidence_refs: submission.evidence_refs,

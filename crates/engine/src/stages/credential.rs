@@ -15,7 +15,7 @@ use placet_types::{
     clock::Timestamp,
     contract::{
         credential::{ActorSource, CredentialFile, CredentialKind, CredentialPlan},
-        file::TransportFile,
+        file::{HttpTarget, TransportFile},
     },
     digest::Digest,
     error::{ErrorCode, Refusal},
@@ -265,10 +265,10 @@ fn request_of(
     deadline: Instant,
 ) -> Result<(String, GrantRequest), Refusal> {
     let target = &brokered.built.target;
-    let TransportFile::McpHttp { url, private_network, .. } = &target.contract.transport else {
+    let Some(HttpTarget { url, private_network }) = target.contract.transport.http() else {
         return Err(internal("a credential is minted for an adapter without a host"));
     };
-    let origin = origin_of(url, *private_network).map_err(internal)?;
+    let origin = origin_of(url, private_network).map_err(internal)?;
     let plan = &brokered.binding.credential;
     let request = GrantRequest {
         tenant: brokered.identity.chain.tenant().clone(),
@@ -333,7 +333,7 @@ async fn own_secret(
 /// What of a secret can be sent to a target: of what no header can hold, the version before it where there is one, or nothing. What a child is
 /// given has no such limits.
 fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
-    if !matches!(transport, TransportFile::McpHttp { .. }) {
+    if transport.http().is_none() {
         return Some(live);
     }
     let LiveSecret { newest, previous } = live;

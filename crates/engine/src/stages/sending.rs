@@ -63,6 +63,7 @@ pub(crate) async fn call(
         credential: proof.credential.take(),
         seat,
         trace: trace_headers(&span, &brokered.built.target.contract),
+        examples: Arc::clone(&brokered.built.examples),
     };
     let connection = lease.connection();
     let capability = Arc::clone(&brokered.built.target.capability);

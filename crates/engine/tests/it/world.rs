@@ -357,7 +357,11 @@ impl World {
             contracts,
             directory: Arc::new(directory),
             policies: Arc::new(policies),
-            connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
+            connectors: Connectors {
+                internal: Arc::clone(&connector),
+                mcp: Arc::clone(&connector),
+                http: connector,
+            },
             clock: Arc::<StandingClock>::clone(&clock),
             ids: Arc::new(Counter(AtomicU64::new(first_id))),
             metrics: Metrics::new(),

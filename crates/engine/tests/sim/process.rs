@@ -185,7 +185,11 @@ impl Process {
             contracts: vec![Arc::clone(&FIXED.contract)],
             directory: Arc::clone(&FIXED.directory),
             policies: Arc::clone(&FIXED.policies),
-            connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
+            connectors: Connectors {
+                internal: Arc::clone(&connector),
+                mcp: Arc::clone(&connector),
+                http: connector,
+            },
             clock: Arc::<SimTime>::clone(time),
             ids: Arc::new(ids),
             metrics: Metrics::new(),

@@ -18,5 +18,6 @@ pub(crate) mod reload;
 pub(crate) mod report;
 pub(crate) mod schema;
 pub(crate) mod serve;
+pub(crate) mod sessions;
 pub(crate) mod token;
 pub(crate) mod tools;

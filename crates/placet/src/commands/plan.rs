@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_planner::{ChatClient, Held, Outcome as PlanOutcome, Plan, Progress, React, StepError};
+use placet_planner::{Held, Outcome as PlanOutcome, Plan, Progress, React, StepError};
 use placet_types::clock::IdSource as _;
 use secrecy::SecretString;
 use serde_json::json;
@@ -88,7 +88,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     output::note(format!("run {}, progress in {}", progress.run_id, state.display()));
     let client = client.traced(&progress.traceparent);
     let key = environment.get(&progress.plan.model.key_variable).map(SecretString::from);
-    let model = ChatClient::new(&progress.plan.model, key.as_ref())
+    let model = progress
+        .plan
+        .model
+        .client(key.as_ref())
         .map_err(|error| Failure::usage("the plan's model cannot be called").because(error))?;
     let toolbox = Remote { client: client.clone(), state: state.clone() };
     let mut react = React::new(model, toolbox, progress);

@@ -313,7 +313,7 @@ impl CredentialFile {
     }
 
     fn check_minted(&self, transport: &TransportFile) -> Result<(), (&'static str, String)> {
-        if !matches!(transport, TransportFile::McpHttp { .. }) {
+        if transport.http().is_none() {
             let problem = "a minted credential is for one host, so the transport has to be HTTP";
             return Err(("type", problem.to_owned()));
         }

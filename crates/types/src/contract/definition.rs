@@ -7,7 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{Capability, ContractError, file::CapabilityFile, repeating::TokenPlace};
+use super::{
+    Capability, ContractError,
+    file::{CapabilityFile, TransportFile},
+    repeating::TokenPlace,
+};
 use crate::{
     argument_schema::ArgumentSchema,
     digest::Digest,
@@ -78,6 +82,55 @@ impl CapabilityFile {
             task_only: self.task_only,
         }
     }
+}
+
+impl Capability {
+    /// Its definition, where the contract is all there is about it.
+    #[must_use]
+    pub fn definition(&self) -> LiveTool {
+        LiveTool {
+            name: self.tool.clone(),
+            title: None,
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+            output_schema: self.output_schema.clone(),
+            annotations: None,
+            task_only: false,
+        }
+    }
+}
+
+/// The capability as its transport has it: with its own definition as the pin where no server states another, and with a request where
+/// one is needed.
+pub(super) fn pinned(
+    transport: &TransportFile,
+    adapter: &AdapterName,
+    capability: Capability,
+) -> Result<Capability, ContractError> {
+    let rule = |problem: &str| {
+        let place = format!("capabilities.{}", capability.id.capability());
+        Err(ContractError::Rule { adapter: adapter.clone(), place, problem: problem.to_owned() })
+    };
+    match (transport, &capability.rest) {
+        (TransportFile::Rest { .. }, None) => {
+            return rule("`rest` is needed: which request a call is");
+        }
+        (TransportFile::Rest { .. }, Some(rest)) => {
+            if let Err(problem) = rest.check(&capability.input_schema, capability.effect) {
+                return rule(&problem);
+            }
+        }
+        (_, Some(_)) => return rule("`rest` goes with `transport.type: rest`"),
+        (_, None) => {}
+    }
+    if !transport.defines_its_tools() {
+        return Ok(capability);
+    }
+    if capability.pin.is_some() {
+        return rule("leave out `pin`: no server states another definition");
+    }
+    let pin = Some(capability.definition().digest(adapter));
+    Ok(Capability { pin, ..capability })
 }
 
 /// What the arguments of a capability have to pass, or why it can take none.

@@ -11,9 +11,11 @@ use serde_json::{Map, Value};
 
 use super::{
     credential::CredentialFile,
+    error_injection::ErrorInjectionFile,
     not_executed::NotExecutedFile,
     offering::{CheckFile, PromptFile},
     process::ProcessFile,
+    rest::RestFile,
 };
 use crate::{
     digest::Digest,
@@ -65,6 +67,9 @@ pub struct ContractFile {
     /// Bounds on its use.
     #[serde(default)]
     pub limits: LimitsFile,
+    /// Errors that it makes up, for tests of agents; in the environment `test` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_injection: Option<ErrorInjectionFile>,
     /// Its operations.
     pub capabilities: BTreeMap<CapabilityName, CapabilityFile>,
 }
@@ -176,6 +181,57 @@ pub enum TransportFile {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         sse: bool,
     },
+    /// A service over HTTP: each capability says its request under `rest`.
+    Rest {
+        /// What all paths are below.
+        url: String,
+        /// As for `mcp_http`.
+        #[serde(default)]
+        private_network: bool,
+    },
+    /// A model that makes up results, for simulations: nothing is done.
+    Lm {
+        /// Its OpenAI-compatible endpoint, up to `/chat/completions`.
+        url: String,
+        /// As for `mcp_http`.
+        #[serde(default)]
+        private_network: bool,
+        /// The model's name there.
+        model: String,
+    },
+}
+
+/// The one host that an adapter over HTTP speaks to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpTarget<'a> {
+    /// Its URL.
+    pub url: &'a str,
+    /// Whether it may be in a private or loopback range, and be spoken to over plain `http:`.
+    pub private_network: bool,
+}
+
+impl TransportFile {
+    /// Where it goes, where that is a host over HTTP.
+    #[must_use]
+    pub fn http(&self) -> Option<HttpTarget<'_>> {
+        match self {
+            Self::McpHttp { url, private_network, .. }
+            | Self::Rest { url, private_network }
+            | Self::Lm { url, private_network, .. } => {
+                Some(HttpTarget { url, private_network: *private_network })
+            }
+            Self::Internal { .. } | Self::McpStdio { .. } => None,
+        }
+    }
+
+    /// Whether the contract is all there is about its tools: there is no server that lists them, so nothing to compare with a pin.
+    #[must_use]
+    pub const fn defines_its_tools(&self) -> bool {
+        match self {
+            Self::Rest { .. } | Self::Lm { .. } => true,
+            Self::Internal { .. } | Self::McpStdio { .. } | Self::McpHttp { .. } => false,
+        }
+    }
 }
 
 /// A value in a child's environment.
@@ -255,6 +311,9 @@ pub struct CapabilityFile {
     /// The JSON Schema of its structured output, where it declares one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
+    /// Its request, of a service over HTTP (`transport.type: rest`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Box<RestFile>>,
     /// The strongest mode it can have (TM-08).
     pub mode: ApprovalMode,
     /// Further things it does, for policies that speak of them: a delete over a network is `mode: destructive`, `also: [network]`. Over `mcp_http` a

@@ -19,6 +19,7 @@ use crate::{
 
 pub mod credential;
 mod definition;
+pub mod error_injection;
 pub mod feature;
 pub mod file;
 mod network;
@@ -26,15 +27,18 @@ pub mod not_executed;
 pub mod offering;
 pub mod process;
 pub mod repeating;
+pub mod rest;
 
 pub use definition::LiveTool;
 
 use credential::{CredentialFile, CredentialPlan};
+use error_injection::ErrorInjectionFile;
 use feature::Feature;
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
 use not_executed::NotExecuted;
 use offering::Offering;
 use repeating::{ProbePlan, Repeating, TokenPlace};
+use rest::RestFile;
 
 /// The most capabilities a contract may have.
 pub const CAPABILITIES_MAX: usize = 1_000;
@@ -64,6 +68,8 @@ pub struct Contract {
     pub pass_tracestate: bool,
     /// Bounds on its use.
     pub limits: LimitsFile,
+    /// Errors that it makes up.
+    pub error_injection: Option<ErrorInjectionFile>,
     /// Its operations by name.
     pub capabilities: BTreeMap<CapabilityName, Capability>,
     /// The digest of the whole contract: bound by every approval and recorded with every call.
@@ -83,6 +89,8 @@ pub struct Capability {
     pub input_schema: Value,
     /// The JSON Schema of its structured output.
     pub output_schema: Option<Value>,
+    /// Its request, of a service over HTTP.
+    pub rest: Option<RestFile>,
     /// What arguments have to pass: the compiled schema, and the server's own where that is another. Or why the capability is quarantined.
     pub arguments: Result<ArgumentSchema, String>,
     /// The strongest mode it can have.
@@ -183,6 +191,7 @@ impl Contract {
             .map(|(name, capability)| {
                 let capability = network::reached(&file.transport, capability);
                 Capability::from_file(&file.adapter, name.clone(), capability)
+                    .and_then(|checked| definition::pinned(&file.transport, &file.adapter, checked))
                     .map(|checked| (name, checked))
             })
             .collect::<Result<_, _>>()?;
@@ -199,6 +208,7 @@ impl Contract {
             credential: file.credential,
             pass_tracestate: file.pass_tracestate,
             limits: file.limits,
+            error_injection: file.error_injection,
             capabilities,
             digest,
         })
@@ -219,6 +229,8 @@ impl Contract {
                 format!("mcp+stdio:{command} {}", args.join(" "))
             }
             TransportFile::McpHttp { url, .. } => format!("mcp+{url}"),
+            TransportFile::Rest { url, .. } => url.clone(),
+            TransportFile::Lm { url, model, .. } => format!("lm:{model}+{url}"),
         }
     }
 
@@ -298,6 +310,7 @@ impl Capability {
             arguments,
             input_schema: file.input_schema,
             output_schema: file.output_schema,
+            rest: file.rest.map(|rest| *rest),
             mode_highest: file.mode,
             also,
             effect: file.effect,
@@ -368,6 +381,11 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
         && let Err((key, problem)) = process.check()
     {
         return rule(&format!("transport.process.{key}"), problem);
+    }
+    if let Some(injection) = &file.error_injection
+        && let Err(problem) = injection.check(&file.environment)
+    {
+        return rule("error_injection", problem);
     }
     network::check(file).or_else(|(place, problem)| rule(&place, problem))
 }

@@ -1,7 +1,7 @@
 //! What a capability over a network needs (TM-08): a bound on where it goes. Its rate every capability has.
 //!
 //! Owns the rule of the contract. Opens no socket: the egress does. Invariants: a contract whose calls go over a network unbounded without
-//! saying so does not load; a tool of a remote server reaches a network, whatever its contract says.
+//! saying so does not load; a tool that is reached over HTTP reaches a network, whatever its contract says.
 
 use crate::mode::ApprovalMode;
 
@@ -9,11 +9,8 @@ use super::file::{CapabilityFile, ContractFile, TransportFile};
 
 /// The capability with `network` among what it does, where its transport is a network.
 pub(super) fn reached(transport: &TransportFile, mut capability: CapabilityFile) -> CapabilityFile {
-    match transport {
-        TransportFile::McpHttp { .. } => {
-            capability.also.insert(ApprovalMode::Network);
-        }
-        TransportFile::McpStdio { .. } | TransportFile::Internal { .. } => {}
+    if transport.http().is_some() {
+        capability.also.insert(ApprovalMode::Network);
     }
     capability
 }
@@ -37,6 +34,8 @@ pub(super) fn check(file: &ContractFile) -> Result<(), (String, String)> {
         // Over HTTP the one host is the contract's, and what is compiled in opens no socket.
         TransportFile::McpStdio { .. }
         | TransportFile::McpHttp { .. }
+        | TransportFile::Rest { .. }
+        | TransportFile::Lm { .. }
         | TransportFile::Internal { .. } => Ok(()),
     }
 }

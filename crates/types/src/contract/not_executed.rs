@@ -119,9 +119,14 @@ impl NotExecuted {
                 "a server over standard input and output has no http statuses: leave out `not_executed.http`"
                     .to_owned(),
             ),
+            TransportFile::Rest { .. } | TransportFile::Lm { .. } if !self.jsonrpc.is_empty() => {
+                Err("it speaks no json-rpc: leave out `not_executed.jsonrpc`".to_owned())
+            }
             TransportFile::Internal { .. }
             | TransportFile::McpStdio { .. }
-            | TransportFile::McpHttp { .. } => Ok(()),
+            | TransportFile::McpHttp { .. }
+            | TransportFile::Rest { .. }
+            | TransportFile::Lm { .. } => Ok(()),
         }
     }
 

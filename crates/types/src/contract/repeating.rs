@@ -237,6 +237,7 @@ pub(super) fn check(
     let compiled_in = matches!(transport, TransportFile::Internal { .. });
     for (name, capability) in capabilities {
         let checked = check_one(capability, compiled_in, capabilities)
+            .and_then(|()| check_told(capability, transport))
             .and_then(|()| capability.not_executed.check(transport));
         checked.map_err(|problem| ContractError::Rule {
             adapter: adapter.clone(),
@@ -277,6 +278,18 @@ fn check_one(
         let mut args = probe.args.clone();
         args.insert(probe.argument.clone(), Value::String(TOKEN_SAMPLE.to_owned()));
         check_look("dedup.probe", &probe.tool, args, capabilities)?;
+    }
+    Ok(())
+}
+
+/// Checks that a service without a protocol is told the token in the one way that it has: the header `Idempotency-Key`.
+fn check_told(capability: &Capability, transport: &TransportFile) -> Result<(), String> {
+    let has_more = capability.probe.is_some() || capability.token != TokenPlace::Standard;
+    if transport.defines_its_tools() && has_more {
+        return Err(
+            "the token is sent in the header `Idempotency-Key`, and nobody is asked about it: leave out `argument`, `meta_key` and `probe`"
+                .to_owned(),
+        );
     }
     Ok(())
 }

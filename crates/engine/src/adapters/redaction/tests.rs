@@ -160,7 +160,9 @@ async fn call(
         Err(error) => return Outcome::NotExecuted(error),
     };
     let trace = TraceHeaders::default();
-    let conditions = Conditions { timeout_ms: 1_000, listen_ms: 0, credential, seat, trace };
+    let examples = Arc::default();
+    let conditions =
+        Conditions { timeout_ms: 1_000, listen_ms: 0, credential, seat, trace, examples };
     adapter.invoke(dispatch, conditions).await
 }
 

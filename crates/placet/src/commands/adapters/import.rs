@@ -357,6 +357,7 @@ pub(crate) fn contract_of(
         credential: source.credential.clone(),
         pass_tracestate: false,
         limits,
+        error_injection: None,
         capabilities,
     };
     let contract = Contract::from_file(file.clone())
@@ -444,6 +445,7 @@ pub(crate) fn capability(
         input_schema: tool.input_schema.clone(),
         live_input_schema: None,
         output_schema: tool.output_schema.clone(),
+        rest: None,
         mode,
         also: BTreeSet::new(),
         effect,

@@ -2,14 +2,15 @@
 //!
 //! Owns the connection of the import and of the comparison. It can list tools; it cannot call them.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Adapter, Connector as _},
+    adapter::{Adapter, Connector},
     outcome::AdapterError,
 };
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
+use placet_adapter_http::{HttpConnector, HttpSettings};
 use placet_adapter_mcp::connector::{
     Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
@@ -96,16 +97,16 @@ pub(crate) async fn ask(
 fn is_without_tcp(transport: &TransportFile) -> bool {
     match transport {
         TransportFile::McpStdio { process, .. } => process.network.is_none(),
-        TransportFile::McpHttp { .. } | TransportFile::Internal { .. } => false,
+        TransportFile::McpHttp { .. }
+        | TransportFile::Rest { .. }
+        | TransportFile::Lm { .. }
+        | TransportFile::Internal { .. } => false,
     }
 }
 
 /// Whether the transport names a private place without saying so.
 fn is_refused_as_private(transport: &TransportFile) -> bool {
-    match transport {
-        TransportFile::McpHttp { url, private_network, .. } => !private_network && is_private(url),
-        TransportFile::McpStdio { .. } | TransportFile::Internal { .. } => false,
-    }
+    transport.http().is_some_and(|target| !target.private_network && is_private(target.url))
 }
 
 /// Asks the adapter of a contract, whatever version it speaks now.
@@ -116,8 +117,16 @@ pub(crate) async fn ask_contracted(
     contract: &Arc<Contract>,
     config: &Config,
 ) -> Result<Live, Failure> {
-    if matches!(contract.transport, TransportFile::Internal { .. }) {
-        return ask_builtin(contract, &config.data).await;
+    match &contract.transport {
+        TransportFile::Internal { .. } => {
+            let files = FilesConnector::new(config.data.clone(), FilesSettings::default());
+            return ask_over(&files, contract).await;
+        }
+        TransportFile::Rest { .. } | TransportFile::Lm { .. } => {
+            let settings = HttpSettings { trust: config.trust.clone(), own_listeners: Vec::new() };
+            return ask_over(&HttpConnector::new(settings), contract).await;
+        }
+        TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => {}
     }
     let endpoint = Endpoint {
         adapter: contract.adapter.clone(),
@@ -128,9 +137,8 @@ pub(crate) async fn ask_contracted(
     ask(&endpoint, BTreeMap::new(), config).await
 }
 
-async fn ask_builtin(contract: &Arc<Contract>, data: &Path) -> Result<Live, Failure> {
+async fn ask_over(connector: &dyn Connector, contract: &Arc<Contract>) -> Result<Live, Failure> {
     let what = format!("the adapter `{}` cannot be asked", contract.adapter);
-    let connector = FilesConnector::new(data.to_owned(), FilesSettings::default());
     let adapter = connector.connect(Arc::clone(contract)).await.attempted(what.clone())?;
     let tools = tools_of(adapter.as_ref()).await.map_err(|why| Failure::new(what).because(why))?;
     Ok(Live { protocol_version: contract.protocol_version.clone(), server: None, tools })

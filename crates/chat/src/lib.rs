@@ -1,23 +1,16 @@
 //! A client of OpenAI-compatible chat completions.
 //!
-//! Owns one request and its answer. Not here: what is said. Invariant: neither the key nor a text of the endpoint reaches an error.
+//! Owns one request and its answer. Not here: what is said, and which host may be reached (`placet-egress`). Invariant: neither a key nor
+//! a text of the endpoint reaches an error.
 
 use std::fmt;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, header};
-use placet_egress::{
-    Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges, join_segments,
-};
-use secrecy::{ExposeSecret as _, SecretString};
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use placet_egress::{EgressClient, EgressError, join_segments};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
-
-use crate::plan::Model;
-
-/// A model may think for long.
-const REQUEST_MS_MAX: u64 = 300_000;
 
 /// A message of the conversation, in the form of chat completions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,7 +29,8 @@ pub struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(role: &str, content: impl Into<String>) -> Self {
+    /// A text in a role.
+    pub fn new(role: &str, content: impl Into<String>) -> Self {
         let content = Some(content.into());
         Self { role: role.to_owned(), content, tool_calls: None, tool_call_id: None }
     }
@@ -45,7 +39,7 @@ impl Message {
 /// A call as a model answers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Its id; made where the endpoint gives none.
+    /// Its id; empty where the endpoint gives none.
     #[serde(default)]
     pub id: String,
     /// Always `function`.
@@ -69,12 +63,26 @@ pub struct FunctionCall {
     pub arguments: String,
 }
 
+/// What a model is asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChatRequest<'a> {
+    /// The conversation.
+    pub messages: &'a [Message],
+    /// The functions that it may call; without any, neither they nor the choice are sent.
+    pub functions: &'a [Value],
+    /// Which of them it may call: `auto`, `required`, `none` or one by name.
+    pub tool_choice: Option<&'a Value>,
+    /// The form of its answer: `{"type":"json_object"}`, or a JSON Schema.
+    pub response_format: Option<&'a Value>,
+}
+
 /// An answer of the model.
 #[derive(Debug, Clone)]
-pub(crate) struct Reply {
-    pub(crate) message: Message,
+pub struct Reply {
+    /// The message.
+    pub message: Message,
     /// Tokens of request and answer, as the endpoint counts them; 0 where it does not say.
-    pub(crate) tokens: u64,
+    pub tokens: u64,
 }
 
 /// Why there is no answer.
@@ -92,9 +100,6 @@ pub enum ChatError {
     /// What was answered is no chat completion.
     #[error("the model's endpoint answered with something that is no chat completion")]
     Malformed,
-    /// The key has characters that no header has.
-    #[error("the model's key cannot be sent")]
-    Key,
     /// The request cannot be formed.
     #[error("the request for the model cannot be formed")]
     Request,
@@ -108,6 +113,8 @@ struct Completing<'a> {
     tools: &'a [Value],
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<&'a Value>,
 }
 
 #[derive(Deserialize)]
@@ -131,10 +138,10 @@ struct Usage {
 /// The client of one model.
 #[derive(Clone)]
 pub struct ChatClient {
+    http: EgressClient,
     url: Url,
     model: String,
-    key: Option<HeaderValue>,
-    http: EgressClient,
+    credential: Option<(HeaderName, HeaderValue)>,
 }
 
 impl fmt::Debug for ChatClient {
@@ -144,49 +151,43 @@ impl fmt::Debug for ChatClient {
 }
 
 impl ChatClient {
-    /// A client for `model` with this key, if there is one.
+    /// A client for the model of this name at the endpoint `base`, which `http` has to allow.
     ///
     /// # Errors
-    /// [`ChatError`] when the URL or the key cannot be used.
-    pub fn new(model: &Model, key: Option<&SecretString>) -> Result<Self, ChatError> {
-        // The author of the plan named the host, so it may be a private one.
-        let destination = Destination::from_url(&model.url, PrivateRanges::Allowed)?;
-        let limits = Limits { request_timeout_ms: REQUEST_MS_MAX, ..Limits::default() };
-        let key = key.map(|key| {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose_secret().trim()))
-                .map_err(|_not_a_header| ChatError::Key)?;
-            value.set_sensitive(true);
-            Ok::<_, ChatError>(value)
-        });
-        Ok(Self {
-            url: join_segments(&model.url, &["chat", "completions"])?,
-            model: model.name.clone(),
-            key: key.transpose()?,
-            http: EgressClient::new(EgressPolicy::new(vec![destination]), limits)?,
-        })
+    /// [`ChatError`] when the URL cannot hold a path.
+    pub fn new(http: EgressClient, base: &Url, model: &str) -> Result<Self, ChatError> {
+        let url = join_segments(base, &["chat", "completions"])?;
+        Ok(Self { http, url, model: model.to_owned(), credential: None })
     }
 
-    /// Sends the conversation, and the functions where there are some, and reads the answer.
-    pub(crate) async fn complete(
-        &self,
-        messages: &[Message],
-        functions: &[Value],
-        tool_choice: &Value,
-    ) -> Result<Reply, ChatError> {
-        let has_tools = !functions.is_empty();
+    /// The same client, with a credential in this header.
+    #[must_use]
+    pub fn with_credential(mut self, name: HeaderName, mut value: HeaderValue) -> Self {
+        value.set_sensitive(true);
+        self.credential = Some((name, value));
+        self
+    }
+
+    /// Sends the conversation and reads the answer.
+    ///
+    /// # Errors
+    /// [`ChatError`] when there is none.
+    pub async fn complete(&self, asked: ChatRequest<'_>) -> Result<Reply, ChatError> {
+        let has_functions = !asked.functions.is_empty();
         let body = Completing {
             model: &self.model,
-            messages,
-            tools: functions,
-            tool_choice: has_tools.then_some(tool_choice),
+            messages: asked.messages,
+            tools: asked.functions,
+            tool_choice: asked.tool_choice.filter(|_| has_functions),
+            response_format: asked.response_format,
         };
         let body = serde_json::to_vec(&body).map_err(|_unwritable| ChatError::Request)?;
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(self.url.as_str())
             .header(header::CONTENT_TYPE, "application/json");
-        if let Some(key) = &self.key {
-            request = request.header(header::AUTHORIZATION, key.clone());
+        if let Some((name, value)) = &self.credential {
+            request = request.header(name, value.clone());
         }
         let request = request.body(Bytes::from(body)).map_err(|_invalid| ChatError::Request)?;
         let response = self.http.send(request).await?;

@@ -1,0 +1,64 @@
+//! Sessions: runs that keep their calls, for simulations.
+//!
+//! Owns the routes. What a session is the engine says; one of another caller answers like one that is not open.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+
+use placet_engine::runs::{batch_views::Batch, sessions::OpenSession};
+use placet_types::ids::RunId;
+
+use super::runs::{awaited, bounded};
+use crate::{
+    answer,
+    body::StrictJson,
+    problem::Failure,
+    request::{CallHeaders, Entity, Plain},
+};
+
+/// `POST /v1/sessions`.
+pub(crate) async fn open(
+    Plain { api, caller }: Plain,
+    StrictJson(request): StrictJson<OpenSession>,
+) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.open_session(&caller, request).await?))
+}
+
+/// `GET /v1/sessions/{id}`.
+pub(crate) async fn get(Entity { api, caller, id }: Entity<RunId>) -> Result<Response, Failure> {
+    Ok(answer::json(&api.engine.session(&caller, &id)?))
+}
+
+/// `DELETE /v1/sessions/{id}`: the same answer for one that is not open.
+pub(crate) async fn close(Entity { api, caller, id }: Entity<RunId>) -> Result<Response, Failure> {
+    api.engine.close_session(&caller, &id);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `POST /v1/sessions/{id}/execute`.
+pub(crate) async fn execute(
+    Entity { api, caller, id }: Entity<RunId>,
+    headers: CallHeaders,
+    StrictJson(batch): StrictJson<Batch>,
+) -> Result<Response, Failure> {
+    let (batch, inbound) = headers.complete_batch(batch)?;
+    let batch = bounded(&api, &caller, batch)?;
+    let waits = batch.wait_ms > Some(0);
+    let made = api.engine.execute(Arc::clone(&caller), &id, batch, inbound);
+    awaited(&api, &caller, waits, made).await
+}
+
+/// `POST /v1/sessions/{id}/simulate`.
+pub(crate) async fn simulate(
+    Entity { api, caller, id }: Entity<RunId>,
+    headers: CallHeaders,
+    StrictJson(batch): StrictJson<Batch>,
+) -> Result<Response, Failure> {
+    let (batch, inbound) = headers.complete_batch(batch)?;
+    let batch = bounded(&api, &caller, batch)?;
+    let waits = batch.wait_ms > Some(0);
+    let made = api.engine.simulate(Arc::clone(&caller), &id, batch, inbound);
+    awaited(&api, &caller, waits, made).await
+}

@@ -1,0 +1,194 @@
+//! Errors that a contract of the environment `test` has an adapter make up (EN-04).
+//!
+//! Owns the draw and the made-up outcomes. Invariant: each error is drawn for itself, and of several that are drawn one is taken, so that the
+//! probabilities of a contract are those of the calls.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use async_trait::async_trait;
+use placet_adapter::{
+    adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry, PrepareRequest, SessionLease},
+    outcome::{AdapterError, Answer, Outcome, Probe, cut},
+};
+use placet_types::contract::{
+    Contract, LiveTool,
+    error_injection::{ErrorInjectionFile, InjectedErrorFile, InjectedErrorKind},
+    feature::Listing,
+};
+use serde_json::{Value, json};
+
+/// How much of a garbled result is left.
+const GARBLED_BYTES_MAX: usize = 64;
+
+/// A connector whose connections fail now and then.
+#[derive(Debug)]
+pub(crate) struct FailingConnector {
+    inner: Arc<dyn Connector>,
+    draws: Arc<AtomicU64>,
+}
+
+impl FailingConnector {
+    /// One around `inner`.
+    pub(crate) fn new(inner: Arc<dyn Connector>) -> Self {
+        Self { inner, draws: Arc::default() }
+    }
+}
+
+#[async_trait]
+impl Connector for FailingConnector {
+    async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
+        let injected = contract.error_injection.clone();
+        let inner = self.inner.connect(contract).await?;
+        Ok(match injected {
+            Some(injected) => {
+                Box::new(FailingAdapter { inner, injected, draws: Arc::clone(&self.draws) })
+            }
+            None => inner,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct FailingAdapter {
+    inner: Box<dyn Adapter>,
+    injected: ErrorInjectionFile,
+    draws: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Adapter for FailingAdapter {
+    async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
+        self.inner.discover().await
+    }
+
+    async fn list(&self, what: Listing) -> Result<Vec<Value>, AdapterError> {
+        self.inner.list(what).await
+    }
+
+    fn generation(&self) -> u64 {
+        self.inner.generation()
+    }
+
+    async fn prepare(&self, approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
+        self.inner.prepare(approach).await
+    }
+
+    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+        let call = self.draws.fetch_add(1, Ordering::Relaxed);
+        let Some(error) = drawn(&self.injected, call) else {
+            return self.inner.invoke(dispatch, conditions).await;
+        };
+        tracing::info!(capability = %dispatch.capability(), kind = ?error.kind, "an error is injected");
+        match error.kind {
+            InjectedErrorKind::NetworkError => failed(error, "the network failed"),
+            InjectedErrorKind::SchemaViolation => {
+                failed(error, "the result does not fit its schema")
+            }
+            InjectedErrorKind::UnparseableResult => {
+                garbled(self.inner.invoke(dispatch, conditions).await)
+            }
+        }
+    }
+
+    async fn probe(&self, inquiry: &Inquiry) -> Probe {
+        self.inner.probe(inquiry).await
+    }
+
+    fn is_alive(&self) -> bool {
+        self.inner.is_alive()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+fn failed(error: &InjectedErrorFile, otherwise: &str) -> Outcome {
+    let message = error.message.as_deref().unwrap_or(otherwise);
+    let output = json!({ "content": [{ "type": "text", "text": message }] });
+    Outcome::Failed(Answer { output, ..Answer::default() })
+}
+
+/// The result with its form destroyed. What is no result stays as it is.
+fn garbled(outcome: Outcome) -> Outcome {
+    let Outcome::Done(answer) = outcome else { return outcome };
+    let structured = answer.output.get("structured").unwrap_or(&answer.output).to_string();
+    let text = format!("<garbled: {}>", cut(structured, GARBLED_BYTES_MAX));
+    let output = json!({ "content": [{ "type": "text", "text": text }] });
+    Outcome::Done(Answer { output, ..answer })
+}
+
+/// The error of the call with this number, if there is one.
+fn drawn(injected: &ErrorInjectionFile, call: u64) -> Option<&InjectedErrorFile> {
+    let errors = u64::try_from(injected.errors.len()).unwrap_or(u64::MAX);
+    let first = call.wrapping_mul(errors.saturating_add(1));
+    let fired: Vec<&InjectedErrorFile> = (0_u64..)
+        .zip(&injected.errors)
+        .filter(|(place, error)| {
+            fraction(injected.seed, first.wrapping_add(*place)) < error.probability
+        })
+        .map(|(_, error)| error)
+        .collect();
+    let one = random(injected.seed, first.wrapping_add(errors));
+    let place = one.checked_rem(u64::try_from(fired.len()).unwrap_or(0))?;
+    fired.get(usize::try_from(place).ok()?).copied()
+}
+
+/// A number from 0 to less than 1.
+fn fraction(seed: u64, number: u64) -> f64 {
+    const PARTS: f64 = 4_294_967_296.0;
+    f64::from(u32::try_from(random(seed, number) >> 32).unwrap_or(0)) / PARTS
+}
+
+/// The random number of this place after the seed (SplitMix64: Steele, Lea, Flood, 2014).
+const fn random(seed: u64, number: u64) -> u64 {
+    let mut mixed = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::contract::error_injection::{ErrorInjectionFile, InjectedErrorKind};
+    use serde_json::{Value, json};
+
+    use super::drawn;
+
+    fn injected(errors: &Value) -> ErrorInjectionFile {
+        serde_json::from_value(json!({ "seed": 7, "errors": errors })).unwrap()
+    }
+
+    #[test]
+    fn each_error_is_drawn_for_itself_and_one_of_several_is_taken() {
+        let both = injected(&json!([
+            { "type": "network_error", "probability": 0.5 }, { "type": "schema_violation", "probability": 0.2 },
+        ]));
+        let kinds = || (0..20_000).map(|call| drawn(&both, call).map(|error| error.kind));
+        let share = |wanted| {
+            let count = kinds().filter(|kind| *kind == wanted).count();
+            u32::try_from(count).map(f64::from).unwrap() / 20_000.0
+        };
+        // Alone 0.4 and 0.1; both 0.1, of which each is taken half of the time; neither 0.4.
+        for (kind, wanted) in [
+            (Some(InjectedErrorKind::NetworkError), 0.45),
+            (Some(InjectedErrorKind::SchemaViolation), 0.15),
+            (None, 0.4),
+        ] {
+            assert!((share(kind) - wanted).abs() < 0.02, "{kind:?}: {}", share(kind));
+        }
+        assert!(kinds().eq(kinds()), "the same seed gives the same errors");
+    }
+
+    #[test]
+    fn what_is_certain_always_happens_and_what_is_impossible_never() {
+        let always = injected(&json!([{ "type": "network_error", "probability": 1.0 }]));
+        let never = injected(&json!([{ "type": "network_error", "probability": 0.0 }]));
+        assert!(
+            (0..1_000).all(|call| drawn(&always, call).is_some() && drawn(&never, call).is_none())
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! Sessions: runs that keep their calls and results, for simulations (EN-01).
+//!
+//! Owns what is kept of a session, its names for tools, and the wire forms. Invariant: a call is kept once, with the result that it had in
+//! the end, whatever that is; one that waits for people is not kept yet.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use placet_adapter::adapter::Example;
+use placet_types::{
+    envelope::result::ResultStatus,
+    error::{ErrorCode, Problem, Refusal},
+    ids::{AdapterName, CapabilityId, RunId, SessionId},
+    json,
+    mode::ApprovalMode,
+    run_context::BudgetRequest,
+    taint::Taint,
+};
+
+use super::batch_views::{BatchCall, CallResult, Reference};
+
+/// The most calls that are kept; the oldest are forgotten first.
+const CALLS_MAX: usize = 1_000;
+const NAMESPACES_MAX: usize = 64;
+const NAMESPACE_BYTES_MAX: usize = 64;
+/// What separates a namespace from the tool in it.
+const SEPARATOR: &str = "::";
+
+/// How a session is opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSession {
+    /// The session, and the run of all its calls.
+    pub session_id: RunId,
+    /// As in a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safety_mode: Option<ApprovalMode>,
+    /// As in a run.
+    #[serde(
+        default,
+        deserialize_with = "json::object",
+        skip_serializing_if = "BudgetRequest::is_empty"
+    )]
+    pub run_budget: BudgetRequest,
+    /// As in a run.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
+    pub taint: std::collections::BTreeSet<Taint>,
+    /// Which adapter a namespace stands for in `namespace::tool`; one that is not named stands for the adapter of its own name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub namespaces: BTreeMap<String, AdapterName>,
+}
+
+/// How a session stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionView {
+    /// The session.
+    pub session_id: RunId,
+    /// The adapter of each namespace.
+    pub namespaces: BTreeMap<String, AdapterName>,
+    /// Its calls, the oldest first: the last thousand.
+    pub calls: Vec<SessionCall>,
+}
+
+/// A call of a session, and its result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionCall {
+    /// The id that the model gave it.
+    pub id: String,
+    /// The tool.
+    pub tool: String,
+    /// The operation; absent where there is no such tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability_id: Option<CapabilityId>,
+    /// Its arguments.
+    pub args: Map<String, Value>,
+    /// How it ended.
+    pub status: ResultStatus,
+    /// Its result: structured where there is that, or its error.
+    pub result: Value,
+}
+
+/// What became of calls in a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionResults {
+    /// The session.
+    pub session_id: RunId,
+    /// What became of each call, in order.
+    pub results: Vec<CallResult>,
+    /// Sources that the results name.
+    pub references: Vec<Reference>,
+}
+
+/// What a run keeps that is a session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Session {
+    pub(crate) namespaces: BTreeMap<String, AdapterName>,
+    calls: VecDeque<Kept>,
+}
+
+/// A call that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    /// What it is known by when it is sent again.
+    pub(crate) key: Option<String>,
+    pub(crate) args: Map<String, Value>,
+    pub(crate) result: CallResult,
+}
+
+impl Kept {
+    fn view(&self) -> SessionCall {
+        let made = self.result.result.as_ref();
+        SessionCall {
+            id: self.result.id.clone(),
+            tool: self.result.tool.clone(),
+            capability_id: made.and_then(|made| made.capability_id.clone()),
+            args: self.args.clone(),
+            status: self.result.status,
+            result: told_of(&self.result),
+        }
+    }
+}
+
+impl Session {
+    /// A session without calls.
+    ///
+    /// # Errors
+    /// [`ErrorCode::ValidationError`] for namespaces that cannot be written before `::`.
+    pub(crate) fn new(namespaces: BTreeMap<String, AdapterName>) -> Result<Self, Refusal> {
+        let fits =
+            |name: &String| (1..=NAMESPACE_BYTES_MAX).contains(&name.len()) && !name.contains(':');
+        if namespaces.len() > NAMESPACES_MAX || !namespaces.keys().all(fits) {
+            let problem = "at most 64 names of 1 to 64 bytes, without a colon".to_owned();
+            let places = vec![Problem { pointer: "/namespaces".to_owned(), problem }];
+            let refusal = Refusal::new(ErrorCode::ValidationError, "the namespaces cannot be used");
+            return Err(refusal.with_problems(places));
+        }
+        Ok(Self { namespaces, calls: VecDeque::new() })
+    }
+
+    /// The call with the name of its tool in the place of `namespace::tool`.
+    pub(crate) fn routed(&self, mut call: BatchCall) -> BatchCall {
+        let routed = |name: &mut String| {
+            if let Some((namespace, tool)) = name.split_once(SEPARATOR) {
+                let adapter = self.namespaces.get(namespace);
+                let adapter = adapter.map_or(namespace, AdapterName::as_str);
+                *name = format!("{adapter}__{tool}");
+            }
+        };
+        if let Some(name) = &mut call.tool {
+            routed(name);
+        }
+        if let Some(function) = &mut call.function {
+            routed(&mut function.name);
+        }
+        call
+    }
+
+    /// The result of a call that has ended, when it is sent again.
+    ///
+    /// # Errors
+    /// [`ErrorCode::IdempotencyConflict`] for another call in its place.
+    pub(crate) fn ended(
+        &self,
+        key: Option<&String>,
+        call: &BatchCall,
+        args: &Map<String, Value>,
+    ) -> Result<Option<CallResult>, Refusal> {
+        let Some(key) = key else { return Ok(None) };
+        let Some(kept) = self.calls.iter().find(|kept| kept.key.as_ref() == Some(key)) else {
+            return Ok(None);
+        };
+        if kept.result.id == call.id && kept.args == *args {
+            return Ok(Some(kept.result.clone()));
+        }
+        let message = "a batch of this id had other calls; send these under another id";
+        Err(Refusal::new(ErrorCode::IdempotencyConflict, message))
+    }
+
+    /// Keeps a call that has ended.
+    pub(crate) fn keep(&mut self, kept: Kept) {
+        self.calls.push_back(kept);
+        while self.calls.len() > CALLS_MAX {
+            self.calls.pop_front();
+        }
+    }
+
+    /// Its calls, the oldest first.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = SessionCall> {
+        self.calls.iter().map(Kept::view)
+    }
+
+    /// What a simulation has to be consistent with.
+    pub(crate) fn examples(&self) -> Vec<Example> {
+        let example = |SessionCall { capability_id, args, result, .. }: SessionCall| {
+            Some(Example { capability: capability_id?, args, result })
+        };
+        self.calls().filter_map(example).collect()
+    }
+}
+
+/// The session that a run is.
+///
+/// # Errors
+/// [`ErrorCode::RunNotFound`] where it is none.
+pub(crate) fn session_of(session: Option<&mut Session>) -> Result<&mut Session, Refusal> {
+    session
+        .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such session open here"))
+}
+
+/// A result as the session tells it: structured where it can be, with the error where there is one.
+fn told_of(result: &CallResult) -> Value {
+    let envelope = result.result.as_ref();
+    let error = envelope.and_then(|envelope| envelope.error.as_ref()).or(result.error.as_ref());
+    let output = envelope.map(|envelope| &envelope.output).filter(|output| !output.is_null());
+    let structured = output.and_then(|output| output.get("structured"));
+    match (structured.or(output), error) {
+        (Some(output), None) => output.clone(),
+        (output, Some(error)) => {
+            serde_json::json!({ "error": error.error_code, "message": error.message, "output": output })
+        }
+        (None, None) => Value::Null,
+    }
+}
+
+/// The id of a session as that of the conversation that its calls belong to.
+///
+/// # Errors
+/// [`ErrorCode::ValidationError`] where it cannot be one.
+pub(crate) fn conversation(id: &RunId) -> Result<SessionId, Refusal> {
+    SessionId::new(id.as_str())
+        .map_err(|error| Refusal::new(ErrorCode::ValidationError, error.to_string()))
+}

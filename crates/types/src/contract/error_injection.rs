@@ -1,0 +1,72 @@
+//! Errors that an adapter makes up, so that agents can be tested with tools that fail (EN-04).
+//!
+//! Owns the form and its rule: only in the environment `test`. Injects nothing.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::EnvironmentName;
+
+/// The one environment in which errors may be made up.
+const ENVIRONMENT: &str = "test";
+const ERRORS_MAX: usize = 16;
+const MESSAGE_BYTES_MAX: usize = 512;
+
+/// Which errors are made up, and how often.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorInjectionFile {
+    /// Where the random numbers begin: the same seed and the same calls in the same order get the same errors.
+    #[serde(default)]
+    pub seed: u64,
+    /// The errors. Each is drawn for itself in each call; of several that are drawn one is taken, at random.
+    #[schemars(length(min = 1, max = 16))]
+    pub errors: Vec<InjectedErrorFile>,
+}
+
+/// An error that is made up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InjectedErrorFile {
+    /// Its kind.
+    #[serde(rename = "type")]
+    pub kind: InjectedErrorKind,
+    /// How likely it is in one call, 0 to 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub probability: f64,
+    /// What the caller is told; not for `unparseable_result`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Kinds of errors that are made up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InjectedErrorKind {
+    /// The tool is not asked, and the call fails.
+    NetworkError,
+    /// The tool is asked, and its result comes back garbled. The call succeeds.
+    UnparseableResult,
+    /// The tool is not asked, and the call fails as if its result did not fit its schema.
+    SchemaViolation,
+}
+
+impl ErrorInjectionFile {
+    /// Checks it for a contract of this environment.
+    pub(super) fn check(&self, environment: &EnvironmentName) -> Result<(), String> {
+        if environment.as_str() != ENVIRONMENT {
+            return Err(format!("errors are injected in the environment `{ENVIRONMENT}` only"));
+        }
+        if self.errors.is_empty() || self.errors.len() > ERRORS_MAX {
+            return Err(format!("there must be 1 to {ERRORS_MAX} errors"));
+        }
+        if !self.errors.iter().all(|error| (0.0..=1.0).contains(&error.probability)) {
+            return Err("a probability must be 0 to 1".to_owned());
+        }
+        let is_long = |message: &String| message.len() > MESSAGE_BYTES_MAX;
+        if self.errors.iter().filter_map(|error| error.message.as_ref()).any(is_long) {
+            return Err(format!("a message must be at most {MESSAGE_BYTES_MAX} bytes"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! A model whose answers are written down: a real server that speaks chat completions.
+//!
+//! Owns the order of its answers and what it was asked. What it answers is the test's to say, since no model can run here.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use axum::{Json, Router, extract::State, http::HeaderMap, routing::post};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use url::Url;
+
+use super::setup::local;
+
+/// A request that the model got.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) authorization: String,
+    pub(crate) body: Value,
+}
+
+/// A model that gives the answers of a script, and keeps what it was asked.
+#[derive(Clone, Default)]
+pub(crate) struct Model {
+    answers: Arc<Mutex<VecDeque<Value>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Model {
+    pub(crate) async fn start(answers: impl IntoIterator<Item = Value>) -> (Self, Url) {
+        let model = Self::default();
+        model.answers.lock().extend(answers);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let router =
+            Router::new().route("/v1/chat/completions", post(answer)).with_state(model.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (model, local(port, "/v1"))
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().clone()
+    }
+}
+
+async fn answer(
+    State(model): State<Model>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> Json<Value> {
+    let authorization =
+        headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    model.asked.lock().push(Asked { authorization: authorization.unwrap_or_default(), body });
+    let message = model.answers.lock().pop_front().expect("the script has another answer");
+    Json(
+        json!({ "choices": [{ "index": 0, "message": message }], "usage": { "total_tokens": 100 } }),
+    )
+}
+
+/// An answer in words.
+pub(crate) fn says(text: &str) -> Value {
+    json!({ "role": "assistant", "content": text })
+}
