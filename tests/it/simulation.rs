@@ -321,3 +321,52 @@ async fn en_02_a_service_over_http_is_called_as_its_contract_says() {
     assert!(asked.iter().all(|asked| asked.headers.contains_key("traceparent")));
     assert!(!asked[0].headers.contains_key("idempotency-key"));
 }
+
+#[tokio::test]
+async fn ts_01_a_service_is_imported_from_its_openapi_document_and_called() {
+    // The service is a Placet of its own, and the document is its own too.
+    let service = Setup::new();
+    let (target, _) = running(&service).await;
+    let key = service.token("agent", "dev-agent").await;
+    let setup = Setup::new()
+        .with("contracts", json!("contracts"))
+        .with("secrets", json!({ "placet": { "env": "PLACET_KEY" } }))
+        .env("PLACET_KEY", &key);
+    let document = crate::workspace::root().join("docs/src/reference/openapi.json");
+    let import = [
+        "adapters",
+        "import",
+        "--name",
+        "placet",
+        "--openapi",
+        document.to_str().unwrap(),
+        "--base-url",
+        target.base.as_str(),
+        "--private-network",
+        "--credential",
+        "placet",
+        "--mode-default",
+        "local_write",
+    ];
+    let ran = setup.configured(&import).await;
+    assert!(ran.ok().contains("tools)"), "{ran:?}");
+    let mut contract = setup.read_contract("placet");
+    assert_eq!(contract["capabilities"]["getApproval"]["mode"], "network");
+    for tool in ["listTools", "getRun"] {
+        contract["capabilities"][tool]["mode"] = json!("read_only");
+    }
+    let setup = setup.contract("placet", &contract);
+    setup.configured(&["adapters", "diff"]).await.ok();
+    let (_placet, agent) = running(&setup).await;
+    let tools = agent.call(&plan("placet__listTools", "s1", json!({}))).await.succeeded();
+    let tools = tools["output"]["structured"]["tools"].as_array().unwrap().clone();
+    assert!(tools.iter().any(|tool| tool["tool"] == "files__read"), "{tools:#?}");
+    let open = json!({ "run": { "run_id": "there" }, "tools": ["files__read"] });
+    let opened = agent.call(&plan("placet__openRun", "s2", open)).await.succeeded();
+    assert_eq!(opened["output"]["structured"]["tools"], json!(["files__read"]));
+    let run = agent.call(&plan("placet__getRun", "s3", json!({ "id": "there" }))).await.succeeded();
+    assert_eq!(run["output"]["structured"]["iteration"], 1);
+    // What the document asks for is asked of the caller.
+    let refused = agent.call(&plan("placet__openRun", "s4", json!({ "tools": [] }))).await;
+    refused.refused(400, "VALIDATION_ERROR");
+}

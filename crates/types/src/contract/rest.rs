@@ -178,7 +178,8 @@ impl RestFile {
 
 /// Whether a contract may set the header: a token (RFC 9110, section 5.6.2), and none that the connection, the credential, the dispatch token
 /// or the trace are sent in.
-fn is_own_header(name: &str) -> bool {
+#[must_use]
+pub fn is_own_header(name: &str) -> bool {
     const OTHERS: [&str; 13] = [
         "authorization",
         "connection",

@@ -1,4 +1,4 @@
-//! `placet adapters import`: a contract from a live MCP server.
+//! `placet adapters import`: a contract from a live MCP server, or from what describes a service.
 //!
 //! Owns the conversion of a tool list into a contract file. Invariants: every imported tool starts as a write of the mode the
 //! operator named, `destructive` if none was, and what MCP defines to change nothing as a read; the server's hints are kept beside it for people to read; what is written parses
@@ -6,8 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, OpenOptions},
-    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -33,8 +31,10 @@ use placet_types::{
 use super::{
     live::{self, Live},
     names::Names,
+    openapi::{self, Service},
     search_path::pass_on,
     servers::{self, Source},
+    written::{check_free, text_of, write},
 };
 use crate::{
     commands::policy::UNSEEN_TOLD_MAX,
@@ -48,9 +48,9 @@ use crate::{
 /// The rate that a contract over a network begins with.
 const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 
-/// Write a contract from a live MCP server, or from an existing mcpServers file.
+/// Write a contract from a live MCP server, an existing mcpServers file, or the OpenAPI document of a service.
 #[derive(Debug, ClapArgs)]
-#[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers"]))]
+#[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers", "openapi"]))]
 pub(crate) struct Args {
     /// What it is called.
     #[command(flatten)]
@@ -67,6 +67,12 @@ pub(crate) struct Args {
     /// Every server of an `mcpServers` JSON file.
     #[arg(long, value_name = "FILE")]
     mcp_servers: Option<PathBuf>,
+    /// A service over HTTP: its OpenAPI 3 document, in JSON or YAML. `GET` begins with the mode network, all else with --mode-default.
+    #[arg(long, value_name = "FILE")]
+    openapi: Option<PathBuf>,
+    /// What all paths of the OpenAPI document are below [default: its first server].
+    #[arg(long, value_name = "URL", requires = "openapi")]
+    base_url: Option<String>,
     /// A variable of the child's environment, which is empty but for a short PATH.
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
@@ -132,7 +138,7 @@ pub(crate) struct Imported {
 /// Imports one server, or every server of a file.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
-    let mut sources = sources(args, environment)?;
+    let mut sources = if args.openapi.is_some() { Vec::new() } else { sources(args, environment)? };
     if args.network_unconfined || args.mode_default == ApprovalMode::Network {
         sources.iter_mut().for_each(|source| unconfined(&mut source.transport));
     }
@@ -144,13 +150,29 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         names: args.names.tools()?,
     };
     let folder = args.out.clone().unwrap_or_else(|| folder_of(&config));
-    let exit = each(&sources, &options, &config, (!args.print).then_some(&folder)).await;
+    let folder = (!args.print).then_some(&folder);
+    let exit = match &args.openapi {
+        Some(document) => {
+            let service = Service {
+                name: args.names.adapter()?.ok_or_else(nameless)?,
+                base: args.base_url.as_deref(),
+                private_network: args.private_network,
+                secret: args.credential.as_deref(),
+            };
+            openapi::import(document, &service, &options, &config, folder)?
+        }
+        None => each(&sources, &options, &config, folder).await,
+    };
     if config.contracts.is_none() && !args.print {
         output::note(
             "note: no `contracts:` is configured, so nothing reads that folder yet; `placet init` writes a configuration that does",
         );
     }
     Ok(exit)
+}
+
+fn nameless() -> Failure {
+    Failure::usage("`--name` says what the adapter is called")
 }
 
 /// Imports every server of an `mcpServers` file into the contracts of a configuration.
@@ -221,15 +243,6 @@ fn unconfined(transport: &mut TransportFile) {
     }
 }
 
-fn check_free(path: &Path) -> Result<(), Failure> {
-    if path.symlink_metadata().is_ok() {
-        return Err(Failure::new(format!("`{}` is there already", path.display()))
-            .because("`import` never overwrites what was reviewed")
-            .try_this("`placet adapters diff` compares it with the live server, `placet adapters pin` accepts a change"));
-    }
-    Ok(())
-}
-
 async fn one(
     source: &Source,
     options: &ImportOptions,
@@ -245,7 +258,8 @@ async fn one(
     check_secrets(source, config)?;
     let live = live::ask(&endpoint, source.secrets.clone(), config).await?;
     let imported = contract_of(source, &live, options)?;
-    let text = text_of(&imported.file, &live)?;
+    let speaks = format!("a live server that speaks MCP {}", live.protocol_version);
+    let text = text_of(&imported.file, &speaks)?;
     match path {
         None => output::raw(&text),
         Some(path) => {
@@ -470,7 +484,7 @@ pub(crate) fn capability(
 }
 
 /// A description without characters that hide or reorder what a reader sees, and with plain spaces, within the limit.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     let mut kept = String::new();
     for c in text.chars() {
         let c = match c {
@@ -485,33 +499,6 @@ fn clean(text: &str) -> String {
         kept.push(c);
     }
     kept
-}
-
-/// The contract as YAML that parses back to the same contract.
-///
-/// # Errors
-/// [`Failure`] when it does not.
-pub(crate) fn text_of(file: &ContractFile, live: &Live) -> Result<String, Failure> {
-    let what = "the contract cannot be written";
-    let body = serde_saphyr::to_string(file).attempted(what)?;
-    let back: ContractFile = serde_saphyr::from_str(&body).attempted(what)?;
-    if back != *file {
-        return Err(Failure::new(what).because("it would not be read back as it is"));
-    }
-    Ok(format!(
-        "# Imported from a live server that speaks MCP {}. Review every mode: each tool starts as strong as the import said.\n\
-         # `server_hints` is what the server claims about itself; nothing trusts it. `pin` is the definition that was reviewed.\n{body}",
-        output::printable(&live.protocol_version)
-    ))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let what = || format!("`{}` cannot be written", path.display());
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).attempted(what())?;
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).attempted(what())?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).attempted(what())
 }
 
 fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failure> {
@@ -542,11 +529,7 @@ fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failur
 
 /// The server that the options describe.
 fn described(args: &Args) -> Result<Source, Failure> {
-    let name = args
-        .names
-        .adapter()?
-        .cloned()
-        .ok_or_else(|| Failure::usage("`--name` says what the adapter is called"))?;
+    let name = args.names.adapter()?.cloned().ok_or_else(nameless)?;
     let transport = match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
             let private_network = args.private_network;

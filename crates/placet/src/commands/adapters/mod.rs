@@ -7,9 +7,11 @@ mod changes;
 pub(crate) mod import;
 mod live;
 mod names;
+mod openapi;
 mod pins;
 mod search_path;
 pub(crate) mod servers;
+mod written;
 
 pub(crate) use live::ask_contracted;
 
@@ -34,6 +36,7 @@ use crate::{
     placet adapters import --name fs --stdio --network-unconfined -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
     placet adapters import --name search --url https://mcp.example/mcp\n  \
     placet adapters import --mcp-servers ~/.config/mcp.json\n  \
+    placet adapters import --name pets --openapi pets.yaml --credential pets-key\n  \
     placet adapters list\n  \
     placet adapters diff\n  \
     placet adapters pin fs --capability write_file --expect sha256:…")]
@@ -46,7 +49,7 @@ pub(crate) struct Args {
 /// What to do with adapters.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Write a contract from a live MCP server, or from an existing mcpServers file.
+    /// Write a contract from a live MCP server, an existing mcpServers file, or the OpenAPI document of a service.
     Import(Box<import::Args>),
     /// List capabilities with their modes and whether they may be called.
     List(List),

@@ -200,6 +200,9 @@ pub(crate) fn list_digest(adapter: &AdapterName, tools: &[LiveTool]) -> Digest {
         .finish()
 }
 
+/// Why there is nothing to compare.
+const DEFINED: &str = "the contract is all there is about its tools";
+
 /// Compares one adapter, or all.
 pub(crate) async fn diff(args: &DiffArgs, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
@@ -207,6 +210,10 @@ pub(crate) async fn diff(args: &DiffArgs, environment: &Environment) -> Outcome 
     let mut exit = Exit::Ok;
     let mut comparisons = Vec::with_capacity(entries.len());
     for entry in &entries {
+        if entry.contract.transport.defines_its_tools() {
+            output::note(format!("{}: {DEFINED}", entry.file.adapter));
+            continue;
+        }
         match live::ask_contracted(&entry.contract, &config).await {
             Ok(live) => comparisons.push(compare(&entry.file, &live)),
             // One dead adapter does not hide how the others stand.
@@ -303,6 +310,9 @@ pub(crate) async fn pin(args: &PinArgs, environment: &Environment) -> Outcome {
         Failure::usage("the built-in contract is pinned by the program itself")
             .try_this("`placet init` writes it as a file")
     })?;
+    if entry.contract.transport.defines_its_tools() {
+        return Err(Failure::usage(format!("there is nothing to pin: {DEFINED}")));
+    }
     let live = live::ask_contracted(&entry.contract, &config).await?;
     let Pinned { file, notes } = pinned(&entry.file, &live, args.capability.as_ref(), args.expect)?;
     Contract::from_file(file.clone())

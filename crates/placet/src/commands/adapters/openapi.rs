@@ -1,0 +1,512 @@
+//! A contract from the OpenAPI document of a service (TS-01): each operation becomes a capability of a `rest` adapter.
+//!
+//! Owns the reading of OpenAPI 3.0 and 3.1. Asks nobody: the document is all that is read. What cannot be called as the document describes it
+//! is left out, and said so. Invariant: an operation that may change something begins as strong as the import says, since a document is
+//! only what a service claims.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use placet_types::{
+    contract::{Contract, file::ContractFile, rest::is_own_header},
+    ids::{AdapterName, CapabilityId, CapabilityName},
+    mode::ApprovalMode,
+};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::{
+    import::{ImportOptions, Imported, clean},
+    written::{check_free, text_of, write},
+};
+use crate::{
+    config::load::Config,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output, yaml,
+};
+
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+const SCHEMAS: &str = "#/components/schemas/";
+/// How deep references and schemas may be nested.
+const DEPTH_MAX: usize = 64;
+
+/// What is known besides the document.
+pub(crate) struct Service<'a> {
+    pub(crate) name: &'a AdapterName,
+    /// What all paths are below, where it is not the document's first server.
+    pub(crate) base: Option<&'a str>,
+    pub(crate) private_network: bool,
+    /// The name of the secret that calls are made with.
+    pub(crate) secret: Option<&'a str>,
+}
+
+/// Imports the service that a document describes into the folder; without one, prints its contract.
+///
+/// # Errors
+/// [`Failure`] when it cannot be, or a contract of this name is there.
+pub(super) fn import(
+    document: &Path,
+    service: &Service<'_>,
+    options: &ImportOptions,
+    config: &Config,
+    folder: Option<&PathBuf>,
+) -> Outcome {
+    let path = folder.map(|folder| folder.join(format!("{}.yaml", service.name)));
+    path.as_deref().map_or(Ok(()), check_free)?;
+    if let Some(secret) = service.secret {
+        let named = config.secrets.named(secret);
+        named.map_err(|error| Failure::usage(format!("`--credential` {error}")))?;
+    }
+    let unusable = |problem| Failure::usage("the document cannot be used").because(problem);
+    let document: Value = yaml::read(document).map_err(unusable)?;
+    let imported = contract_of(&document, service, options)?;
+    let text = text_of(&imported.file, "an OpenAPI document")?;
+    match &path {
+        None => output::raw(&text),
+        Some(path) => {
+            write(path, &text)?;
+            let count = output::counted(imported.file.capabilities.len(), "tool", "tools");
+            output::line(format!("wrote {} ({count})", path.display()));
+            output::line(
+                "\nReview it: lower a `mode` only where you know what the operation does.",
+            );
+        }
+    }
+    imported.notes.iter().for_each(|note| output::note(format!("note: {note}")));
+    Ok(Exit::Ok)
+}
+
+/// Turns a document into a contract.
+///
+/// # Errors
+/// [`Failure`] when it is no OpenAPI 3 document, names no server, or has no operation that can be called.
+pub(crate) fn contract_of(
+    document: &Value,
+    service: &Service<'_>,
+    options: &ImportOptions,
+) -> Result<Imported, Failure> {
+    let version = document.get("openapi").and_then(Value::as_str).unwrap_or_default();
+    if !version.starts_with("3.") {
+        return Err(Failure::usage("the file is no OpenAPI 3 document")
+            .because(format!("its `openapi` is `{version}`")));
+    }
+    let url = base_of(document, service.base)?;
+    let (mut capabilities, mut notes) = (Map::new(), Vec::new());
+    for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
+        for method in METHODS {
+            let Some(operation) = item.get(method) else { continue };
+            let place = format!("{} {path}", method.to_uppercase());
+            let read = Operation { document, path, method, item, operation };
+            let made = read.name(service.name, options).and_then(|name| {
+                if capabilities.contains_key(name.as_str()) {
+                    return Err(format!("another operation is named `{name}`"));
+                }
+                Ok((name, read.capability(options)?))
+            });
+            match made {
+                Ok((name, capability)) => drop(capabilities.insert(name.to_string(), capability)),
+                Err(why) => notes.push(format!("`{place}` is left out: {why}")),
+            }
+        }
+    }
+    let mut file = json!({
+        "contract_version": "placet.contract.v1",
+        "adapter": service.name,
+        "environment": options.environment,
+        "description": document.pointer("/info/title").and_then(Value::as_str).map(clean).unwrap_or_default(),
+        "tenants": options.tenants,
+        "transport": { "type": "rest", "url": url.as_str(), "private_network": service.private_network },
+        "protocol_version": "rest/1",
+        "capabilities": capabilities,
+    });
+    if let (Some(secret), Some(file)) = (service.secret, file.as_object_mut()) {
+        let mut credential = json!({ "secret": secret });
+        if let (Some(header), Some(credential)) = (key_header(document), credential.as_object_mut())
+        {
+            credential.insert("header".to_owned(), json!(header));
+        }
+        file.insert("credential".to_owned(), credential);
+    }
+    let what = format!("no contract can be made of `{}`", service.name);
+    let file: ContractFile = serde_json::from_value(file).attempted(what.clone())?;
+    let contract = Contract::from_file(file.clone()).attempted(what)?;
+    for (name, capability) in &contract.capabilities {
+        if let Err(error) = &capability.arguments {
+            notes.push(format!("`{name}`: quarantined, its schema cannot be enforced: {error}"));
+        }
+    }
+    Ok(Imported { file, notes })
+}
+
+/// What all paths are below.
+fn base_of(document: &Value, given: Option<&str>) -> Result<Url, Failure> {
+    let first = document.pointer("/servers/0/url").and_then(Value::as_str);
+    let text = given.or(first).unwrap_or_default();
+    Url::parse(text).map_err(|error| {
+        Failure::usage(format!("the document's server `{text}` is no URL"))
+            .because(error)
+            .try_this("--base-url says what all paths are below")
+    })
+}
+
+/// The header of the first API key that the document declares; without one the credential is a bearer token.
+fn key_header(document: &Value) -> Option<String> {
+    let schemes = document.pointer("/components/securitySchemes")?.as_object()?;
+    let is_key = |scheme: &&Value| {
+        scheme.get("type").is_some_and(|kind| kind == "apiKey")
+            && scheme.get("in").is_some_and(|place| place == "header")
+    };
+    let name = schemes.values().find(is_key)?.get("name")?.as_str()?;
+    Some(name.to_ascii_lowercase())
+}
+
+/// An operation and where it stands.
+struct Operation<'a> {
+    document: &'a Value,
+    path: &'a str,
+    method: &'a str,
+    item: &'a Value,
+    operation: &'a Value,
+}
+
+impl Operation<'_> {
+    /// The capability's name: the operation's id, or method and path.
+    fn name(
+        &self,
+        adapter: &AdapterName,
+        options: &ImportOptions,
+    ) -> Result<CapabilityName, String> {
+        let id = self.operation.get("operationId").and_then(Value::as_str);
+        let own = id.map_or_else(|| format!("{}{}", self.method, self.path), str::to_owned);
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let name: String = own.chars().map(plain).collect();
+        let name = match options.names.get(&own) {
+            Some(name) => name.clone(),
+            None => {
+                CapabilityName::new(name.trim_matches('_')).map_err(|error| error.to_string())?
+            }
+        };
+        CapabilityId::new(adapter.clone(), name.clone())
+            .map_err(|error| format!("{error}; `--name {own}=NAME` gives it another name"))?;
+        Ok(name)
+    }
+
+    fn capability(&self, options: &ImportOptions) -> Result<Value, String> {
+        let mut request = Request::default();
+        self.parameters(&mut request)?;
+        self.body(&mut request)?;
+        let reads = self.method == "get" || options.mode == ApprovalMode::ReadOnly;
+        // What a service claims to only read is asked about all the same, until a reviewer says that it is harmless.
+        let mode = match (reads, options.mode) {
+            (true, ApprovalMode::ReadOnly) => ApprovalMode::ReadOnly,
+            (true, _) => ApprovalMode::Network,
+            (false, mode) => mode,
+        };
+        let text = |key: &str| self.operation.get(key).and_then(Value::as_str);
+        let description = match (text("summary"), text("description")) {
+            (Some(summary), Some(more)) if summary != more => format!("{summary}\n{more}"),
+            (one, other) => one.or(other).unwrap_or_default().to_owned(),
+        };
+        let Request { properties, required, query, headers, body, definitions } = request;
+        let mut schema =
+            json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let mut rest =
+            json!({ "method": self.method.to_uppercase(), "path": self.path, "query": query });
+        let insert = |to: &mut Value, key: &str, value: Value| {
+            if let Some(to) = to.as_object_mut() {
+                to.insert(key.to_owned(), value);
+            }
+        };
+        if !required.is_empty() {
+            insert(&mut schema, "required", json!(required));
+        }
+        if !definitions.is_empty() {
+            insert(&mut schema, "$defs", json!(definitions));
+        }
+        if !headers.is_empty() {
+            insert(&mut rest, "headers", json!(headers));
+        }
+        if let Some(body) = body {
+            insert(&mut rest, "body", body);
+        }
+        let mut capability = json!({
+            "description": clean(&description), "mode": mode, "effect": if reads { "none" } else { "write" },
+            "rest": rest, "input_schema": schema,
+        });
+        if !reads {
+            insert(&mut capability, "dedup", json!({ "class": "opaque" }));
+        }
+        Ok(capability)
+    }
+
+    fn parameters(&self, request: &mut Request) -> Result<(), String> {
+        // What the operation says about a parameter holds before what the path says.
+        let lists =
+            [self.operation, self.item].map(|one| one.get("parameters").and_then(Value::as_array));
+        let mut known = BTreeSet::new();
+        for parameter in lists.into_iter().flatten().flatten() {
+            let parameter = resolved(self.document, parameter)?;
+            let text = |key: &str| parameter.get(key).and_then(Value::as_str).unwrap_or_default();
+            let (name, place) = (text("name"), text("in"));
+            if !known.insert((name.to_owned(), place.to_owned())) {
+                continue;
+            }
+            let is_required = parameter.get("required").is_some_and(|required| required == true);
+            match place {
+                // Placet sends these itself, or nobody does.
+                "header" if !is_own_header(name) => continue,
+                "path" => {}
+                "query" => {
+                    drop(request.query.insert(name.to_owned(), json!(format!("{{{name}}}"))))
+                }
+                "header" => {
+                    drop(request.headers.insert(name.to_owned(), json!(format!("{{{name}}}"))))
+                }
+                _ if is_required => {
+                    return Err(format!("it needs the parameter `{name}` in its {place}"));
+                }
+                _ => continue,
+            }
+            let schema = parameter.get("schema").cloned().unwrap_or_else(|| json!({}));
+            request.argument(self.document, name, schema)?;
+            if is_required || place == "path" {
+                request.required.insert(name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The members of a JSON body become arguments; a body that is no object with members is one argument, `body`.
+    fn body(&self, request: &mut Request) -> Result<(), String> {
+        let Some(body) = self.operation.get("requestBody") else { return Ok(()) };
+        let body = resolved(self.document, body)?;
+        let is_required = body.get("required").is_some_and(|required| required == true);
+        let contents = body.get("content").and_then(Value::as_object);
+        let is_json =
+            |kind: &str| kind == "application/json" || kind.ends_with("+json") || kind == "*/*";
+        let content = contents.into_iter().flatten().find(|(kind, _)| is_json(kind));
+        let Some((_, content)) = content else {
+            return if is_required { Err("its body is no JSON".to_owned()) } else { Ok(()) };
+        };
+        let schema = content.get("schema").cloned().unwrap_or_else(|| json!({}));
+        let whole = resolved(self.document, &schema)?;
+        let members = whole.get("properties").and_then(Value::as_object);
+        let is_plain = ["allOf", "oneOf", "anyOf"].iter().all(|key| whole.get(key).is_none());
+        match members {
+            Some(members)
+                if is_plain
+                    && members.keys().all(|name| !request.properties.contains_key(name)) =>
+            {
+                let required =
+                    whole.get("required").and_then(Value::as_array).into_iter().flatten();
+                for (name, member) in members {
+                    request.argument(self.document, name, member.clone())?;
+                }
+                if is_required {
+                    let names = required.filter_map(Value::as_str).map(str::to_owned);
+                    request.required.extend(names);
+                }
+            }
+            _ if request.properties.contains_key("body") => {
+                return Err("a parameter is named `body`".to_owned());
+            }
+            _ => {
+                request.argument(self.document, "body", schema)?;
+                request.body = Some(json!("{body}"));
+                if is_required {
+                    request.required.insert("body".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an operation's request is made of.
+#[derive(Default)]
+struct Request {
+    properties: Map<String, Value>,
+    required: BTreeSet<String>,
+    query: Map<String, Value>,
+    headers: Map<String, Value>,
+    body: Option<Value>,
+    /// The schemas of the document that the arguments refer to.
+    definitions: Map<String, Value>,
+}
+
+impl Request {
+    fn argument(&mut self, document: &Value, name: &str, mut schema: Value) -> Result<(), String> {
+        if name.is_empty() || name.contains(['{', '}']) {
+            return Err(format!("`{name}` cannot be the name of an argument"));
+        }
+        let mut found = Vec::new();
+        as_json_schema(&mut schema, &mut found, 0)?;
+        self.properties.insert(name.to_owned(), schema);
+        while let Some(name) = found.pop() {
+            if self.definitions.contains_key(&name) {
+                continue;
+            }
+            let pointer = format!("/components/schemas/{name}");
+            let mut schema = document
+                .pointer(&pointer)
+                .cloned()
+                .ok_or_else(|| format!("there is no schema `{name}`"))?;
+            as_json_schema(&mut schema, &mut found, 0)?;
+            self.definitions.insert(name, schema);
+        }
+        Ok(())
+    }
+}
+
+/// What a reference within the document leads to.
+fn resolved<'a>(document: &'a Value, value: &'a Value) -> Result<&'a Value, String> {
+    let mut value = value;
+    for _ in 0..DEPTH_MAX {
+        let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value) };
+        value = reference
+            .strip_prefix('#')
+            .and_then(|pointer| document.pointer(pointer))
+            .ok_or_else(|| format!("`{reference}` is not in the document"))?;
+    }
+    Err("its references have no end".to_owned())
+}
+
+/// Makes JSON Schema 2020-12 of a schema of OpenAPI 3.0, whose words differ in three places; 3.1 has none of them. References to schemas of the
+/// document lead to `$defs`, and are told.
+fn as_json_schema(schema: &mut Value, found: &mut Vec<String>, depth: usize) -> Result<(), String> {
+    if depth > DEPTH_MAX {
+        return Err("a schema is nested too deep".to_owned());
+    }
+    match schema {
+        Value::Array(items) => {
+            for item in items {
+                as_json_schema(item, found, depth.saturating_add(1))?;
+            }
+        }
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get_mut("$ref") {
+                let name = reference
+                    .strip_prefix(SCHEMAS)
+                    .ok_or_else(|| format!("`{reference}` is no schema of the document"))?
+                    .to_owned();
+                *reference = format!("#/$defs/{name}");
+                found.push(name);
+            }
+            if members.remove("nullable") == Some(Value::Bool(true))
+                && let Some(kind) = members.get_mut("type").filter(|kind| kind.is_string())
+            {
+                *kind = json!([kind, "null"]);
+            }
+            for (bound, exclusive) in
+                [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")]
+            {
+                match members.get(exclusive) {
+                    Some(Value::Bool(true)) => {
+                        let value = members.remove(bound).unwrap_or(Value::Null);
+                        members.insert(exclusive.to_owned(), value);
+                    }
+                    Some(Value::Bool(false)) => drop(members.remove(exclusive)),
+                    _ => {}
+                }
+            }
+            for member in members.values_mut() {
+                as_json_schema(member, found, depth.saturating_add(1))?;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::{contract::file::TenantsFile, mode::ApprovalMode};
+    use serde_json::{Value, json};
+
+    use super::{ImportOptions, Service, contract_of};
+
+    fn imported(document: &Value, mode: ApprovalMode) -> (Value, Vec<String>) {
+        let options = ImportOptions {
+            environment: "dev".parse().unwrap(),
+            tenants: TenantsFile::Only(["acme".parse().unwrap()].into()),
+            mode,
+            pins: true,
+            names: std::collections::BTreeMap::new(),
+        };
+        let name = "pets".parse().unwrap();
+        let service =
+            Service { name: &name, base: None, private_network: false, secret: Some("pets") };
+        let made = contract_of(document, &service, &options).unwrap();
+        (serde_json::to_value(made.file).unwrap(), made.notes)
+    }
+
+    fn pets() -> Value {
+        json!({
+            "openapi": "3.0.3", "info": { "title": "Pets" }, "servers": [{ "url": "https://pets.example/v1" }],
+            "components": {
+                "securitySchemes": { "key": { "type": "apiKey", "in": "header", "name": "X-Api-Key" } },
+                "parameters": { "Limit": { "name": "limit", "in": "query", "schema": { "type": "integer", "minimum": 0, "exclusiveMinimum": true } } },
+                "schemas": {
+                    "Pet": { "type": "object", "required": ["name"], "properties": {
+                        "name": { "type": "string" }, "owner": { "$ref": "#/components/schemas/Owner" },
+                    } },
+                    "Owner": { "type": "object", "properties": { "mail": { "type": "string", "nullable": true }, "pets": { "type": "array", "items": { "$ref": "#/components/schemas/Pet" } } } },
+                },
+            },
+            "paths": {
+                "/pets": {
+                    "get": { "operationId": "listPets", "summary": "Lists pets.", "parameters": [{ "$ref": "#/components/parameters/Limit" }] },
+                    "post": { "operationId": "addPet", "requestBody": { "required": true, "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Pet" } } } } },
+                },
+                "/pets/{id}": {
+                    "parameters": [{ "name": "id", "in": "path", "required": true, "schema": { "type": "string" } }],
+                    "delete": {},
+                    "put": { "operationId": "photo", "requestBody": { "required": true, "content": { "image/png": {} } } },
+                },
+            },
+        })
+    }
+
+    #[test]
+    fn each_operation_becomes_a_capability_with_its_request_and_schema() {
+        let (file, notes) = imported(&pets(), ApprovalMode::Destructive);
+        let tools = &file["capabilities"];
+        assert_eq!(file["transport"]["url"], "https://pets.example/v1");
+        assert_eq!(file["credential"]["header"], "x-api-key");
+        assert_eq!(
+            (&tools["listPets"]["mode"], &tools["listPets"]["effect"]),
+            (&json!("network"), &json!("none"))
+        );
+        assert_eq!(tools["listPets"]["rest"]["query"], json!({ "limit": "{limit}" }));
+        assert_eq!(
+            tools["listPets"]["input_schema"]["properties"]["limit"],
+            json!({ "type": "integer", "exclusiveMinimum": 0 })
+        );
+        let add = &tools["addPet"];
+        assert_eq!(
+            (&add["mode"], &add["dedup"]["class"]),
+            (&json!("destructive"), &json!("opaque"))
+        );
+        assert_eq!(add["input_schema"]["required"], json!(["name"]));
+        assert_eq!(add["input_schema"]["properties"]["owner"], json!({ "$ref": "#/$defs/Owner" }));
+        assert_eq!(
+            add["input_schema"]["$defs"]["Owner"]["properties"]["mail"]["type"],
+            json!(["string", "null"])
+        );
+        assert_eq!(tools["delete_pets__id"]["rest"]["path"], "/pets/{id}");
+        assert_eq!(tools["delete_pets__id"]["input_schema"]["required"], json!(["id"]));
+        assert_eq!(notes, ["`PUT /pets/{id}` is left out: its body is no JSON"]);
+    }
+
+    #[test]
+    fn what_reads_by_the_operators_word_reads() {
+        let (file, _) = imported(&pets(), ApprovalMode::ReadOnly);
+        let tools = &file["capabilities"];
+        assert_eq!(
+            (&tools["addPet"]["mode"], &tools["addPet"]["effect"]),
+            (&json!("read_only"), &json!("none"))
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! A contract that was imported, as a file.
+//!
+//! Owns its text and where it goes. Invariant: what was reviewed is never overwritten.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::Path,
+};
+
+use placet_types::contract::file::ContractFile;
+
+use crate::{
+    failure::{Attempted as _, Failure},
+    output,
+};
+
+/// Whether no contract is there yet.
+///
+/// # Errors
+/// [`Failure`] where one is.
+pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
+    if path.symlink_metadata().is_ok() {
+        return Err(Failure::new(format!("`{}` is there already", path.display()))
+            .because("`import` never overwrites what was reviewed")
+            .try_this("`placet adapters diff` compares it with the live server, `placet adapters pin` accepts a change"));
+    }
+    Ok(())
+}
+
+/// The contract as YAML that parses back to the same contract.
+///
+/// # Errors
+/// [`Failure`] when it does not.
+pub(crate) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failure> {
+    let what = "the contract cannot be written";
+    let body = serde_saphyr::to_string(file).attempted(what)?;
+    let back: ContractFile = serde_saphyr::from_str(&body).attempted(what)?;
+    if back != *file {
+        return Err(Failure::new(what).because("it would not be read back as it is"));
+    }
+    Ok(format!(
+        "# Imported from {}. Review every mode: each tool starts as strong as the import said.\n\
+         # `server_hints` is what the server claims about itself; nothing trusts it. `pin` is the definition that was reviewed.\n{body}",
+        output::printable(source)
+    ))
+}
+
+/// Writes the file, and its folder where that is missing.
+///
+/// # Errors
+/// [`Failure`] when it cannot be written, or is there.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let what = || format!("`{}` cannot be written", path.display());
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).attempted(what())?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).attempted(what())?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).attempted(what())
+}
