@@ -21,6 +21,8 @@ mod tidy;
 mod harness;
 
 #[cfg(test)]
+mod a2a;
+#[cfg(test)]
 mod approvals;
 #[cfg(test)]
 mod attempts;

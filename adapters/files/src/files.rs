@@ -80,6 +80,7 @@ impl FilesConnector {
             | TransportFile::McpStdio { .. }
             | TransportFile::McpHttp { .. }
             | TransportFile::Rest { .. }
+            | TransportFile::A2a { .. }
             | TransportFile::Lm { .. } => {
                 return Err(AdapterError::Misconfigured(
                     "the transport is not the builtin `files`".to_owned(),

@@ -19,13 +19,13 @@ use placet_types::contract::{Capability, Contract, LiveTool, file::TransportFile
 
 pub use crate::target::HttpSettings;
 use crate::target::Target;
-use crate::{lm::Lm, rest};
+use crate::{a2a, lm::Lm, rest};
 
 /// What contracts pin as `protocol_version` (TM-05).
 const REST_VERSION: &str = "rest/1";
 const LM_VERSION: &str = "chat-completions/1";
 
-/// Connects to services and models over HTTP.
+/// Connects to services, agents and models over HTTP.
 #[derive(Debug)]
 pub struct HttpConnector {
     settings: HttpSettings,
@@ -46,6 +46,9 @@ impl Connector for HttpConnector {
             TransportFile::Rest { .. } => {
                 (REST_VERSION, Kind::Rest(Box::new(Target::of(&contract, &self.settings)?)))
             }
+            TransportFile::A2a { .. } => {
+                (a2a::VERSION, Kind::A2a(Box::new(Target::of(&contract, &self.settings)?)))
+            }
             TransportFile::Lm { model, .. } => {
                 let lm = Lm::new(Target::of(&contract, &self.settings)?, model, &contract)?;
                 (LM_VERSION, Kind::Lm(Box::new(lm)))
@@ -54,7 +57,7 @@ impl Connector for HttpConnector {
             | TransportFile::McpStdio { .. }
             | TransportFile::McpHttp { .. } => {
                 return Err(AdapterError::Misconfigured(
-                    "the transport is neither `rest` nor `lm`".to_owned(),
+                    "the transport is none of `rest`, `a2a` and `lm`".to_owned(),
                 ));
             }
         };
@@ -72,6 +75,7 @@ impl Connector for HttpConnector {
 #[derive(Debug)]
 enum Kind {
     Rest(Box<Target>),
+    A2a(Box<Target>),
     Lm(Box<Lm>),
 }
 
@@ -120,6 +124,12 @@ impl Adapter for HttpAdapter {
                     Outcome::Unknown("the service did not answer in time".to_owned())
                 })
             }
+            Kind::A2a(target) => {
+                let call = a2a::call(target, capability, &dispatch, &conditions);
+                tokio::time::timeout(limit, call).await.unwrap_or_else(|_elapsed| {
+                    Outcome::Unknown("the agent's task did not end in time".to_owned())
+                })
+            }
             Kind::Lm(lm) => {
                 let call = lm.simulate(capability, &dispatch, &conditions);
                 // A model does nothing, so there is no effect that could be unknown.
@@ -133,7 +143,7 @@ impl Adapter for HttpAdapter {
 
     async fn probe(&self, _inquiry: &Inquiry) -> Probe {
         match &self.kind {
-            Kind::Rest(_) => Probe::Unknown,
+            Kind::Rest(_) | Kind::A2a(_) => Probe::Unknown,
             Kind::Lm(_) => Probe::NotFound,
         }
     }

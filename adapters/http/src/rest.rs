@@ -35,7 +35,7 @@ pub(crate) async fn call(
         Err(error) => return Outcome::NotExecuted(error),
     };
     match target.client.send(request).await {
-        Ok(response) => outcome(capability, response),
+        Ok(response) => outcome(capability, &response),
         Err(error) => match unreached(&error) {
             Some(error) => Outcome::NotExecuted(error),
             None => Outcome::Unknown(error.to_string()),
@@ -96,11 +96,16 @@ fn request(
     })
 }
 
-fn outcome(capability: &Capability, response: Response<Bytes>) -> Outcome {
-    let status = response.status();
-    if status.is_success() {
-        return Outcome::Done(answer(&response));
+fn outcome(capability: &Capability, response: &Response<Bytes>) -> Outcome {
+    if response.status().is_success() {
+        return Outcome::Done(answer(response));
     }
+    refused(capability, response)
+}
+
+/// What a status of failure says about the call.
+pub(crate) fn refused(capability: &Capability, response: &Response<Bytes>) -> Outcome {
+    let status = response.status();
     let rejected = |error: fn(String) -> AdapterError| {
         let answer = ErrorAnswer::Http(HttpError {
             status: status.as_u16(),
@@ -108,17 +113,15 @@ fn outcome(capability: &Capability, response: Response<Bytes>) -> Outcome {
             has_retry_after: response.headers().contains_key(header::RETRY_AFTER),
             has_json_rpc: false,
         });
-        Outcome::Rejected(Rejection {
-            answer,
-            error: error(format!("http status {}", status.as_u16())),
-        })
+        let error = error(format!("http status {}", status.as_u16()));
+        Outcome::Rejected(Rejection { answer, error })
     };
     match status {
         StatusCode::UNAUTHORIZED => rejected(AdapterError::CredentialRefused),
         StatusCode::FORBIDDEN => rejected(AdapterError::Forbidden),
         StatusCode::TOO_MANY_REQUESTS => rejected(AdapterError::Unavailable),
         _ if status.is_client_error() || !capability.is_write_class() => {
-            Outcome::Failed(failed(&response))
+            Outcome::Failed(failed(response))
         }
         // The service may have acted before it failed.
         _ => rejected(AdapterError::Unavailable),

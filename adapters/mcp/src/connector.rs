@@ -38,6 +38,7 @@ pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
         TransportFile::McpStdio { process, .. } => stdio::sandbox::gaps(process),
         TransportFile::McpHttp { .. }
         | TransportFile::Rest { .. }
+        | TransportFile::A2a { .. }
         | TransportFile::Lm { .. }
         | TransportFile::Internal { .. } => Vec::new(),
     }
@@ -198,6 +199,7 @@ impl McpConnector {
             }
             TransportFile::Internal { .. }
             | TransportFile::Rest { .. }
+            | TransportFile::A2a { .. }
             | TransportFile::Lm { .. } => {
                 Err(AdapterError::Misconfigured("it is no mcp server".to_owned()))
             }

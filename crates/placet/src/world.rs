@@ -129,6 +129,7 @@ fn check_roots(entries: &[ContractEntry], data: &Path) -> Result<(), FileProblem
         TransportFile::McpStdio { .. }
         | TransportFile::McpHttp { .. }
         | TransportFile::Rest { .. }
+        | TransportFile::A2a { .. }
         | TransportFile::Lm { .. } => None,
     };
     for inner in entries {
@@ -195,6 +196,7 @@ pub(crate) fn secrets_of<'a>(
         TransportFile::Internal { .. }
         | TransportFile::McpHttp { .. }
         | TransportFile::Rest { .. }
+        | TransportFile::A2a { .. }
         | TransportFile::Lm { .. } => Vec::new(),
     };
     credential.chain(variables).collect()

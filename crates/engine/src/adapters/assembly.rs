@@ -48,7 +48,9 @@ pub(crate) fn ports(
         let connector = match &contract.transport {
             TransportFile::Internal { .. } => &connectors.internal,
             TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
-            TransportFile::Rest { .. } | TransportFile::Lm { .. } => &connectors.http,
+            TransportFile::Rest { .. } | TransportFile::A2a { .. } | TransportFile::Lm { .. } => {
+                &connectors.http
+            }
         };
         let given = handed.to(contract)?;
         let connector = Arc::new(FailingConnector::new(Arc::clone(connector)));

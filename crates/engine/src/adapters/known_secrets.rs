@@ -87,6 +87,7 @@ fn place_of(contract: &Contract) -> String {
         TransportFile::McpStdio { command, .. } => format!("command {command}"),
         TransportFile::McpHttp { url, private_network, .. }
         | TransportFile::Rest { url, private_network }
+        | TransportFile::A2a { url, private_network }
         | TransportFile::Lm { url, private_network, .. } => origin_of(url, *private_network)
             .unwrap_or_else(|_no_origin| format!("contract {}", contract.adapter)),
     }
@@ -111,6 +112,7 @@ pub(crate) fn in_environment(contract: &Contract) -> Vec<&String> {
         TransportFile::Internal { .. }
         | TransportFile::McpHttp { .. }
         | TransportFile::Rest { .. }
+        | TransportFile::A2a { .. }
         | TransportFile::Lm { .. } => Vec::new(),
     }
 }

@@ -189,6 +189,14 @@ pub enum TransportFile {
         #[serde(default)]
         private_network: bool,
     },
+    /// Another agent, over A2A 1.0: a call is a message to it.
+    A2a {
+        /// The endpoint of its JSON-RPC interface, as its agent card names it.
+        url: String,
+        /// As for `mcp_http`.
+        #[serde(default)]
+        private_network: bool,
+    },
     /// A model that makes up results, for simulations: nothing is done.
     Lm {
         /// Its OpenAI-compatible endpoint, up to `/chat/completions`.
@@ -217,6 +225,7 @@ impl TransportFile {
         match self {
             Self::McpHttp { url, private_network, .. }
             | Self::Rest { url, private_network }
+            | Self::A2a { url, private_network }
             | Self::Lm { url, private_network, .. } => {
                 Some(HttpTarget { url, private_network: *private_network })
             }
@@ -228,7 +237,7 @@ impl TransportFile {
     #[must_use]
     pub const fn defines_its_tools(&self) -> bool {
         match self {
-            Self::Rest { .. } | Self::Lm { .. } => true,
+            Self::Rest { .. } | Self::A2a { .. } | Self::Lm { .. } => true,
             Self::Internal { .. } | Self::McpStdio { .. } | Self::McpHttp { .. } => false,
         }
     }

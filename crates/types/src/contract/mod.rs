@@ -230,6 +230,7 @@ impl Contract {
             }
             TransportFile::McpHttp { url, .. } => format!("mcp+{url}"),
             TransportFile::Rest { url, .. } => url.clone(),
+            TransportFile::A2a { url, .. } => format!("a2a+{url}"),
             TransportFile::Lm { url, model, .. } => format!("lm:{model}+{url}"),
         }
     }

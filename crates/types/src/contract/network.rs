@@ -35,6 +35,7 @@ pub(super) fn check(file: &ContractFile) -> Result<(), (String, String)> {
         TransportFile::McpStdio { .. }
         | TransportFile::McpHttp { .. }
         | TransportFile::Rest { .. }
+        | TransportFile::A2a { .. }
         | TransportFile::Lm { .. }
         | TransportFile::Internal { .. } => Ok(()),
     }

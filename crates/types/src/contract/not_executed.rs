@@ -126,6 +126,7 @@ impl NotExecuted {
             | TransportFile::McpStdio { .. }
             | TransportFile::McpHttp { .. }
             | TransportFile::Rest { .. }
+            | TransportFile::A2a { .. }
             | TransportFile::Lm { .. } => Ok(()),
         }
     }

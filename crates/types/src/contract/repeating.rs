@@ -282,12 +282,13 @@ fn check_one(
     Ok(())
 }
 
-/// Checks that a service without a protocol is told the token in the one way that it has: the header `Idempotency-Key`.
+/// Checks that an endpoint whose tools the contract defines is told the token in the one place that it has: the header `Idempotency-Key`, or
+/// the id of the message.
 fn check_told(capability: &Capability, transport: &TransportFile) -> Result<(), String> {
     let has_more = capability.probe.is_some() || capability.token != TokenPlace::Standard;
     if transport.defines_its_tools() && has_more {
         return Err(
-            "the token is sent in the header `Idempotency-Key`, and nobody is asked about it: leave out `argument`, `meta_key` and `probe`"
+            "the token is sent in the one place that it has, and nobody is asked about it: leave out `argument`, `meta_key` and `probe`"
                 .to_owned(),
         );
     }

@@ -99,6 +99,7 @@ fn is_without_tcp(transport: &TransportFile) -> bool {
         TransportFile::McpStdio { process, .. } => process.network.is_none(),
         TransportFile::McpHttp { .. }
         | TransportFile::Rest { .. }
+        | TransportFile::A2a { .. }
         | TransportFile::Lm { .. }
         | TransportFile::Internal { .. } => false,
     }
@@ -122,7 +123,7 @@ pub(crate) async fn ask_contracted(
             let files = FilesConnector::new(config.data.clone(), FilesSettings::default());
             return ask_over(&files, contract).await;
         }
-        TransportFile::Rest { .. } | TransportFile::Lm { .. } => {
+        TransportFile::Rest { .. } | TransportFile::A2a { .. } | TransportFile::Lm { .. } => {
             let settings = HttpSettings { trust: config.trust.clone(), own_listeners: Vec::new() };
             return ask_over(&HttpConnector::new(settings), contract).await;
         }

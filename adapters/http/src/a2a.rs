@@ -1,0 +1,224 @@
+//! A call as a message to another agent, over A2A 1.0 (JSON-RPC binding; TS-01).
+//!
+//! Owns what of the arguments is the message, and what the states of the agent's task say about the call. The agent answers at once with a
+//! task, which is asked for until it ends or wants something. Invariant: a task that still works when the time of the call is over has an
+//! unknown outcome, as far as the call may have an effect.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, header};
+use placet_adapter::{
+    adapter::{Conditions, Dispatch},
+    outcome::{AdapterError, Answer, Outcome, Rejection},
+};
+use placet_types::{
+    contract::{Capability, not_executed::ErrorAnswer},
+    json::{JsonLimits, parse_strict},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    rest,
+    target::{Target, unreached},
+};
+
+/// What is sent as `A2A-Version`, and what contracts pin.
+pub(crate) const VERSION: &str = "1.0";
+/// Arguments with a meaning of their own; all others are data.
+const MESSAGE: &str = "message";
+const TASK: &str = "task_id";
+const CONTEXT: &str = "context_id";
+/// How long is waited before a task is asked for again: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Sends the message and waits for the end of the task.
+pub(crate) async fn call(
+    target: &Target,
+    capability: &Capability,
+    dispatch: &Dispatch,
+    conditions: &Conditions,
+) -> Outcome {
+    let headers = match headers(target, conditions) {
+        Ok(headers) => headers,
+        Err(error) => return Outcome::NotExecuted(error),
+    };
+    let Some(message) = message(dispatch) else {
+        let why = "a message has `message`, or arguments that are sent as data".to_owned();
+        return Outcome::NotExecuted(AdapterError::Refused(why));
+    };
+    let params = json!({ "message": message, "configuration": { "returnImmediately": true } });
+    let agent = Agent { target, capability, headers };
+    let sent = match agent.ask("SendMessage", &params).await {
+        Ok(sent) => sent,
+        Err(outcome) => return *outcome,
+    };
+    let Some(task) = sent.get("task") else {
+        // An agent may answer with a message and no task.
+        return match sent.get("message") {
+            Some(message) => Outcome::Done(answer("completed", message, &[message])),
+            None => {
+                Outcome::Unknown("the agent answered with neither a task nor a message".to_owned())
+            }
+        };
+    };
+    agent.ended(task.clone()).await
+}
+
+struct Agent<'a> {
+    target: &'a Target,
+    capability: &'a Capability,
+    headers: HeaderMap,
+}
+
+impl Agent<'_> {
+    /// The outcome of a task, when it is over or wants something.
+    async fn ended(&self, mut task: Value) -> Outcome {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let state = task.pointer("/status/state").and_then(Value::as_str).unwrap_or_default();
+            let state = state.trim_start_matches("TASK_STATE_").to_lowercase();
+            let artifacts = task.get("artifacts").and_then(Value::as_array).into_iter().flatten();
+            let said: Vec<&Value> =
+                task.pointer("/status/message").into_iter().chain(artifacts).collect();
+            match state.as_str() {
+                // An agent that wants something has done its part: the caller goes on with `task_id`.
+                "completed" | "input_required" | "auth_required" => {
+                    return Outcome::Done(answer(&state, &task, &said));
+                }
+                "failed" | "rejected" | "canceled" => {
+                    return Outcome::Failed(answer(&state, &task, &said));
+                }
+                "submitted" | "working" => {}
+                _ => {
+                    return Outcome::Unknown(
+                        "the agent's task is in a state that A2A does not have".to_owned(),
+                    );
+                }
+            }
+            let Some(id) = task.get("id").and_then(Value::as_str) else {
+                return Outcome::Unknown("the agent's task has no id".to_owned());
+            };
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(PAUSE_MAX);
+            match self.ask("GetTask", &json!({ "id": id })).await {
+                Ok(next) => task = next,
+                // To ask changes nothing: an agent that is away for a moment is asked again, until the time of the call is over.
+                Err(outcome)
+                    if matches!(*outcome, Outcome::Unknown(_) | Outcome::NotExecuted(_)) => {}
+                // What becomes of the message is not known, whatever the agent says about the question.
+                Err(_) => {
+                    return Outcome::Unknown("the agent's task cannot be asked for".to_owned());
+                }
+            }
+        }
+    }
+
+    /// One request and its result.
+    async fn ask(&self, method: &str, params: &Value) -> Result<Value, Box<Outcome>> {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let mut request = Request::builder().method(Method::POST).uri(self.target.url.as_str());
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers.clone());
+        }
+        let request = request.body(Bytes::from(body.to_string())).map_err(|_invalid| {
+            let why = "the message cannot be sent".to_owned();
+            Box::new(Outcome::NotExecuted(AdapterError::Refused(why)))
+        })?;
+        let response = self.target.client.send(request).await.map_err(|error| {
+            Box::new(match unreached(&error) {
+                Some(error) => Outcome::NotExecuted(error),
+                None => Outcome::Unknown(error.to_string()),
+            })
+        })?;
+        if !response.status().is_success() {
+            return Err(Box::new(rest::refused(self.capability, &response)));
+        }
+        let unusable =
+            || Box::new(Outcome::Unknown("the agent's answer is no json-rpc".to_owned()));
+        let answer =
+            parse_strict(response.body(), &JsonLimits::default()).map_err(|_garbage| unusable())?;
+        match (answer.get("result"), answer.get("error")) {
+            (Some(result), None) => Ok(result.clone()),
+            (_, Some(error)) => Err(Box::new(self.rejected(error))),
+            (None, None) => Err(unusable()),
+        }
+    }
+
+    /// What an error of the agent says: of a call that changes nothing, that it failed; of all others what the contract says.
+    fn rejected(&self, error: &Value) -> Outcome {
+        let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+        let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+        if !self.capability.is_write_class() {
+            let output = json!({ "content": [{ "type": "text", "text": message }], "error": { "code": code } });
+            return Outcome::Failed(Answer { output, ..Answer::default() });
+        }
+        let answer = ErrorAnswer::JsonRpc(i32::try_from(code).unwrap_or_default());
+        let error = AdapterError::Refused(format!("code {code}: {message}"));
+        Outcome::Rejected(Rejection { answer, error })
+    }
+}
+
+fn headers(target: &Target, conditions: &Conditions) -> Result<HeaderMap, AdapterError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert("a2a-version", HeaderValue::from_static(VERSION));
+    let traces = [
+        ("traceparent", &conditions.trace.traceparent),
+        ("tracestate", &conditions.trace.tracestate),
+    ];
+    for (name, value) in traces {
+        if let Some(value) = value.as_ref().and_then(|value| HeaderValue::try_from(value).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    if let Some(credential) = &conditions.credential {
+        let (name, value) = target.header(credential)?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// The message of a call, under the token of its dispatch; none where there is nothing to say.
+fn message(dispatch: &Dispatch) -> Option<Value> {
+    let args = dispatch.args();
+    let text = args.get(MESSAGE).map(
+        |text| json!({ "text": text.as_str().map_or_else(|| text.to_string(), str::to_owned) }),
+    );
+    let data: Map<String, Value> = args
+        .iter()
+        .filter(|(name, _)| ![MESSAGE, TASK, CONTEXT].contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let data = (!data.is_empty()).then(|| json!({ "data": data }));
+    let parts: Vec<Value> = text.into_iter().chain(data).collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let mut message = Map::new();
+    message.insert("messageId".to_owned(), json!(dispatch.token()));
+    message.insert("role".to_owned(), json!("ROLE_USER"));
+    message.insert("parts".to_owned(), json!(parts));
+    for (argument, member) in [(TASK, "taskId"), (CONTEXT, "contextId")] {
+        if let Some(id) = args.get(argument) {
+            message.insert(member.to_owned(), id.clone());
+        }
+    }
+    Some(Value::Object(message))
+}
+
+/// What the agent said: its texts to read, and its data, state and ids to act on.
+fn answer(state: &str, of: &Value, said: &[&Value]) -> Answer {
+    let parts = || said.iter().filter_map(|one| one.get("parts")?.as_array()).flatten();
+    let texts: Vec<&Value> = parts().filter_map(|part| part.get("text")).collect();
+    let data: Vec<&Value> = parts().filter_map(|part| part.get("data")).collect();
+    let content: Vec<Value> =
+        texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+    let task = of.get("id").or_else(|| of.get("taskId"));
+    let structured = json!({
+        "state": state, "text": texts, "data": data, "task_id": task, "context_id": of.get("contextId"),
+    });
+    Answer { output: json!({ "content": content, "structured": structured }), ..Answer::default() }
+}
