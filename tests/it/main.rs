@@ -103,6 +103,8 @@ mod outcomes;
 #[cfg(test)]
 mod planner;
 #[cfg(test)]
+mod python_client;
+#[cfg(test)]
 mod real_clients;
 #[cfg(test)]
 mod refusals;

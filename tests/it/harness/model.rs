@@ -52,9 +52,12 @@ async fn answer(
         headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     model.asked.lock().push(Asked { authorization: authorization.unwrap_or_default(), body });
     let message = model.answers.lock().pop_front().expect("the script has another answer");
-    Json(
-        json!({ "choices": [{ "index": 0, "message": message }], "usage": { "total_tokens": 100 } }),
-    )
+    let calls = message.get("tool_calls").is_some();
+    let choice = json!({ "index": 0, "message": message, "finish_reason": if calls { "tool_calls" } else { "stop" } });
+    Json(json!({
+        "id": format!("chatcmpl-{}", model.asked.lock().len()), "object": "chat.completion", "created": 0,
+        "model": "a-model", "choices": [choice], "usage": { "total_tokens": 100 },
+    }))
 }
 
 /// An answer in words.
