@@ -87,3 +87,6 @@ fn malformed() -> Refusal {
     let message = "the result does not say which tools to add and remove: `{\"add\": [names], \"remove\": [names]}`";
     Refusal::new(ErrorCode::ValidationError, message)
 }
+
+#[cfg(test)]
+mod tests;
