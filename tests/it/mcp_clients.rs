@@ -121,8 +121,16 @@ impl World {
         approvals.into_iter().next().unwrap()
     }
 
+    /// Agrees to the one call that waits, and waits until it was made.
     pub(crate) async fn approve(&self) -> Reply {
-        self.ben.decide(&self.held().await, "approve").await
+        let held = self.held().await;
+        let reply = self.ben.decide(&held, "approve").await;
+        let path = format!("/v1/approvals/{}", text(&held, "approval_id"));
+        until("the approved call is made", || async {
+            self.ben.get(&path).await.ok()["approval"]["state"] != "approved"
+        })
+        .await;
+        reply
     }
 }
 
