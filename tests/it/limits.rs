@@ -16,7 +16,7 @@ use crate::harness::{
 use crate::workspace;
 
 /// A deployment whose agent is in a class with these limits, as is a second agent.
-fn with_class(setup: Setup, class: &Value) -> Setup {
+pub(crate) fn with_class(setup: Setup, class: &Value) -> Setup {
     let agent = json!({ "owner": "ana", "classes": ["small"] });
     let directory = json!({ "tenants": { "local": {
         "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {}, "emergency": {} },

@@ -1,7 +1,9 @@
 //! Placet as an orchestrator's tool manager, from outside: the surface of a run, its definitions and prompts, and words for models.
 //!
-//! Owns the requirements TS-02 to TS-04, TS-10 and TS-11; those of batches are in `batches`.
+//! Owns the requirements TS-02 to TS-04, TS-10 and TS-11; those of batches are in `batches`,
+//! that of aliases in `aliases`.
 
+mod aliases;
 mod batches;
 
 use std::fs;

@@ -86,6 +86,7 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         checks: Vec::new(),
         exposes: None,
         run_keys: BTreeSet::new(),
+        alias: None,
     };
     (capability_name(tool.name), file)
 }

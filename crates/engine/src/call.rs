@@ -100,6 +100,8 @@ pub(crate) struct Built {
     pub(crate) callback: Option<ChannelName>,
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
+    /// Whether it was called by the tool's alias.
+    pub(crate) by_alias: bool,
     /// Whose arguments they are, where approvers edited those that were sent.
     pub(crate) edited: Option<ParkedEdit>,
     /// The arguments that the client sends, where a try runs what an approver made of them.
@@ -156,6 +158,7 @@ impl Built {
             metadata: envelope.metadata.clone(),
             callback: parked.callback.clone(),
             caller: Caller::Recorded(Arc::new(identity)),
+            by_alias: false,
             retries: 0,
             recovered: matches!(record.state, EffectState::Dispatched(_)),
             deferrals: 0,

@@ -10,8 +10,9 @@ use placet_types::{error::ErrorCode, ids::CapabilityId};
 
 use crate::{adapters::ports::Connection, context::Context, outcome::Outcomes};
 
-/// The live definition of a capability is not the one that was reviewed: everything that waits for it ends.
+/// The live definition of a capability is not the one that was reviewed: it has no alias any more, and everything that waits for it ends.
 pub(crate) fn drifted(outcomes: &Arc<Outcomes>, capability: &CapabilityId) {
+    outcomes.aliases.withdraw(&outcomes.current.active(), capability);
     let waiting = outcomes.approvals.pending.of_capability(capability);
     if waiting.is_empty() {
         return;

@@ -19,6 +19,7 @@ mod active;
 mod actors;
 mod adapters;
 mod admission;
+mod aliases;
 mod call;
 mod context;
 mod credentials;

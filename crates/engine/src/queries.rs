@@ -164,7 +164,10 @@ pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolVie
     surface
         .iter()
         .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
-        .map(|target| ToolView::of(&target.capability))
+        .map(|target| {
+            let is_aliased = outcomes.aliases.of(&active, &target.capability).is_some();
+            ToolView::of(&target.capability, is_aliased)
+        })
         .collect()
 }
 

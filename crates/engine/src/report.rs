@@ -3,6 +3,8 @@
 //! Owns what is counted and how. Invariant: everything is computed from the audit chain, so that it is the same for either store, for all
 //! nodes and after a restart; a report that may lack something says so.
 
+pub(crate) mod scores;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use schemars::JsonSchema;
@@ -69,6 +71,9 @@ pub struct ReportRow {
     pub adapter: String,
     /// The capability; `unresolved` for tools that do not exist.
     pub capability: String,
+    /// The alias that it has at this moment (TM-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
     /// The numbers.
     pub numbers: ReportNumbers,
 }
@@ -132,7 +137,11 @@ pub(crate) async fn of(
     };
     let mut reading = Reading::new(caller.tenant().clone(), (from, to));
     reading.read(notary.log().as_ref()).await.map_err(|error| lookup_refusal(&error))?;
-    Ok(reading.view())
+    let active = context.current.active();
+    Ok(reading.view(|id| {
+        let target = active.catalog.resolve(caller.tenant(), id)?;
+        context.aliases.of(&active, &target.capability).map(|alias| alias.name.clone())
+    }))
 }
 
 fn bounds(range: ReportRange, now: Timestamp) -> Result<(Timestamp, Timestamp), Refusal> {
@@ -190,16 +199,24 @@ struct Modes {
 
 /// The chain as far as it was read.
 struct Reading {
-    tenant: TenantId,
+    /// Whose calls; absent: everybody's.
+    tenant: Option<TenantId>,
     range: (Timestamp, Timestamp),
+    /// Whether, of more entries than are read, the last ones are.
+    is_newest: bool,
     happened: Vec<Happened>,
     entries: u64,
     incomplete: bool,
 }
 
 impl Reading {
-    const fn new(tenant: TenantId, range: (Timestamp, Timestamp)) -> Self {
-        Self { tenant, range, happened: Vec::new(), entries: 0, incomplete: false }
+    fn new(tenant: TenantId, range: (Timestamp, Timestamp)) -> Self {
+        Self { is_newest: false, ..Self::newest(Some(tenant), range) }
+    }
+
+    const fn newest(tenant: Option<TenantId>, range: (Timestamp, Timestamp)) -> Self {
+        let happened = Vec::new();
+        Self { tenant, range, is_newest: true, happened, entries: 0, incomplete: false }
     }
 
     async fn read(&mut self, log: &dyn AuditLog) -> Result<(), StoreError> {
@@ -208,6 +225,9 @@ impl Reading {
             let name = head.log.as_str();
             let mut next = first_at(log, name, head.size, from).await?;
             let until = first_at(log, name, head.size, to).await?;
+            if self.is_newest {
+                next = next.max(until.saturating_sub(ENTRIES_MAX));
+            }
             while next < until {
                 let left = ENTRIES_MAX.saturating_sub(self.entries);
                 if left == 0 {
@@ -235,18 +255,26 @@ impl Reading {
         }
         // An entry without events has none to count.
         let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else { return };
-        let own =
-            payload.audit.into_iter().filter(|event| event.tenant.as_ref() == Some(&self.tenant));
+        let tenant = self.tenant.as_ref();
+        let own = payload
+            .audit
+            .into_iter()
+            .filter(|event| tenant.is_none() || event.tenant.as_ref() == tenant);
         self.happened.extend(own.map(|event| Happened { at_ms: entry.at_ms, ..event }));
     }
 
-    fn view(mut self) -> ReportView {
+    fn count(&mut self) -> Count {
         // Nodes have logs of their own: a call may be sent by one and settled by another.
         self.happened.sort_by_key(|event| event.at_ms);
         let mut count = Count::default();
         for event in &self.happened {
             count.take(event);
         }
+        count
+    }
+
+    fn view(mut self, alias_of: impl Fn(&CapabilityId) -> Option<String>) -> ReportView {
+        let count = self.count();
         let mut total = Tally::default();
         let rows = count.rows.into_iter().map(|(capability, tally)| {
             total.add(&tally);
@@ -254,6 +282,7 @@ impl Reading {
             ReportRow {
                 adapter: named(capability.as_ref().map(|id| id.adapter().as_str())),
                 capability: named(capability.as_ref().map(|id| id.capability().as_str())),
+                alias: capability.as_ref().and_then(&alias_of),
                 numbers: tally.numbers(),
             }
         });
@@ -281,7 +310,7 @@ struct Count {
 }
 
 /// What was counted for one capability.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Tally {
     numbers: ReportNumbers,
     took_ms: Vec<u64>,

@@ -208,6 +208,7 @@ impl Subject {
             retries: 0,
             cost: Cost::default(),
             replayed: false,
+            cached_at: None,
             error: None,
             trace_context: self.traceparent,
             edited_args,

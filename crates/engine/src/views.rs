@@ -41,6 +41,9 @@ pub struct ToolView {
     /// What it asks an MCP server for, where that is no tool of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature: Option<Feature>,
+    /// The short name that it has at this moment (TM-13), under which answers may come from a cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
 }
 
 /// A capability that reads resources, gets prompts or completes arguments.
@@ -53,9 +56,10 @@ pub struct FeatureView {
 }
 
 impl ToolView {
-    /// The tool that a contract describes.
+    /// The tool that a contract describes, with the alias that it allows where it has that.
     #[must_use]
-    pub fn of(capability: &Capability) -> Self {
+    pub fn of(capability: &Capability, is_aliased: bool) -> Self {
+        let alias = capability.offering.alias.as_ref().filter(|_| is_aliased);
         Self {
             tool: capability.id.tool_name(),
             capability_id: capability.id.clone(),
@@ -65,6 +69,7 @@ impl ToolView {
             mode_highest: capability.mode_highest,
             writes: capability.is_write_class(),
             feature: capability.feature(),
+            alias: alias.map(|alias| alias.name.clone()),
         }
     }
 }

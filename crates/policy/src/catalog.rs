@@ -26,6 +26,8 @@ pub struct Target {
 #[derive(Debug, Default)]
 pub struct Catalog {
     adapters: BTreeMap<AdapterName, Listed>,
+    /// What aliases mean; nothing where two capabilities would have the same.
+    aliases: BTreeMap<String, Option<CapabilityId>>,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,7 @@ struct Listed {
 impl Catalog {
     /// A catalog of `contracts`; the last of two with the same adapter name counts.
     pub fn new(contracts: impl IntoIterator<Item = Arc<Contract>>) -> Self {
-        let adapters = contracts
+        let adapters: BTreeMap<_, _> = contracts
             .into_iter()
             .map(|contract| {
                 let capabilities = contract
@@ -48,7 +50,14 @@ impl Catalog {
                 (contract.adapter.clone(), Listed { contract, capabilities })
             })
             .collect();
-        Self { adapters }
+        let aliases = aliases_of(&adapters);
+        Self { adapters, aliases }
+    }
+
+    /// The capability that may be called by this alias (TM-13); none where two could be meant.
+    #[must_use]
+    pub fn aliased(&self, name: &str) -> Option<&CapabilityId> {
+        self.aliases.get(name)?.as_ref()
     }
 
     /// Every contract.
@@ -66,6 +75,16 @@ impl Catalog {
             capability: Arc::clone(capability),
         })
     }
+}
+
+fn aliases_of(adapters: &BTreeMap<AdapterName, Listed>) -> BTreeMap<String, Option<CapabilityId>> {
+    let mut aliases = BTreeMap::new();
+    for capability in adapters.values().flat_map(|listed| listed.capabilities.values()) {
+        let Some(alias) = &capability.offering.alias else { continue };
+        let only = (!aliases.contains_key(&alias.name)).then(|| capability.id.clone());
+        aliases.insert(alias.name.clone(), only);
+    }
+    aliases
 }
 
 impl Target {

@@ -59,6 +59,7 @@ fn envelope(status: ResultStatus) -> ToolResultEnvelope {
         trace_context: None,
         edited_args: None,
         edited_masked: BTreeSet::new(),
+        cached_at: None,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     context::Context,
     drift, fleet, rearm,
     recovery::{asking, overdue},
+    report::scores,
     retention,
 };
 
@@ -35,6 +36,10 @@ const FORCE_EVERY_MS: u64 = 1_000;
 
 /// How often the configured files are compared with what was read of them.
 const FILES_EVERY_MS: u64 = 5_000;
+
+/// How often it is looked whether tools have to be scored under new policies, and how often they are scored again.
+const SCORES_LOOK_MS: u64 = 500;
+const SCORES_EVERY_MS: u64 = 600_000;
 
 /// What the keeper is told.
 #[derive(Debug)]
@@ -118,6 +123,12 @@ impl KeeperActor {
             }),
             self.chore(self.context.settings.live_list_ms_max, |context| {
                 Box::pin(async move { drift::round(&context).await })
+            }),
+            self.chore(SCORES_LOOK_MS, |context| {
+                Box::pin(async move { scores::round(&context, false).await })
+            }),
+            self.chore(SCORES_EVERY_MS, |context| {
+                Box::pin(async move { scores::round(&context, true).await })
             }),
             self.chore(FILES_EVERY_MS, |context| {
                 Box::pin(async move {

@@ -15,7 +15,7 @@ use crate::{
     runs::{
         definitions::{self, choice_as, forced_as},
         kept::Open,
-        offer::Tools,
+        offer::{Tool, Tools},
         sessions::Session,
         state::Run,
         views::{OpenRun, RunTools, RunView, ToolsChange, ToolsChanged, ToolsFormat},
@@ -91,10 +91,10 @@ impl Engine {
             taint: known.taint,
             iteration: run.iteration,
             calls_per_batch_max: run.calls_per_batch_max,
-            tool_choice: choice_as(&wanted.choice_at(run.iteration), ToolsFormat::Plain),
+            tool_choice: choice_as(&wanted.choice_at(run.iteration), &usable, ToolsFormat::Plain),
             forced_tools: forced_as(&run, &offered, ToolsFormat::Plain),
             excluded_tools: wanted.excluded.iter().map(|id| id.tool_name()).collect(),
-            tools: offered.keys().map(|id| id.tool_name()).collect(),
+            tools: offered.values().map(Tool::name).collect(),
             evaluation_checks: run.evaluation_checks.clone(),
         })
     }
@@ -148,6 +148,10 @@ pub(super) fn usable(context: &Context, caller: &VerifiedCaller) -> Tools {
     surface
         .iter()
         .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
-        .map(|target| (target.capability.id.clone(), target.capability))
+        .map(|target| {
+            let is_aliased = context.aliases.of(&active, &target.capability).is_some();
+            let tool = Tool { capability: target.capability, is_aliased };
+            (tool.id.clone(), tool)
+        })
         .collect()
 }

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     active::Current,
+    aliases::Aliases,
     answer::Answer,
     lifecycle::transitions::{Sent, State},
     metrics::EngineMetrics,
@@ -36,6 +37,7 @@ pub(crate) struct Outcomes {
     pub(crate) node: Arc<Node>,
     pub(crate) metrics: EngineMetrics,
     pub(crate) current: Current,
+    pub(crate) aliases: Aliases,
     pub(crate) registry: Arc<Registry>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) tokens: Tokens,

@@ -11,7 +11,7 @@ fn report(events: Vec<(i64, Value)>) -> ReportView {
         .into_iter()
         .map(|(at_ms, event)| Happened { at_ms, ..serde_json::from_value(event).unwrap() })
         .collect();
-    reading.view()
+    reading.view(|_| None)
 }
 
 fn event(kind: &str, call: &str, more: &Value) -> Value {

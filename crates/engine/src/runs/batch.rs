@@ -17,7 +17,7 @@ use placet_types::{
 use super::{
     batch_views::BatchCall,
     names,
-    offer::{Choice, Tools},
+    offer::{Choice, Tool, Tools},
     views::ChoiceWord,
 };
 
@@ -115,9 +115,10 @@ fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
 
 fn place(call: &BatchCall, usable: &Tools, turn: &Turn) -> Place {
     let written = call.name();
-    let offered = names::named(turn.offered.keys(), written);
+    let offered = names::named(&turn.offered, written);
+    let tool = offered.and_then(|id| turn.offered.get(id));
     let place = Place {
-        tool: offered.map_or_else(|| written.to_owned(), CapabilityId::tool_name),
+        tool: tool.map_or_else(|| written.to_owned(), Tool::name),
         capability: offered.cloned(),
         args: Map::new(),
         step: Step::Make,
@@ -147,7 +148,7 @@ fn not_offered(
             ErrorCode::ValidationError,
             format!("not executed: in this iteration only `{}` may be called", only.tool_name()),
         )),
-        (_, None) if names::named(usable.keys(), written).is_some() => Some(refusal(
+        (_, None) if names::named(usable, written).is_some() => Some(refusal(
             ErrorCode::ToolNotFound,
             "there is no such tool in this iteration of the run".to_owned(),
         )),

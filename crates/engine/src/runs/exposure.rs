@@ -58,11 +58,11 @@ fn changed(
     wanted.added.extend(added);
     let after = wanted.offered_at(run.iteration.saturating_add(1), usable);
     // One under a name that is taken.
-    names::functions(after.keys())?;
+    names::functions(&after)?;
     run.wanted = wanted;
     let only_in = |these: &Tools, those: &Tools| {
-        let fresh = these.keys().filter(|id| !those.contains_key(*id));
-        fresh.map(CapabilityId::tool_name).collect()
+        let fresh = these.iter().filter(|(id, _)| !those.contains_key(*id));
+        fresh.map(|(_, tool)| tool.name()).collect()
     };
     Ok(Exposure { added: only_in(&after, &before), removed: only_in(&before, &after), error: None })
 }
@@ -73,7 +73,7 @@ fn meant<'a>(usable: &'a Tools, tool: &Capability, name: &str) -> Option<&'a Cap
         id.adapter() == tool.id.adapter()
             && (capability.tool == name || id.capability().as_str() == name)
     });
-    own.map(|(id, _)| id).or_else(|| names::named(usable.keys(), name))
+    own.map(|(id, _)| id).or_else(|| names::named(usable, name))
 }
 
 fn listed<'a>(said: &'a Value, key: &str) -> Result<Vec<&'a str>, Refusal> {

@@ -10,21 +10,21 @@ use placet_types::{
     ids::CapabilityId,
 };
 
-/// The name of a tool for function calling: at most 64 letters, digits, `_` and `-`. A tool's own name is not longer and has dots besides.
-pub(crate) fn function_name(id: &CapabilityId) -> String {
-    id.tool_name().replace('.', "_")
+use super::offer::Tools;
+
+/// A name for function calling: at most 64 letters, digits, `_` and `-`. A tool's own name is not longer and has dots besides.
+pub(crate) fn function_name(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 /// The tools by their names for function calling.
 ///
 /// # Errors
 /// [`ErrorCode::ValidationError`] where two have the same.
-pub(crate) fn functions<'a>(
-    tools: impl IntoIterator<Item = &'a CapabilityId>,
-) -> Result<BTreeMap<String, &'a CapabilityId>, Refusal> {
+pub(crate) fn functions(tools: &Tools) -> Result<BTreeMap<String, &CapabilityId>, Refusal> {
     let mut named: BTreeMap<String, &CapabilityId> = BTreeMap::new();
-    for id in tools {
-        if let Some(other) = named.insert(function_name(id), id) {
+    for (id, tool) in tools {
+        if let Some(other) = named.insert(function_name(&tool.name()), id) {
             let message = format!(
                 "`{}` and `{}` have the same name for function calling; exclude one of them from the run",
                 other.tool_name(),
@@ -36,18 +36,21 @@ pub(crate) fn functions<'a>(
     Ok(named)
 }
 
-/// Which of the tools a model means: the one of this name, or the only one of this name for function calling.
-pub(crate) fn named<'a>(
-    tools: impl IntoIterator<Item = &'a CapabilityId>,
-    name: &str,
-) -> Option<&'a CapabilityId> {
+/// Which of the tools a model means: the one of this name or alias, or the only one of this name for function calling.
+pub(crate) fn named<'a>(tools: &'a Tools, name: &str) -> Option<&'a CapabilityId> {
+    if let Ok(id) = CapabilityId::from_tool_name(name)
+        && let Some((id, _)) = tools.get_key_value(&id)
+    {
+        return Some(id);
+    }
     let mut by_function = None;
     let mut is_shared = false;
-    for id in tools {
-        if id.tool_name() == name {
+    for (id, tool) in tools {
+        let in_run = tool.name();
+        if in_run == name {
             return Some(id);
         }
-        if function_name(id) == name {
+        if [in_run, id.tool_name()].iter().any(|own| function_name(own) == name) {
             is_shared |= by_function.replace(id).is_some();
         }
     }
@@ -59,11 +62,30 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
+    use crate::runs::offer::tools_of;
 
     fn id(text: &str) -> CapabilityId {
         CapabilityId::from_tool_name(text).unwrap()
+    }
+
+    /// Plain tools of these names, the last with an alias.
+    fn tools<'a>(names: impl IntoIterator<Item = &'a str>, alias: Option<&str>) -> Tools {
+        let mut tools = Tools::new();
+        for id in names.into_iter().map(id) {
+            let mut plain = json!({ "mode": "read_only", "effect": "none", "input_schema": { "type": "object" } });
+            if alias == Some(id.tool_name().as_str()) {
+                plain["alias"] = json!({ "when": "pinned" });
+            }
+            tools.extend(tools_of(json!({
+                "contract_version": "placet.contract.v1", "adapter": id.adapter(), "environment": "test", "tenants": "all",
+                "transport": { "type": "mcp_stdio", "command": "node" }, "protocol_version": "2025-11-25",
+                "capabilities": { (id.capability().as_str()): plain },
+            })));
+        }
+        tools
     }
 
     fn is_function_name(name: &str) -> bool {
@@ -85,26 +107,39 @@ mod tests {
 
     #[test]
     fn names_of_every_shape_are_found_again() {
-        let ids: Vec<CapabilityId> =
-            NAMES.iter().map(|name| id(&format!("tools__{name}"))).collect();
-        let functions = functions(&ids).unwrap();
+        let names = NAMES.map(|name| format!("tools__{name}"));
+        let tools = tools(names.iter().map(String::as_str), None);
+        let functions = functions(&tools).unwrap();
         assert_eq!(functions.len(), NAMES.len());
         for (name, id) in functions {
             assert!(is_function_name(&name), "{name}");
-            assert_eq!(named(&ids, &name), Some(id));
-            assert_eq!(named(&ids, &id.tool_name()), Some(id));
+            assert_eq!(named(&tools, &name), Some(id));
+            assert_eq!(named(&tools, &id.tool_name()), Some(id));
         }
-        assert_eq!(named(&ids, "tools__math"), None);
-        assert_eq!(named(&ids, "math.factorial"), None);
+        assert_eq!(named(&tools, "tools__math"), None);
+        assert_eq!(named(&tools, "math.factorial"), None);
     }
 
     #[test]
     fn two_tools_of_one_name_are_refused_and_none_is_taken_for_the_other() {
-        let ids = [id("a__x.y"), id("a__x_y"), id("a__p.q_r"), id("a__p_q.r")];
-        let refused = functions(&ids).unwrap_err();
+        let tools = tools(["a__x.y", "a__x_y", "a__p.q_r", "a__p_q.r"], None);
+        let refused = functions(&tools).unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);
-        assert_eq!(named(&ids, "a__x_y"), Some(&ids[1]), "its own name wins");
-        assert_eq!(named(&ids, "a__p_q_r"), None, "nobody guesses between two");
+        assert_eq!(named(&tools, "a__x_y"), Some(&id("a__x_y")), "its own name wins");
+        assert_eq!(named(&tools, "a__p_q_r"), None, "nobody guesses between two");
+    }
+
+    #[test]
+    fn an_alias_is_a_name_beside_the_own_one() {
+        let mut tools = tools(["docs__find.all", "docs__other"], Some("docs__find.all"));
+        let find = id("docs__find.all");
+        for name in ["mcp_docs_find.all", "mcp_docs_find_all", "docs__find.all", "docs__find_all"] {
+            assert_eq!(named(&tools, name), Some(&find), "{name}");
+        }
+        assert!(functions(&tools).unwrap().contains_key("mcp_docs_find_all"));
+        tools.get_mut(&find).unwrap().is_aliased = false;
+        assert_eq!(named(&tools, "mcp_docs_find.all"), None);
+        assert!(functions(&tools).unwrap().contains_key("docs__find_all"));
     }
 
     proptest! {
@@ -112,23 +147,23 @@ mod tests {
         fn a_set_of_tools_is_named_one_to_one_or_refused(
             names in prop::collection::btree_set("[a-c]__[a-c][a-c._-]{0,3}", 1..12)
         ) {
-            let ids: BTreeSet<CapabilityId> = names.iter().map(|name| id(name)).collect();
-            let distinct: BTreeSet<String> = ids.iter().map(function_name).collect();
-            match functions(&ids) {
+            let tools = tools(names.iter().map(String::as_str), None);
+            let distinct: BTreeSet<String> = names.iter().map(|name| function_name(name)).collect();
+            match functions(&tools) {
                 Ok(functions) => {
-                    prop_assert_eq!(functions.len(), ids.len());
+                    prop_assert_eq!(functions.len(), tools.len());
                     for (name, id) in functions {
                         prop_assert!(is_function_name(&name));
-                        prop_assert_eq!(named(&ids, &name), Some(id));
+                        prop_assert_eq!(named(&tools, &name), Some(id));
                     }
                 }
-                Err(_) => prop_assert!(distinct.len() < ids.len()),
+                Err(_) => prop_assert!(distinct.len() < tools.len()),
             }
         }
 
         #[test]
         fn every_name_that_a_tool_can_have_fits_function_calling(name in "[a-z][a-z-]{0,9}__[A-Za-z0-9][A-Za-z0-9._-]{0,51}") {
-            prop_assert!(is_function_name(&function_name(&id(&name))));
+            prop_assert!(is_function_name(&function_name(&id(&name).tool_name())));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Deref,
     sync::Arc,
 };
 
@@ -13,7 +14,31 @@ use placet_types::{contract::Capability, ids::CapabilityId};
 use super::views::ChoiceWord;
 
 /// Tools by their operation.
-pub(crate) type Tools = BTreeMap<CapabilityId, Arc<Capability>>;
+pub(crate) type Tools = BTreeMap<CapabilityId, Tool>;
+
+/// A tool as a caller may use it.
+#[derive(Debug, Clone)]
+pub(crate) struct Tool {
+    pub(crate) capability: Arc<Capability>,
+    /// Whether it has its alias at this moment.
+    pub(crate) is_aliased: bool,
+}
+
+impl Deref for Tool {
+    type Target = Capability;
+
+    fn deref(&self) -> &Capability {
+        &self.capability
+    }
+}
+
+impl Tool {
+    /// Its name in runs: its alias where it has one.
+    pub(crate) fn name(&self) -> String {
+        let alias = self.offering.alias.as_ref().filter(|_| self.is_aliased);
+        alias.map_or_else(|| self.id.tool_name(), |alias| alias.name.clone())
+    }
+}
 
 /// What a model may choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +75,7 @@ impl Wanted {
     pub(crate) fn offered_at(&self, iteration: u32, usable: &Tools) -> Tools {
         let choice = self.choice_at(iteration);
         let is_first_of_chosen = iteration == 1 && !self.chosen.is_empty();
-        let is_offered = |id: &CapabilityId, capability: &Capability| {
+        let is_offered = |id: &CapabilityId, tool: &Tool| {
             if self.excluded.contains(id) {
                 return false;
             }
@@ -60,12 +85,12 @@ impl Wanted {
             if is_first_of_chosen || self.removed.contains(id) {
                 return is_first_of_chosen && self.chosen.contains(id);
             }
-            !capability.offering.on_demand || self.added.contains(id) || self.chosen.contains(id)
+            !tool.offering.on_demand || self.added.contains(id) || self.chosen.contains(id)
         };
         let mut offered: Tools = usable
             .iter()
-            .filter(|(id, capability)| is_offered(id, capability))
-            .map(|(id, capability)| (id.clone(), Arc::clone(capability)))
+            .filter(|(id, tool)| is_offered(id, tool))
+            .map(|(id, tool)| (id.clone(), tool.clone()))
             .collect();
         let alone =
             offered.iter().find(|(_, one)| one.offering.exclusive).map(|(id, _)| id.clone());
@@ -77,10 +102,16 @@ impl Wanted {
 }
 
 #[cfg(test)]
+pub(crate) fn tools_of(file: serde_json::Value) -> Tools {
+    let file = serde_json::from_value(file).unwrap();
+    let contract = placet_types::contract::Contract::from_file(file).unwrap();
+    let tool = |one| Tool { capability: Arc::new(one), is_aliased: true };
+    contract.capabilities.into_values().map(|one| (one.id.clone(), tool(one))).collect()
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
-
-    use placet_types::contract::Contract;
 
     use super::*;
 
@@ -97,8 +128,7 @@ mod tests {
             "transport": { "type": "mcp_stdio", "command": "node" }, "protocol_version": "2025-11-25",
             "capabilities": { "a": plain, "b": plain, "later": with("on_demand"), "only": with("exclusive") },
         });
-        let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
-        contract.capabilities.into_values().map(|one| (one.id.clone(), Arc::new(one))).collect()
+        tools_of(file)
     }
 
     fn id(name: &str) -> CapabilityId {

@@ -103,7 +103,7 @@ impl Run {
         let mut excluded = Vec::new();
         let mut out = BTreeSet::new();
         for name in &change.exclude {
-            let id = names::named(usable.keys(), name);
+            let id = names::named(usable, name);
             if id.is_some_and(|id| forced.contains(id)) {
                 let message = format!("`{name}` is to be forced and excluded");
                 return Err(invalid("/exclude", message));
@@ -139,7 +139,7 @@ fn all_of<'a>(
 
 /// The tool that a name means; one that the caller may not use is none.
 fn one_of(usable: &Tools, name: &str, pointer: String) -> Result<CapabilityId, Refusal> {
-    names::named(usable.keys(), name).cloned().ok_or_else(|| {
+    names::named(usable, name).cloned().ok_or_else(|| {
         let problem = "there is no such tool".to_owned();
         Refusal::new(ErrorCode::ToolNotFound, "there is no such tool")
             .with_problems(vec![Problem { pointer, problem }])

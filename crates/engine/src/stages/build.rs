@@ -19,7 +19,7 @@ use placet_types::{
 };
 
 use crate::{
-    active::{Active, Current},
+    active::Active,
     call::{Built, Caller, Planned},
     context::Context,
     settings::Settings,
@@ -42,7 +42,7 @@ pub(crate) fn build(
     check_labels(&submission)?;
     check_run(&submission.run)?;
     check_callback(&context.settings, &caller, &submission)?;
-    let target = resolve(&context.current, &active, &caller, &submission.tool)?;
+    let Resolved { target, by_alias } = resolve(context, &active, &caller, &submission.tool)?;
     check_exposing(&target, batch.is_some())?;
     let in_batch = batch.map(|batch| *batch).unwrap_or_default();
     let requested_digest = requested_digest(&target, &submission.args);
@@ -66,6 +66,7 @@ pub(crate) fn build(
         callback: submission.callback,
         caller: Caller::Verified(caller),
         resumed: None,
+        by_alias,
         retries: 0,
         recovered: false,
         deferrals: 0,
@@ -112,17 +113,32 @@ fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
         .finish()
 }
 
+/// What a name means for a caller.
+struct Resolved {
+    target: Target,
+    by_alias: bool,
+}
+
 fn resolve(
-    current: &Current,
+    context: &Context,
     active: &Active,
     caller: &VerifiedCaller,
     tool: &str,
-) -> Result<Target, Refusal> {
+) -> Result<Resolved, Refusal> {
     let unknown = || Refusal::new(ErrorCode::ToolNotFound, "there is no such tool");
-    let id = CapabilityId::from_tool_name(tool).map_err(|error| unknown().with_detail(error))?;
+    let aliased = active.catalog.aliased(tool).cloned();
+    let by_alias = aliased.is_some();
+    let id = match aliased {
+        Some(id) => id,
+        None => CapabilityId::from_tool_name(tool).map_err(|e| unknown().with_detail(e))?,
+    };
     let target = active.catalog.resolve(caller.tenant(), &id).ok_or_else(unknown)?;
-    if current.surface(active, caller).contains(&id) {
-        Ok(target)
+    if by_alias && context.aliases.of(active, &target.capability).is_none() {
+        let detail = format_args!("`{id}` does not have its alias at this moment");
+        return Err(unknown().with_detail(detail));
+    }
+    if context.current.surface(active, caller).contains(&id) {
+        Ok(Resolved { target, by_alias })
     } else {
         Err(unknown().with_detail(format_args!("`{id}` is outside the caller's surface")))
     }

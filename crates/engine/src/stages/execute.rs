@@ -20,7 +20,7 @@ use placet_ledger::{
 };
 use placet_policy::permit::Permit;
 use placet_types::{
-    envelope::result::ResultStatus,
+    envelope::result::{ResultStatus, ToolResultEnvelope},
     error::ErrorCode,
     ids::{ApprovalId, ToolCallId},
     taint::Taint,
@@ -84,6 +84,10 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     // Every use of a break-glass record is found by its name.
     intent.audit.directives.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
+    if let Some(remembered) = &ready.remembered {
+        intent.reserve.cents = 0;
+        intent.audit.note = Some(format!("answered from the cache, as of {}", remembered.at));
+    }
     let granted = permit.grant().is_some();
     let approval_id = permit.approval_id().cloned();
     let armed = match &record {
@@ -231,11 +235,14 @@ async fn dispatched(
     let deadline =
         retry::within_window(&context.ledger, &executing.brokered, record, ready.deadline);
     let ready = Ready { deadline, ..ready };
+    let cached_at = ready.remembered.as_ref().map(|remembered| remembered.at);
     let Called { outcome, late, proof } =
         sending::call(context, &executing.brokered, dispatch, ready).await;
     let has_another = note_credential(context, &executing.brokered, &outcome, &proof).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    note_answer(context, &responder, &executing.brokered, &outcome, started.elapsed()).await;
+    if cached_at.is_none() {
+        note_answer(context, &responder, &executing.brokered, &outcome, started.elapsed()).await;
+    }
     let Executing { mut brokered, subject } = executing;
     let record = settlement.record().cloned();
     let state = record.as_ref().map_or(State::Absent, |record| context.state_of(record));
@@ -270,6 +277,10 @@ async fn dispatched(
         settle::conclude(&context.ledger, capability, kind, subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
+    result.cached_at = cached_at;
+    if cached_at.is_none() {
+        remember(context, &brokered, &result);
+    }
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         let limit_ms = context.settings.ledger.late_answers_ms;
@@ -287,6 +298,17 @@ async fn dispatched(
             context.routes.reply(Call { responder, stage: Invoked { result } })
         }
     }
+}
+
+/// Keeps what a read by an alias was answered, to be given again.
+fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope) {
+    let built = &brokered.built;
+    let Some(alias) = built.target.capability.offering.alias.as_ref().filter(|_| built.by_alias)
+    else {
+        return;
+    };
+    let now = context.ledger.store().now();
+    context.aliases.remember(&built.active, alias, brokered.request_digest, result, now);
 }
 
 /// A call that was sent and whose outcome is not settled, since it is sent again.

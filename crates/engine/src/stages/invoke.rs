@@ -68,7 +68,11 @@ async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<
     let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
     lease.check_pin(&target.capability, fresh_ms, deadline).await?;
     let (proof, seat) = approach::approach(context, gated, &lease, deadline).await?;
-    Ok(Ready { lease, proof, seat, deadline })
+    let built = &gated.brokered.built;
+    let remembered = (built.by_alias && gated.record.is_none())
+        .then(|| context.aliases.remembered(&built.active, gated.brokered.request_digest))
+        .flatten();
+    Ok(Ready { lease, proof, seat, deadline, remembered })
 }
 
 async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unready) {

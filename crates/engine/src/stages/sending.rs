@@ -18,7 +18,10 @@ use placet_ledger::dispatch::Dispatch;
 use placet_telemetry::trace::AdapterFields;
 use placet_types::contract::{Contract, file::TransportFile};
 
-use crate::{adapters::ports::Lease, call::Brokered, context::Context, stages::credential::Proof};
+use crate::{
+    adapters::ports::Lease, aliases::Remembered, call::Brokered, context::Context,
+    stages::credential::Proof,
+};
 
 /// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
 const GRACE_MS: u64 = 1_000;
@@ -32,6 +35,8 @@ pub(crate) struct Ready {
     pub(crate) proof: Proof,
     pub(crate) seat: SessionLease,
     pub(crate) deadline: Instant,
+    /// The answer that it gets from the cache, and nothing is sent.
+    pub(crate) remembered: Option<Arc<Remembered>>,
 }
 
 /// What came of calling the adapter.
@@ -52,8 +57,13 @@ pub(crate) async fn call(
     dispatch: Dispatch,
     ready: Ready,
 ) -> Called {
+    let Ready { lease, mut proof, seat, deadline, remembered } = ready;
+    if let Some(remembered) = remembered {
+        drop(dispatch);
+        let outcome = AdapterOutcome::Done(remembered.answer.clone());
+        return Called { outcome, late: None, proof };
+    }
     let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
-    let Ready { lease, mut proof, seat, deadline } = ready;
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());
     let listen_ms = listening_ms(context, brokered);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
+    alias::AliasFile,
     credential::CredentialFile,
     error_injection::ErrorInjectionFile,
     not_executed::NotExecutedFile,
@@ -381,6 +382,9 @@ pub struct CapabilityFile {
     /// Top-level arguments whose values a run remembers of calls that succeeded, for policies (`context.req.history`): texts or whole numbers.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub run_keys: BTreeSet<String>,
+    /// Lets it have the alias `mcp_<adapter>_<capability>`; for tools of MCP servers that only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<AliasFile>,
 }
 
 const fn yes() -> bool {

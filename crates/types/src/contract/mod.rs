@@ -17,6 +17,7 @@ use crate::{
     text::is_hidden,
 };
 
+pub mod alias;
 pub mod credential;
 mod definition;
 pub mod error_injection;
@@ -300,7 +301,7 @@ impl Capability {
         let not_executed = NotExecuted::of(file.effect, file.not_executed.clone())
             .map_err(|problem| rule(&problem))?;
         let arguments = definition::arguments(&file, &token);
-        let offering = Offering::of(&file, arguments.as_ref())
+        let offering = Offering::of(&id, &file, arguments.as_ref())
             .map_err(|(key, problem)| rule(&format!("`{key}`: {problem}")))?;
         let mut also = file.also;
         also.remove(&file.mode);
@@ -387,6 +388,13 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
         && let Err(problem) = injection.check(&file.environment)
     {
         return rule("error_injection", problem);
+    }
+    let is_mcp =
+        matches!(file.transport, TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. });
+    let aliased = file.capabilities.iter().find(|(_, one)| one.alias.is_some());
+    if let (Some((name, _)), false) = (aliased, is_mcp) {
+        let problem = "`alias`: only tools of MCP servers may have one".to_owned();
+        return rule(&format!("capabilities.{name}"), problem);
     }
     network::check(file).or_else(|(place, problem)| rule(&place, problem))
 }

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{DESCRIPTION_BYTES_MAX, file::CapabilityFile};
-use crate::{argument_schema::ArgumentSchema, text::is_hidden};
+use super::{DESCRIPTION_BYTES_MAX, alias::Alias, file::CapabilityFile};
+use crate::{argument_schema::ArgumentSchema, ids::CapabilityId, text::is_hidden};
 
 /// The longest text that a check gives a model, in bytes.
 const FEEDBACK_BYTES_MAX: usize = 1_024;
@@ -67,6 +67,8 @@ pub struct Offering {
     pub exposes: Option<String>,
     /// The arguments whose values a run remembers.
     pub run_keys: BTreeSet<String>,
+    /// The short name that it may have.
+    pub alias: Option<Alias>,
     checks: Vec<ArgumentCheck>,
 }
 
@@ -79,6 +81,7 @@ struct ArgumentCheck {
 impl Offering {
     /// What the file says, or which key is wrong and how.
     pub(super) fn of(
+        id: &CapabilityId,
         file: &CapabilityFile,
         arguments: Result<&ArgumentSchema, &String>,
     ) -> Result<Self, (&'static str, String)> {
@@ -100,6 +103,7 @@ impl Offering {
             prompt,
             exposes: file.exposes.clone(),
             run_keys: file.run_keys.clone(),
+            alias: Alias::of(id, file).map_err(|problem| ("alias", problem))?,
             checks: checks_of(&file.checks).map_err(|problem| ("checks", problem))?,
         })
     }
@@ -245,6 +249,13 @@ mod tests {
             (json!({ "run_keys": ["ids"] }), "no argument `ids`"),
             (json!({ "run_keys": ["tags"] }), "`string` or `integer`"),
             (json!({ "run_keys": ["pin"] }), "sensitive"),
+            (json!({ "alias": { "when": "always" } }), "always"),
+            (
+                json!({ "alias": { "when": "pinned", "answer_ttl_ms": 3_600_001 } }),
+                "at most 3600000",
+            ),
+            (json!({ "alias": { "when": "pinned" }, "also": ["delegated"] }), "mode: read_only"),
+            (json!({ "alias": { "when": "pinned" }, "tool": "prompts/get" }), "only a tool"),
         ] {
             let refused = capability(&changes).unwrap_err();
             assert!(refused.contains(said), "{changes}: {refused}");

@@ -84,6 +84,9 @@ pub struct ToolResultEnvelope {
     pub cost: Cost,
     /// Whether this is the recorded result of an earlier call with the same key.
     pub replayed: bool,
+    /// When the tool gave this answer, where it is given again from the cache of its alias (TM-13) and the tool was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_at: Option<Timestamp>,
     /// Why it did not succeed, or has not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,

@@ -1,13 +1,12 @@
 //! What becomes of the calls of a batch, in every mixture.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use placet_types::contract::Contract;
-
 use super::*;
+use crate::runs::offer::tools_of;
 
 /// Two plain tools, one that takes control, and one that the caller may use and the iteration does not have.
 fn tools() -> (Tools, Tools) {
@@ -20,9 +19,7 @@ fn tools() -> (Tools, Tools) {
         "transport": { "type": "mcp_stdio", "command": "node" }, "protocol_version": "2025-11-25",
         "capabilities": { "a": plain, "b.c": plain, "deep": control, "later": plain },
     });
-    let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
-    let usable: Tools =
-        contract.capabilities.into_values().map(|one| (one.id.clone(), Arc::new(one))).collect();
+    let usable = tools_of(file);
     let mut offered = usable.clone();
     offered.retain(|id, _| id.capability().as_str() != "later");
     (usable, offered)

@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use proptest::prelude::*;
 use serde_json::json;
 
-use placet_types::contract::Contract;
-
 use super::*;
+use crate::runs::offer::tools_of;
 
 /// Names that results add and remove: tools of the run, some under their own names, one of a name that is taken, and one that is none.
 const NAMES: [&str; 6] = ["a", "t__b", "x.y", "x_y", "loader", "nowhere"];
@@ -29,8 +28,7 @@ fn tools() -> Tools {
             "a": plain, "b": later(), "x.y": later(), "x_y": later(), "loader": with("exposes", json!("/tools")),
         },
     });
-    let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
-    contract.capabilities.into_values().map(|one| (one.id.clone(), Arc::new(one))).collect()
+    tools_of(file)
 }
 
 fn run() -> Run {
@@ -39,7 +37,7 @@ fn run() -> Run {
 }
 
 fn loader(tools: &Tools) -> Arc<Capability> {
-    Arc::clone(tools.values().find(|tool| tool.offering.exposes.is_some()).unwrap())
+    Arc::clone(&tools.values().find(|tool| tool.offering.exposes.is_some()).unwrap().capability)
 }
 
 /// The tools of the next iteration, by name.

@@ -479,6 +479,7 @@ pub(crate) fn capability(
         checks: Vec::new(),
         exposes: None,
         run_keys: BTreeSet::new(),
+        alias: None,
     };
     Ok((name, file, remarks))
 }

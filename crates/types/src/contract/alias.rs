@@ -1,0 +1,86 @@
+//! Aliases of read-only tools (TM-13): `mcp_<adapter>_<capability>`, and answers from a cache under that name.
+//!
+//! Owns which capabilities may have one. A contract that gives a capability the key `alias` is the allow-list. Not here: which of them score
+//! well enough, and what is cached; the engine's `aliases` has that. Invariant: only what reads has an alias.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{feature::Feature, file::CapabilityFile};
+use crate::{
+    ids::CapabilityId,
+    mode::{ApprovalMode, Effect},
+};
+
+/// The longest time that an answer is given again, in milliseconds: one hour.
+pub const ANSWER_TTL_MS_MAX: u64 = 3_600_000;
+/// The longest alias: what function calling takes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// That a capability may be called by a short name, and from when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AliasFile {
+    /// What it takes to have it.
+    pub when: AliasWhen,
+    /// For how long an answer to a call by the alias is given again to the same caller with the same arguments, in milliseconds. 0: never.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(max = 3_600_000))]
+    pub answer_ttl_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What it takes for a capability to have its alias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AliasWhen {
+    /// That its definition is pinned.
+    Pinned,
+    /// Besides, that its calls of the last days went well: at least 20, of which 95 of 100 succeeded.
+    Scored,
+}
+
+/// An alias as its contract allows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alias {
+    /// `mcp_<adapter>_<capability>`.
+    pub name: String,
+    /// What it takes.
+    pub when: AliasWhen,
+    /// For how long an answer is given again, in milliseconds; 0: never.
+    pub answer_ttl_ms: u64,
+}
+
+impl Alias {
+    /// The alias that the file allows.
+    ///
+    /// # Errors
+    /// In words, where this capability may have none.
+    pub(super) fn of(id: &CapabilityId, file: &CapabilityFile) -> Result<Option<Self>, String> {
+        let Some(AliasFile { when, answer_ttl_ms }) = file.alias.clone() else { return Ok(None) };
+        let only_network = BTreeSet::from([ApprovalMode::Network]);
+        let only_reads = file.mode == ApprovalMode::ReadOnly
+            && file.effect == Effect::None
+            && file.also.is_subset(&only_network);
+        if !only_reads {
+            return Err("only a capability with `mode: read_only` may have one".to_owned());
+        }
+        if file.tool.as_deref().and_then(Feature::of_method).is_some() {
+            return Err("only a tool may have one".to_owned());
+        }
+        if answer_ttl_ms > ANSWER_TTL_MS_MAX {
+            return Err(format!("`answer_ttl_ms` must be at most {ANSWER_TTL_MS_MAX}"));
+        }
+        let name = format!("mcp_{}_{}", id.adapter(), id.capability());
+        if name.len() > NAME_BYTES_MAX {
+            return Err(format!("`{name}` is longer than {NAME_BYTES_MAX} bytes"));
+        }
+        Ok(Some(Self { name, when, answer_ttl_ms }))
+    }
+}
