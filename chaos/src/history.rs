@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub mod canonical;
 pub mod fault;
 pub mod file;
+mod in_batch;
 pub mod journal;
 pub mod node;
 mod over_mcp;

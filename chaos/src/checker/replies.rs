@@ -135,7 +135,8 @@ fn unstable(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     };
     let dispatches: BTreeSet<String> =
         results().filter_map(|(_, result)| result.token.clone()).collect();
-    for differing in [over(Protocol::Http), over(Protocol::Mcp), dispatches] {
+    for differing in [over(Protocol::Http), over(Protocol::Mcp), over(Protocol::Batch), dispatches]
+    {
         if differing.len() > 1 {
             let named: Vec<String> = differing.into_iter().collect();
             let why = format!("{} different results were given: {}", named.len(), named.join(", "));

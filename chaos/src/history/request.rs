@@ -49,6 +49,8 @@ pub enum Protocol {
     Http,
     /// `/mcp`.
     Mcp,
+    /// `/v1/runs/{id}/batches`, as a batch of its own.
+    Batch,
 }
 
 /// Why a request is sent.

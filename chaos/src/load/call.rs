@@ -29,8 +29,8 @@ use crate::{
 
 /// The most calls of a run that is not about its budget.
 const CALLS_MAX: u32 = 1_000_000;
-/// One request of so many is sent over MCP.
-const MCP_ONE_OF: u64 = 3;
+/// Of so many requests, two are sent over MCP, and one in a batch of its run.
+const TURNS: u64 = 6;
 
 /// One call: a key with its arguments, sent however often.
 #[derive(Debug)]
@@ -187,7 +187,11 @@ impl Call {
         let Ok(bearer) = self.bearer(scene) else { return Err(Loss::NotConnected) };
         self.seen_starts.store(scene.starts(), Ordering::SeqCst);
         let request = scene.next_request();
-        let over = if request.is_multiple_of(MCP_ONE_OF) { Protocol::Mcp } else { Protocol::Http };
+        let over = match request.checked_rem(TURNS) {
+            Some(0 | 3) => Protocol::Mcp,
+            Some(1) => Protocol::Batch,
+            _ => Protocol::Http,
+        };
         let sent = Sent { over, ..self.sent(scene, request, sending.node, args, sending.why) };
         let tool = sent.tool.clone();
         scene.recorder.record(What::Sent(Box::new(sent)));
@@ -203,6 +207,9 @@ impl Call {
                     let body = self.body_over_mcp(request, &tool, &args);
                     scene.api.call_over_mcp(sending.node, &tool, &bearer, body).await
                 }
+                Protocol::Batch => {
+                    self.send_in_batch(scene, sending.node, &bearer, &tool, &args).await
+                }
             }
         };
         let answered = match sending.leaves_after {
@@ -214,6 +221,33 @@ impl Call {
             self.learn(reply);
         }
         reply
+    }
+
+    /// Opens its run on that node, where it is not open there, and sends the call as a batch of it.
+    async fn send_in_batch(
+        &self,
+        scene: &Scene,
+        node: usize,
+        bearer: &Bearer,
+        tool: &str,
+        args: &str,
+    ) -> Result<Answered, Loss> {
+        let run = json!({ "run_id": self.run, "safety_mode": "destructive", "run_budget": self.budget() });
+        let opened =
+            scene.api.post(node, "/v1/runs", bearer, json!({ "run": run }).to_string().into());
+        let opened = opened.await?;
+        let is_open = opened.json().get("error_code").is_none_or(|code| *code == "RUN_TAKEN");
+        if !is_open {
+            return Ok(opened);
+        }
+        let key = match &self.key {
+            Some(key) => format!(r#","idempotency_key":"{key}""#),
+            None => String::new(),
+        };
+        let call = format!(r#"{{"id":"1","tool":"{tool}","args":{args}{key}}}"#);
+        let body = format!(r#"{{"calls":[{call}]}}"#).into();
+        let path = format!("/v1/runs/{}/batches", self.run);
+        scene.api.post(node, &path, bearer, body).await
     }
 
     /// Asks how it stands, by the name that Placet gave it.
@@ -330,6 +364,7 @@ pub(crate) fn is_retryable(code: Option<&str>) -> bool {
                 | "CREDENTIAL_MISCONFIGURED"
                 | "IN_PROGRESS"
                 | "APPROVAL_VOID"
+                | "RUN_NOT_FOUND"
         )
     )
 }
@@ -351,6 +386,7 @@ impl Fate<'_> {
                 let read = match self.over {
                     Protocol::Http => Reply::read,
                     Protocol::Mcp => Reply::read_over_mcp,
+                    Protocol::Batch => Reply::read_in_batch,
                 };
                 let reply = read(self.request, answer.status, &answer.body, &secrets);
                 self.scene.recorder.record(What::Reply(Box::new(reply.clone())));
