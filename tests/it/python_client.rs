@@ -1,5 +1,5 @@
-//! The Python client, as a wheel that is installed: against a running Placet, and with the OpenAI SDK and a model whose answers are written
-//! down.
+//! The Python client, as a wheel that is installed: against a running Placet, and with the OpenAI SDK, LangChain, and a model whose answers
+//! are written down.
 //!
 //! Owns what a user of the client relies on: results as they are, refusals that are typed, people who are waited for, and calls that act once.
 
@@ -48,10 +48,16 @@ fn installed() -> &'static Path {
     })
 }
 
-/// Runs a Python program with the client, and gives what it printed.
-async fn python(setup: &Setup, placet: &Placet, arguments: &[&str], model: Option<&str>) -> String {
+/// Runs a Python program with the client and the packages of a list, and gives what it printed.
+async fn python(
+    setup: &Setup,
+    placet: &Placet,
+    packages: &str,
+    arguments: &[&str],
+    model: Option<&str>,
+) -> String {
     let token = setup.token("agent", "dev-agent").await;
-    let mut command = Command::new(pypi::programs("agents").join("python"));
+    let mut command = Command::new(pypi::programs(packages).join("python"));
     command
         .args(arguments)
         .env_clear()
@@ -96,7 +102,7 @@ print(json.dumps({
 async fn calls_and_batches_give_results_and_refusals_as_they_are() {
     let setup = records(|_| {}).await;
     let (placet, _agent) = running(&setup).await;
-    let said = python(&setup, &placet, &["-c", CALLS], None).await;
+    let said = python(&setup, &placet, "agents", &["-c", CALLS], None).await;
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&said["first"], &said["again"]), (&json!("succeeded"), &json!(true)), "{said:#}");
     assert!(said["names"].as_array().unwrap().contains(&json!("records__math_square")));
@@ -109,6 +115,15 @@ async fn calls_and_batches_give_results_and_refusals_as_they_are() {
 
 #[tokio::test]
 async fn the_example_with_the_openai_sdk_waits_for_people_and_answers() {
+    waits_for_people_and_answers("agents", "openai_agent.py").await;
+}
+
+#[tokio::test]
+async fn the_example_with_langchain_waits_for_people_and_answers() {
+    waits_for_people_and_answers("langchain", "langchain_agent.py").await;
+}
+
+async fn waits_for_people_and_answers(packages: &str, example: &str) {
     let setup = records(|tools| tools["update_record"]["mode"] = json!("destructive")).await;
     let (placet, agent) = running(&setup).await;
     let arguments = json!({ "record_id": "REC-1", "status": "closed" }).to_string();
@@ -117,9 +132,9 @@ async fn the_example_with_the_openai_sdk_waits_for_people_and_answers() {
     let script =
         [json!({ "role": "assistant", "content": null, "tool_calls": [call] }), says("Closed.")];
     let (model, url) = Model::start(script).await;
-    let example = workspace::root().join("clients/python/examples/openai_agent.py");
+    let example = workspace::root().join("clients/python/examples").join(example);
     let example = [example.to_str().unwrap(), "Close REC-1.", "r1"];
-    let agent_program = python(&setup, &placet, &example, Some(url.as_str()));
+    let agent_program = python(&setup, &placet, packages, &example, Some(url.as_str()));
     let people = async {
         let ben = setup.ben(&placet).await;
         let approval = within("the call is held", async {
