@@ -24,7 +24,7 @@ use super::{
 use crate::{
     registry::Owner,
     runs::{
-        batch::arguments,
+        batch::{arguments, check},
         batch_views::{Batch, BatchView},
         kept::Open,
         sessions::{
@@ -150,6 +150,7 @@ impl Engine {
         gone: CancellationToken,
     ) -> Result<SessionResults, Refusal> {
         let Sent { caller, session_id, batch, inbound, making } = sent;
+        check(&batch.calls)?;
         let (mut results, mut references) = (Vec::new(), Vec::new());
         for (place, call) in (0_usize..).zip(batch.calls) {
             let key = batch.batch_id.as_ref().map(|id| format!("{id}/{place}"));

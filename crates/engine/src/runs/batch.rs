@@ -91,7 +91,11 @@ pub(crate) fn plan(
     Ok(places)
 }
 
-fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
+/// Whether these may be the calls of a batch.
+///
+/// # Errors
+/// [`ErrorCode::ValidationError`] where they are none, too many, or one has no form.
+pub(crate) fn check(calls: &[BatchCall]) -> Result<(), Refusal> {
     let invalid = |pointer: String, problem: &str| {
         let places = vec![Problem { pointer, problem: problem.to_owned() }];
         Err(Refusal::new(ErrorCode::ValidationError, problem).with_problems(places))
