@@ -10,11 +10,14 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{
-    client::{Client, text},
-    npm,
-    placet::Placet,
-    setup::{Setup, plan},
+use crate::{
+    harness::{
+        client::{Client, text},
+        npm,
+        placet::Placet,
+        setup::{Setup, plan},
+    },
+    limits::with_class,
 };
 
 /// The contract of the peer with records, every tool of which only reads; `change` makes of it what a test needs.
@@ -168,6 +171,77 @@ async fn ts_04_tools_are_forced_and_excluded_while_a_run_is_open() {
     let run = agent.get("/v1/runs/r1").await.ok();
     assert_eq!(names(&run["tools"]), ["records__factorial", "records__get_record"]);
     assert_eq!(run["excluded_tools"], json!(["records__fails", "records__slow"]));
+}
+
+#[tokio::test]
+async fn ts_04_a_tool_that_was_built_elsewhere_is_added_to_an_open_run() {
+    let setup = records(|_| {}).await;
+    let whole = setup.read_contract("records");
+    let mut contract = whole.clone();
+    contract["capabilities"].as_object_mut().unwrap().remove("factorial");
+    let setup = setup.contract("records", &contract);
+    let (placet, agent) = running(&setup).await;
+    opened(&agent, "r1", json!({ "tools": ["records__get_record"] })).await;
+    let force = json!({ "force": [function("records__factorial")] });
+    agent.post("/v1/runs/r1/tools", &force).await.refused(404, "TOOL_NOT_FOUND");
+    // Its contract comes, reviewed like every other, and the run goes on.
+    let setup = setup.contract("records", &whole);
+    let operator = setup.token("user", "ben").await;
+    setup.asks(&placet, &operator, &["reload"]).await.ok();
+    agent.post("/v1/runs/r1/tools", &force).await.ok();
+    let run = agent.get("/v1/runs/r1").await.ok();
+    assert_eq!(names(&run["tools"]), ["records__factorial", "records__get_record"]);
+    let call = json!({ "id": "1", "tool": "records__factorial", "args": { "n": 3 } });
+    let batch = json!({ "batch_id": "b1", "calls": [call] });
+    let made = agent.post("/v1/runs/r1/batches", &batch).await.ok();
+    assert_eq!(made["results"][0]["status"], "succeeded", "{made:#}");
+}
+
+#[tokio::test]
+async fn open_runs_are_listed_to_those_they_concern() {
+    let setup = with_class(records(|_| {}).await, &json!({}));
+    let (placet, agent) = running(&setup).await;
+    opened(&agent, "r1", json!({})).await;
+    opened(&agent, "r2", json!({})).await;
+    let call = json!({ "id": "1", "tool": "records__factorial", "args": { "n": 3 } });
+    let batch =
+        json!({ "batch_id": "b1", "calls": [call, { "id": "2", "tool": "records__nowhere" }] });
+    let made = agent.post("/v1/runs/r1/batches", &batch).await.ok();
+    let ben = setup.ben(&placet).await;
+    for client in [&agent, &ben] {
+        let all = client.get("/v1/runs").await.ok();
+        let ids: Vec<String> =
+            all["runs"].as_array().unwrap().iter().map(|run| text(run, "run_id")).collect();
+        assert_eq!(ids, ["r1", "r2"], "the one used last comes first");
+        assert_eq!(all["runs"][0].get("batches"), None);
+        let one = client.get("/v1/runs?run_id=r1").await.ok();
+        let run = &one["runs"][0];
+        assert_eq!((&run["iteration"], &run["calls_used"]), (&json!(2), &json!(1)), "{one:#}");
+        let calls = run["batches"][0]["calls"].as_array().unwrap();
+        assert_eq!(calls[0]["status"], "succeeded");
+        assert_eq!(calls[1]["error_code"], "TOOL_NOT_FOUND");
+    }
+    let other = setup.client(&placet, "agent", "second").await;
+    assert_eq!(other.get("/v1/runs").await.ok()["runs"], json!([]));
+    agent.get("/v1/runs?run_id=placet%20").await.refused(400, "VALIDATION_ERROR");
+    // What was decided about its calls, with the trace of each.
+    let decided = ben.get("/v1/decisions?run=r1").await.ok();
+    let decided = decided["decisions"].as_array().unwrap();
+    assert_eq!(decided.len(), 1, "{decided:#?}");
+    assert_eq!(decided[0]["run_id"], "r1");
+    assert_eq!(decided[0]["trace_id"], made["results"][0]["result"]["trace_id"]);
+    assert_eq!(decided[0]["outcome"], "succeeded");
+    assert_eq!(ben.get("/v1/decisions?run=r1&outcome=failed").await.ok()["decisions"], json!([]));
+    let one = ben.get("/v1/decisions?run=r1&outcome=succeeded").await.ok();
+    assert_eq!(one["decisions"].as_array().unwrap().len(), 1);
+    ben.get("/v1/decisions?outcome=well").await.refused(400, "VALIDATION_ERROR");
+    assert_eq!(ben.get("/v1/decisions?run=r2").await.ok()["decisions"], json!([]));
+    let token = setup.token("user", "ben").await;
+    let told = setup.asks(&placet, &token, &["runs", "r1"]).await;
+    for words in ["r1: turn 2 is next", "records__factorial  succeeded", "TOOL_NOT_FOUND"] {
+        assert!(told.ok().contains(words), "{}", told.ok());
+    }
+    assert!(setup.asks(&placet, &token, &["runs"]).await.ok().contains("r2"));
 }
 
 #[tokio::test]

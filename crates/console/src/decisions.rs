@@ -5,9 +5,14 @@
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use placet_engine::views::decisions::{
-    DecisionVerdict, DecisionView, DecisionsPage, DecisionsQuery,
+    CallOutcome, DecisionVerdict, DecisionView, DecisionsPage, DecisionsQuery,
 };
-use placet_types::{clock::Timestamp, ids::DecisionId, mode::ApprovalMode, text::visible};
+use placet_types::{
+    clock::Timestamp,
+    ids::{DecisionId, RunId},
+    mode::ApprovalMode,
+    text::visible,
+};
 
 use super::{
     ConsoleState,
@@ -48,16 +53,31 @@ pub(super) async fn list(
                 .ok_or_else(|| unknown_filter("verdict", name))?,
         ),
     };
+    let outcome = match text("outcome").filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => Some(
+            CallOutcome::ALL
+                .into_iter()
+                .find(|one| one.as_str() == name)
+                .ok_or_else(|| unknown_filter("outcome", name))?,
+        ),
+    };
     let agent = match text("agent").filter(|name| !name.is_empty()) {
         None => None,
         Some(name) => Some(name.parse().map_err(|_invalid| unknown_filter("agent", name))?),
+    };
+    let run = match text("run").filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => Some(name.parse().map_err(|_invalid| unknown_filter("run", name))?),
     };
     let to = query.read::<i64>("to").map(Timestamp::from_ms);
     let wanted = DecisionsQuery {
         agent,
         tool: text("tool").map(str::to_owned),
         verdict,
+        outcome,
         policy: text("policy").map(str::to_owned),
+        run,
         from: Some(now.plus_ms(range.2.saturating_neg())),
         to,
         limit: 0,
@@ -90,7 +110,9 @@ fn address(wanted: &DecisionsQuery, range: &str, to: Timestamp) -> String {
         ("agent", agent.as_deref()),
         ("tool", wanted.tool.as_deref()),
         ("verdict", wanted.verdict.map(DecisionVerdict::as_str)),
+        ("outcome", wanted.outcome.map(CallOutcome::as_str)),
         ("policy", wanted.policy.as_deref()),
+        ("run", wanted.run.as_ref().map(RunId::as_str)),
     ] {
         if let Some(value) = value {
             address.push_str(&format!("&{name}={}", encoded(value)));
@@ -105,6 +127,7 @@ fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
         ("agent", "Agent", agent.as_str()),
         ("tool", "Tool", wanted.tool.as_deref().unwrap_or_default()),
         ("policy", "Policy", wanted.policy.as_deref().unwrap_or_default()),
+        ("run", "Run", wanted.run.as_ref().map(RunId::as_str).unwrap_or_default()),
     ];
     html! {
         form.card method="get" action="/decisions" role="search" aria-label="Filter the decisions" {
@@ -117,6 +140,8 @@ fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
                 }
                 (choice("verdict", "Verdict", std::iter::once(("", "Any", wanted.verdict.is_none())).chain(
                     DecisionVerdict::ALL.iter().map(|one| (one.as_str(), word(*one), wanted.verdict == Some(*one))))))
+                (choice("outcome", "Outcome", std::iter::once(("", "Any", wanted.outcome.is_none())).chain(
+                    CallOutcome::ALL.iter().map(|one| (one.as_str(), ended(*one), wanted.outcome == Some(*one))))))
                 (choice("range", "When", RANGES.iter().map(|(name, label, _)| (*name, *label, *name == range))))
                 div.field { button type="submit" { "Show" } }
             }
@@ -130,6 +155,25 @@ const fn word(verdict: DecisionVerdict) -> &'static str {
         DecisionVerdict::Hold => "held for people",
         DecisionVerdict::Deny => "denied",
     }
+}
+
+const fn ended(outcome: CallOutcome) -> &'static str {
+    match outcome {
+        CallOutcome::Succeeded => "succeeded",
+        CallOutcome::Failed => "failed",
+        CallOutcome::Unknown => "outcome unknown",
+        CallOutcome::NotExecuted => "not executed",
+    }
+}
+
+fn outcome(outcome: CallOutcome) -> Markup {
+    let tone = match outcome {
+        CallOutcome::Succeeded => Tone::Good,
+        CallOutcome::Failed => Tone::Bad,
+        CallOutcome::Unknown => Tone::Warn,
+        CallOutcome::NotExecuted => Tone::Plain,
+    };
+    words::mark(tone, ended(outcome))
 }
 
 fn verdict(verdict: DecisionVerdict) -> Markup {
@@ -148,7 +192,7 @@ fn table(found: &DecisionsPage, now: Timestamp) -> Markup {
             table.table.folds {
                 caption.unseen { "Decisions, newest first" }
                 thead { tr {
-                    th scope="col" { "Operation" } th scope="col" { "Verdict" } th scope="col" { "Who, for whom" }
+                    th scope="col" { "Operation" } th scope="col" { "Verdict" } th scope="col" { "Outcome" } th scope="col" { "Who, for whom" }
                     th scope="col" { "Policies" } th scope="col" { "When" }
                 } }
                 tbody { @for one in &found.decisions { (line(one, now)) } }
@@ -163,6 +207,7 @@ fn line(one: &DecisionView, now: Timestamp) -> Markup {
         tr data-href=(path) {
             th scope="row" { a href=(path) { (one.capability_id) } br; span.small.soft.mono { (one.decision_id) } }
             td data-label="Verdict" { (verdict(one.verdict)) }
+            td data-label="Outcome" { @match one.outcome { Some(ended) => { (outcome(ended)) }, None => { span.soft { "–" } } } }
             td data-label="Who" { (words::chain(&one.principal_chain)) }
             td data-label="Policies" {
                 @if one.policies.is_empty() { span.soft { (one.denial.as_deref().unwrap_or("–")) } }
@@ -191,11 +236,16 @@ pub(super) async fn show(
                 dt { "When" } dd { (words::relative(one.at, now)) " " span.small.soft { "(" (words::exact(one.at)) ")" } }
                 dt { "Mode" } dd { (words::mode(one.mode_effective)) " " span.small.soft { "Asked for as " (one.mode_requested) "." } }
                 @if let Some(denial) = &one.denial { dt { "Denied by" } dd { (words::spaced(denial)) } }
+                @if let Some(ended) = one.outcome { dt { "Outcome" } dd { (outcome(ended)) } }
                 @if let Some(code) = one.code { dt { "The agent got" } dd { code { (code) } } }
                 dt { "Call" } dd {
                     @if has_timeline(&one) { a href={ "/calls/" (one.call_id) "/timeline" } { (one.call_id) } }
                     @else { (one.call_id) }
                 }
+                @if let Some(run) = &one.run_id {
+                    dt { "Run" } dd { a href={ "/decisions?range=week&run=" (encoded(run.as_str())) } { (visible(run.as_str())) } }
+                }
+                @if let Some(trace) = &one.trace_id { dt { "Trace" } dd { code { (trace) } } }
                 @if let Some(approval) = &one.approval_id { dt { "Approval" } dd { a href={ "/approvals/" (approval) } { (approval) } } }
             }
         }

@@ -54,9 +54,11 @@ mod live;
 mod load;
 mod page;
 mod report;
+mod runs;
 mod session;
 mod sign_in;
 mod timeline;
+mod tools;
 mod tree;
 mod visitor;
 mod words;
@@ -213,6 +215,10 @@ fn router(app: ConsoleState) -> Router {
         .route("/report", get(report::show))
         .route("/decisions", get(decisions::list))
         .route("/decisions/{id}", get(decisions::show))
+        .route("/tools", get(tools::list))
+        .route("/tools/{id}", get(tools::show))
+        .route("/runs", get(runs::list))
+        .route("/runs/{id}", get(runs::show))
         .route("/calls/{id}/timeline", get(timeline::show))
         .route("/grants", get(entries::grants))
         .route("/break-glass", get(entries::break_glass).post(arrange::break_glass))

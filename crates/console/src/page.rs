@@ -23,6 +23,8 @@ pub(super) enum Place {
     Load,
     Report,
     Decisions,
+    Tools,
+    Runs,
     Grants,
     BreakGlass,
     Delegations,
@@ -32,12 +34,14 @@ pub(super) enum Place {
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 10] = [
+const PLACES: [(Place, &str, &str); 12] = [
     (Place::Inbox, "/", "Inbox"),
     (Place::Finished, "/?state=finished&order=newest", "Finished"),
     (Place::Load, "/load", "Load"),
     (Place::Report, "/report", "Report"),
     (Place::Decisions, "/decisions", "Decisions"),
+    (Place::Tools, "/tools", "Tools"),
+    (Place::Runs, "/runs", "Runs"),
     (Place::Grants, "/grants", "Grants"),
     (Place::BreakGlass, "/break-glass", "Break-glass"),
     (Place::Delegations, "/delegations", "Delegations"),

@@ -4,6 +4,8 @@
 //! and after a restart; one search reads a bounded number of entries and says so where there may be more; nobody sees a decision of
 //! another tenant.
 
+use std::collections::HashMap;
+
 use placet_approvals::{reviewer, timeline::first_at};
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -17,16 +19,17 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     error::{ErrorCode, Problem, Refusal},
-    ids::DecisionId,
+    ids::{DecisionId, ToolCallId},
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     context::Context,
+    sight::Sight,
     views::decisions::{
-        DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView, DecisionsPage,
-        DecisionsQuery,
+        CallOutcome, DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView,
+        DecisionsPage, DecisionsQuery,
     },
 };
 
@@ -105,13 +108,15 @@ fn made_at(id: &DecisionId) -> Option<Timestamp> {
 }
 
 fn wants(query: &DecisionsQuery, view: &DecisionView) -> bool {
-    let DecisionsQuery { agent, tool, verdict, policy, .. } = query;
+    let DecisionsQuery { agent, tool, verdict, outcome, policy, run, .. } = query;
     agent.as_ref().is_none_or(|agent| view.principal_chain.actor.id == *agent)
         && tool.as_ref().is_none_or(|tool| {
             let id = &view.capability_id;
             *tool == id.to_string() || *tool == id.tool_name()
         })
+        && run.as_ref().is_none_or(|run| view.run_id.as_ref() == Some(run))
         && verdict.is_none_or(|verdict| view.verdict == verdict)
+        && outcome.is_none_or(|outcome| view.outcome == Some(outcome))
         && policy
             .as_ref()
             .is_none_or(|policy| view.policies.iter().any(|one| one.policy == *policy))
@@ -126,9 +131,7 @@ struct Payload {
 
 /// Somebody who looks decisions up.
 struct Reader<'a> {
-    context: &'a Context,
-    caller: &'a VerifiedCaller,
-    sees_all: bool,
+    sight: Sight<'a>,
 }
 
 /// The wanted ones, and how many.
@@ -147,17 +150,13 @@ impl<'a> Reader<'a> {
                 "decisions are for people: operators, auditors, the agent's owner and the user it acts for",
             ));
         }
-        let sees_all = reviewer::is_auditor(&context.approvals, caller);
-        Ok(Self { context, caller, sees_all })
+        Ok(Self { sight: Sight::of(context, caller) })
     }
 
     fn may_see(&self, view: &DecisionView) -> bool {
-        let (chain, person) = (&view.principal_chain, &self.caller.actor.principal().id);
-        let directory = &self.context.current.active().directory;
-        let agent = directory.agent(self.caller.tenant(), &chain.actor.id);
-        self.sees_all
-            || agent.is_some_and(|agent| agent.owner == *person)
-            || chain.on_behalf_of.as_ref().is_some_and(|user| user.id == *person)
+        let chain = &view.principal_chain;
+        let user = chain.on_behalf_of.as_ref().map(|user| &user.id);
+        self.sight.sees(chain.tenant(), &chain.actor.id, user)
     }
 
     async fn search(
@@ -167,7 +166,8 @@ impl<'a> Reader<'a> {
         to: Timestamp,
         wanted: Wanted<'_>,
     ) -> Result<DecisionsPage, Refusal> {
-        let mut found = Found { decisions: Vec::new(), left: ENTRIES_MAX, read_to: None };
+        let mut found =
+            Found { decisions: Vec::new(), ends: HashMap::new(), left: ENTRIES_MAX, read_to: None };
         for head in log.heads().await.map_err(|error| lookup_refusal(&error))? {
             let read = self.read(log, &head, from, to, wanted, &mut found).await;
             read.map_err(|error| lookup_refusal(&error))?;
@@ -219,8 +219,9 @@ impl<'a> Reader<'a> {
             let start = until.saturating_sub(many);
             let entries = log.entries(name, start, usize::try_from(many).unwrap_or(0)).await?;
             found.left = found.left.saturating_sub(many);
-            for entry in entries.iter().filter(|entry| entry.seq < until) {
-                let here = self.decisions_in(name, entry).into_iter();
+            // Backwards: the end of a call is read before its decision.
+            for entry in entries.iter().rev().filter(|entry| entry.seq < until) {
+                let here = self.decisions_in(name, entry, &mut found.ends).into_iter();
                 own.extend(here.filter(|view| wants(view) && self.may_see(view)));
             }
             until = start;
@@ -229,16 +230,32 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn decisions_in(&self, log: &str, entry: &LogEntry) -> Vec<DecisionView> {
+    fn decisions_in(
+        &self,
+        log: &str,
+        entry: &LogEntry,
+        ends: &mut HashMap<ToolCallId, CallOutcome>,
+    ) -> Vec<DecisionView> {
         let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else {
             return Vec::new();
         };
         let events = payload.audit.into_iter();
         let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
-        let own = events.filter(|event| {
-            event.tenant.as_ref() == Some(self.caller.tenant()) && decides(event.kind)
-        });
-        own.filter_map(|event| view_of(log, entry, event)).collect()
+        let tenant = self.sight.caller.tenant();
+        let own: Vec<AuditEvent> =
+            events.filter(|event| event.tenant.as_ref() == Some(tenant)).collect();
+        for event in &own {
+            let outcome = CallOutcome::of_event(event.kind, event.note.as_deref(), event.code);
+            if let (Some(outcome), Some(call)) = (outcome, &event.call_id) {
+                // The last attempt's, which is read first.
+                ends.entry(call.clone()).or_insert(outcome);
+            }
+        }
+        let decided = own.into_iter().filter(|event| decides(event.kind));
+        decided
+            .filter_map(|event| view_of(log, entry, event))
+            .map(|view| DecisionView { outcome: ends.get(&view.call_id).copied(), ..view })
+            .collect()
     }
 }
 
@@ -250,6 +267,8 @@ const fn decides(kind: AuditKind) -> bool {
 /// What was found so far, in all logs.
 struct Found {
     decisions: Vec<DecisionView>,
+    /// How calls ended.
+    ends: HashMap<ToolCallId, CallOutcome>,
     /// How many entries may still be read.
     left: u64,
     /// The moment until which a log was read that was not read to its end.
@@ -275,8 +294,11 @@ fn view_of(log: &str, entry: &LogEntry, event: AuditEvent) -> Option<DecisionVie
         at: Timestamp::from_ms(entry.at_ms),
         verdict,
         denial,
+        outcome: None,
         code: event.code,
         call_id: event.call_id?,
+        run_id: event.run_id,
+        trace_id: event.trace_id,
         approval_id: event.approval_id,
         capability_id: decision.capability,
         principal_chain: event.chain?,

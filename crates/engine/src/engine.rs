@@ -61,6 +61,7 @@ use crate::{
     settings::Settings,
     submission::{Inbound, Submission},
     ticket::Ticket,
+    tool_states::{self, ToolStateView},
     views::{FeatureView, RearmRequest, RecordView, ResolutionRequest, ToolView},
 };
 
@@ -279,6 +280,17 @@ impl Engine {
     #[must_use]
     pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
         queries::tools(&self.context, caller)
+    }
+
+    /// Every tool of the contracts with how it stands, for operators. Asks the servers that are connected whether their tools are the pinned ones.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else.
+    pub async fn tool_states(
+        &self,
+        caller: &VerifiedCaller,
+    ) -> Result<Vec<ToolStateView>, Refusal> {
+        tool_states::of(&self.context, caller).await
     }
 
     /// The resources, prompts and completions of servers that some circumstance could let the caller ask for: the capability of each.

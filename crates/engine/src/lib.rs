@@ -13,6 +13,7 @@ pub mod runs;
 pub mod settings;
 pub mod submission;
 pub mod ticket;
+pub mod tool_states;
 pub mod views;
 
 mod active;
@@ -42,5 +43,6 @@ mod resume;
 mod retention;
 mod rounds;
 mod routes;
+mod sight;
 mod stages;
 mod tokens;

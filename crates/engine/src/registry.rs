@@ -26,10 +26,10 @@ use crate::answer::Answer;
 /// Whose call it is: nobody else is told anything about it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
-    tenant: TenantId,
+    pub(crate) tenant: TenantId,
     kind: PrincipalKind,
-    actor: PrincipalId,
-    on_behalf_of: Option<PrincipalId>,
+    pub(crate) actor: PrincipalId,
+    pub(crate) on_behalf_of: Option<PrincipalId>,
 }
 
 impl Owner {

@@ -25,7 +25,7 @@ use placet_types::{
     mode::ApprovalMode,
 };
 
-use crate::{context::Context, operator};
+use crate::{context::Context, operator, views::decisions::CallOutcome};
 
 /// The longest range of a report, in milliseconds: 31 days.
 pub const RANGE_MS_MAX: i64 = 31 * 86_400_000;
@@ -389,17 +389,12 @@ impl ReportNumbers {
 impl Tally {
     fn settled(&mut self, event: &Happened, sent_ms: Option<i64>) {
         let numbers = &mut self.numbers;
-        match (event.kind, event.note.as_deref(), event.code) {
-            (AuditKind::Settled, Some("succeeded"), _) | (AuditKind::ReadSettled, _, None) => {
-                one_more(&mut numbers.succeeded);
-            }
-            (AuditKind::Settled, Some("failed_final"), _)
-            | (AuditKind::ReadSettled, _, Some(ErrorCode::AdapterFailed)) => {
-                one_more(&mut numbers.failed);
-            }
-            (AuditKind::Settled, Some("indeterminate"), _) => one_more(&mut numbers.unknown),
-            _ => one_more(&mut numbers.not_executed),
-        }
+        one_more(match CallOutcome::of_event(event.kind, event.note.as_deref(), event.code) {
+            Some(CallOutcome::Succeeded) => &mut numbers.succeeded,
+            Some(CallOutcome::Failed) => &mut numbers.failed,
+            Some(CallOutcome::Unknown) => &mut numbers.unknown,
+            Some(CallOutcome::NotExecuted) | None => &mut numbers.not_executed,
+        });
         if let Some(sent_ms) = sent_ms {
             self.took_ms.push(u64::try_from(event.at_ms.saturating_sub(sent_ms)).unwrap_or(0));
         }

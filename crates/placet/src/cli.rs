@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-        mcp, notifications, plan, policy, reload, report, schema, serve, sessions, token, tools,
+        mcp, notifications, plan, policy, reload, report, runs, schema, serve, sessions, token,
+        tools,
     },
     demo,
     environment::Environment,
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Call(Box<call::Args>),
     /// List the tools you may call.
     Tools(tools::Args),
+    /// Show the runs that are open, and what they have done.
+    Runs(runs::Args),
     /// Try tools in sessions, and simulate calls.
     Sessions(sessions::Args),
     /// Let a model work on a task with the tools you may call.
@@ -99,6 +102,7 @@ impl Cli {
             Command::Call(args) => call::run(&args, environment).await,
             Command::Console(args) => console::run(&args, environment).await,
             Command::Tools(args) => tools::run(&args, environment).await,
+            Command::Runs(args) => runs::run(&args, environment).await,
             Command::Sessions(args) => sessions::run(&args, environment).await,
             Command::Plan(args) => plan::run(&args, environment).await,
             Command::Approvals(args) => approvals::run(&args, environment).await,

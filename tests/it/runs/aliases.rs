@@ -57,8 +57,13 @@ async fn tm_13_an_answer_under_an_alias_comes_from_the_cache_for_its_caller_alon
     assert_eq!(found(&other, "s5", "red").await.get("cached_at"), None);
     assert_eq!(record(&setup).len(), 4);
     // The audit says which answer was an old one.
-    let steps = agent.get(&format!("/v1/calls/{}/timeline", text(&again, "tool_call_id"))).await;
-    assert!(steps.ok().to_string().contains("answered from the cache, as of"), "{}", steps.text());
+    placet.stop().await;
+    let chain = setup.path("chain.jsonl");
+    setup.configured(&["audit", "export", chain.to_str().unwrap()]).await.ok();
+    let chain = fs::read_to_string(&chain).unwrap();
+    let noted = chain.lines().filter(|line| line.contains("answered from the cache, as of"));
+    let noted: Vec<&str> = noted.collect();
+    assert!(noted.len() == 1 && noted[0].contains(&text(&again, "tool_call_id")), "{noted:?}");
 }
 
 #[tokio::test]

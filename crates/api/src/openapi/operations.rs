@@ -23,13 +23,13 @@ use placet_engine::{
     submission::Submission,
     views::{
         CredentialsView, RECORD_STATES, RearmRequest, RecordView, ResolutionRequest,
-        decisions::{DecisionVerdict, DecisionView, DecisionsPage},
+        decisions::{CallOutcome, DecisionVerdict, DecisionView, DecisionsPage},
         status::{ReloadRequest, ReloadView, StatusView},
     },
 };
 use placet_types::{
     envelope::result::ToolResultEnvelope,
-    ids::{ApprovalId, PrincipalId, RecordId},
+    ids::{ApprovalId, PrincipalId, RecordId, RunId},
 };
 
 use super::{
@@ -208,6 +208,7 @@ pub(super) fn show_error(docs: &mut SchemaGenerator) -> OperationBuilder {
 pub(super) fn list_decisions(docs: &mut SchemaGenerator) -> OperationBuilder {
     let verdict =
         json!({ "type": "string", "enum": DecisionVerdict::ALL.map(DecisionVerdict::as_str) });
+    let outcome = json!({ "type": "string", "enum": CallOutcome::ALL.map(CallOutcome::as_str) });
     start("listDecisions", "decisions", "Lists policy decisions about calls, the newest first")
         .description(Some(
             "For people: operators and auditors see all of their tenant, others those of their agents and those made for them. \
@@ -217,7 +218,9 @@ pub(super) fn list_decisions(docs: &mut SchemaGenerator) -> OperationBuilder {
         .parameter(query("agent", "Only about calls of this agent", identifier::<PrincipalId>()))
         .parameter(query("tool", "Only about this tool", text()))
         .parameter(query("verdict", "Only with this verdict", verdict))
+        .parameter(query("outcome", "Only about calls that ended so", outcome))
         .parameter(query("policy", "Only those in which this policy made the difference", text()))
+        .parameter(query("run", "Only about calls of runs of this name", identifier::<RunId>()))
         .parameter(query("from", "The first moment, in milliseconds since 1970; a day before `to` if absent", moment()))
         .parameter(query("to", "The end, which is not in it; now if absent", moment()))
         .parameter(query("limit", "How many at most, apart from those of the same millisecond", limit()))

@@ -88,6 +88,7 @@ pub(crate) fn all() -> Vec<Route> {
         get("/v1/calls/{id}/timeline", calls::timeline, described::directives::get_timeline),
         get("/v1/tools", service::tools, described::list_tools),
         post("/v1/runs", runs::open, described::runs::open),
+        get("/v1/runs", runs::list, described::runs::list),
         get("/v1/runs/{id}", runs::get, described::runs::get),
         get("/v1/runs/{id}/tools", runs::tools, described::runs::tools),
         post("/v1/runs/{id}/tools", runs::change, described::runs::change),

@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 
 use placet_engine::{
     report::ReportRange,
-    views::decisions::{DecisionVerdict, DecisionsQuery},
+    views::decisions::{CallOutcome, DecisionVerdict, DecisionsQuery},
 };
 use placet_types::{clock::Timestamp, ids::DecisionId};
 
@@ -39,11 +39,14 @@ pub(crate) async fn decisions(
     mut params: Params,
 ) -> Result<Response, Failure> {
     let verdicts = DecisionVerdict::ALL.map(|verdict| (verdict.as_str(), verdict));
+    let outcomes = CallOutcome::ALL.map(|outcome| (outcome.as_str(), outcome));
     let query = DecisionsQuery {
         agent: params.id("agent")?,
         tool: params.text("tool"),
         verdict: params.one_of("verdict", &verdicts)?,
+        outcome: params.one_of("outcome", &outcomes)?,
         policy: params.text("policy"),
+        run: params.id("run")?,
         from: moment(&mut params, "from")?,
         to: moment(&mut params, "to")?,
         limit: params.limit()?,

@@ -39,6 +39,17 @@ pub(crate) async fn open(
     Ok(answer::json(&api.engine.open_run(&caller, request).await?))
 }
 
+/// `GET /v1/runs`: the open runs that the caller may see.
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Caller(caller): Caller,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let run_id: Option<RunId> = params.id("run_id")?;
+    params.finish()?;
+    Ok(answer::json(&api.engine.runs(&caller, run_id.as_ref()).await?))
+}
+
 /// `GET /v1/runs/{id}`.
 pub(crate) async fn get(Entity { api, caller, id }: Entity<RunId>) -> Result<Response, Failure> {
     Ok(answer::json(&api.engine.run(&caller, &id).await?))

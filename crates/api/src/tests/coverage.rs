@@ -115,9 +115,8 @@ async fn ask(api: &TestApi, route: Route) -> Ask {
         "readInbox" | "listApprovals" | "listDirectives" | "followApprovals" | "listRecords"
         | "showCredentials" | "showReport" | "listDecisions" | "listCheckpoints"
         | "proveInclusion" | "proveConsistency" => ask("ben", "", None),
-        "listTools" | "showStatus" | "getAuditKey" | "protectedResource" | "describe" | "about" => {
-            ask("bot", "", None)
-        }
+        "listTools" | "listRuns" | "showStatus" | "getAuditKey" | "protectedResource"
+        | "describe" | "about" => ask("bot", "", None),
         other => panic!("nobody says how `{other}` is asked"),
     }
 }
@@ -193,7 +192,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 215);
+    assert_eq!(checked, 220);
     assert_eq!(api.state().await, before);
 }
 
@@ -232,6 +231,11 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             "listApprovals" => assert_eq!(reply.json(), json!({ "approvals": [] })),
             "readInbox" => assert_eq!(reply.json()["approvals"], json!([])),
             "listDirectives" => assert_eq!(reply.json(), json!({ "entries": [] })),
+            // The one that they have opened themselves just before.
+            "listRuns" => {
+                let runs = reply.json()["runs"].as_array().unwrap().clone();
+                assert!(runs.iter().all(|run| run["run_id"] == "openRun"), "{}", reply.text());
+            }
             "listDecisions" => assert_eq!(reply.json()["decisions"], json!([])),
             // Nothing that happens is for them.
             "followApprovals" => {

@@ -16,7 +16,7 @@ use crate::{
 use placet_api::testing::{self, CALL, TestApi, sample_detail};
 
 /// Pages that somebody who is signed in can open, whatever there is.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 16] = [
     "/",
     "/?state=finished&order=newest",
     "/?whose=mine&mode=destructive&group=owners&q=x&from=50",
@@ -24,6 +24,9 @@ const PAGES: [&str; 13] = [
     "/load",
     "/report",
     "/decisions",
+    "/decisions?run=r1&range=week",
+    "/tools",
+    "/runs",
     "/grants",
     "/grants?state=all",
     "/delegations",

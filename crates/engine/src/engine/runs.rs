@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::refusal::lookup_refusal;
+use placet_ledger::{
+    refusal::lookup_refusal,
+    run::{RunKey, RunRecord},
+};
 use placet_types::{error::Refusal, ids::RunId};
 
 use super::Engine;
@@ -13,15 +16,20 @@ use crate::{
     context::Context,
     registry::Owner,
     runs::{
+        batch_views::{BatchDebug, OpenRunView, OpenRuns},
         definitions::{self, choice_as, forced_as},
-        kept::Open,
+        kept::{Listed, Open},
         offer::{Tool, Tools},
         sessions::Session,
         state::Run,
         views::{OpenRun, RunTools, RunView, ToolsChange, ToolsChanged, ToolsFormat},
     },
+    sight::Sight,
     stages::{build, run},
 };
+
+/// The most runs that are listed.
+const LISTED_MAX: usize = 200;
 
 impl Engine {
     /// Opens a run of the caller on this node.
@@ -54,6 +62,37 @@ impl Engine {
         let directory = &context.current.active().directory;
         run::open_for(&context.outcomes, directory, &caller.chain(), &opened.request).await?;
         context.runs.open(owner, opened)
+    }
+
+    /// The open runs of this node that the caller may see, the ones used last: of one name with their batches, or of any.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::LedgerUnavailable`] where what they have used up cannot be read.
+    pub async fn runs(
+        &self,
+        caller: &VerifiedCaller,
+        run_id: Option<&RunId>,
+    ) -> Result<OpenRuns, Refusal> {
+        let context = &self.context;
+        let sight = Sight::of(context, caller);
+        let mut listed = context.runs.list(|owner, id| {
+            run_id.is_none_or(|wanted| wanted == id)
+                && sight.sees(&owner.tenant, &owner.actor, owner.on_behalf_of.as_ref())
+        });
+        let more = listed.len() > LISTED_MAX;
+        listed.truncate(LISTED_MAX);
+        let mut runs = Vec::new();
+        for one in listed {
+            let key = {
+                let Owner { tenant, actor, on_behalf_of, .. } = one.owner.clone();
+                let run_id = one.run.state.lock().request.run_id.clone();
+                RunKey { tenant, agent: actor, on_behalf_of, run_id }
+            };
+            let known = context.ledger.store().run(&key).await;
+            let known = known.map_err(|error| lookup_refusal(&error))?;
+            runs.extend(known.map(|known| shown(&one, known, run_id.is_some())));
+        }
+        Ok(OpenRuns { runs, more })
     }
 
     /// How an open run of the caller's stands.
@@ -130,6 +169,31 @@ impl Engine {
         let excluded = run.change(change, &usable)?;
         let forced_tools = forced_as(&run, &run.offered(&usable), ToolsFormat::Plain);
         Ok(ToolsChanged { forced_tools, excluded })
+    }
+}
+
+/// An open run with what the ledger knows of it.
+fn shown(listed: &Listed, known: RunRecord, with_batches: bool) -> OpenRunView {
+    let run = listed.run.state.lock();
+    let batches = run.turns.records();
+    let total = |of: fn(&BatchDebug) -> u32| {
+        batches.iter().fold(0_u32, |sum, batch| sum.saturating_add(of(&batch.debug)))
+    };
+    OpenRunView {
+        run_id: known.key.run_id,
+        agent: known.key.agent,
+        on_behalf_of: known.key.on_behalf_of,
+        is_session: run.session.is_some(),
+        iteration: run.iteration,
+        calls: total(|debug| debug.made),
+        pending: total(|debug| debug.pending),
+        safety_mode: known.safety_mode,
+        run_budget: known.budget,
+        calls_used: known.calls_used,
+        cents_used: known.cents_used,
+        taint: known.taint,
+        idle_ms: u64::try_from(listed.idle.as_millis()).unwrap_or(u64::MAX),
+        batches: if with_batches { batches } else { Vec::new() },
     }
 }
 

@@ -1,4 +1,4 @@
-//! What callers say and read of batches.
+//! What callers say and read of batches, and of the runs that made them.
 //!
 //! Owns the wire forms.
 
@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 use placet_types::{
     envelope::result::{ResultError, ResultStatus, ToolResultEnvelope},
     error::ErrorCode,
-    ids::{CapabilityId, IdempotencyKey, RunId, ToolCallId},
+    ids::{CapabilityId, IdempotencyKey, PrincipalId, RunId, ToolCallId},
     mode::ApprovalMode,
+    run_context::RunBudget,
     taint::Taint,
 };
 
@@ -226,4 +227,49 @@ pub struct CallRecord {
     /// The call before it that it was equal to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
+}
+
+/// Open runs of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OpenRuns {
+    /// The runs, the one used last first.
+    pub runs: Vec<OpenRunView>,
+    /// Whether there are more than are shown.
+    pub more: bool,
+}
+
+/// An open run, as those see it whom it concerns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OpenRunView {
+    /// The run.
+    pub run_id: RunId,
+    /// Whose it is.
+    pub agent: PrincipalId,
+    /// The user for whom it acts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<PrincipalId>,
+    /// Whether it is a session, which keeps its calls.
+    pub is_session: bool,
+    /// Which turn of its model is next, from 1.
+    pub iteration: u32,
+    /// How many calls of its batches were made.
+    pub calls: u32,
+    /// How many of them waited for people when their batch was answered.
+    pub pending: u32,
+    /// Its ceiling.
+    pub safety_mode: ApprovalMode,
+    /// What it may use up.
+    pub run_budget: RunBudget,
+    /// Calls dispatched.
+    pub calls_used: u32,
+    /// Cents spent.
+    pub cents_used: u64,
+    /// What it has in its context.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
+    /// For how long nobody has asked about it, in milliseconds.
+    pub idle_ms: u64,
+    /// Its batches, oldest first, where it was asked for by name: the last hundred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<BatchRecord>,
 }

@@ -30,6 +30,15 @@ pub(crate) struct Open {
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// An open run with whose it is.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) owner: Owner,
+    pub(crate) run: Arc<Open>,
+    /// For how long nobody has asked about it.
+    pub(crate) idle: Duration,
+}
+
 #[derive(Debug)]
 struct Kept {
     run: Arc<Open>,
@@ -96,6 +105,24 @@ impl Runs {
     pub(crate) fn of(&self, owner: &Owner, run_id: &RunId) -> Result<Arc<Open>, Refusal> {
         self.find(owner, run_id)
             .ok_or_else(|| Refusal::new(ErrorCode::RunNotFound, "there is no such run open here"))
+    }
+
+    /// The open runs of those that `wants` names, the one used last first.
+    pub(crate) fn list(&self, wants: impl Fn(&Owner, &RunId) -> bool) -> Vec<Listed> {
+        let now = Instant::now();
+        let runs = self.0.lock();
+        let wanted =
+            runs.iter().filter(|((owner, id), kept)| !kept.is_idle(now) && wants(owner, id));
+        let mut listed: Vec<Listed> = wanted
+            .map(|((owner, _), kept)| Listed {
+                owner: owner.clone(),
+                run: Arc::clone(&kept.run),
+                idle: now.saturating_duration_since(kept.used),
+            })
+            .collect();
+        drop(runs);
+        listed.sort_by_key(|one| one.idle);
+        listed
     }
 
     fn find(&self, owner: &Owner, run_id: &RunId) -> Option<Arc<Open>> {

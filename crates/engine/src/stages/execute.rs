@@ -11,7 +11,7 @@ use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
-    dispatch::{DispatchGuard, Intent},
+    dispatch::{DispatchGuard, Intent, Settlement},
     ledger::{Ledger, LedgerError},
     record::EffectRecord,
     refusal::ledger_refusal,
@@ -238,10 +238,11 @@ async fn dispatched(
     let cached_at = ready.remembered.as_ref().map(|remembered| remembered.at);
     let Called { outcome, late, proof } =
         sending::call(context, &executing.brokered, dispatch, ready).await;
-    let has_another = note_credential(context, &executing.brokered, &outcome, &proof).await;
-    let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let took = started.elapsed();
+    let mut has_another = false;
     if cached_at.is_none() {
-        note_answer(context, &responder, &executing.brokered, &outcome, started.elapsed()).await;
+        has_another = note_credential(context, &executing.brokered, &outcome, &proof).await;
+        note_answer(context, &responder, &executing.brokered, &outcome, took).await;
     }
     let Executing { mut brokered, subject } = executing;
     let record = settlement.record().cloned();
@@ -264,23 +265,14 @@ async fn dispatched(
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = action == AfterAnswer::SettleAndTryAgain;
     let record_id = settlement.record_id();
-    let late = late.zip(settlement.record().cloned()).map(|(task, record)| Late {
-        task,
-        record_id: record.record_id,
-        attempt: record.attempts,
-        subject: subject.clone(),
-        capability: Arc::clone(&brokered.built.target.capability),
-        kind,
-    });
+    let late = late.and_then(|task| listened_to(task, &brokered, &settlement, &subject));
     let capability = &brokered.built.target.capability;
     let (outcome, mut result) =
         settle::conclude(&context.ledger, capability, kind, subject, outcome);
-    result.latency.adapter_ms = adapter_ms;
+    result.latency.adapter_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     result.retries = retries;
     result.cached_at = cached_at;
-    if cached_at.is_none() {
-        remember(context, &brokered, &result);
-    }
+    remember(context, &brokered, &result);
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         let limit_ms = context.settings.ledger.late_answers_ms;
@@ -300,11 +292,29 @@ async fn dispatched(
     }
 }
 
+/// Who goes on listening for the answer of a call that has a record.
+fn listened_to(
+    task: JoinHandle<Option<AdapterOutcome>>,
+    brokered: &Brokered,
+    settlement: &Settlement,
+    subject: &Subject,
+) -> Option<Late> {
+    let record = settlement.record()?;
+    Some(Late {
+        task,
+        record_id: record.record_id,
+        attempt: record.attempts,
+        subject: subject.clone(),
+        capability: Arc::clone(&brokered.built.target.capability),
+        kind: brokered.binding.credential.kind,
+    })
+}
+
 /// Keeps what a read by an alias was answered, to be given again.
 fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope) {
     let built = &brokered.built;
-    let Some(alias) = built.target.capability.offering.alias.as_ref().filter(|_| built.by_alias)
-    else {
+    let is_fresh = built.by_alias && result.cached_at.is_none();
+    let Some(alias) = built.target.capability.offering.alias.as_ref().filter(|_| is_fresh) else {
         return;
     };
     let now = context.ledger.store().now();

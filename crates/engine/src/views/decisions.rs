@@ -5,11 +5,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use placet_ledger::audit::AuditKind;
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, DecisionId, PrincipalId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DecisionId, PrincipalId, RunId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
 };
@@ -26,8 +27,12 @@ pub struct DecisionsQuery {
     pub tool: Option<String>,
     /// Only with this verdict.
     pub verdict: Option<DecisionVerdict>,
+    /// Only about calls that ended so.
+    pub outcome: Option<CallOutcome>,
     /// Only those in which this policy made the difference.
     pub policy: Option<String>,
+    /// Only about calls of runs of this name.
+    pub run: Option<RunId>,
     /// From this moment on; absent: a day before the end.
     pub from: Option<Timestamp>,
     /// Before this moment; absent: until now.
@@ -63,6 +68,54 @@ impl DecisionVerdict {
     }
 }
 
+/// How a call that was sent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOutcome {
+    /// It was executed.
+    Succeeded,
+    /// It was executed and failed.
+    Failed,
+    /// Nobody could say when its attempt ended.
+    Unknown,
+    /// It was sent, and it is certain that nothing happened.
+    NotExecuted,
+}
+
+impl CallOutcome {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Succeeded, Self::Failed, Self::Unknown, Self::NotExecuted];
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::NotExecuted => "not_executed",
+        }
+    }
+
+    /// What the end of an attempt says in the audit chain; nothing for other events.
+    pub(crate) fn of_event(
+        kind: AuditKind,
+        note: Option<&str>,
+        code: Option<ErrorCode>,
+    ) -> Option<Self> {
+        match (kind, note, code) {
+            (AuditKind::Settled, Some("succeeded"), _) | (AuditKind::ReadSettled, _, None) => {
+                Some(Self::Succeeded)
+            }
+            (AuditKind::Settled, Some("failed_final"), _)
+            | (AuditKind::ReadSettled, _, Some(ErrorCode::AdapterFailed)) => Some(Self::Failed),
+            (AuditKind::Settled, Some("indeterminate"), _) => Some(Self::Unknown),
+            (AuditKind::Settled | AuditKind::ReadSettled, ..) => Some(Self::NotExecuted),
+            _ => None,
+        }
+    }
+}
+
 /// A page of decisions, the newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionsPage {
@@ -87,11 +140,20 @@ pub struct DecisionView {
     /// What stood against the call, where it was denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denial: Option<String>,
+    /// How the call ended, where it was sent and its end is in the same log before `to`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<CallOutcome>,
     /// The error code that its caller got.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
     /// The call.
     pub call_id: ToolCallId,
+    /// The run it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The trace it belongs to (W3C trace id, 32 hex digits).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// The approval it waits for, or was decided under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,

@@ -3,10 +3,10 @@
 //! Owns the filters and the words.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_engine::views::decisions::{DecisionVerdict, DecisionView, DecisionsPage};
+use placet_engine::views::decisions::{CallOutcome, DecisionVerdict, DecisionView, DecisionsPage};
 use placet_types::{
     clock::Timestamp,
-    ids::{DecisionId, PrincipalId},
+    ids::{DecisionId, PrincipalId, RunId},
     text::visible,
 };
 
@@ -59,9 +59,15 @@ struct Filters {
     /// Only with this verdict: allow, hold or deny.
     #[arg(long, value_parser = DecisionVerdict::ALL.map(DecisionVerdict::as_str))]
     verdict: Option<String>,
+    /// Only about calls that ended so: succeeded, failed, unknown or `not_executed`.
+    #[arg(long, value_parser = CallOutcome::ALL.map(CallOutcome::as_str))]
+    outcome: Option<String>,
     /// Only those in which this policy made the difference.
     #[arg(long)]
     policy: Option<String>,
+    /// Only about calls of runs of this name.
+    #[arg(long)]
+    run: Option<RunId>,
     /// How far back from the end: 30m, 8h, 7d [default: 24h].
     #[arg(long, value_name = "TIME", value_parser = words::lasting)]
     last: Option<u64>,
@@ -103,7 +109,9 @@ async fn list(client: &Client, filters: &Filters, json: bool) -> Outcome {
         ("agent", agent.as_deref()),
         ("tool", filters.tool.as_deref()),
         ("verdict", filters.verdict.as_deref()),
+        ("outcome", filters.outcome.as_deref()),
         ("policy", filters.policy.as_deref()),
+        ("run", filters.run.as_ref().map(RunId::as_str)),
         ("from", from.as_deref()),
         ("to", to.as_deref()),
         ("limit", Some(limit.as_str())),
@@ -120,7 +128,7 @@ async fn list(client: &Client, filters: &Filters, json: bool) -> Outcome {
         output::line("no such decisions that you may see");
     } else {
         output::table(
-            ["decision", "at", "verdict", "tool", "asked by", "policies"],
+            ["decision", "at", "verdict", "outcome", "tool", "asked by", "policies"],
             page.decisions.iter().map(row),
         );
     }
@@ -130,12 +138,13 @@ async fn list(client: &Client, filters: &Filters, json: bool) -> Outcome {
     Ok(Exit::Ok)
 }
 
-fn row(one: &DecisionView) -> [String; 6] {
+fn row(one: &DecisionView) -> [String; 7] {
     let policies: Vec<String> = one.policies.iter().map(|one| visible(&one.policy)).collect();
     [
         one.decision_id.to_string(),
         one.at.to_string(),
         one.verdict.as_str().to_owned(),
+        one.outcome.map_or("-", CallOutcome::as_str).to_owned(),
         one.capability_id.tool_name(),
         words::chain(&one.principal_chain),
         policies.join(", "),
@@ -152,8 +161,11 @@ fn shown(one: &DecisionView) -> String {
         format!("  at        {}", one.at),
         format!("  mode      {} (asked for {})", one.mode_effective, one.mode_requested),
     ];
+    lines.extend(one.outcome.map(|outcome| format!("  outcome   {}", outcome.as_str())));
     lines.extend(one.code.map(|code| format!("  code      {code}")));
     lines.push(format!("  call      {}", one.call_id));
+    lines.extend(one.run_id.as_ref().map(|id| format!("  run       {}", visible(id.as_str()))));
+    lines.extend(one.trace_id.as_ref().map(|id| format!("  trace     {id}")));
     lines.extend(one.approval_id.as_ref().map(|id| format!("  approval  {id}")));
     lines.extend(one.policies.iter().map(|policy| {
         let does = if policy.permits { "permits it" } else { "stands against it" };

@@ -16,6 +16,7 @@ pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod reload;
 pub(crate) mod report;
+pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod sessions;

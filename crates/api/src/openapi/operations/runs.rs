@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use utoipa::openapi::path::OperationBuilder;
 
 use placet_engine::runs::{
-    batch_views::{Batch, BatchHistory, BatchView},
+    batch_views::{Batch, BatchHistory, BatchView, OpenRuns},
     views::{OpenRun, RunTools, RunView, ToolsChange, ToolsChanged},
 };
 
-use super::{body, header, identified, ok, query, start, text};
+use placet_types::ids::RunId;
+
+use super::{body, header, identified, identifier, ok, query, start, text};
 use crate::routes::runs::FORMATS;
 
 pub(in crate::openapi) fn open(docs: &mut SchemaGenerator) -> OperationBuilder {
@@ -23,6 +25,20 @@ pub(in crate::openapi) fn open(docs: &mut SchemaGenerator) -> OperationBuilder {
         ))
         .request_body(Some(body::<OpenRun>(docs)))
         .response("200", ok::<RunView>(docs, "The run"))
+}
+
+pub(in crate::openapi) fn list(docs: &mut SchemaGenerator) -> OperationBuilder {
+    start("listRuns", "runs", "The open runs of this node that the caller may see")
+        .description(Some(
+            "Operators and auditors see all of their tenant, other people those of their agents and those that act for them, an agent its \
+             own: 200 at most, the ones used last first.",
+        ))
+        .parameter(query(
+            "run_id",
+            "Only runs of this name, with their batches",
+            identifier::<RunId>(),
+        ))
+        .response("200", ok::<OpenRuns>(docs, "The runs"))
 }
 
 pub(in crate::openapi) fn get(docs: &mut SchemaGenerator) -> OperationBuilder {
