@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::request::{Reply, leaks, of_problem, text};
+use super::request::{Answer, Reply, leaks, of_problem, text};
 
 impl Reply {
     /// Reads an answer of `/v1/runs/{id}/batches`. What is no answer to a batch, such as a problem document, is read as everywhere.
@@ -17,7 +17,10 @@ impl Reply {
     ) -> Self {
         let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let Some(entry) = document.pointer("/results/0") else {
-            return Self::read(request, status, body, secrets);
+            let read = Self::read(request, status, body, secrets);
+            // Another batch of the run is under way, which says nothing of this call.
+            let is_busy = read.answer == Answer::InProgress;
+            return Self { answer: if is_busy { Answer::Refused } else { read.answer }, ..read };
         };
         let envelope = entry.get("result").unwrap_or(entry);
         let read = Self::read(request, status, envelope.to_string().as_bytes(), secrets);
@@ -34,8 +37,7 @@ impl Reply {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::Reply;
-    use crate::history::request::Answer;
+    use super::{Answer, Reply};
 
     fn read(entry: &Value) -> Reply {
         let body = json!({ "run_id": "r", "results": [entry] });
@@ -80,6 +82,6 @@ mod tests {
         );
         let problem = json!({ "error_code": "IN_PROGRESS", "execution": "not_executed" });
         let reply = Reply::read_in_batch(1, 409, problem.to_string().as_bytes(), &[]);
-        assert_eq!(reply.answer, Answer::InProgress);
+        assert_eq!((reply.answer, reply.code.as_deref()), (Answer::Refused, Some("IN_PROGRESS")));
     }
 }
