@@ -2,7 +2,7 @@
 //!
 //! Owns the requirements of the planner, each by its id.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use serde_json::{Value, json};
 use url::Url;
@@ -166,6 +166,72 @@ async fn pl_02_a_plan_waits_for_people_survives_a_restart_and_acts_once() {
     let messages = model.asked()[1].body["messages"].clone();
     assert_eq!(messages.as_array().unwrap().len(), 5, "{messages:#}");
     assert!(text(&messages[3], "content").contains("closed"), "{messages:#}");
+}
+
+/// How many turns the plan has that is killed, each of which changes a record.
+const TURNS: usize = 6;
+
+/// The next record in turn, then the end.
+fn closes_the_next(request: &Value) -> Value {
+    let messages = request["messages"].as_array().unwrap();
+    let turn = messages.iter().filter(|message| message["role"] == "assistant").count();
+    if turn == TURNS {
+        return says("All are closed.");
+    }
+    let close = json!({ "record_id": format!("REC-{turn}"), "status": "closed" });
+    let find = ("records__find_records", json!({ "words": format!("record {turn}") }));
+    calls(&turn.to_string(), &[("records__update_record", close), find])
+}
+
+#[tokio::test]
+async fn pl_02_a_plan_that_is_killed_at_any_moment_acts_once_and_comes_to_its_end() {
+    let setup = records(|_| {}).await;
+    let (mut placet, _agent) = running(&setup).await;
+    let (_model, url) = Model::thinking(closes_the_next).await;
+    write_plan(&setup, &url, &json!({ "safety_mode": "local_write" }));
+    let (mut seed, mut servers) = (seed(), 0_u32);
+    println!("PLACET_SEED={seed}");
+    for _ in 0..14 {
+        // A generator of moments, no more (Knuth's MMIX).
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let token = setup.token("agent", "dev-agent").await;
+        let words = [&["plan"], &going_on(&setup)[..]].concat();
+        let mut plan = setup.follows(&placet, &token, &words);
+        tokio::time::sleep(Duration::from_millis(20 + (seed >> 33) % 180)).await;
+        if seed >> 61 == 0 && servers < 2 {
+            servers += 1;
+            placet.kill().await;
+            plan.wait().await.unwrap();
+            placet = setup.start().await;
+        } else {
+            plan.kill().await.unwrap();
+        }
+    }
+    let ended = planned(&setup, &placet, &going_on(&setup)).await;
+    assert_eq!(ended.ok(), "All are closed.\n");
+    let made = record(&setup);
+    for turn in 0..TURNS {
+        let name = format!("REC-{turn}");
+        let times = made.iter().filter(|one| one["args"]["record_id"] == name.as_str()).count();
+        // A server that is killed in the middle leaves it unknown, and nobody repeats it.
+        assert!(
+            times == 1 || (times == 0 && servers > 0),
+            "{name} was changed {times} times: {made:#?}"
+        );
+    }
+}
+
+/// The words that begin the plan, or go on with it.
+fn going_on(setup: &Setup) -> Vec<&'static str> {
+    if setup.path("plan.state.json").is_file() {
+        return vec!["resume", "plan.state.json"];
+    }
+    RUN.to_vec()
+}
+
+/// What the moments are chosen by.
+fn seed() -> u64 {
+    std::env::var("PLACET_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ pub(crate) struct Asked {
 #[derive(Clone, Default)]
 pub(crate) struct Model {
     answers: Arc<Mutex<VecDeque<Value>>>,
+    /// What it answers to a request, where it has no script.
+    thinks: Option<fn(&Value) -> Value>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
@@ -30,6 +32,16 @@ impl Model {
     pub(crate) async fn start(answers: impl IntoIterator<Item = Value>) -> (Self, Url) {
         let model = Self::default();
         model.answers.lock().extend(answers);
+        model.serve().await
+    }
+
+    /// One that answers the same to the same request, however often it is asked.
+    pub(crate) async fn thinking(thinks: fn(&Value) -> Value) -> (Self, Url) {
+        Self { thinks: Some(thinks), ..Self::default() }.serve().await
+    }
+
+    async fn serve(self) -> (Self, Url) {
+        let model = self;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let router =
@@ -50,8 +62,10 @@ async fn answer(
 ) -> Json<Value> {
     let authorization =
         headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    let thought = model.thinks.map(|thinks| thinks(&body));
     model.asked.lock().push(Asked { authorization: authorization.unwrap_or_default(), body });
-    let message = model.answers.lock().pop_front().expect("the script has another answer");
+    let scripted = || model.answers.lock().pop_front().expect("the script has another answer");
+    let message = thought.unwrap_or_else(scripted);
     let calls = message.get("tool_calls").is_some();
     let choice = json!({ "index": 0, "message": message, "finish_reason": if calls { "tool_calls" } else { "stop" } });
     Json(json!({
