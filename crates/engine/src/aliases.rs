@@ -94,14 +94,15 @@ impl Aliases {
         withdrawn.insert((epoch, id.clone()));
     }
 
-    /// Whether somebody has to say which capabilities score well under these policies.
-    pub(crate) fn are_unscored(&self, active: &Active) -> bool {
-        let mut capabilities =
-            active.catalog.contracts().flat_map(|contract| contract.capabilities.values());
-        let is_asked = capabilities.any(|one| {
-            one.offering.alias.as_ref().is_some_and(|alias| alias.when == AliasWhen::Scored)
-        });
-        is_asked && self.scores.load().epoch != active.policy.epoch()
+    /// Whether tools are scored under these policies, where `again` does not say that they are to be scored once more. Nobody has to where no
+    /// contract asks for it.
+    pub(crate) fn are_scored(&self, active: &Active, again: bool) -> bool {
+        let is_asked = |capability: &Capability| {
+            let alias = capability.offering.alias.as_ref();
+            alias.is_some_and(|alias| alias.when == AliasWhen::Scored)
+        };
+        (!again && self.scores.load().epoch == active.policy.epoch())
+            || !active.catalog.contracts().any(|one| one.capabilities.values().any(is_asked))
     }
 
     pub(crate) fn score(&self, scores: Scores) {

@@ -20,7 +20,7 @@ const SUCCESS_RATE_MIN: f64 = 0.95;
 /// Scores the tools again where something was activated since, or where `again` says so.
 pub(crate) async fn round(context: &Arc<Context>, again: bool) {
     let active = context.current.active();
-    if !again && !context.aliases.are_unscored(&active) {
+    if context.aliases.are_scored(&active, again) {
         return;
     }
     let Some(notary) = &context.notary else { return };
