@@ -272,7 +272,6 @@ async fn dispatched(
     result.latency.adapter_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     result.retries = retries;
     result.cached_at = cached_at;
-    remember(context, &brokered, &result);
     let kept = settle::keep(context, settlement, outcome, result).await;
     if let Some(late) = late {
         let limit_ms = context.settings.ledger.late_answers_ms;
@@ -284,6 +283,7 @@ async fn dispatched(
             retry::repeat(context, Call { responder, stage: brokered }).await;
         }
         Ok(result) => {
+            remember(context, &brokered, &result);
             if let Some(approval) = approval_of(&brokered) {
                 context.approvals.call_ended(approval, result.status == ResultStatus::Unknown);
             }
@@ -310,7 +310,7 @@ fn listened_to(
     })
 }
 
-/// Keeps what a read by an alias was answered, to be given again.
+/// Keeps what a read by an alias was answered, to be given again: once it is recorded, like everything that is told (I6).
 fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope) {
     let built = &brokered.built;
     let is_fresh = built.by_alias && result.cached_at.is_none();
