@@ -232,18 +232,13 @@ impl Call {
         tool: &str,
         args: &str,
     ) -> Result<Answered, Loss> {
-        let run = json!({ "run_id": self.run, "safety_mode": "destructive", "run_budget": self.budget() });
-        let opened =
-            scene.api.post(node, "/v1/runs", bearer, json!({ "run": run }).to_string().into());
-        let opened = opened.await?;
+        let open = json!({ "run": self.in_run() }).to_string();
+        let opened = scene.api.post(node, "/v1/runs", bearer, open.into()).await?;
         let is_open = opened.json().get("error_code").is_none_or(|code| *code == "RUN_TAKEN");
         if !is_open {
             return Ok(opened);
         }
-        let key = match &self.key {
-            Some(key) => format!(r#","idempotency_key":"{key}""#),
-            None => String::new(),
-        };
+        let key = self.key_member();
         let call = format!(r#"{{"id":"1","tool":"{tool}","args":{args}{key}}}"#);
         let body = format!(r#"{{"calls":[{call}]}}"#).into();
         let path = format!("/v1/runs/{}/batches", self.run);
@@ -290,16 +285,16 @@ impl Call {
         json!({ "calls_max": self.calls_max, "tool_latency_ms_max": LATENCY_MS })
     }
 
+    fn in_run(&self) -> Value {
+        json!({ "run_id": self.run, "safety_mode": "destructive", "run_budget": self.budget() })
+    }
+
+    fn key_member(&self) -> String {
+        self.key.as_ref().map_or_else(String::new, |key| format!(r#","idempotency_key":"{key}""#))
+    }
+
     fn body(&self, tool: &str, args: &str) -> Bytes {
-        let run = json!({
-            "run_id": self.run,
-            "safety_mode": "destructive",
-            "run_budget": self.budget(),
-        });
-        let key = match &self.key {
-            Some(key) => format!(r#","idempotency_key":"{key}""#),
-            None => String::new(),
-        };
+        let (run, key) = (self.in_run(), self.key_member());
         format!(r#"{{"tool":"{tool}","args":{args}{key},"run":{run}}}"#).into()
     }
 

@@ -71,7 +71,7 @@ mod tests {
         CapabilityId::from_tool_name(text).unwrap()
     }
 
-    /// Plain tools of these names, the last with an alias.
+    /// Plain tools of these names, one of them with an alias.
     fn tools<'a>(names: impl IntoIterator<Item = &'a str>, alias: Option<&str>) -> Tools {
         let mut tools = Tools::new();
         for id in names.into_iter().map(id) {
