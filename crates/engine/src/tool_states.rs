@@ -2,23 +2,33 @@
 //!
 //! Owns the states. Not here: how their calls went ([`crate::report`]), and what a caller may use (`queries`).
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use placet_identity::VerifiedCaller;
-use placet_types::{contract::Capability, error::Refusal, ids::AdapterName};
+use placet_types::{
+    contract::Capability,
+    error::Refusal,
+    ids::{AdapterName, CapabilityId},
+};
 
 use crate::{
+    active::Active,
     adapters::{
         errors::logged,
         ports::{Connection, Port},
     },
     context::Context,
-    drift, operator,
+    operator,
     views::ToolView,
 };
+
+/// How old a server's list may be that its tools are compared with, and how long that may take.
+const LISTED_MS_MAX: u64 = 10_000;
+const COMPARED_IN: Duration = Duration::from_secs(3);
 
 /// A tool of a contract.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,36 +119,51 @@ pub(crate) async fn of(
 ) -> Result<Vec<ToolStateView>, Refusal> {
     operator::must_be_operator(context, caller)?;
     let active = context.current.active();
-    let mut views = Vec::new();
-    for port in active.ports.all().filter(|port| port.contract.admits(caller.tenant())) {
-        let (server, trouble) = ServerState::of(port);
-        for capability in port.contract.capabilities.values() {
-            let (state, why) = state_of(context, capability).await;
-            views.push(ToolStateView {
-                tool: ToolView::of(capability, context.aliases.of(&active, capability).is_some()),
-                adapter: port.contract.adapter.clone(),
-                state,
-                why: why.or_else(|| trouble.clone()),
-                server,
-            });
-        }
-    }
-    Ok(views)
+    let ports = active.ports.all().filter(|port| port.contract.admits(caller.tenant()));
+    Ok(join_all(ports.map(|port| of_port(context, &active, port))).await.concat())
 }
 
-async fn state_of(context: &Context, capability: &Capability) -> (ToolState, Option<String>) {
-    if !capability.enabled {
-        return (ToolState::Disabled, None);
+async fn of_port(context: &Context, active: &Active, port: &Port) -> Vec<ToolStateView> {
+    let (server, trouble) = ServerState::of(port);
+    let drifted = drifted(port).await;
+    let view = |capability: &Capability| {
+        let (state, why) = state_of(capability, drifted.contains(&capability.id));
+        ToolStateView {
+            tool: ToolView::of(capability, context.aliases.of(active, capability).is_some()),
+            adapter: port.contract.adapter.clone(),
+            state,
+            why: why.or_else(|| trouble.clone()),
+            server,
+        }
+    };
+    port.contract.capabilities.values().map(view).collect()
+}
+
+/// Whose live definition is found not to be the pinned one, in the time that somebody who looks at a page waits.
+async fn drifted(port: &Port) -> BTreeSet<CapabilityId> {
+    let mut drifted = BTreeSet::new();
+    let Connection::Up(connection) = port.connection() else { return drifted };
+    let comparing = async {
+        for capability in port.contract.capabilities.values().filter(|one| one.is_callable()) {
+            if port.is_drifted(connection.as_ref(), capability, LISTED_MS_MAX).await {
+                drifted.insert(capability.id.clone());
+            }
+        }
+    };
+    // A server that does not list in time is one that cannot be compared.
+    tokio::time::timeout(COMPARED_IN, comparing).await.unwrap_or_default();
+    drifted
+}
+
+fn state_of(capability: &Capability, is_drifted: bool) -> (ToolState, Option<String>) {
+    match &capability.arguments {
+        _ if !capability.enabled => (ToolState::Disabled, None),
+        Err(why) => (ToolState::Quarantined, Some(why.clone())),
+        Ok(_) if capability.pin.is_none() => (ToolState::Unpinned, None),
+        Ok(_) if is_drifted => {
+            let why = "the server describes it in another way than when it was pinned; review it, and pin it again";
+            (ToolState::Drifted, Some(why.to_owned()))
+        }
+        Ok(_) => (ToolState::Callable, None),
     }
-    if let Err(why) = &capability.arguments {
-        return (ToolState::Quarantined, Some(why.clone()));
-    }
-    if capability.pin.is_none() {
-        return (ToolState::Unpinned, None);
-    }
-    if drift::is_drifted(context, &capability.id).await {
-        let why = "the server describes it in another way than when it was pinned; review it, and pin it again";
-        return (ToolState::Drifted, Some(why.to_owned()));
-    }
-    (ToolState::Callable, None)
 }
