@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::{
     context::Context,
+    registry::Owner,
     sight::Sight,
     views::decisions::{
         CallOutcome, DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView,
@@ -154,9 +155,7 @@ impl<'a> Reader<'a> {
     }
 
     fn may_see(&self, view: &DecisionView) -> bool {
-        let chain = &view.principal_chain;
-        let user = chain.on_behalf_of.as_ref().map(|user| &user.id);
-        self.sight.sees(chain.tenant(), &chain.actor.id, user)
+        self.sight.sees(&Owner::of(&view.principal_chain))
     }
 
     async fn search(

@@ -1,13 +1,12 @@
 //! Whose calls and runs somebody sees.
 //!
-//! Owns the rule: operators and auditors see all of their tenant, other people what their agents do and what is done for them, an agent what
-//! it does itself.
+//! Owns the rule: operators and auditors see all of their tenant, other people what their agents do and what is done for them, everybody
+//! what they do themselves.
 
 use placet_approvals::reviewer;
 use placet_identity::VerifiedCaller;
-use placet_types::ids::{PrincipalId, TenantId};
 
-use crate::context::Context;
+use crate::{context::Context, registry::Owner};
 
 /// Somebody who looks.
 pub(crate) struct Sight<'a> {
@@ -22,24 +21,20 @@ impl<'a> Sight<'a> {
         Self { context, caller, sees_all }
     }
 
-    /// Whether they see what this agent does for this user, in a tenant.
-    pub(crate) fn sees(
-        &self,
-        tenant: &TenantId,
-        agent: &PrincipalId,
-        user: Option<&PrincipalId>,
-    ) -> bool {
-        if tenant != self.caller.tenant() {
+    /// Whether they see what `owner` does.
+    pub(crate) fn sees(&self, owner: &Owner) -> bool {
+        if owner.tenant != *self.caller.tenant() {
             return false;
         }
-        let person = &self.caller.actor.principal().id;
-        if !reviewer::is_person(self.caller) {
-            let own_user = self.caller.delegation.as_ref().map(|token| &token.principal().id);
-            return agent == person && user == own_user;
+        let is_own = *owner == Owner::of(&self.caller.chain());
+        if is_own || !reviewer::is_person(self.caller) {
+            return is_own;
         }
+        let person = &self.caller.actor.principal().id;
         let directory = &self.context.current.active().directory;
+        let agent = directory.agent(&owner.tenant, &owner.actor);
         self.sees_all
-            || directory.agent(tenant, agent).is_some_and(|agent| agent.owner == *person)
-            || user == Some(person)
+            || agent.is_some_and(|agent| agent.owner == *person)
+            || owner.on_behalf_of.as_ref() == Some(person)
     }
 }

@@ -75,18 +75,18 @@ impl Engine {
     ) -> Result<OpenRuns, Refusal> {
         let context = &self.context;
         let sight = Sight::of(context, caller);
-        let mut listed = context.runs.list(|owner, id| {
-            run_id.is_none_or(|wanted| wanted == id)
-                && sight.sees(&owner.tenant, &owner.actor, owner.on_behalf_of.as_ref())
-        });
+        let mut listed = context
+            .runs
+            .list(|owner, id| run_id.is_none_or(|wanted| wanted == id) && sight.sees(owner));
         let more = listed.len() > LISTED_MAX;
         listed.truncate(LISTED_MAX);
         let mut runs = Vec::new();
         for one in listed {
-            let key = {
-                let Owner { tenant, actor, on_behalf_of, .. } = one.owner.clone();
-                let run_id = one.run.state.lock().request.run_id.clone();
-                RunKey { tenant, agent: actor, on_behalf_of, run_id }
+            let key = RunKey {
+                tenant: one.owner.tenant.clone(),
+                agent: one.owner.actor.clone(),
+                on_behalf_of: one.owner.on_behalf_of.clone(),
+                run_id: one.run_id.clone(),
             };
             let known = context.ledger.store().run(&key).await;
             let known = known.map_err(|error| lookup_refusal(&error))?;

@@ -256,7 +256,7 @@ pub struct OpenRunView {
     pub calls: u32,
     /// How many of them waited for people when their batch was answered.
     pub pending: u32,
-    /// Its ceiling.
+    /// Its ceiling, as it was opened with.
     pub safety_mode: ApprovalMode,
     /// What it may use up.
     pub run_budget: RunBudget,

@@ -34,6 +34,7 @@ pub(crate) struct Open {
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) owner: Owner,
+    pub(crate) run_id: RunId,
     pub(crate) run: Arc<Open>,
     /// For how long nobody has asked about it.
     pub(crate) idle: Duration,
@@ -114,8 +115,9 @@ impl Runs {
         let wanted =
             runs.iter().filter(|((owner, id), kept)| !kept.is_idle(now) && wants(owner, id));
         let mut listed: Vec<Listed> = wanted
-            .map(|((owner, _), kept)| Listed {
+            .map(|((owner, run_id), kept)| Listed {
                 owner: owner.clone(),
+                run_id: run_id.clone(),
                 run: Arc::clone(&kept.run),
                 idle: now.saturating_duration_since(kept.used),
             })
