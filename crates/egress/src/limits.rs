@@ -13,7 +13,8 @@ pub struct Limits {
     pub request_timeout_ms: u64,
     /// The longest silence between two pieces of a streamed body.
     pub idle_timeout_ms: u64,
-    /// How long an unused connection is kept for the next request.
+    /// How long an unused connection is kept for the next request: shorter than the keep-alive of servers (five seconds for Node.js), so
+    /// that no request meets a connection that is being closed.
     pub pool_idle_timeout_ms: u64,
     /// Unused connections kept for one destination.
     pub pool_idle_connections_max: usize,
@@ -35,7 +36,7 @@ impl Default for Limits {
             connect_timeout_ms: 5_000,
             request_timeout_ms: 30_000,
             idle_timeout_ms: 60_000,
-            pool_idle_timeout_ms: 20_000,
+            pool_idle_timeout_ms: 2_000,
             pool_idle_connections_max: 8,
             request_bytes_max: 4 * 1024 * 1024,
             response_bytes_max: 4 * 1024 * 1024,

@@ -62,8 +62,6 @@ use crate::{
 
 /// A call has its own deadline; this only bounds what nobody waits for any more.
 const EXCHANGE_MS_MAX: u64 = 3_600_000;
-/// Shorter than the usual keep-alive of servers, so that a call does not meet a connection that is being closed.
-const POOL_IDLE_MS: u64 = 2_000;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -477,7 +475,6 @@ fn limits(limits: &LimitsFile, sse: bool) -> Limits {
         connect_timeout_ms: limits.connect_ms_max,
         request_timeout_ms: EXCHANGE_MS_MAX,
         idle_timeout_ms: EXCHANGE_MS_MAX,
-        pool_idle_timeout_ms: POOL_IDLE_MS,
         pool_idle_connections_max: usize::try_from(limits.concurrency_max).unwrap_or(usize::MAX),
         request_bytes_max: message_bytes_max,
         response_bytes_max: message_bytes_max,
