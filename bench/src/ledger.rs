@@ -1,4 +1,4 @@
-//! The embedded store at a size: claims without the disk, a clean start, and a rebuild of its index.
+//! The embedded store at a size: claims without the disk, a clean start, and a rebuild of its state.
 //!
 //! Owns the records, the processes that the parts run in (so that each starts cold), and what is claimed. A store is filled by
 //! importing an export, with one entry for each record. Invariants: every record differs from every other, and so does its
@@ -20,7 +20,7 @@ use placet_ledger::{
     store::{ClaimAnswer, Store as _},
 };
 use placet_store::{
-    embedded::{EmbeddedConfig, EmbeddedStore, IndexFate, import, rebuild},
+    embedded::{EmbeddedConfig, EmbeddedStore, StateFate, import, rebuild},
     transfer::{ExportItem, ExportWriter},
 };
 use placet_types::{
@@ -50,7 +50,7 @@ pub(crate) enum Part {
     Fill,
     /// Open it and claim keys.
     Claim,
-    /// Rebuild the index from the whole journal.
+    /// Rebuild the state from the whole journal.
     Rebuild,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Size {
     pub(crate) known_p50_us: f64,
     /// Opening the store after it was closed, in seconds.
     pub(crate) start_s: f64,
-    /// Rebuilding the index, in seconds.
+    /// Rebuilding the state, in seconds.
     pub(crate) rebuild_s: f64,
 }
 
@@ -153,7 +153,7 @@ async fn claim(folder: &Path, records: u64) -> Result<Size> {
     let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(config, Arc::new(Wall)));
     let (store, report) = opening.await.context("opening panicked")??;
     let start_s = began.elapsed().as_secs_f64();
-    ensure!(matches!(report.index, IndexFate::Kept), "the index was rebuilt at a clean start");
+    ensure!(matches!(report.state, StateFate::Kept), "the state was rebuilt at a clean start");
     let known = |step: u64| step.wrapping_mul(STEP).checked_rem(records);
     let known_p50_us = claims(&store, known, false).await?;
     let new_p50_us = claims(&store, |step| records.checked_add(step), true).await?;
@@ -195,7 +195,7 @@ async fn rebuilt(folder: &Path) -> Result<Size> {
     let began = Instant::now();
     let report = tokio::task::spawn_blocking(move || rebuild(&folder)).await;
     let report = report.context("rebuilding panicked")??;
-    ensure!(matches!(report.index, IndexFate::Rebuilt { .. }), "the index was not rebuilt");
+    ensure!(matches!(report.state, StateFate::Rebuilt { .. }), "the state was not rebuilt");
     Ok(Size { rebuild_s: began.elapsed().as_secs_f64(), ..Size::default() })
 }
 

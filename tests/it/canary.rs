@@ -416,7 +416,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
         ("the spans", "remote"),
         ("the log", "remote"),
         ("ledger/journal", "remote"),
-        ("ledger/content", "plain"),
+        ("ledger/journal", "plain"),
         ("page: /", "remote"),
         ("the refusal of", "VALIDATION_ERROR"),
         ("the answer of", "tool_result"),

@@ -116,7 +116,7 @@ async fn an_approved_call_whose_parked_arguments_were_altered_is_void_and_does_n
     };
     first.kill().await;
     // The parked call and the frozen evidence are kept apart: both are altered.
-    flip_all(&setup.data().join("ledger/content"), b"target-of-the-call.txt");
+    flip_all(&setup.data().join("ledger/journal"), b"target-of-the-call.txt");
 
     let second = setup.start().await;
     let (agent, ben) = (setup.agent(&second).await, setup.ben(&second).await);
@@ -226,7 +226,7 @@ async fn a_damaged_journal_is_never_served_nor_repaired() {
 }
 
 #[tokio::test]
-async fn a_corrupted_index_is_rebuilt_from_the_journal_and_nothing_is_lost() {
+async fn a_corrupted_state_is_rebuilt_and_nothing_is_lost() {
     let setup = Setup::new();
     let first = setup.start().await;
     setup.put("a.txt", "x");
@@ -234,9 +234,9 @@ async fn a_corrupted_index_is_rebuilt_from_the_journal_and_nothing_is_lost() {
     let written = agent.call(&write("b.txt", "s1")).await.succeeded();
     let held = agent.call(&delete("a.txt", "s2")).await.held();
     first.stop().await;
-    let index = setup.data().join("ledger/index");
-    let files = files_below(&index);
-    assert!(!files.is_empty(), "there is no index to corrupt");
+    let state = setup.data().join("ledger/state");
+    let files = files_below(&state);
+    assert!(!files.is_empty(), "there is no state to corrupt");
     for path in files {
         let length = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
         fs::write(path, vec![0xA5; length]).unwrap();

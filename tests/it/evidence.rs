@@ -434,15 +434,14 @@ async fn half_a_backup_is_refused_by_whatever_would_look_at_it() {
 }
 
 #[tokio::test]
-async fn a_check_names_lost_results_and_what_it_could_not_look_at() {
+async fn a_check_names_altered_results_and_what_it_could_not_look_at() {
     let setup = Setup::new();
     let placet = setup.start().await;
     setup.agent(&placet).await.call(&write("a.txt", "s1")).await.succeeded();
     placet.stop().await;
     setup.configured(&["ledger", "fsck"]).await.ok();
-    let index = setup.data().join("ledger/index");
-    let generation = fs::read_dir(index).unwrap().next().unwrap().unwrap().path();
-    let (there, away) = (generation.join("db"), generation.join("away"));
+    let state = setup.data().join("ledger/state");
+    let (there, away) = (state.join("db"), state.join("away"));
     fs::rename(&there, &away).unwrap();
     std::os::unix::fs::symlink("db", &there).unwrap();
     let ran = setup.configured(&["ledger", "fsck"]).await;
@@ -451,26 +450,27 @@ async fn a_check_names_lost_results_and_what_it_could_not_look_at() {
     fs::remove_file(&there).unwrap();
     fs::rename(&away, &there).unwrap();
 
-    for folder in fs::read_dir(setup.data().join("ledger/content")).unwrap() {
-        let pack = folder.unwrap().path().join("000001.pack");
-        if pack.try_exists().unwrap() {
-            fs::remove_file(pack).unwrap();
-        }
-    }
-    found(&setup.configured(&["ledger", "fsck"]).await, &["2 MISSING", "missing: sha256:"]);
+    // What was written and what came of it name the file; nothing else in the journal does.
+    let segment = setup.data().join("ledger/journal/000000000001.segment");
+    let mut bytes = fs::read(&segment).unwrap();
+    let named: Vec<usize> =
+        (0..bytes.len() - 5).filter(|at| bytes[*at..].starts_with(b"a.txt")).collect();
+    named.iter().for_each(|at| bytes[*at] = b'b');
+    fs::write(&segment, bytes).unwrap();
+    found(&setup.configured(&["ledger", "fsck"]).await, &["2 ALTERED", "altered: sha256:"]);
     let file = setup.path("lost.jsonl");
     let refused = setup.configured(&["ledger", "export", file.to_str().unwrap()]).await;
-    found(&refused, &["2 contents that records name are lost", "fsck"]);
+    found(&refused, &["2 are altered", "fsck"]);
     assert!(!file.try_exists().unwrap());
 }
 
 #[tokio::test]
-async fn a_stopped_ledger_is_checkpointed_archived_and_still_verifies() {
+async fn a_stopped_ledger_is_archived_and_still_verifies() {
     let setup = Setup::new().with("ledger", json!({ "archive": "archive" }));
     let placet = setup.start().await;
     let result = setup.agent(&placet).await.call(&write("a.txt", "s1")).await.succeeded();
     placet.stop().await;
-    setup.configured(&["ledger", "checkpoint"]).await.ok();
+    setup.configured(&["ledger", "snapshot"]).await.ok();
     setup.configured(&["ledger", "archive", "--older-than-days", "0"]).await.ok();
     setup.configured(&["audit", "verify"]).await.ok();
     setup.configured(&["ledger", "fsck"]).await.ok();

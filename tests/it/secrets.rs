@@ -1,4 +1,4 @@
-//! Canaries: an argument is nowhere but with its adapter and in the content packs, a secret is nowhere at all.
+//! Canaries: an argument is nowhere but with its adapter and among the contents of the ledger, a secret is nowhere at all.
 //!
 //! Owns the search through everything that leaves the process or stays on disk: spans, logs, metrics, answers, files.
 
@@ -149,8 +149,13 @@ async fn a_canary_in_an_argument_and_one_in_a_secret_leak_nowhere() {
     assert_eq!(files_with(&setup.path("contracts"), SECRET), Vec::<String>::new());
     let with_argument = files_with(&setup.data(), ARGUMENT);
     assert!(!with_argument.is_empty(), "the search finds nothing that is there");
-    let content = setup.data().join("ledger/content").display().to_string();
-    assert!(with_argument.iter().all(|file| file.starts_with(&content)), "{with_argument:#?}");
+    let journal = setup.data().join("ledger/journal").display().to_string();
+    assert!(with_argument.iter().all(|file| file.starts_with(&journal)), "{with_argument:#?}");
+    // Contents stand beside the entries, not in them.
+    let chain = setup.path("chain.jsonl");
+    setup.configured(&["audit", "export", chain.to_str().unwrap()]).await.ok();
+    let chain = fs::read(chain).unwrap();
+    assert!(is_in(&chain, "child") && !is_in(&chain, ARGUMENT), "{}", around(&chain, ARGUMENT));
 }
 
 /// Calls that happen, and prove that the secret arrives where it should.
@@ -232,7 +237,7 @@ async fn a_secret_that_a_target_echoes_in_a_common_form_is_removed() {
     assert_eq!(found(log.as_bytes(), SECRET), None, "in the log");
     let mut places = Places::default();
     places.add_folder(&setup.data());
-    assert!(places.has("content", "secret removed"), "the search finds what is kept");
+    assert!(places.has("journal", "secret removed"), "the search finds what is kept");
     assert_eq!(places.with(SECRET), Vec::<String>::new());
 }
 

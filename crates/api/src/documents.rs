@@ -41,8 +41,7 @@ pub struct Timeline {
     pub call_id: ToolCallId,
     /// What happened, in order.
     pub steps: Vec<TimelineStep>,
-    /// Whether there may be further steps between these: so much was written meanwhile that the chain was read only around the moments at
-    /// which the call is known to have moved, or a part of it is not there any more.
+    /// Whether some steps are missing: their entries were archived, and the archive is not at hand.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
 }

@@ -1,8 +1,7 @@
 //! The timeline of one call: its steps from plan to effect, from the audit chain.
 //!
-//! Owns where in the chain is looked. The chain has no index by call: what the ledger keeps of it says when it moved, and the entries
-//! around those moments are read, a bounded number of them. Invariants: anyone who may not see the call learns nothing, not even that there
-//! is one; a timeline that may lack steps says so.
+//! Owns what of the chain is shown, and to whom. Not here: which entries are about a call, which the log knows. Invariants: anyone who
+//! may not see the call learns nothing, not even that there is one; a timeline that lacks steps says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::ApprovalRecord,
-    audit::AuditEvent,
+    audit::{AuditEvent, Subject},
     log::{AuditLog, LogEntry},
     record::EffectRecord,
     refusal::lookup_refusal,
@@ -30,17 +29,6 @@ use crate::{
     service::Approvals,
     views::{TimelineStep, TimelineView},
 };
-
-/// How many entries between the first and the last moment are read without looking for the moments between.
-const SPAN_MAX: u64 = 8_192;
-/// How many entries are read after each moment, where there are more.
-const AFTER_EACH: u64 = 512;
-/// How many are read at a time.
-const READ: u64 = 256;
-/// For how long after a moment its entry may have been written, in milliseconds.
-const LATER_MS: i64 = 5_000;
-/// The most moments that are looked for where not everything is read: the last ones, and the first.
-const MOMENTS_MAX: usize = 64;
 
 /// What is known of a call.
 struct Traced {
@@ -69,13 +57,14 @@ impl Approvals {
         let Some(log) = &self.audit else {
             return Err(Refusal::new(
                 ErrorCode::NotFound,
-                "this self keeps no audit chain to show",
+                "this server keeps no audit chain to show",
             ));
         };
-        let moments = moments_of(&traced, store.now());
-        let search = Search { log: log.as_ref(), call_id, traced: &traced };
+        let mut subjects = vec![Subject::Call(call_id.clone())];
+        let approval = traced.approval.as_ref().map(|approval| approval.approval_id.clone());
+        subjects.extend(approval.map(Subject::Approval));
         let mut timeline =
-            search.timeline(&moments).await.map_err(|error| lookup_refusal(&error))?;
+            steps_about(log.as_ref(), &subjects).await.map_err(|error| lookup_refusal(&error))?;
         let steps = &mut timeline.steps;
         if !reviewer::is_person(caller) {
             // A note may name a policy, which is nothing for the one who is refused; and what else an approver's token is for is not an agent's to know.
@@ -106,53 +95,6 @@ fn may_see(service: &Approvals, caller: &VerifiedCaller, traced: &Traced) -> boo
     by_record || by_approval
 }
 
-/// When the call moved, as far as its records say.
-fn moments_of(traced: &Traced, now: Timestamp) -> Vec<Timestamp> {
-    let mut moments = BTreeSet::new();
-    let mut is_over = true;
-    if let Some(record) = &traced.record {
-        moments.extend([record.created_at, record.updated_at]);
-        is_over = record.state.is_settled();
-        if let Some(attempt) = record.state.attempt() {
-            moments.insert(attempt.first_dispatched_at);
-        }
-        // Of an earlier arm, before operators had it sent again.
-        moments.extend(record.unknown.as_ref().map(|unknown| unknown.attempt.first_dispatched_at));
-    }
-    if let Some(approval) = &traced.approval {
-        moments.insert(approval.created_at);
-        moments.extend(approval.votes.iter().map(|vote| vote.at));
-        moments.extend(approval.edits.iter().map(|edit| edit.at));
-        let made = usize::try_from(approval.escalated).unwrap_or(0);
-        let escalations = approval.requirement.escalations.iter().take(made);
-        // Each was made so long after people were asked, or asked again.
-        let asked_at = std::iter::once(approval.created_at)
-            .chain(approval.edits.iter().map(|edit| edit.at))
-            .chain(approval.reopened_at);
-        moments.extend(approval.reopened_at);
-        moments.extend(escalations.flat_map(|escalation| {
-            let after_ms = i64::try_from(escalation.after_ms).unwrap_or(i64::MAX);
-            asked_at.clone().map(move |at| at.plus_ms(after_ms)).filter(|at| *at <= now)
-        }));
-        if let placet_ledger::approval::ApprovalState::Consumed { at, .. } = &approval.state {
-            moments.insert(*at);
-        }
-        if approval.expires_at <= now {
-            moments.insert(approval.expires_at);
-        }
-    }
-    if !is_over {
-        moments.insert(now);
-    }
-    moments.into_iter().collect()
-}
-
-struct Search<'a> {
-    log: &'a dyn AuditLog,
-    call_id: &'a ToolCallId,
-    traced: &'a Traced,
-}
-
 /// What is read of an entry: the events in it.
 #[derive(Deserialize)]
 struct Payload {
@@ -160,73 +102,30 @@ struct Payload {
     audit: Vec<Value>,
 }
 
-impl Search<'_> {
-    async fn timeline(&self, moments: &[Timestamp]) -> Result<TimelineView, StoreError> {
-        let mut timeline = TimelineView { steps: Vec::new(), incomplete: false };
-        let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
-            return Ok(timeline);
-        };
-        for head in self.log.heads().await? {
-            let (name, size) = (head.log.as_str(), head.size);
-            let from = first_at(self.log, name, size, *first).await?;
-            let until = first_at(self.log, name, size, last.plus_ms(LATER_MS)).await?;
-            let until = until.saturating_add(1).min(head.size.saturating_add(1));
-            if until.saturating_sub(from) <= SPAN_MAX {
-                self.read(name, from, until, &mut timeline).await?;
-                continue;
-            }
-            // Whatever has no moment of its own, such as somebody's vain attempt to decide, is found by chance only.
+/// The steps that the log has of some subjects.
+async fn steps_about(log: &dyn AuditLog, subjects: &[Subject]) -> Result<TimelineView, StoreError> {
+    let mut timeline = TimelineView { steps: Vec::new(), incomplete: false };
+    let mut places = BTreeSet::new();
+    for subject in subjects {
+        places.extend(log.entries_about(subject).await?);
+    }
+    for (name, seq) in places {
+        let found = log.entries(&name, seq, 1).await;
+        let entry = found.ok().and_then(|found| found.into_iter().find(|entry| entry.seq == seq));
+        // A part of the log that was taken away has no entries.
+        let Some(entry) = entry else {
             timeline.incomplete = true;
-            let left_out = moments.len().saturating_sub(MOMENTS_MAX);
-            let mut read_to = from;
-            for moment in std::iter::once(first).chain(moments.iter().skip(left_out.max(1))) {
-                let at = first_at(self.log, name, size, *moment).await?.max(read_to);
-                read_to = at.saturating_add(AFTER_EACH).min(head.size.saturating_add(1));
-                self.read(name, at, read_to, &mut timeline).await?;
-            }
-        }
-        Ok(timeline)
-    }
-
-    async fn read(
-        &self,
-        log: &str,
-        from: u64,
-        until: u64,
-        timeline: &mut TimelineView,
-    ) -> Result<(), StoreError> {
-        let mut next = from;
-        while next < until {
-            let many = until.saturating_sub(next).min(READ);
-            let entries =
-                self.log.entries(log, next, usize::try_from(many).unwrap_or(usize::MAX)).await?;
-            // A part that was taken away has no entries.
-            timeline.incomplete |= entries.first().is_none_or(|first| first.seq > next);
-            let Some(last) = entries.last() else { return Ok(()) };
-            next = last.seq.saturating_add(1);
-            for entry in &entries {
-                self.steps_in(log, entry, &mut timeline.steps);
-            }
-        }
-        Ok(())
-    }
-
-    fn steps_in(&self, log: &str, entry: &LogEntry, steps: &mut Vec<TimelineStep>) {
-        // An entry without events, or of a later form, is no step.
-        let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else { return };
+            continue;
+        };
+        // An entry of a later form is no step.
+        let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else { continue };
         let events = payload.audit.into_iter();
         let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
-        steps.extend(events.filter(|event| self.is_of(event)).map(|event| step(log, entry, event)));
+        let events =
+            events.filter(|event| event.subject().is_some_and(|it| subjects.contains(&it)));
+        timeline.steps.extend(events.map(|event| step(&name, &entry, event)));
     }
-
-    fn is_of(&self, event: &AuditEvent) -> bool {
-        if let Some(call_id) = &event.call_id {
-            return call_id == self.call_id;
-        }
-        let approval = self.traced.approval.as_ref();
-        event.approval_id.is_some()
-            && event.approval_id.as_ref() == approval.map(|approval| &approval.approval_id)
-    }
+    Ok(timeline)
 }
 
 /// The first entry of a log, of so many, that was written at that moment or later: entries are in the order of time.
@@ -275,6 +174,3 @@ fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TimelineStep {
         hash: Digest::from_bytes(entry.hash).to_string(),
     }
 }
-
-#[cfg(test)]
-mod tests;

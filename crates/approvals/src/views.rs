@@ -272,7 +272,7 @@ pub enum ApprovalEventKind {
 pub struct TimelineView {
     /// The steps that were found, in order.
     pub steps: Vec<TimelineStep>,
-    /// Whether there may be others: the chain was not read in full between the first and the last of them.
+    /// Whether some are missing: their entries were archived, and the archive is not at hand.
     pub incomplete: bool,
 }
 

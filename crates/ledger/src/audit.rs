@@ -3,6 +3,7 @@
 //! Owns the form of an event. Invariant I15: an event holds digests, names and codes; never an argument, a result or a secret.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +141,38 @@ pub struct AuditEvent {
     pub delivery: Option<Box<DeliveryMark>>,
 }
 
+/// What the entries of a log are found by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A call: events that name it.
+    Call(ToolCallId),
+    /// An approval: events that name it, and no call.
+    Approval(ApprovalId),
+}
+
+/// What some events are about.
+#[must_use]
+pub fn subjects_of(events: &[AuditEvent]) -> BTreeSet<Subject> {
+    events.iter().filter_map(AuditEvent::subject).collect()
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(id) => write!(f, "call {id}"),
+            Self::Approval(id) => write!(f, "approval {id}"),
+        }
+    }
+}
+
 impl AuditEvent {
+    /// What the event is about, if it is about one call or approval.
+    #[must_use]
+    pub fn subject(&self) -> Option<Subject> {
+        let call = self.call_id.clone().map(Subject::Call);
+        call.or_else(|| self.approval_id.clone().map(Subject::Approval))
+    }
+
     /// The event of the end of the read that this one begins. It names the call and its operation; who called, and what was decided, is
     /// said by this one.
     #[must_use]

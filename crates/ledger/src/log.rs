@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use placet_types::{clock::Timestamp, ids::RecordId};
 
-use crate::store::StoreError;
+use crate::{audit::Subject, store::StoreError};
 
 /// One entry of a log, with everything its hash covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,11 @@ pub trait AuditLog: Send + Sync {
         from: u64,
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError>;
+    /// The entries with events about a subject, by log and number, each log's in their order. Complete, however old they are.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn entries_about(&self, subject: &Subject) -> Result<Vec<(String, u64)>, StoreError>;
     /// The log and entry that made a record what it is now.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ pub(crate) struct Tending {
 }
 
 impl Tending {
-    /// Signs, makes checkpoints and archives, every so often, until the process ends.
+    /// Signs, makes snapshots and archives, every so often, until the process ends.
     pub(crate) async fn run(self, every: Duration) {
         if let Some(store) = &self.embedded {
             drop(tokio::spawn(scrub(self.engine.clone(), Arc::clone(store))));
@@ -149,11 +149,8 @@ impl Tending {
 
     async fn tend(&self) {
         let Some(store) = &self.embedded else { return };
-        if let Err(error) = store.checkpoint().await {
-            tracing::warn!(%error, "no checkpoint of the index could be made");
-        }
-        if let Err(error) = store.compact_content().await {
-            tracing::warn!(%error, "deleted content could not be cleared away");
+        if let Err(error) = store.snapshot_if_due().await {
+            tracing::warn!(%error, "no snapshot of the state could be made");
         }
         let Some(after) = self.archive_after else { return };
         let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
@@ -170,7 +167,7 @@ impl Tending {
 /// How often the whole journal is verified.
 const SCRUB_EVERY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Looks the journal over, at once and then every day: a start from a checkpoint has not looked at what that covers.
+/// Reads the whole journal, at once and then every day: a start has not read what the state covers.
 async fn scrub(engine: Engine, store: Arc<EmbeddedStore>) {
     let mut ticks = interval(SCRUB_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -3,7 +3,6 @@
 //! Owns where things lie in the data folder. Not here: what is done with a folder that no process serves ([`offline`]). Invariant: a
 //! process that holds a store is named to the one who finds it taken.
 
-pub(crate) mod fsck;
 pub(crate) mod offline;
 pub(crate) mod transfer;
 
@@ -19,7 +18,7 @@ use std::{
 use placet_ledger::{log::AuditLog, store::Store};
 use placet_store::{
     embedded::{
-        self, EmbeddedConfig, EmbeddedStore, IndexFate, OpenError, RecoveryReport, SyncObserver,
+        self, EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport, StateFate, SyncObserver,
     },
     journal::JournalError,
     postgres::{self, PostgresConfig, PostgresStore},
@@ -40,14 +39,9 @@ pub(crate) fn store_folder(data: &Path) -> PathBuf {
     data.join("ledger")
 }
 
-/// The journal's folder: the truth and the audit chain.
+/// The journal's folder: the truth and the audit chain, with parked calls, evidence and results.
 pub(crate) fn journal_folder(data: &Path) -> PathBuf {
     store_folder(data).join("journal")
-}
-
-/// The folder of parked calls, evidence and results.
-pub(crate) fn content_folder(data: &Path) -> PathBuf {
-    store_folder(data).join("content")
 }
 
 /// The folder of the console's sessions, where no database keeps them.
@@ -243,14 +237,11 @@ fn in_words(report: &RecoveryReport) -> String {
     } else {
         format!(", {} bytes of an interrupted append cut off", report.torn_bytes)
     };
-    let index = match &report.index {
-        IndexFate::Kept => String::new(),
-        IndexFate::Rebuilt { why } => format!(", index rebuilt ({why})"),
+    let state = match &report.state {
+        StateFate::Kept => String::new(),
+        StateFate::Rebuilt { why } => format!(", state rebuilt ({why})"),
     };
-    format!(
-        "ledger: {} entries verified, {} records{open}{torn}{index}",
-        report.frames, report.effects
-    )
+    format!("ledger: {} entries, {} records{open}{torn}{state}", report.frames, report.effects)
 }
 
 /// Who holds the lock on the store.

@@ -85,8 +85,7 @@ mod ledger {
     };
     use placet_store::{
         embedded::{EmbeddedConfig, EmbeddedStore},
-        seal::{SealKey, Sealer, entry_hash, export_header, export_line},
-        tree::LogHead,
+        seal::{LogHead, SealKey, Sealer, entry_hash, export_header, export_line},
     };
     use placet_testkit::clock::TestClock;
     use placet_types::clock::Timestamp;

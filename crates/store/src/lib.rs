@@ -1,10 +1,9 @@
-//! The store: where what Placet promises is kept. The journal is the truth and the audit chain at once, the content
-//! packs hold the bytes whose digests the journal names.
+//! The store: where what Placet promises is kept. The journal is the truth and the audit chain at once, with the contents that its
+//! entries name; the state is what its entries come to.
 //!
 //! Not here: what a record means (`placet-ledger`), what may happen (`placet-policy`).
 //! Invariant: nothing is acknowledged before it is as durable as its request asked for.
 
-pub mod content;
 pub mod embedded;
 pub mod journal;
 pub mod notary;
@@ -13,7 +12,6 @@ mod present;
 mod rules;
 pub mod seal;
 pub mod sessions;
-mod sorted;
 #[cfg(test)]
 #[expect(
     clippy::arithmetic_side_effects,
@@ -22,4 +20,3 @@ mod sorted;
 )]
 mod testing;
 pub mod transfer;
-pub mod tree;

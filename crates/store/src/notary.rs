@@ -25,8 +25,8 @@ use zeroize::Zeroizing;
 
 use crate::embedded::{EffectEntry, decode_entry};
 use crate::journal::medium::{Disk, Medium};
+use crate::seal::LogHead;
 use crate::seal::{CheckpointFile, SealError, SealKey, SealPublic, Sealer, sign_receipt};
-use crate::tree::LogHead;
 
 /// Why the notary did not sign.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +127,7 @@ impl Notary {
     /// [`NotaryError::Seal`] with [`SealError::NotAfter`]: a log is not what was signed before. Somebody has to look.
     pub async fn seal(&self) -> Result<Vec<Sealed>, NotaryError> {
         let mut books = self.books.lock().await;
-        // Read by whoever signs next: heads read before would be older than what another one signs meanwhile.
+        // Read by the next one to sign: heads read before would be older than what another one signs meanwhile.
         let heads = self.log.heads().await?;
         let mut sealed = Vec::with_capacity(heads.len());
         for head in heads.into_iter().filter(|head| head.size > 0) {

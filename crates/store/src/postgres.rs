@@ -304,7 +304,7 @@ impl Store for PostgresStore {
         let piece = self.submission(changes)?;
         let (reply, mut answer) = oneshot::channel();
         let ticket = Arc::new(Ticket::default());
-        // The transaction of a node that hangs is ended by the server after a lease: whoever waits for all nodes waits for that.
+        // The transaction of a node that hangs is ended by the server after a lease: a commit that waits for all nodes waits for that.
         let patience = if piece.binds_all() { self.wait + self.lease } else { self.wait };
         let deadline = Instant::now() + patience;
         let submission = Submission { piece, ticket: Arc::clone(&ticket), reply, deadline };
@@ -321,7 +321,7 @@ impl Store for PostgresStore {
                 let wait = patience.as_millis();
                 return Err(StoreError::Unreachable(format!("earlier changes took {wait} ms")));
             }
-            // It has been taken up: whoever did so knows what becomes of it.
+            // It has been taken up: the writer knows what becomes of it.
             Err(_elapsed) => answer.await,
         };
         answered.unwrap_or_else(|_gone| Err(StoreError::Uncertain(self.lost().to_string())))

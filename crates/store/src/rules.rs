@@ -26,8 +26,8 @@ pub(crate) enum Op {
     Removed(Arc<EffectRecord>),
     /// An approval, as it was and as it is.
     Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
-    /// An entry of the approval service, as it was and as it is, with its JSON.
-    Directive { before: Option<Arc<Directive>>, after: Arc<Directive>, body: Vec<u8> },
+    /// A directive, as it was and as it is.
+    Directive { before: Option<Arc<Directive>>, after: Arc<Directive> },
     /// An approval that is gone.
     ApprovalGone(Arc<ApprovalRecord>),
     /// An entry of the approval service that is gone.
@@ -177,6 +177,26 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
+    /// Takes records in as another store kept them: they begin here with the revisions that they had there.
+    pub(crate) fn take_over(&mut self, changes: &mut Changes) -> Result<(), StoreError> {
+        self.open_runs(std::mem::take(&mut changes.runs))?;
+        for change in std::mem::take(&mut changes.effects) {
+            let EffectChange::Put(record) = change else { return Err(StoreError::Conflict) };
+            let (after, before) = (Arc::new(*record), None);
+            self.effects.insert(after.record_id, Some(Arc::clone(&after)));
+            self.ops.push(Op::Effect { before, after });
+        }
+        for approval in std::mem::take(&mut changes.approvals) {
+            let (after, before) = (Arc::new(approval), None);
+            self.approvals.insert(after.approval_id.clone(), Some(Arc::clone(&after)));
+            self.ops.push(Op::Approval { before, after });
+        }
+        for directive in std::mem::take(&mut changes.directives) {
+            self.directive_moved(None, directive);
+        }
+        Ok(())
+    }
+
     /// Opens runs; one that is open stays as it is.
     pub(crate) fn open_runs(&mut self, runs: Vec<RunRecord>) -> Result<(), StoreError> {
         for run in runs {
@@ -198,7 +218,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Gives back what was taken from a run's budget; a run that is gone takes nothing back.
+    /// Returns what was taken from a run's budget; a run that is gone takes nothing back.
     pub(crate) fn refund(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
         match self.run(&reservation.run)? {
             Some(run) => self.put_run(run.refunded(reservation.cents)),
@@ -326,7 +346,8 @@ impl<'a> Transaction<'a> {
         if !after.may_follow(before.as_deref()) {
             return Err(StoreError::Conflict);
         }
-        self.directive_moved(before, after)
+        self.directive_moved(before, after);
+        Ok(())
     }
 
     /// Uses a standing grant once more, if it is in force when the entry is made.
@@ -334,20 +355,14 @@ impl<'a> Transaction<'a> {
         let before = self.directive(directive_id)?.ok_or(StoreError::GrantSpent)?;
         let now = self.rules.map_or(before.starts_at, |rules| rules.now);
         let after = before.spent(now).ok_or(StoreError::GrantSpent)?;
-        self.directive_moved(Some(before), after)
+        self.directive_moved(Some(before), after);
+        Ok(())
     }
 
-    fn directive_moved(
-        &mut self,
-        before: Option<Arc<Directive>>,
-        after: Directive,
-    ) -> Result<(), StoreError> {
-        let body = serde_json::to_vec(&after)
-            .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
+    fn directive_moved(&mut self, before: Option<Arc<Directive>>, after: Directive) {
         let after = Arc::new(after);
         self.directives.insert(after.directive_id.clone(), Some(Arc::clone(&after)));
-        self.ops.push(Op::Directive { before, after, body });
-        Ok(())
+        self.ops.push(Op::Directive { before, after });
     }
 
     fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {

@@ -154,7 +154,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Memory first: what cannot be deleted is over for this process at least, and whoever asked is told.
+    /// Memory first: what cannot be deleted is over for this process at least, and the caller is told.
     fn end(&self, keys: &[Digest]) -> io::Result<()> {
         for key in keys {
             drop(lock(&self.all).remove(key));

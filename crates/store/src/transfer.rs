@@ -1,17 +1,17 @@
 //! Moving a ledger: everything in it as lines of JSON, from one store into another.
 //!
 //! Owns the form of an export and the proof that it is whole. Not here: what a store puts into it, and makes of it
-//! ([`crate::embedded::export`], [`crate::embedded::import`], and the same of the store on PostgreSQL).
+//! (`embedded::export`, `embedded::import`, and the same of the store on PostgreSQL).
 //! Invariants: an export is believed only when its last line has been read, and counts and digests all lines before it; memory is
 //! bounded by one line.
 //!
 //! ```text
 //! {"header":{"placet_export":1,"store_id":"ledger_…","logs":[{"log":"journal","size":3,"head":"9b0e…"}]}}
+//! {"content":{"tenant":"acme","digest":"sha256:…","base64":"…"}}      contents; in an embedded ledger before the entry that brought them
 //! {"entry":{"log":"journal","entry":{"seq":1,…,"payload":"{…}"}}}      the entries of each log in order, as audited
 //! {"record":{…}}                                                        effect records, as they are now
 //! {"approval":{…}}
 //! {"run":{…}}
-//! {"content":{"tenant":"acme","digest":"sha256:…","base64":"…"}}
 //! {"end":{"lines":42,"sha256":"…"}}                                     over the bytes of all lines before it
 //! ```
 
@@ -167,9 +167,6 @@ pub enum TransferError {
     /// It ends before its last line, or its digest is another one.
     #[error("the export is not whole: {0}")]
     NotWhole(String),
-    /// The content cannot be read.
-    #[error(transparent)]
-    Content(#[from] crate::content::ContentError),
     /// Contents that entries name are not there, or not what they were, and nothing says that they were deleted.
     #[error("{missing} contents that records name are lost, and {altered} are altered")]
     Lost {
@@ -178,9 +175,9 @@ pub enum TransferError {
         /// How many are not what they were, as many.
         altered: usize,
     },
-    /// The ledger cannot be opened: it is in use, or damaged.
-    #[error(transparent)]
-    Open(#[from] Box<crate::embedded::OpenError>),
+    /// The ledger cannot be opened: it is in use, or damaged. The error is the one of the store.
+    #[error("{0}")]
+    Open(Box<dyn std::error::Error + Send + Sync>),
     /// There is something where the ledger is to be made.
     #[error("`{}` is not empty", .0.display())]
     Taken(std::path::PathBuf),

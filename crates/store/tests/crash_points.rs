@@ -2,7 +2,7 @@
 //! twice (F4, F5, F11).
 //!
 //! A program of its own, because it starts itself again under strace. `PLACET_CRASH_POINTS=full` also fails every call with `ENOSPC`
-//! and every call of a restart with `EIO`, and strikes every call of what is done beside the calls (`keeping`), where else a sample is.
+//! and every call of a restart with `EIO`, and fails every call of what is done beside the calls (`keeping`), where else a sample is.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,22 +13,21 @@
     reason = "the whole program is a test, its helpers too"
 )]
 
+mod blows;
 mod check;
 mod keeping;
 mod strace;
-mod strikes;
 mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use placet_ledger::store::{Store as _, StoreError};
-use placet_store::embedded::{EmbeddedStore, IndexFate};
-use placet_types::clock::Timestamp;
+use placet_store::embedded::{EmbeddedStore, StateFate};
 
+use blows::{Case, EIO, ENOSPC, GROWING, Tally, is_full, kill_all, strike_all};
 use check::check;
 use strace::{Blow, CALLS, Treatment, events, run, was_killed};
-use strikes::{Case, EIO, ENOSPC, GROWING, Tally, is_full, strike_all, traced};
 use support::{Account, Facts, call, note, open, runtime};
 
 /// What `first` calls.
@@ -43,7 +42,7 @@ fn keys() -> Vec<String> {
 /// The process that is killed, or whose calls fail.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
-fn the_process_that_is_struck() {
+fn the_process_that_is_hit() {
     let [folder, account] =
         [strace::FOLDER, strace::ACCOUNT].map(|name| PathBuf::from(std::env::var(name).unwrap()));
     let script = std::env::var(strace::SCRIPT).unwrap();
@@ -76,14 +75,14 @@ fn live(folder: &Path, script: &str, account: &mut Account) -> Result<(), String
     runtime().block_on(store.close()).map_err(|error| error.to_string())
 }
 
-/// A checkpoint, the archiving of what it covers, and a further checkpoint after further calls: all that happens beside the calls.
+/// Three snapshots with calls between them: the last one takes the place of the first.
 fn keep(store: &Arc<EmbeddedStore>, account: &mut Account) -> Result<(), String> {
     let kept = runtime().block_on(async {
-        store.checkpoint().await?;
+        store.snapshot().await?;
         call(store, "late-0", account).await?;
-        store.archive(Timestamp::from_ms(i64::MAX)).await?;
+        store.snapshot().await?;
         call(store, "late-1", account).await?;
-        store.checkpoint().await
+        store.snapshot().await
     });
     kept.map(drop).map_err(|error| error.to_string())
 }
@@ -102,56 +101,44 @@ async fn play(
 
 #[test]
 fn a_kill_at_any_system_call_of_a_first_life_loses_nothing_and_repeats_nothing() {
-    traced();
-    let mut tally = Tally::default();
-    strike_all(&Case::new("an empty folder", "first"), &mut tally, &[Blow::Kill], &CALLS);
-    tally.report("open, claim, dispatch, settle, close", "killed");
+    kill_all("open, claim, dispatch, settle, close", [Case::new("an empty folder", "first")]);
 }
 
 #[test]
 fn a_kill_at_any_system_call_of_a_restart_loses_nothing_and_repeats_nothing() {
-    traced();
-    let mut tally = Tally::default();
-    for case in [
+    let cases = [
         Case::after_a_life("after a close", "again"),
         Case::after_a_crash("after a crash", "again"),
-        Case::with_a_spoilt_index("with a spoilt index", "recover"),
-    ] {
-        strike_all(&case, &mut tally, &[Blow::Kill], &CALLS);
-    }
-    tally.report("restart after a close, after a crash, with a rebuild", "killed");
+        Case::with_a_damaged_state("with a damaged state", "recover"),
+    ];
+    kill_all("restart after a close, after a crash, with a rebuild", cases);
 }
 
 #[test]
-fn a_kill_at_any_system_call_of_a_checkpoint_loses_nothing_and_repeats_nothing() {
-    traced();
-    let mut tally = Tally::default();
-    let case = Case::after_a_life("after a close", "keep");
-    strike_all(&case, &mut tally, &[Blow::Kill], &CALLS);
-    tally.report("checkpoints and archiving", "killed");
+fn a_kill_at_any_system_call_of_a_snapshot_loses_nothing_and_repeats_nothing() {
+    kill_all("snapshots", [Case::after_a_life("after a close", "keep")]);
 }
 
 #[test]
 fn the_folders_that_recovery_starts_from_are_what_they_are_called() {
-    traced();
     let crashed = Case::after_a_crash("after a crash", "recover").copy();
     let report = check(&crashed.folder, &crashed.account, &keys()).unwrap();
     assert!(report.torn_bytes > 0 && report.replayed > 0 && !report.open.is_empty(), "{report:?}");
-    let rebuilt = Case::with_a_spoilt_index("with a spoilt index", "recover").copy();
+    let rebuilt = Case::with_a_damaged_state("with a damaged state", "recover").copy();
     let report = check(&rebuilt.folder, &rebuilt.account, &keys()).unwrap();
-    assert!(matches!(report.index, IndexFate::Rebuilt { .. }), "{report:?}");
+    let is_rebuilt = matches!(report.state, StateFate::Rebuilt { .. });
+    assert!(is_rebuilt && report.snapshot_seq > 0, "{report:?}");
 }
 
 #[test]
 fn recovery_that_is_killed_again_and_again_comes_through_at_last() {
-    traced();
     let mut tally = Tally::default();
     for case in [
         Case::after_a_crash("after a crash", "recover"),
-        Case::with_a_spoilt_index("with a spoilt index", "recover"),
+        Case::with_a_damaged_state("with a damaged state", "recover"),
     ] {
         // All in one folder: each kill finds what the one before it has left.
-        let spoilt = case.copy();
+        let copy = case.copy();
         let dry = case.copy();
         for event in events(&CALLS, dry.scene(case.script), &dry.log) {
             tally.points += 1;
@@ -160,11 +147,11 @@ fn recovery_that_is_killed_again_and_again_comes_through_at_last() {
                 continue;
             }
             let blow = Treatment::Strike(Blow::Kill, &event);
-            let status = run(blow, spoilt.scene(case.script), &spoilt.log);
+            let status = run(blow, copy.scene(case.script), &copy.log);
             // What an earlier attempt has finished is not done again, so some find nothing to strike.
             tally.struck += u64::from(was_killed(status));
         }
-        if let Err(why) = (case.check)(&spoilt) {
+        if let Err(why) = (case.check)(&copy) {
             tally.wrong.push(format!("{}: {why}", case.name));
         }
     }
@@ -173,7 +160,6 @@ fn recovery_that_is_killed_again_and_again_comes_through_at_last() {
 
 #[test]
 fn a_call_that_fails_in_a_first_life_stops_the_store_and_loses_nothing() {
-    traced();
     let mut tally = Tally::default();
     let case = Case::new("an empty folder", "first");
     strike_all(&case, &mut tally, &[EIO], &CALLS);
@@ -185,14 +171,13 @@ fn a_call_that_fails_in_a_first_life_stops_the_store_and_loses_nothing() {
 
 #[test]
 fn a_call_that_fails_in_a_restart_stops_the_store_and_loses_nothing() {
-    traced();
     let mut tally = Tally::default();
     let case = Case::after_a_crash("after a crash", "again");
     strike_all(&case, &mut tally, &[ENOSPC], &GROWING);
     if is_full() {
         strike_all(&case, &mut tally, &[EIO], &CALLS);
         strike_all(
-            &Case::with_a_spoilt_index("with a spoilt index", "recover"),
+            &Case::with_a_damaged_state("with a damaged state", "recover"),
             &mut tally,
             &[EIO, ENOSPC],
             &CALLS,
@@ -203,19 +188,18 @@ fn a_call_that_fails_in_a_restart_stops_the_store_and_loses_nothing() {
 
 /// sled reads its files itself, so they are refused from outside.
 #[test]
-fn an_index_that_cannot_be_opened_for_the_moment_stops_the_start_and_is_not_set_aside() {
-    traced();
+fn a_state_that_cannot_be_opened_for_the_moment_is_not_set_aside() {
     let case = Case::after_a_life("after a close", "recover");
     let dry = case.copy();
     let opened = events(&["openat"], dry.scene("recover"), &dry.log);
-    let db = opened.iter().find(|event| event.path.ends_with("index/00000001/db")).unwrap();
+    let db = opened.iter().find(|event| event.path.ends_with("state/db")).unwrap();
     for error in ["EMFILE", "EIO", "EACCES"] {
         let copy = case.copy();
         run(Treatment::Strike(Blow::Fail(error), db), copy.scene("recover"), &copy.log);
         let facts = Facts::read(&copy.account);
-        assert!(facts.failed.is_some_and(|why| why.contains("cannot open the index")), "{error}");
+        assert!(facts.failed.is_some_and(|why| why.contains("cannot open the state")), "{error}");
         let report = check(&copy.folder, &copy.account, &keys()).unwrap();
-        assert!(matches!(report.index, IndexFate::Kept), "{error}: {report:?}");
+        assert!(matches!(report.state, StateFate::Kept), "{error}: {report:?}");
         let names =
             std::fs::read_dir(&copy.folder).unwrap().map(|entry| entry.unwrap().file_name());
         let aside = names.filter(|name| name.to_string_lossy().contains("damaged")).count();
@@ -225,7 +209,6 @@ fn an_index_that_cannot_be_opened_for_the_moment_stops_the_start_and_is_not_set_
 
 #[test]
 fn a_slow_disk_delays_and_changes_nothing() {
-    traced();
     for kind in ["fdatasync", "pwrite64"] {
         let case = Case::new("a slow disk", "first");
         let copy = case.copy();

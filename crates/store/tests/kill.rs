@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _};
-use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, fsck};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, verify};
 use placet_store::journal::JournalError;
 use placet_testkit::clock::TestClock;
 use placet_types::digest::Digest;
@@ -35,11 +35,7 @@ const ROUND: &str = "PLACET_STORE_KILL_TEST_ROUND";
 const ROUNDS: u64 = 20;
 
 fn config(folder: &Path) -> EmbeddedConfig {
-    EmbeddedConfig {
-        segment_bytes: 64 << 10,
-        recovery_bytes_max: 256 << 10,
-        ..EmbeddedConfig::new(folder)
-    }
+    EmbeddedConfig { segment_bytes: 64 << 10, ..EmbeddedConfig::new(folder) }
 }
 
 /// Opens; where an earlier store was dropped without being closed, its writer may still be at its end.
@@ -91,21 +87,17 @@ fn the_process_that_is_killed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = open(folder.as_ref());
-        // What every record names here: a check would find it lost.
+        // Every record here names these two.
         let mut named = Changes::new(Durability::Synced, Admission::New);
         let acme = TenantId::new("acme").unwrap();
         named.content = ["parked", "result"].map(|name| (acme.clone(), name.into())).to_vec();
         store.commit(named).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
-        // Everything that is done beside the writing is done all the time.
+        // Snapshots are made all the time.
         let keeping = Arc::clone(&store);
         tasks.spawn(async move {
-            for turn in 0..100_000_u32 {
-                keeping.checkpoint().await.unwrap();
-                if turn % 3 == 0 {
-                    keeping.archive(NOW.plus_ms(1)).await.unwrap();
-                }
-                keeping.compact_content().await.unwrap();
+            for _ in 0..100_000_u32 {
+                keeping.snapshot().await.unwrap();
                 tokio::time::sleep(Duration::from_millis(3)).await;
             }
         });
@@ -134,7 +126,8 @@ fn the_process_that_is_killed() {
 fn killed(
     folder: &Path,
     round: u64,
-    (acknowledgements, wait): (u64, Duration),
+    acknowledgements: u64,
+    wait: Duration,
 ) -> HashMap<String, u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_process_that_is_killed"])
@@ -177,17 +170,17 @@ async fn what_was_acknowledged_survives_a_kill_at_any_moment() {
     let mut acknowledged: HashMap<String, u64> = HashMap::new();
     for round in 0..ROUNDS {
         // Every third is killed while it is still starting.
-        let when = if round % 3 == 2 {
+        let is_starting = round % 3 == 2;
+        let (acknowledgements, wait_ms) = if is_starting {
             (0, round.saturating_mul(2))
         } else {
             (20, round.saturating_mul(67) % 150)
         };
-        let when = (when.0, Duration::from_millis(when.1));
-        let told = killed(folder.path(), round, when);
-        acknowledged.extend(told);
+        let wait = Duration::from_millis(wait_ms);
+        acknowledged.extend(killed(folder.path(), round, acknowledgements, wait));
         if round % 4 == 1 {
-            let report = fsck(&config(folder.path())).unwrap();
-            assert!(report.is_sound() && report.is_complete, "round {round}: {report:?}");
+            let report = verify(folder.path()).unwrap();
+            assert!(report.is_sound() && report.is_whole(), "round {round}: {report:?}");
         }
         let store = open(folder.path());
         for (key, rev) in &acknowledged {

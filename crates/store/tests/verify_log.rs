@@ -15,14 +15,14 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use placet_ledger::log::LogEntry;
-use placet_ledger::proof::Frontier;
 use placet_ledger::proof::note::NoteName;
+use placet_ledger::proof::tiles::{Appender, MemoryTiles};
+use placet_ledger::proof::{Frontier, TreeView};
 use placet_store::journal::medium::Disk;
 use placet_store::journal::{Frame, Journal, JournalConfig};
 use placet_store::seal::{
-    CheckpointFile, SealKey, Sealer, VerifyLog, export_header, export_line, verify_log,
+    CheckpointFile, LogHead, SealKey, Sealer, VerifyLog, export_header, export_line, verify_log,
 };
-use placet_store::tree::LogTree;
 use placet_types::clock::Timestamp;
 use tempfile::{TempDir, tempdir};
 
@@ -88,7 +88,7 @@ fn exported() -> Exported {
     let name = NoteName::new("placet.example").unwrap();
     let origin = NoteName::new("placet.example/journal").unwrap();
     let key = Arc::new(SealKey::open_or_create(&folder.path().join("seal.key"), &name).unwrap());
-    let mut tree = LogTree::open(folder.path().join("tree"), Arc::new(Disk)).unwrap();
+    let (mut appender, mut tiles) = (Appender::default(), MemoryTiles::new());
     let config = || JournalConfig {
         segment_bytes: 64 << 10,
         ..JournalConfig::new(folder.path().join("journal"))
@@ -103,18 +103,20 @@ fn exported() -> Exported {
                 format!("{{\"version\":2,\"audit\":[{{\"note\":\"Größe {seq} \\u2028\"}}]}}");
             let at_ms = 1_800_000_000_000 + i64::try_from(seq / 3).unwrap();
             let appended = journal.append(2, at_ms, payload.as_bytes()).unwrap();
-            tree.append(&appended.hash);
+            appender.append(&appended.hash);
             if seq % 50 == 0 {
                 journal.sync().unwrap();
             }
         }
         journal.sync().unwrap();
-        tree.sync().unwrap();
-        let reader = tree.reader();
+        appender.take().into_iter().for_each(|part| tiles.write(part).unwrap());
+        let head = appender.frontier().head();
+        let tree = TreeView::new(&tiles, head);
         let mut sealer = Sealer::new(Arc::clone(&key), origin.clone(), last.as_deref()).unwrap();
         let at = Timestamp::from_ms(1_800_000_000_999);
-        let note = sealer.seal(&reader.head(), journal.epoch(), at, |from, to| {
-            reader.consistency(from, to).map_err(|error| error.to_string())
+        let log = LogHead { head, chain: journal.head().1 };
+        let note = sealer.seal(&log, journal.epoch(), at, |from, to| {
+            tree.consistency(from, to).map_err(|error| error.to_string())
         });
         let note = note.unwrap();
         CheckpointFile::new(folder.path().join(file), Arc::new(Disk)).store(&note).unwrap();

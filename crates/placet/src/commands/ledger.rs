@@ -81,22 +81,22 @@ enum Action {
         )]
         admin_url: Url,
     },
-    /// Check journal, index, content and every move of a stopped Placet's records.
+    /// Check journal, state, contents and every move of a stopped Placet's records.
     #[command(
         alias = "verify",
         after_help = "Exit codes: 0 sound, 1 wrong or lost, 2 usage, 3 sound as far as it could be looked at: the archive is not at hand, \
                       or the operating system refused something."
     )]
     Fsck {
-        /// Rebuild the index from the journal instead.
+        /// Rebuild the state from the newest snapshot and the journal instead.
         #[arg(long)]
         rebuild: bool,
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Make a checkpoint in a stopped Placet's ledger, from which the next start begins.
-    Checkpoint {
+    /// Make a snapshot of a stopped Placet's ledger, from which its state can be rebuilt.
+    Snapshot {
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
@@ -173,7 +173,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::Fsck { rebuild: true, config } => {
             offline::rebuild(&Config::load(config, environment)?, json).await
         }
-        Action::Checkpoint { config } => {
+        Action::Snapshot { config } => {
             offline::tend(&Config::load(config, environment)?, None, json).await
         }
         Action::Archive { older_than_days, config } => {

@@ -23,7 +23,7 @@ use super::{console::ConsoleFile, ledger::LedgerFile, mcp::McpFile, trust::Trust
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConfigFile {
-    /// The data folder: journal, index, parked calls, the development key, and the folder of the `files` adapter.
+    /// The data folder: the ledger with its parked calls, the development key, and the folder of the `files` adapter.
     pub(crate) data: PathBuf,
     /// Where callers come in. Other than loopback only with `issuers`.
     #[schemars(with = "String")]

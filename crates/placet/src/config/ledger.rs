@@ -47,7 +47,7 @@ pub(crate) struct LedgerFile {
     pub(crate) deployment: String,
     /// The file with the key that signs them; absent: `seal.key` beside the ledger, made at the first start.
     pub(crate) seal_key: Option<PathBuf>,
-    /// How often a checkpoint is signed and, for the embedded ledger, written, in seconds.
+    /// How often a checkpoint is signed and, for the embedded ledger, a snapshot made if one is due, in seconds.
     #[schemars(range(min = 1, max = 86_400))]
     #[serde(deserialize_with = "bounded::<1, 86_400, _>")]
     pub(crate) checkpoint_every_s: u64,

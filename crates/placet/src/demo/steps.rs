@@ -177,7 +177,7 @@ pub(crate) async fn altered(stage: &mut Stage) -> Shown {
     let pending = stage.ask_and_be_held(&call).await?;
     let digest = stage.look(&pending).await?.approval.digest;
     stage.host.stop().await?;
-    let places = forge(&storage::content_folder(&stage.host.data()), asked, forged)?;
+    let places = forge(&storage::journal_folder(&stage.host.data()), asked, forged)?;
     stage.host.begin(false).await?;
     let decision = decide(&stage.ben()?, &pending, digest).await?;
     // A refused decision would be right as well: what was shown cannot be proven any more.

@@ -1,4 +1,4 @@
-//! What is done with the store of a stopped Placet: check, rebuild, checkpoint, archive.
+//! What is done with the store of a stopped Placet: check, rebuild, snapshot, archive.
 //!
 //! Owns the offline commands' reports. Not here: moving a ledger elsewhere ([`super::transfer`]). Invariant: each takes the lock on the store,
 //! or names who holds it; a folder without a store is never made into one.
@@ -7,15 +7,13 @@ use std::sync::Arc;
 
 use placet_ledger::store::Store as _;
 use placet_store::embedded::{
-    self, EmbeddedConfig, EmbeddedStore, IndexVerdict, OpenError, VerifyReport,
+    self, EmbeddedConfig, EmbeddedStore, OpenError, StateVerdict, VerifyReport,
 };
 use placet_types::clock::{Clock, Timestamp};
 use serde_json::json;
 
 use super::{
-    check_finished, choice, embedded_config,
-    fsck::{self, Moves},
-    in_words, journal_folder, refused, store_folder,
+    check_finished, choice, embedded_config, in_words, journal_folder, refused, store_folder,
 };
 use crate::{
     clock::SystemClock,
@@ -55,39 +53,26 @@ async fn offline<T: Send + 'static>(
         .map_err(|error| refused(&error))
 }
 
-/// Checks journal, index, content and the legality of every move of a stopped Placet's ledger.
+/// Checks journal, state, contents and the legality of every move of a stopped Placet's ledger.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be looked at, or its journal is damaged.
 pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
-    let (report, moves) = offline(store, |store| {
-        let report = embedded::verify_with(store)?;
-        let moves = fsck::moves(&store.directory.join("journal"), store.archive.as_deref())?;
-        Ok((report, moves))
-    })
-    .await?;
-    let sound = report.is_sound() && moves.illegal.is_empty();
+    let report = offline(store, embedded::verify_with).await?;
     if json {
-        output::json(&document(&report, &moves, sound));
+        output::json(&document(&report));
     } else {
         print_report(&report);
-        output::line(format!(
-            "moves    {} of {} records, {} ILLEGAL",
-            moves.count,
-            moves.records,
-            moves.illegal.len()
-        ));
-        moves.illegal.iter().for_each(|why| output::line(format!("  illegal: {why}")));
     }
-    Ok(match (sound, report.is_whole()) {
+    Ok(match (report.is_sound(), report.is_whole()) {
         (true, true) => Exit::Ok,
         (true, false) => Exit::Part,
         (false, _) => Exit::Findings,
     })
 }
 
-/// Makes a checkpoint in a stopped Placet's ledger, or moves old segments to the archive.
+/// Makes a snapshot in a stopped Placet's ledger, or moves old segments to the archive.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be opened or written.
@@ -98,18 +83,17 @@ pub(crate) async fn tend(config: &Config, before: Option<Timestamp>, json: bool)
     let opened = opening.attempted("the store cannot be opened")?;
     let (store, _) = opened.map_err(|error| refused(&error))?;
     let done = match before {
-        None => store.checkpoint().await.map(|made| {
-            let text = format!("checkpoint {} up to entry {}", made.number, made.seq);
-            (text, json!({ "ok": true, "checkpoint": made.number, "seq": made.seq }))
-        }),
+        None => store
+            .snapshot()
+            .await
+            .map(|seq| (format!("snapshot up to entry {seq}"), json!({ "ok": true, "seq": seq }))),
         Some(before) => store.archive(before).await.map(|done| {
             let text = format!(
-                "{} segments archived, {} records carried over; the journal begins with entry {}",
-                done.segments, done.records, done.first_seq
+                "{} segments archived; the journal begins with entry {}",
+                done.segments, done.first_seq
             );
-            let document = json!({
-                "ok": true, "segments": done.segments, "records": done.records, "first_seq": done.first_seq,
-            });
+            let document =
+                json!({ "ok": true, "segments": done.segments, "first_seq": done.first_seq });
             (text, document)
         }),
     };
@@ -124,19 +108,19 @@ pub(crate) async fn tend(config: &Config, before: Option<Timestamp>, json: bool)
     Ok(Exit::Ok)
 }
 
-fn index_in_words(verdict: &IndexVerdict) -> String {
+fn state_in_words(verdict: &StateVerdict) -> String {
     match verdict {
-        IndexVerdict::Agrees => "agrees with the journal".to_owned(),
-        IndexVerdict::Behind { entries } => {
+        StateVerdict::Agrees => "agrees with the journal".to_owned(),
+        StateVerdict::Behind { entries } => {
             format!("{entries} entries behind; the next start catches up")
         }
-        IndexVerdict::Absent => "is not there; the next start makes it".to_owned(),
-        IndexVerdict::Disagrees { why } => {
+        StateVerdict::Absent => "is not there; the next start makes it".to_owned(),
+        StateVerdict::Disagrees { why } => {
             format!(
-                "DISAGREES with the journal ({why}); `placet ledger fsck --rebuild` rebuilds it"
+                "DISAGREES with the journal ({why}); the next start rebuilds it, as does `placet ledger fsck --rebuild`"
             )
         }
-        IndexVerdict::Unread { why } => {
+        StateVerdict::Unread { why } => {
             format!("could not be looked at ({why}); nothing is known to be wrong with it")
         }
     }
@@ -171,33 +155,16 @@ fn print_report(report: &VerifyReport) {
     } else {
         output::line(format!("journal  ok: {} entries, head {head}", journal.frames));
     }
-    output::line(format!("index    {}", index_in_words(&report.index)));
+    output::line(format!("state    {}", state_in_words(&report.state)));
     output::line(format!(
-        "content  {} pieces named, {} deleted, {} MISSING, {} ALTERED",
+        "content  {} named, {} deleted, {} MISSING, {} ALTERED",
         report.content.named,
         report.content.deleted,
         at_least(report.content.missing.len()),
         at_least(report.content.altered.len()),
     ));
-    if let Some(why) = &report.content.damaged_places {
-        output::line(format!(
-            "  the tables of where contents lie are DAMAGED ({why}); they are rebuilt when they are needed, or by --rebuild"
-        ));
-    }
-    for (number, why) in &report.damaged_checkpoints {
-        output::line(format!(
-            "  checkpoint {number} is DAMAGED ({why}); the next start sets it aside"
-        ));
-    }
-    for (number, why) in &report.damaged_fallbacks {
-        output::line(format!(
-            "  checkpoint {number} is DAMAGED ({why}); no start can fall back on it until another one takes its place"
-        ));
-    }
-    if let Some(why) = &report.damaged_records {
-        output::line(format!(
-            "  records whose entries were archived are DAMAGED ({why}); with the archive in its place they are read from there"
-        ));
+    for (seq, why) in &report.damaged_snapshots {
+        output::line(format!("  snapshot {seq} is DAMAGED ({why}); no rebuild can begin with it"));
     }
     for (what, list) in [("missing", &report.content.missing), ("altered", &report.content.altered)]
     {
@@ -205,40 +172,36 @@ fn print_report(report: &VerifyReport) {
             output::line(format!("  {what}: {digest} of tenant {tenant}"));
         }
     }
+    output::line(format!("moves    {}, {} ILLEGAL", report.moves, report.illegal.len()));
+    report.illegal.iter().for_each(|why| output::line(format!("  illegal: {why}")));
 }
 
-fn document(report: &VerifyReport, moves: &Moves, sound: bool) -> serde_json::Value {
+fn document(report: &VerifyReport) -> serde_json::Value {
     let listed = |list: &[(placet_types::ids::TenantId, placet_types::digest::Digest)]| {
         list.iter()
             .map(|(tenant, digest)| json!({ "tenant": tenant, "digest": digest }))
             .collect::<Vec<_>>()
     };
     json!({
-        "ok": sound,
+        "ok": report.is_sound(),
         "whole": report.is_whole(),
         "entries": report.journal.frames,
         "first_entry": report.journal.first_seq,
         "head": hex::encode(report.journal.head),
-        "index": index_in_words(&report.index),
+        "state": state_in_words(&report.state),
         "content": {
             "named": report.content.named,
             "deleted": report.content.deleted,
             "missing": listed(&report.content.missing),
             "altered": listed(&report.content.altered),
-            "damaged_places": report.content.damaged_places,
         },
-        "checkpoints_damaged": report
-            .damaged_checkpoints
-            .iter()
-            .chain(&report.damaged_fallbacks)
-            .map(|(number, _)| number)
-            .collect::<Vec<_>>(),
-        "records_damaged": report.damaged_records,
-        "moves": { "count": moves.count, "records": moves.records, "illegal": moves.illegal },
+        "snapshots_damaged":
+            report.damaged_snapshots.iter().map(|(seq, _)| seq).collect::<Vec<_>>(),
+        "moves": { "count": report.moves, "illegal": report.illegal },
     })
 }
 
-/// Rebuilds the index of a stopped Placet.
+/// Rebuilds the state of a stopped Placet's ledger.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be opened.

@@ -134,7 +134,10 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
 fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummary, Failure> {
     let what = "the ledger cannot be moved";
     result.map_err(|error| match error {
-        TransferError::Open(error) => refused(&error),
+        TransferError::Open(error) => match error.downcast_ref() {
+            Some(error) => refused(error),
+            None => Failure::new(what).because(error),
+        },
         TransferError::Taken(_) => Failure::new(what)
             .because(error)
             .try_this("name a data folder that has no ledger yet with --data; one that is there is never written over"),
@@ -144,9 +147,7 @@ fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummar
         TransferError::NotWhole(_) | TransferError::Malformed { .. } => Failure::new(what)
             .because(error)
             .try_this("export it again: nothing was made of this file"),
-        TransferError::Io(_) | TransferError::Content(_) | TransferError::Store(_) => {
-            Failure::new(what).because(error)
-        }
+        TransferError::Io(_) | TransferError::Store(_) => Failure::new(what).because(error),
     })
 }
 

@@ -49,7 +49,7 @@ impl Claims {
             if let Some(claim) = table.claims.get(&record.record_id) {
                 return Ok(Some(EffectRecord::clone(&claim.record)));
             }
-            // A record leaves the claims only after it is known, so whoever sees neither is the first.
+            // A record leaves the claims only after it is known, so a caller that sees neither is the first.
             if !known() {
                 table.insert(record, false);
                 return Ok(None);

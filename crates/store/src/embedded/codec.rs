@@ -1,11 +1,8 @@
-//! The forms in which the store keeps things: entries of the journal, and values of the index.
+//! The forms in which the store keeps things: entries of the journal, and values of the state.
 //!
-//! Owns the versioned JSON of an entry (one for each commit), its outline (what start-up needs of it), and the checked
-//! envelope around a value of the index. Not here: what is kept where (`keys`, `index`).
+//! Owns the versioned JSON of an entry (one for each commit), the checked envelope around a record of the state, and what the state
+//! says of itself. Not here: what is kept where (`keys`).
 //! Invariants: an unknown version is refused, never guessed at; a value is read only under the key it was written for.
-
-use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,21 +10,22 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::directive::Directive;
 use placet_ledger::policies::PolicyState;
+use placet_ledger::proof::Frontier;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::reservation::Reservation;
 use placet_ledger::run::{RunRecord, RunTaint};
 use placet_ledger::store::{Changes, EffectChange};
-use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId};
-use placet_types::principal::PrincipalChain;
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+
+use crate::journal::Place;
 
 /// The form of [`Entry`] that this build writes and reads.
 pub const ENTRY_VERSION: u16 = 1;
 
 /// An entry with changes of records, runs or budgets.
 pub(super) const KIND_CHANGE: u8 = 1;
-/// An entry with audit events only: the index does not look at it.
+/// An entry with audit events only: the state does not look at it.
 pub(super) const KIND_AUDIT: u8 = 2;
 
 /// What one commit recorded.
@@ -238,7 +236,9 @@ struct VersionOnly {
 /// # Errors
 /// [`DecodeError`] when it is of another form.
 pub(crate) fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
-    check_kind(kind)?;
+    if kind != KIND_CHANGE && kind != KIND_AUDIT {
+        return Err(DecodeError::Kind(kind));
+    }
     match serde_json::from_slice::<Entry>(payload) {
         Ok(entry) if entry.version == ENTRY_VERSION => Ok(entry),
         Ok(entry) => Err(DecodeError::Version(entry.version)),
@@ -250,121 +250,15 @@ pub(crate) fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeErro
     }
 }
 
-fn check_kind(kind: u8) -> Result<(), DecodeError> {
-    if kind == KIND_CHANGE || kind == KIND_AUDIT { Ok(()) } else { Err(DecodeError::Kind(kind)) }
-}
-
-/// What the index needs of an entry: which records it changes, and how they are found after it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Outline<'a> {
-    version: u16,
-    #[serde(default, borrow)]
-    pub(super) effects: Vec<EffectOutline<'a>>,
-    #[serde(default, borrow)]
-    pub(super) approvals: Vec<ApprovalOutline<'a>>,
-    #[serde(default)]
-    pub(super) directives: Vec<Directive>,
-    #[serde(default)]
-    pub(super) spend: Option<DirectiveId>,
-    #[serde(default)]
-    pub(super) runs: Vec<RunRecord>,
-    #[serde(default)]
-    pub(super) reserve: Option<Reservation>,
-    #[serde(default)]
-    pub(super) refund: Option<Reservation>,
-    #[serde(default)]
-    pub(super) taint: Option<RunTaint>,
-    #[serde(default)]
-    pub(super) forget_content: Vec<(TenantId, Digest)>,
-    #[serde(default)]
-    pub(super) forget_approvals: Vec<(ApprovalId, u64)>,
-    #[serde(default)]
-    pub(super) forget_directive: Vec<(DirectiveId, u64)>,
-    #[serde(default)]
-    pub(super) imported: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum EffectOutline<'a> {
-    Put {
-        record_id: RecordId,
-        #[serde(borrow)]
-        scope: ScopeOutline<'a>,
-        #[serde(borrow)]
-        call_id: Cow<'a, str>,
-        updated_at: Timestamp,
-        rev: u64,
-        parked: Digest,
-        #[serde(borrow)]
-        state: StateOutline<'a>,
-    },
-    Removed {
-        record_id: RecordId,
-        rev: u64,
-    },
-    Forgotten {
-        record_id: RecordId,
-        rev: u64,
-    },
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ScopeOutline<'a> {
-    #[serde(borrow)]
-    pub(super) tenant: Cow<'a, str>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct StateOutline<'a> {
-    #[serde(borrow)]
-    pub(super) state: Cow<'a, str>,
-    /// Of an effect, where it has one.
-    #[serde(default)]
-    pub(super) result: Option<Digest>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ApprovalOutline<'a> {
-    pub(super) approval_id: ApprovalId,
-    #[serde(borrow)]
-    pub(super) call_id: Cow<'a, str>,
-    pub(super) chain: PrincipalChain,
-    pub(super) capability: CapabilityId,
-    #[serde(default)]
-    pub(super) external_tenants: BTreeSet<TenantId>,
-    pub(super) created_at: Timestamp,
-    pub(super) rev: u64,
-    pub(super) proposal: Digest,
-    #[serde(borrow)]
-    pub(super) state: StateOutline<'a>,
-}
-
-/// Reads an entry's outline; `None` where it changes no record.
-pub(super) fn outline(kind: u8, payload: &[u8]) -> Result<Option<Outline<'_>>, DecodeError> {
-    check_kind(kind)?;
-    if kind == KIND_AUDIT {
-        return Ok(None);
-    }
-    let outline: Outline<'_> = serde_json::from_slice(payload)?;
-    if outline.version == ENTRY_VERSION {
-        Ok(Some(outline))
-    } else {
-        Err(DecodeError::Version(outline.version))
-    }
-}
-
 const MAGIC: [u8; 4] = *b"PLIX";
 const VALUE_VERSION: u8 = 1;
 
-/// A value of the index. Effect records and approvals stand in the journal, and the index holds only the number of the entry and
-/// a slip: small values keep sled quick, and out of its blob files, which it never syncs. A run, or an entry of the approval service, is
-/// the outcome of many entries and stands here.
+/// A record of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// The entry that made it what it is.
     pub(super) seq: u64,
-    /// What stands here: a slip, or a run.
+    /// Its JSON.
     pub(super) body: Vec<u8>,
 }
 
@@ -399,23 +293,80 @@ fn checksum(key: &[u8], head: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(key), head), body)
 }
 
-/// What the index says about itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A place of a content as the value of its key.
+pub(super) fn encode_place(place: &Place) -> Vec<u8> {
+    let mut out = place.segment.to_be_bytes().to_vec();
+    out.extend_from_slice(&place.offset.to_be_bytes());
+    out.extend_from_slice(&place.bytes.to_be_bytes());
+    out
+}
+
+/// Reads such a value; `None`: it is none.
+pub(super) fn decode_place(bytes: &[u8]) -> Option<Place> {
+    let (segment, rest) = bytes.split_first_chunk::<8>()?;
+    let (offset, rest) = rest.split_first_chunk::<8>()?;
+    Some(Place {
+        segment: u64::from_be_bytes(*segment),
+        offset: u64::from_be_bytes(*offset),
+        bytes: u32::from_be_bytes(rest.try_into().ok()?),
+    })
+}
+
+/// How many records there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Counts {
+    pub(super) effects: u64,
+    pub(super) approvals: u64,
+    pub(super) directives: u64,
+    pub(super) runs: u64,
+}
+
+/// What the state says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Meta {
-    /// The last entry taken over.
+    /// The last entry that is in it; 0: none.
     pub(super) applied_seq: u64,
-    /// Its hash: an index of another journal has another.
+    /// Its hash: a state of another journal has another.
     pub(super) head: [u8; 32],
+    /// How many keys there are besides this one.
+    pub(super) keys: u64,
+    /// The sum of what they and their values come to.
+    pub(super) sum: u64,
+    pub(super) counts: Counts,
+    /// The right edge of the Merkle tree over the entries.
+    pub(super) frontier: Frontier,
 }
 
 impl Meta {
     pub(super) fn encode(&self, key: &[u8]) -> Vec<u8> {
-        encode_value(key, self.applied_seq, &self.head)
+        let mut body = self.head.to_vec();
+        let Counts { effects, approvals, directives, runs } = self.counts;
+        for number in [self.keys, self.sum, effects, approvals, directives, runs] {
+            body.extend_from_slice(&number.to_le_bytes());
+        }
+        body.extend_from_slice(&self.frontier.to_bytes());
+        encode_value(key, self.applied_seq, &body)
     }
 
     pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<Self> {
         let stored = decode_value(key, bytes)?;
-        let head = stored.body.try_into().ok()?;
-        Some(Self { applied_seq: stored.seq, head })
+        let (head, rest) = stored.body.split_first_chunk::<32>()?;
+        let (numbers, frontier) = rest.split_first_chunk::<48>()?;
+        let (numbers, _none) = numbers.as_chunks::<8>();
+        let [keys, sum, effects, approvals, directives, runs] = *numbers.as_array::<6>()?;
+        Some(Self {
+            applied_seq: stored.seq,
+            head: *head,
+            keys: u64::from_le_bytes(keys),
+            sum: u64::from_le_bytes(sum),
+            counts: Counts {
+                effects: u64::from_le_bytes(effects),
+                approvals: u64::from_le_bytes(approvals),
+                directives: u64::from_le_bytes(directives),
+                runs: u64::from_le_bytes(runs),
+            },
+            frontier: Frontier::from_bytes(frontier).ok()?,
+        })
     }
 }

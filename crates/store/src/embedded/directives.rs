@@ -1,7 +1,7 @@
-//! Lists of entries of the approval service, in the order of their age.
+//! Lists of directives of the approval service, in the order of their age.
 //!
 //! Owns which list a question is answered from: by age, or, for what is still open, by the time until which it is. Not here: single
-//! look-ups (`state`), the keys (`keys`, `slip`). Invariant: an entry that is over costs nothing to those who ask for open ones.
+//! look-ups (`state`), the keys (`keys`). Invariant: a directive that is over costs nothing to those who ask for open ones.
 
 use std::cmp::Ordering;
 
@@ -11,27 +11,25 @@ use placet_types::clock::Timestamp;
 use placet_types::directive::DirectiveKind;
 use placet_types::ids::DirectiveId;
 
-use super::index::{Index, List};
 use super::keys;
-use super::newest;
-use super::query::lists_at;
+use super::query::{PAGE, lists_at, order, page_of_ids};
 use super::state::State;
+use super::tree::{Order, Tree};
 
-/// How many identifiers are gathered in one go.
-const PAGE: usize = 256;
+/// Where a directive stands among the others, by age.
+type Placed<'a> = (Timestamp, &'a DirectiveId);
 
 /// Directives.
 pub(super) fn entries(state: &State, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
-    let index = state.index()?;
+    let tree = state.tree()?;
     let after = match &query.after {
-        Some(after) => state.directive(&index, after)?,
+        Some(after) => state.directive(&tree, after)?,
         None => None,
     };
     let after = after.as_ref().map(Directive::place);
     match query.open_at {
-        Some(at) => open(state, &index, query, (at, after)),
-        None if query.newest_first => newest(state, &index, query, after),
-        None => by_age(state, &index, query, after),
+        Some(at) => open(state, &tree, query, at, after),
+        None => by_age(state, &tree, query, after),
     }
 }
 
@@ -41,79 +39,60 @@ fn kinds(query: &DirectiveQuery) -> Vec<DirectiveKind> {
 
 fn by_age(
     state: &State,
-    index: &Index,
+    tree: &Tree,
     query: &DirectiveQuery,
-    after: Option<(Timestamp, &DirectiveId)>,
+    after: Option<Placed<'_>>,
 ) -> Result<Vec<Directive>, StoreError> {
-    let prefixes = lists_by_age(query);
-    let mut place = after.map_or_else(Vec::new, key_of);
+    let list = |kind| keys::directive_by_age(query.tenant.as_ref(), kind, None);
+    let prefixes: Vec<_> = kinds(query).into_iter().map(list).collect();
+    let mut place = after.map(key_of);
+    if query.newest_first {
+        let made_before = query.made_before.map(|at| keys::ordered(at).to_vec());
+        place = place.into_iter().chain(made_before).min();
+    }
     let mut found = Vec::new();
     while found.len() < query.limit {
         let most = query.limit.saturating_sub(found.len()).min(PAGE);
-        let page = page(state, index, &lists_at(&prefixes, &place), most)?;
-        for id in &page.found {
-            found.extend(state.directive(index, id)?.filter(|entry| query.wants(entry)));
+        let lists = lists_at(&prefixes, place.as_deref());
+        let page = page_of_ids(state, tree, &lists, order(query.newest_first), most)?;
+        for id in page.found.iter().filter_map(|place| directive_id(place)) {
+            found.extend(state.directive(tree, &id)?.filter(|entry| query.wants(entry)));
         }
         match page.next {
-            Some(next) => place = next,
+            Some(next) => place = Some(next),
             None => break,
         }
     }
     Ok(found)
 }
 
-/// The same from the other end.
-fn newest(
-    state: &State,
-    index: &Index,
-    query: &DirectiveQuery,
-    after: Option<(Timestamp, &DirectiveId)>,
-) -> Result<Vec<Directive>, StoreError> {
-    let made_before = query.made_before.map(|at| keys::ordered(at).to_vec());
-    let before = after.map(key_of).into_iter().chain(made_before).min();
-    let mut found = Vec::new();
-    if query.limit == 0 {
-        return Ok(found);
-    }
-    newest::backwards(state, index, (&lists_by_age(query), before), &mut |place| {
-        if let Some(id) = directive_id(place) {
-            found.extend(state.directive(index, &id)?.filter(|entry| query.wants(entry)));
-        }
-        Ok(found.len() < query.limit)
-    })?;
-    Ok(found)
-}
-
-fn lists_by_age(query: &DirectiveQuery) -> Vec<Vec<u8>> {
-    let list = |kind| keys::directive_by_age(query.tenant.as_ref(), kind, None);
-    kinds(query).into_iter().map(list).collect()
-}
-
-fn key_of((created_at, id): (Timestamp, &DirectiveId)) -> Vec<u8> {
+fn key_of((created_at, id): Placed<'_>) -> Vec<u8> {
     [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
 }
 
 /// All that are open after a time, put in order: they are few.
 fn open(
     state: &State,
-    index: &Index,
+    tree: &Tree,
     query: &DirectiveQuery,
-    (at, after): (Timestamp, Option<(Timestamp, &DirectiveId)>),
+    at: Timestamp,
+    after: Option<Placed<'_>>,
 ) -> Result<Vec<Directive>, StoreError> {
     let list = |kind| keys::directive_open(query.tenant.as_ref(), kind, None);
-    let prefixes: Vec<Vec<u8>> = kinds(query).into_iter().map(list).collect();
+    let prefixes: Vec<_> = kinds(query).into_iter().map(list).collect();
     // What is open until a time is not open at it.
     let begin = Timestamp::from_ms(at.as_ms().saturating_add(1));
     let mut place = keys::ordered(begin).to_vec();
     let beyond = if query.newest_first { Ordering::Less } else { Ordering::Greater };
     let mut found: Vec<Directive> = Vec::new();
     loop {
-        let page = page(state, index, &lists_at(&prefixes, &place), PAGE)?;
-        for id in &page.found {
-            let entry = state.directive(index, id)?.filter(|entry| query.wants(entry));
-            found.extend(
-                entry.filter(|entry| after.is_none_or(|after| entry.place().cmp(&after) == beyond)),
-            );
+        let lists = lists_at(&prefixes, Some(&place));
+        let page = page_of_ids(state, tree, &lists, Order::Ascending, PAGE)?;
+        for id in page.found.iter().filter_map(|place| directive_id(place)) {
+            let entry = state.directive(tree, &id)?.filter(|entry| query.wants(entry));
+            let is_beyond =
+                |entry: &Directive| after.is_none_or(|after| entry.place().cmp(&after) == beyond);
+            found.extend(entry.filter(is_beyond));
         }
         match page.next {
             Some(next) => place = next,
@@ -129,27 +108,7 @@ fn open(
     Ok(found)
 }
 
-struct Page {
-    found: Vec<DirectiveId>,
-    /// Where to go on; `None`: this was the end.
-    next: Option<Vec<u8>>,
-}
-
-fn page(state: &State, index: &Index, lists: &[List], most: usize) -> Result<Page, StoreError> {
-    let mut page = Page { found: Vec::new(), next: None };
-    let mut visit = |rest: &[u8], _value: &[u8]| {
-        page.found.extend(directive_id(rest));
-        let goes_on = page.found.len() < most;
-        if !goes_on {
-            page.next = Some(rest.to_vec());
-        }
-        goes_on
-    };
-    index.merge(lists, &mut visit).map_err(|fault| state.fail_index(&fault))?;
-    Ok(page)
-}
-
-/// The entry in a place: eight bytes of time, then its id.
+/// The directive in a place: eight bytes of time, then its id.
 fn directive_id(place: &[u8]) -> Option<DirectiveId> {
     let (_time, id) = place.split_first_chunk::<8>()?;
     DirectiveId::new(std::str::from_utf8(id).ok()?).ok()

@@ -1,8 +1,8 @@
 //! Which ledger this is, and whether it is an old copy of itself, or a part of one.
 //!
 //! Owns the file `store-id`, the comparison with a head that is known from elsewhere, and the refusal of a copy that is not whole, and of
-//! the empty place of an import that did not come to its end. Not here: the witness and the checkpoints, which notice a journal that lost
-//! its end; the copying (`backup`), the importing (`transfer`). Invariants: a ledger keeps its identity in every copy; a copy in which
+//! the empty place of an import that did not come to its end. Not here: the witness and the state, which notice a journal that lost its
+//! end; the copying (`backup`), the importing (`transfer`). Invariants: a ledger keeps its identity in every copy; a copy in which
 //! everything is equally old can only be told by a head that was kept outside of it.
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use placet_types::digest::Digest;
 
 use super::EmbeddedConfig;
-use super::open::{JOURNAL, OpenError};
+use super::open::{JOURNAL, OpenError, of_snapshot};
+use super::snapshot::Snapshots;
 use crate::journal::medium::replace_file;
 use crate::journal::{Journal, JournalError};
 
@@ -54,24 +55,33 @@ pub fn check_finished(directory: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The name of the ledger: made at its first start, and the same in all its copies.
-pub(super) fn store_id(
-    config: &EmbeddedConfig,
-    of_checkpoint: Option<&str>,
-) -> Result<String, OpenError> {
-    let path = config.directory.join(FILE);
+/// The name of the ledger, as its file, or else the newest snapshot, has it; and whether the file is there.
+pub(super) fn known_id(
+    directory: &Path,
+    snapshots: &Snapshots,
+) -> Result<(Option<String>, bool), OpenError> {
+    let path = directory.join(FILE);
     let found = match std::fs::read_to_string(&path) {
         Ok(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(OpenError::io("read", &path)(error)),
     };
-    match (found, of_checkpoint) {
-        (Some(id), Some(other)) if id != other => Err(OpenError::Checkpoint(format!(
-            "it is of ledger `{other}`, and this is ledger `{id}`"
-        ))),
-        (Some(id), _) => Ok(id),
-        (None, known) => {
-            let id = known.map_or_else(new_id, str::to_owned);
+    match found {
+        Some(id) => Ok((Some(id), true)),
+        None => Ok((snapshots.store_id().map_err(of_snapshot)?, false)),
+    }
+}
+
+/// The name of the ledger: made at its first start, and the same in all its copies.
+pub(super) fn store_id(
+    config: &EmbeddedConfig,
+    snapshots: &Snapshots,
+) -> Result<String, OpenError> {
+    match known_id(&config.directory, snapshots)? {
+        (Some(id), true) => Ok(id),
+        (known, _) => {
+            let path = config.directory.join(FILE);
+            let id = known.unwrap_or_else(new_id);
             replace_file(&*config.medium, &path, format!("{id}\n").as_bytes())
                 .map_err(OpenError::io("write", &path))?;
             Ok(id)

@@ -1,38 +1,43 @@
-//! The keys of the index.
+//! The keys of the state.
 //!
-//! Owns the key layout. Not here: the values (`codec`, `slip`), the tree (`generation`), the tables under it.
+//! Owns the key layout. Not here: the values (`codec`), the tree (`tree`), which keys an entry changes (`edits`).
 //! Invariants: keys of one kind begin with one letter; what is listed by age is ordered by age.
 //!
 //! ```text
-//! m, b                                       what a generation says about itself: how far it goes, where it began
-//! e record                                   the entry that holds the effect record, and its slip
+//! m                                          how far the state goes
+//! e record                                   an effect record
 //! c call                                     the record that a call made
 //! s state record                             the tenant; effect records by state
 //! d state moved record                       the tenant; effect records that retention looks at, oldest first
-//! a approval                                 the entry that holds the approval, and its slip
-//! q call 00 created approval                 01; the approvals of a call, oldest first
-//! l state created approval                   the tenant; approvals by state, oldest first
-//! t tenant 00 state created approval         nothing; the same within a tenant
-//! p tenant 00 capability 00 state created approval   nothing; approvals of an operation within a tenant
-//! h tenant 00 state created approval         nothing; approvals of other tenants that ask this one
-//! g directive                                      a directive of the approval service
-//! i kind created directives                        the tenant; directives by kind, oldest first
-//! j tenant 00 kind created directives              nothing; the same within a tenant
-//! o kind until directives                          the tenant; directives that are open until a time
-//! u tenant 00 kind until directives                nothing; the same within a tenant
+//! a approval                                 an approval
+//! q call 00 created approval                 the approvals of a call, oldest first
+//! l state created approval                   approvals by state, oldest first
+//! t tenant 00 state created approval         the same within a tenant
+//! p tenant 00 capability 00 state created approval   approvals of an operation within a tenant
+//! h tenant 00 state created approval         approvals of other tenants that ask this one
+//! g directive                                a directive of the approval service
+//! i kind created directive                   directives by kind, oldest first
+//! j tenant 00 kind created directive         the same within a tenant
+//! o kind until directive                     directives that are open until a time
+//! u tenant 00 kind until directive           the same within a tenant
 //! r SHA-256(run key)                         a run
+//! x tenant 00 SHA-256(content)               where a content is: segment, offset, length
+//! z segment offset length                    a content that is to be erased
+//! n level tile                               256 hashes of the Merkle tree
+//! v subject 00 entry                         an entry with events about a call, or an approval
 //! ```
 
 use placet_ledger::approval::ApprovalState;
+use placet_ledger::audit::Subject;
+use placet_ledger::proof::tiles::TileId;
 use placet_ledger::record::EffectState;
 use placet_ledger::run::RunKey;
 use placet_types::clock::Timestamp;
-use placet_types::digest::DigestBuilder;
+use placet_types::digest::{Digest, DigestBuilder};
 use placet_types::directive::DirectiveKind;
 use placet_types::ids::{ApprovalId, CapabilityId, DirectiveId, RecordId, TenantId, ToolCallId};
 
 pub(super) const META: &[u8] = b"m";
-pub(super) const BASE: &[u8] = b"b";
 pub(super) const EFFECT: u8 = b'e';
 pub(super) const CALL: u8 = b'c';
 pub(super) const EFFECT_STATE: u8 = b's';
@@ -47,6 +52,10 @@ pub(super) const DIRECTIVE: u8 = b'g';
 const DIRECTIVE_AGE: [u8; 2] = *b"ij";
 const DIRECTIVE_OPEN: [u8; 2] = *b"ou";
 pub(super) const RUN: u8 = b'r';
+pub(super) const CONTENT: u8 = b'x';
+pub(super) const TO_ERASE: u8 = b'z';
+pub(super) const TILE: u8 = b'n';
+pub(super) const SUBJECT: u8 = b'v';
 
 /// The states of an effect by name, with their code in keys. Codes are for ever.
 const EFFECT_STATES: [(&str, u8); 11] = [
@@ -121,6 +130,16 @@ pub(super) fn approval_state_code(name: &str) -> Option<u8> {
     code_of(&APPROVAL_STATES, name)
 }
 
+/// The states that recovery looks at, with their names.
+pub(super) fn open_states() -> impl Iterator<Item = (u8, &'static str)> {
+    OPEN_STATES.iter().filter_map(|name| Some((effect_state_code(name)?, *name)))
+}
+
+/// Their codes.
+pub(super) fn open_codes() -> Vec<u8> {
+    open_states().map(|(code, _)| code).collect()
+}
+
 /// All codes of effect states.
 pub(super) fn effect_state_codes() -> Vec<u8> {
     EFFECT_STATES.iter().map(|(_, code)| *code).collect()
@@ -178,15 +197,40 @@ pub(super) fn is_settled_code(code: u8) -> bool {
     matches!(code, 4 | 5 | 6 | 8 | 10)
 }
 
-/// The name of a state that recovery looks at.
-pub(super) fn open_name(code: u8) -> Option<&'static str> {
-    let (name, _) = EFFECT_STATES.iter().find(|(_, known)| *known == code)?;
-    OPEN_STATES.contains(name).then_some(name)
+/// Whether the key holds a record: its value has a checksum.
+pub(super) fn is_record(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(EFFECT | APPROVAL | DIRECTIVE | RUN)))
 }
 
-/// Whether the index looks up single keys that begin like this, so that their absence must be quick to tell.
-pub(super) fn is_filtered(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(EFFECT | APPROVAL | DIRECTIVE | RUN)))
+/// Where a tenant's content is.
+pub(super) fn content(tenant: &TenantId, digest: Digest) -> Vec<u8> {
+    // No tenant's name has a zero byte.
+    key(CONTENT, &[tenant.as_str().as_bytes(), &[0], digest.as_bytes()])
+}
+
+/// The content of such a key.
+pub(super) fn content_of(key: &[u8]) -> Option<(TenantId, Digest)> {
+    let (before, digest) = key.split_last_chunk::<32>()?;
+    let tenant = before.strip_prefix(&[CONTENT])?.strip_suffix(&[0])?;
+    let tenant = TenantId::new(std::str::from_utf8(tenant).ok()?).ok()?;
+    Some((tenant, Digest::from_bytes(*digest)))
+}
+
+/// That a content is to be erased, by its place as the value of its key has it.
+pub(super) fn to_erase(place: &[u8]) -> Vec<u8> {
+    key(TO_ERASE, &[place])
+}
+
+/// The place in the list of a subject's entries at an entry, or before all of them.
+pub(super) fn subject(subject: &Subject, seq: Option<u64>) -> Vec<u8> {
+    let mut out = key(SUBJECT, &[subject.to_string().as_bytes(), &[0]]);
+    out.extend(seq.iter().flat_map(|seq| seq.to_be_bytes()));
+    out
+}
+
+/// A tile of the Merkle tree.
+pub(super) fn tile(tile: TileId) -> Vec<u8> {
+    key(TILE, &[&[tile.level], &tile.index.to_be_bytes()])
 }
 
 /// The place in the list of a call's approvals, at an approval, or before all of them.
@@ -257,8 +301,8 @@ pub(super) fn capability_list(
     out
 }
 
-/// An entry of the approval service.
-pub(super) fn directives(directive_id: &DirectiveId) -> Vec<u8> {
+/// A directive.
+pub(super) fn directive(directive_id: &DirectiveId) -> Vec<u8> {
     key(DIRECTIVE, &[directive_id.as_str().as_bytes()])
 }
 

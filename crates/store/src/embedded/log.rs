@@ -1,21 +1,24 @@
 //! The audit log of the embedded store: one log over the whole journal, and its Merkle tree.
 //!
-//! Owns the answers about entries and proofs. Not here: how proofs are made (`tree`), signing (`notary`). Invariant: only durable
+//! Owns the answers about entries and proofs. Not here: how proofs are made (`merkle`), signing (`notary`). Invariant: only durable
 //! entries are shown, and a proof is about entries that were durable before it was asked for.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use placet_ledger::audit::Subject;
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
+use placet_ledger::proof::{TreeView, ViewError};
 use placet_ledger::store::{Store as _, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::RecordId;
 
+use super::merkle::EdgeTiles;
 use super::state::State;
+use super::tree::{List, Order, TreeFault};
 use super::{EmbeddedStore, keys};
 use crate::journal::{Frame, JournalError};
-use crate::tree::{LogTreeReader, TreeError};
 
 /// The name of the one log.
 pub const LOG: &str = "journal";
@@ -24,20 +27,26 @@ impl EmbeddedStore {
     async fn proof(
         &self,
         log: &str,
-        prove: impl FnOnce(&LogTreeReader) -> Result<Vec<Digest>, TreeError> + Send + 'static,
+        prove: impl FnOnce(&View<'_, '_>) -> Result<Vec<Digest>, ViewError<TreeFault>> + Send + 'static,
     ) -> Result<Vec<[u8; 32]>, StoreError> {
         check_log(log)?;
-        let tree = self.tree.clone();
-        let proof = self.blocking(move |_| prove(&tree).map_err(|error| damaged(&error))).await?;
-        Ok(proof.iter().map(|hash| *hash.as_bytes()).collect())
+        let proof = self.blocking(move |state| {
+            let tree = state.tree()?;
+            let proof = state.merkle.view(&tree, prove);
+            proof.map_err(|error| StoreError::Damaged(error.to_string()))
+        });
+        Ok(proof.await?.iter().map(|hash| *hash.as_bytes()).collect())
     }
 }
+
+/// The Merkle tree as it stands.
+type View<'t, 'e> = TreeView<'t, EdgeTiles<'e>>;
 
 #[async_trait]
 impl AuditLog for EmbeddedStore {
     async fn heads(&self) -> Result<Vec<TreeHead>, StoreError> {
-        drop(self.state.index()?);
-        let head = self.tree.head();
+        drop(self.state.tree()?);
+        let head = self.state.merkle.head();
         Ok(vec![TreeHead {
             log: LOG.to_owned(),
             size: head.head.size,
@@ -56,17 +65,33 @@ impl AuditLog for EmbeddedStore {
     ) -> Result<Vec<LogEntry>, StoreError> {
         check_log(log)?;
         self.blocking(move |state| {
-            drop(state.index()?);
-            let frames = state.records.journal.read_from(from).take(limit);
+            drop(state.tree()?);
+            let frames = state.journal.read_from(from).take(limit);
             frames.map(|frame| frame.map(entry).map_err(|error| unread(&error))).collect()
         })
         .await
     }
 
+    async fn entries_about(&self, subject: &Subject) -> Result<Vec<(String, u64)>, StoreError> {
+        let list = List { prefix: keys::subject(subject, None), after: None };
+        self.blocking(move |state| {
+            let mut found = Vec::new();
+            let mut visit = |rest: &[u8], _: &[u8]| {
+                let seq = <[u8; 8]>::try_from(rest).ok().map(u64::from_be_bytes);
+                found.extend(seq.map(|seq| (LOG.to_owned(), seq)));
+                true
+            };
+            let listed = state.tree()?.merge(&[list], Order::Ascending, &mut visit);
+            listed.map_err(|fault| state.fail_tree(&fault))?;
+            Ok(found)
+        })
+        .await
+    }
+
     async fn entry_of(&self, record_id: RecordId) -> Result<Option<(String, u64)>, StoreError> {
-        let index = self.state.index()?;
+        let tree = self.state.tree()?;
         let stored =
-            index.read(&keys::effect(&record_id)).map_err(|fault| self.state.fail_index(&fault))?;
+            tree.record(&keys::effect(&record_id)).map_err(|fault| self.state.fail_tree(&fault))?;
         Ok(stored.map(|stored| (LOG.to_owned(), stored.seq)))
     }
 
@@ -84,15 +109,14 @@ impl AuditLog for EmbeddedStore {
     }
 }
 
-/// How many entries are looked over before others get the processor.
+/// How many entries are read before others get the processor.
 const LOOK_ENTRIES: u64 = 256;
 /// How long they get it.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 impl EmbeddedStore {
-    /// Reads every entry that was not archived, each against its checksum and the one before it; answers how many. A start looks at the
-    /// whole journal only where no checkpoint covers it; what is older than the checkpoint is looked over by this, while calls are
-    /// served. A disk that cannot be read stops the store.
+    /// Reads every entry that was not archived, each against its checksum and the one before it; answers how many. A start looks at
+    /// the part of the journal that the state does not cover; what is older is verified by this, while calls are served. A disk that cannot be read stops the store.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when an entry is not what was written; [`StoreError::Stopped`] when the store was closed or has failed.
@@ -102,7 +126,7 @@ impl EmbeddedStore {
 }
 
 fn scrub(state: &State) -> Result<u64, StoreError> {
-    let journal = &state.records.journal;
+    let journal = &state.journal;
     let unreadable = |error: JournalError| {
         if matches!(error, JournalError::Corrupt { .. }) {
             return unread(&error);
@@ -129,7 +153,7 @@ fn scrub(state: &State) -> Result<u64, StoreError> {
         }
         seen = seen.saturating_add(1);
         if seen.is_multiple_of(LOOK_ENTRIES) {
-            drop(state.index()?);
+            drop(state.tree()?);
             std::thread::park_timeout(LOOK_PAUSE);
         }
     }
@@ -138,10 +162,6 @@ fn scrub(state: &State) -> Result<u64, StoreError> {
 
 fn check_log(log: &str) -> Result<(), StoreError> {
     if log == LOG { Ok(()) } else { Err(StoreError::Damaged(format!("there is no log `{log}`"))) }
-}
-
-fn damaged(error: &TreeError) -> StoreError {
-    StoreError::Damaged(error.to_string())
 }
 
 fn unread(error: &JournalError) -> StoreError {

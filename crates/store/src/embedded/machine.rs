@@ -1,47 +1,54 @@
 //! The state machine that the journal's writer runs.
 //!
-//! Owns what is prepared and not yet in the index, and the way of an entry into the index. Not here: the checks (`rules`),
-//! the tree (`index`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it
+//! Owns what is prepared and not yet in the state, and the way of an entry into the state. Not here: the checks (`rules`),
+//! the tree (`tree`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it
 //! is as durable as it asked to be (I6).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::audit::{Subject, subjects_of};
 use placet_ledger::directive::Directive;
 use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{self, Changes, Committed, StoreError};
 use placet_types::clock::Timestamp;
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
 use super::SyncObserver;
-use super::codec::{Meta, encode_entry};
-use super::index::{BATCH_ENTRIES, Change, Index};
+use super::codec::encode_entry;
+use super::edits::{self, Change, edits_of};
+use super::overlay::Overlay;
+use super::read;
 use super::state::State;
-use crate::journal::JournalError;
+use super::tree::{Tree, TreeFault};
 use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
+use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
     Base, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
 };
-use crate::tree::LogTree;
 
-/// Changes with their entry, which the caller's thread has encoded.
+/// Changes with their entry and the digests of their contents, which the caller's thread has made.
 pub(super) struct Request {
     changes: Changes,
+    contents: Vec<Content>,
     kind: u8,
     payload: Vec<u8>,
     durability: Durability,
 }
 
 impl Request {
-    pub(super) fn new(changes: Changes) -> Result<Self, StoreError> {
+    pub(super) fn new(mut changes: Changes) -> Result<Self, StoreError> {
         let (kind, payload) = encode_entry(&changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
         let durability = durability(&changes);
-        Ok(Self { changes, kind, payload, durability })
+        let contents = std::mem::take(&mut changes.content).into_iter();
+        let contents = contents.map(|(tenant, bytes)| Content::of(tenant, bytes)).collect();
+        Ok(Self { changes, contents, kind, payload, durability })
     }
 }
 
@@ -58,76 +65,79 @@ fn durability(changes: &Changes) -> Durability {
     }
 }
 
-/// What is prepared, by the entry that does it.
-struct Riding<T> {
+/// What an entry does that is prepared.
+#[derive(Debug)]
+struct Prepared {
     seq: u64,
-    record: T,
+    ops: Vec<Op>,
+    deleted: Vec<(TenantId, Digest)>,
+    subjects: BTreeSet<Subject>,
 }
 
 /// The machine.
 pub(super) struct Machine {
     state: Arc<State>,
-    index: Arc<Index>,
-    effects: HashMap<RecordId, Riding<Option<Arc<EffectRecord>>>>,
-    approvals: HashMap<ApprovalId, Riding<Option<Arc<ApprovalRecord>>>>,
-    directives: HashMap<DirectiveId, Riding<Option<Arc<Directive>>>>,
+    tree: Arc<Tree>,
+    overlay: Overlay,
     /// How often what is in force has become stricter, with everything that is prepared.
     restriction_version: u64,
-    queue: VecDeque<Change>,
-    tree: LogTree,
+    queue: VecDeque<Prepared>,
+    /// The contents that are to be erased, because durable entries say so.
+    to_erase: Vec<Place>,
     on_sync: Option<SyncObserver>,
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        self.index.deleter_ends();
-    }
-}
-
-/// After how many entries the tree is made durable: what a start has to feed to it at most.
-const TREE_SYNC_ENTRIES: u64 = 50_000;
+/// The number of entries that are taken over in one batch: enough to be quick, few enough that readers hardly wait.
+const BATCH_ENTRIES: usize = 64;
 
 impl Machine {
-    pub(super) fn new(
-        state: Arc<State>,
-        index: Arc<Index>,
-        (tree, on_sync): (LogTree, Option<SyncObserver>),
-    ) -> Self {
-        let (effects, approvals, directives) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let queue = VecDeque::new();
+    pub(super) fn new(state: Arc<State>, tree: Arc<Tree>, on_sync: Option<SyncObserver>) -> Self {
         Self {
             state,
-            index,
-            effects,
-            approvals,
-            directives,
-            restriction_version: 0,
-            queue,
             tree,
+            overlay: Overlay::default(),
+            restriction_version: 0,
+            queue: VecDeque::new(),
+            to_erase: Vec::new(),
             on_sync,
         }
     }
 
-    /// The tree follows the journal.
-    fn grow(&mut self, frames: &[AppliedFrame]) -> Result<(), ApplyFailed> {
-        for frame in frames {
-            self.tree.append(&frame.hash);
-        }
-        let unsynced = self.tree.size().saturating_sub(self.tree.synced_size());
-        let grown =
-            if unsynced >= TREE_SYNC_ENTRIES { self.tree.sync() } else { self.tree.flush() };
-        grown.map_err(|error| ApplyFailed(error.to_string()))
-    }
-
-    fn decide(&self, request: &mut Request, now: Timestamp) -> Result<Transaction<'_>, StoreError> {
+    fn decide(&self, request: &mut Request, now: Timestamp) -> Result<Decided, StoreError> {
         let rules = Rules { epoch: self.state.epoch, now, claims: &self.state.claims };
         let mut transaction = Transaction::new(self, Some(rules));
         transaction.take_in(&mut request.changes)?;
-        Ok(transaction)
+        let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
+        Ok(Decided { effects, approvals, directives, runs, ops })
+    }
+
+    /// The contents of a request that are not kept already, or not as they were.
+    fn missing(&self, contents: Vec<Content>) -> Result<Vec<Content>, StoreError> {
+        let mut missing = Vec::new();
+        for content in contents {
+            if !self.has(&content)? && !missing.contains(&content) {
+                missing.push(content);
+            }
+        }
+        Ok(missing)
+    }
+
+    fn has(&self, content: &Content) -> Result<bool, StoreError> {
+        let key = (content.tenant.clone(), content.digest);
+        if let Some(prepared) = self.overlay.contents.get(&key) {
+            return Ok(prepared.is_some());
+        }
+        let place = read::place(&self.tree, &content.tenant, content.digest);
+        let place = place.map_err(|fault| self.state.fail_tree(&fault))?;
+        // What an earlier process wrote may have been damaged since.
+        Ok(place.is_some_and(|place| {
+            self.state.journal.content(&place).is_ok_and(|found| found == content.bytes)
+        }))
     }
 
     /// Puts what was decided on its way: from here on it counts for everything that is prepared later.
-    fn board(&mut self, seq: u64, decided: Decided) {
+    fn board(&mut self, seq: u64, decided: Decided, changes: Changes) {
+        let deleted = changes.forget_content;
         for op in &decided.ops {
             if let Op::Effect { before: None, after } = op {
                 let claimed = EffectState::Claimed { epoch: self.state.epoch };
@@ -135,65 +145,54 @@ impl Machine {
                 self.state.claims.board(claimed);
             }
         }
-        for (record_id, record) in decided.effects {
-            self.effects.insert(record_id, Riding { seq, record });
+        for (id, record) in decided.effects {
+            self.overlay.effects.put(seq, id, record);
         }
-        for (approval_id, record) in decided.approvals {
-            self.approvals.insert(approval_id, Riding { seq, record });
+        for (id, record) in decided.approvals {
+            self.overlay.approvals.put(seq, id, record);
         }
-        for (directive_id, record) in decided.directives {
-            self.directives.insert(directive_id, Riding { seq, record });
+        for (id, record) in decided.directives {
+            self.overlay.directives.put(seq, id, record);
         }
         for run in decided.runs.into_values() {
             self.state.board_run(seq, &run);
         }
+        for place in &deleted {
+            self.overlay.contents.put(seq, place.clone(), None);
+        }
         self.restriction_version = directives_rev_after(self.restriction_version, &decided.ops);
-        self.queue.push_back(Change { seq, ops: decided.ops });
+        let subjects = subjects_of(&changes.audit);
+        self.queue.push_back(Prepared { seq, ops: decided.ops, deleted, subjects });
     }
 
-    /// The index has what an entry did.
-    fn arrived(&mut self, change: &Change) {
+    /// The state has what an entry did.
+    fn arrived(&self, change: &Change) {
         for op in &change.ops {
             match op {
-                Op::Effect { before, after } => {
-                    self.effect_arrived(&after.record_id, change.seq);
-                    // Only a record that was absent has ridden on a claim.
-                    if before.is_none() {
-                        self.state.claims.arrived(&after.record_id);
-                    }
-                }
-                Op::Removed(before) => self.effect_arrived(&before.record_id, change.seq),
-                Op::Approval { after: gone, .. } | Op::ApprovalGone(gone) => {
-                    let id = &gone.approval_id;
-                    if self.approvals.get(id).is_some_and(|riding| riding.seq <= change.seq) {
-                        self.approvals.remove(id);
-                    }
-                }
-                Op::Directive { after: gone, .. } | Op::DirectiveGone(gone) => {
-                    let id = &gone.directive_id;
-                    if self.directives.get(id).is_some_and(|riding| riding.seq <= change.seq) {
-                        self.directives.remove(id);
-                    }
-                }
+                // Only a record that was absent has come with a claim.
+                Op::Effect { before: None, after } => self.state.claims.arrived(&after.record_id),
                 Op::Run(run) => self.state.run_arrived(change.seq, &run.key),
+                Op::Effect { before: Some(_), .. }
+                | Op::Removed(_)
+                | Op::Approval { .. }
+                | Op::ApprovalGone(_)
+                | Op::Directive { .. }
+                | Op::DirectiveGone(_) => {}
             }
         }
-    }
-
-    fn effect_arrived(&mut self, record_id: &RecordId, seq: u64) {
-        if self.effects.get(record_id).is_some_and(|riding| riding.seq <= seq) {
-            self.effects.remove(record_id);
-        }
+        self.state.note_directives(&change.ops);
     }
 
     /// The changes of these entries, which are the next ones in the queue.
     fn take_changes(&mut self, frames: &[AppliedFrame]) -> Result<Vec<Change>, ApplyFailed> {
         let mut changes = Vec::with_capacity(frames.len());
         for frame in frames {
-            match self.queue.pop_front() {
-                Some(change) if change.seq == frame.seq => changes.push(change),
-                _ => return Err(ApplyFailed(format!("entry {} was not prepared", frame.seq))),
-            }
+            let prepared = self.queue.pop_front().filter(|prepared| prepared.seq == frame.seq);
+            let Some(Prepared { seq, ops, deleted, subjects }) = prepared else {
+                return Err(ApplyFailed(format!("entry {} was not prepared", frame.seq)));
+            };
+            let contents = frame.contents.clone();
+            changes.push(Change { seq, ops, contents, deleted, subjects });
         }
         Ok(changes)
     }
@@ -201,20 +200,32 @@ impl Machine {
     fn take_over(&mut self, frames: &[AppliedFrame]) -> Result<(), ApplyFailed> {
         let Some(last) = frames.last() else { return Ok(()) };
         let changes = self.take_changes(frames)?;
-        let meta = Meta { applied_seq: last.seq, head: last.hash };
-        let applied = (meta, last.at_ms, last.epoch);
-        // First, so that whoever finds the entry in the index need not read it.
-        self.state.records.remember(&changes);
-        self.index.apply(&changes, applied).map_err(|fault| {
-            drop(self.state.fail_index(&fault));
-            ApplyFailed(fault.to_string())
-        })?;
-        for change in &changes {
-            self.arrived(change);
-            self.state.note_directives(&change.ops);
-        }
+        let applied = self.apply(&changes, frames);
+        applied.map_err(|fault| failed(&self.state, &fault))?;
+        changes.iter().for_each(|change| self.arrived(change));
+        self.overlay.arrived(last.seq);
         Ok(())
     }
+
+    fn apply(&mut self, changes: &[Change], frames: &[AppliedFrame]) -> Result<(), TreeFault> {
+        let Some(last) = frames.last() else { return Ok(()) };
+        let (mut edits, counts) = edits_of(&self.tree, changes, self.tree.meta().counts)?;
+        self.to_erase.extend(edits::to_erase(&edits));
+        let hashes = frames.iter().map(|frame| frame.hash);
+        let grown = self.state.merkle.append(hashes, &mut edits);
+        let frontier = grown.frontier();
+        self.tree.apply(&edits, |meta| {
+            (meta.applied_seq, meta.head) = (last.seq, last.hash);
+            (meta.counts, meta.frontier) = (counts, frontier);
+        })?;
+        self.state.merkle.put(grown);
+        Ok(())
+    }
+}
+
+fn failed(state: &State, fault: &TreeFault) -> ApplyFailed {
+    drop(state.fail_tree(fault));
+    ApplyFailed(fault.to_string())
 }
 
 /// A [`Transaction`] that has come to its end.
@@ -228,9 +239,9 @@ struct Decided {
 
 impl Base for Machine {
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        match self.effects.get(record_id) {
-            Some(riding) => Ok(riding.record.clone()),
-            None => Ok(self.state.effect(&self.index, record_id)?),
+        match self.overlay.effects.get(record_id) {
+            Some(prepared) => Ok(prepared),
+            None => Ok(self.state.effect(&self.tree, record_id)?.map(Arc::new)),
         }
     }
 
@@ -238,23 +249,23 @@ impl Base for Machine {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        match self.approvals.get(approval_id) {
-            Some(riding) => Ok(riding.record.clone()),
-            None => Ok(self.state.approval(&self.index, approval_id)?),
+        match self.overlay.approvals.get(approval_id) {
+            Some(prepared) => Ok(prepared),
+            None => Ok(self.state.approval(&self.tree, approval_id)?.map(Arc::new)),
         }
     }
 
     fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
-        match self.directives.get(directive_id) {
-            Some(riding) => Ok(riding.record.clone()),
-            None => Ok(self.state.directive(&self.index, directive_id)?.map(Arc::new)),
+        match self.overlay.directives.get(directive_id) {
+            Some(prepared) => Ok(prepared),
+            None => Ok(self.state.directive(&self.tree, directive_id)?.map(Arc::new)),
         }
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
         match self.state.riding_run(key) {
             Some(run) => Ok(Some(run)),
-            None => Ok(self.state.run(&self.index, key)?.map(Arc::new)),
+            None => Ok(self.state.run(&self.tree, key)?.map(Arc::new)),
         }
     }
 }
@@ -276,47 +287,44 @@ impl Apply for Machine {
     }
 
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
-        // Refuses after a fault, whoever found it.
-        drop(self.state.index()?);
+        // Refuses after a fault, on whichever thread it was found.
+        drop(self.state.tree()?);
         check_directives(self.restriction_version, out.now(), &request.changes)?;
-        let transaction = self.decide(&mut request, out.now())?;
-        let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
-        let decided = Decided { effects, approvals, directives, runs, ops };
+        let decided = self.decide(&mut request, out.now())?;
         let policy = policy_after(self.state.policy(), &PastPolicies::default(), &request.changes)?;
+        let contents = self.missing(request.contents)?;
+        let kept: Vec<_> =
+            contents.iter().map(|content| (content.tenant.clone(), content.digest)).collect();
         out.answer_when(request.durability);
-        for (tenant, bytes) in request.changes.content {
-            out.blob(tenant.as_str(), bytes)?;
-        }
-        for (tenant, digest) in request.changes.forget_content {
-            out.forget(tenant.as_str(), digest);
-        }
-        let seq = out.frame(request.kind, request.payload)?;
+        let seq = out.frame(request.kind, request.payload, contents)?;
         let at = out.now();
+        for place in kept {
+            self.overlay.contents.put(seq, place, Some(()));
+        }
         self.state.note_time(at);
-        self.board(seq, decided);
+        self.board(seq, decided, request.changes);
         self.state.set_policy(policy);
         Ok(Committed { seq, at })
     }
 
     fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed> {
-        if let Err(error) = self.state.index() {
+        if let Err(error) = self.state.tree() {
             return Err(ApplyFailed(error.to_string()));
         }
-        for frames in batch.chunks(BATCH_ENTRIES) {
-            self.take_over(frames)?;
-        }
-        self.grow(batch)
+        batch.chunks(BATCH_ENTRIES).try_for_each(|frames| self.take_over(frames))
     }
 
-    fn deleting(&mut self, in_hand: bool) {
-        // A store that is at fault makes no checkpoints any more.
-        if let Ok(index) = self.state.index() {
-            index.deleting(in_hand);
-        }
+    fn owes_erasures(&self) -> bool {
+        !self.to_erase.is_empty()
     }
 
-    fn closing(&mut self) -> Result<(), ApplyFailed> {
-        self.tree.sync().map_err(|error| ApplyFailed(error.to_string()))
+    fn to_erase(&mut self) -> Vec<Place> {
+        if self.state.erasing.is_held() { Vec::new() } else { std::mem::take(&mut self.to_erase) }
+    }
+
+    fn erased(&mut self, places: &[Place]) -> Result<(), ApplyFailed> {
+        let done = self.tree.apply(&edits::erased(places), |_| {});
+        done.map_err(|fault| failed(&self.state, &fault))
     }
 
     fn synced(&mut self, entries: usize, took: Duration) {
@@ -338,9 +346,8 @@ impl From<JournalError> for StoreError {
             | JournalError::Absent { .. }
             | JournalError::Archived { .. }
             | JournalError::Visit { .. }
-            | JournalError::Content { .. }
             | JournalError::Closed => Self::Stopped(error.to_string()),
-            // The bytes may be on the disk all the same, or are there and the index is not.
+            // The bytes may be on the disk all the same, or are there and the state is not.
             JournalError::Io { .. } | JournalError::Apply { .. } | JournalError::Unanswered => {
                 Self::Uncertain(error.to_string())
             }

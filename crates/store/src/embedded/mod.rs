@@ -1,48 +1,43 @@
-//! The embedded store: the ledger's [`Store`] kept by the journal (truth) and sled (index), for one node.
+//! The embedded store: the ledger's [`Store`] kept by the journal (truth) and sled (state), for one node.
 //!
-//! Owns the data folder: `journal/` (the chain of entries, one for each commit), `content/` (the bytes that entries name by
-//! digest), `checkpoints/` (what a start needs of older entries: sorted tables of all records, and what was open), `index/` (sled:
-//! what has changed since the checkpoint; rebuilt from the journal whenever it disagrees, the old one kept as
-//! `index.damaged-<epoch>`), `tree/` (the Merkle tree over the entries), `archive/` (old segments, on request), `store-id`.
-//! Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
+//! Owns the data folder: `journal/` (the chain of entries, one for each commit, and the contents that they name), `state/` (sled: every
+//! record as it is, the lists they stand in, where each content is, and the Merkle tree over the entries; rebuilt from a snapshot and
+//! the journal whenever it is not believed), `snapshots/` (the state as it was at an entry), `archive/` (old segments, on request),
+//! `store-id`, `trusted`. Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
 //!
 //! Invariants: an acknowledged commit survives `kill -9` (and a power cut, as far as `fdatasync` is honest); readers see only
-//! what is as durable as it asked to be, and claims; the index is never believed where the journal knows better; after the
+//! what is as durable as it asked to be, and claims; the state is never believed where the journal knows better; after the
 //! first fault nothing is answered and [`EmbeddedStore::died`] says so.
 //!
-//! Look-ups read index and journal on the caller's thread: they are in memory, or two pages away, and handing them to another
-//! thread would cost more than they do. Lists and contents can take longer and go to blocking threads, so the store needs a runtime.
+//! Look-ups read the state on the caller's thread: they are in memory, or a page away, and handing them to another
+//! thread would cost more than they do. Lists and large contents can take longer and go to blocking threads, so the store needs a
+//! runtime.
 
 mod archive;
 mod backup;
-mod beside;
-mod checkpoint;
+mod check;
 mod claims;
 mod codec;
-mod delta;
 mod directives;
-mod floor;
-mod fsck;
-mod generation;
+mod edits;
 mod identity;
-mod index;
 mod keeper;
 mod kept;
 mod keys;
 mod log;
 mod machine;
-mod newest;
-mod offline;
+mod merkle;
 mod open;
+mod overlay;
 mod query;
-mod recent;
-mod records;
-mod settle;
-mod slip;
-mod stamps;
+mod read;
+mod replay;
+mod snapshot;
 mod state;
 mod store;
 mod transfer;
+mod tree;
+mod trust;
 
 #[cfg(test)]
 #[expect(
@@ -61,39 +56,35 @@ use std::time::Duration;
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 
-pub use codec::{DecodeError, ENTRY_VERSION, EffectEntry, Entry};
-pub(crate) use codec::{decode_entry, encode_entry};
-pub use fsck::{FsckReport, fsck};
-pub use identity::{KnownHead, check_finished};
-pub use keeper::{Archived, BackupMade, CheckpointMade};
-pub use kept::imported_logs;
-pub use log::LOG;
-pub use offline::{
-    CONTENTS_LISTED_MAX, ContentVerdict, IndexVerdict, JournalEntry, VerifyReport, archived_tree,
+pub use check::{
+    CONTENTS_LISTED_MAX, ContentVerdict, JournalEntry, StateVerdict, VerifyReport, archived_tree,
     read_audit, rebuild, rebuild_with, verify, verify_with,
 };
-pub use open::{IndexFate, OpenError, RecoveryReport};
+pub use codec::{DecodeError, ENTRY_VERSION, EffectEntry, Entry};
+pub(crate) use codec::{decode_entry, encode_entry};
+pub use identity::{KnownHead, check_finished};
+pub use keeper::{Archived, BackupMade};
+pub use kept::imported_logs;
+pub use log::LOG;
+pub use open::{OpenError, RecoveryReport, StateFate};
 pub use transfer::{export, export_as, import};
 
 use tokio::sync::oneshot;
 
-use crate::content::ContentReader;
-use crate::journal::JournalReader;
 use crate::journal::medium::{Disk, Medium};
 use crate::journal::writer::{
     self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch,
 };
-use crate::tree::LogTreeReader;
-use keeper::{Bodies, Command, Keeper, Places};
+use keeper::{Command, Keeper};
 use machine::Machine;
-use open::{INDEX, JOURNAL, Opened, Rest, open};
+use open::{JOURNAL, Opened, open};
+use snapshot::Snapshots;
 use state::State;
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
-const INDEX_CACHE_BYTES: u64 = 32 << 20;
-const CHECKPOINT_ENTRIES: u64 = 20_000;
-const RECOVERY_BYTES_MAX: usize = 16 << 20;
+const STATE_CACHE_BYTES: u64 = 64 << 20;
+const SNAPSHOT_ENTRIES: u64 = 20_000;
 
 /// Where the store is and what it may use.
 #[derive(Debug, Clone)]
@@ -104,33 +95,30 @@ pub struct EmbeddedConfig {
     pub segment_bytes: u64,
     /// Below this much free space new work is refused, so that work in hand can still be completed.
     pub free_space_watermark_bytes: u64,
-    /// The memory that the index may use for its pages.
-    pub index_cache_bytes: u64,
-    /// After how many entries a checkpoint is made: what a start has to read at most, and what is held in memory of the index.
-    pub checkpoint_entries: u64,
-    /// How many bytes of changes a start gathers in memory before it puts them into tables.
-    pub recovery_bytes_max: usize,
+    /// The memory that the state may use for its pages.
+    pub state_cache_bytes: u64,
+    /// After how many entries a snapshot is made at the earliest; of a large state, after as many as a quarter of its keys.
+    pub snapshot_entries: u64,
     /// Where old segments of the journal are moved to on request; without it the folder `archive` beside the journal's.
     pub archive: Option<PathBuf>,
     /// A head of the log that is known from elsewhere: a ledger that does not hold it is an old copy, and is refused.
     pub known_head: Option<KnownHead>,
     /// Who is told of every sync of the journal.
     pub on_sync: Option<SyncObserver>,
-    /// The file operations of journal and content; the real ones but in tests.
+    /// The file operations of journal and snapshots; the real ones but in tests.
     pub medium: Arc<dyn Medium>,
 }
 
 impl EmbeddedConfig {
-    /// A store in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB, index pages in 32 MiB,
-    /// a checkpoint after 20,000 entries.
+    /// A store in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB, pages of the state in 64 MiB,
+    /// a snapshot after 20,000 entries.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
             segment_bytes: SEGMENT_BYTES,
             free_space_watermark_bytes: FREE_SPACE_WATERMARK_BYTES,
-            index_cache_bytes: INDEX_CACHE_BYTES,
-            checkpoint_entries: CHECKPOINT_ENTRIES,
-            recovery_bytes_max: RECOVERY_BYTES_MAX,
+            state_cache_bytes: STATE_CACHE_BYTES,
+            snapshot_entries: SNAPSHOT_ENTRIES,
             archive: None,
             known_head: None,
             on_sync: None,
@@ -166,10 +154,9 @@ pub struct EmbeddedStore {
     writer: WriterHandle<Machine>,
     watch: WriterWatch,
     state: Arc<State>,
-    content: ContentReader,
     keeper: Mutex<Option<KeeperThread>>,
     store_id: String,
-    tree: LogTreeReader,
+    directory: PathBuf,
     room: Room,
 }
 
@@ -188,7 +175,7 @@ impl Room {
     }
 }
 
-/// The thread that keeps the index, makes checkpoints and backups; ends when `commands` is dropped.
+/// The thread that keeps the state, makes snapshots and backups; ends when `commands` is dropped.
 struct KeeperThread {
     commands: mpsc::SyncSender<Command>,
     thread: JoinHandle<()>,
@@ -204,7 +191,7 @@ impl fmt::Debug for EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Takes the folder, verifies the journal, brings the index up to it and starts the writer. Blocks; with a large journal for
+    /// Takes the folder, verifies the journal, brings the state up to it and starts the writer. Blocks; with a large journal for
     /// some time.
     ///
     /// # Errors
@@ -214,36 +201,31 @@ impl EmbeddedStore {
         config: EmbeddedConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let Opened { journal, content, index, tree, rest, report } = open(&config, None)?;
-        let (index, bodies) = (Arc::new(index), Bodies::new(rest.bodies.clone()));
-        let state = Arc::new(State::new(
-            Arc::clone(&index),
-            (journal.reader(), bodies.clone()),
-            Arc::clone(&clock),
-            (journal.epoch(), journal.last_at_ms()),
-        ));
-        let (reader, store_id) = (content.reader(), rest.store_id.clone());
+        let Opened { journal, tree, merkle, base, store_id, report } = open(&config, None)?;
+        let tree = Arc::new(tree);
+        let state = Arc::new(State::new(Arc::clone(&tree), merkle, &journal, clock));
         let room = Room {
             medium: Arc::clone(&config.medium),
             directory: config.directory.join(JOURNAL),
             watermark_bytes: config.free_space_watermark_bytes,
         };
-        let keeper = keeper(
-            &config,
-            rest,
-            (Arc::clone(&index), journal.reader()),
-            (reader.clone(), bodies),
-            tree.reader(),
-        );
-        let keeper = start_keeper(keeper, Arc::clone(&state))
-            .map_err(OpenError::io("start the keeper of", &config.directory))?;
-        let proofs = tree.reader();
-        let machine = Machine::new(Arc::clone(&state), index, (tree, config.on_sync));
+        let keeper = start_keeper(Keeper {
+            medium: Arc::clone(&config.medium),
+            directory: config.directory.clone(),
+            snapshot_entries: config.snapshot_entries,
+            store_id: store_id.clone(),
+            tree: Arc::clone(&tree),
+            journal: journal.reader(),
+            state: Arc::clone(&state),
+            snapshots: Snapshots::new(Arc::clone(&config.medium), &config.directory),
+            base,
+        });
+        let keeper = keeper.map_err(OpenError::io("start the keeper of", &config.directory))?;
+        let machine = Machine::new(Arc::clone(&state), tree, config.on_sync);
         let present = Arc::<crate::present::Present>::clone(&state.present);
-        let (writer, watch) = writer::spawn(journal, content, machine, WriterConfig::new(present))?;
-        let keeper = Mutex::new(Some(keeper));
-        let (content, tree) = (reader, proofs);
-        Ok((Arc::new(Self { writer, watch, state, content, keeper, store_id, tree, room }), report))
+        let (writer, watch) = writer::spawn(journal, machine, WriterConfig::new(present))?;
+        let (keeper, directory) = (Mutex::new(Some(keeper)), config.directory);
+        Ok((Arc::new(Self { writer, watch, state, keeper, store_id, directory, room }), report))
     }
 
     /// The name of this ledger, the same in all its copies.
@@ -251,18 +233,27 @@ impl EmbeddedStore {
         &self.store_id
     }
 
-    /// Makes a checkpoint of everything that is durable now. They are made without being asked for, too.
+    /// Makes a snapshot of the state, from which a later start can rebuild it; answers the entry that it is of.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] when there is no room for it; [`StoreError::Stopped`] when the store has failed.
-    pub async fn checkpoint(&self) -> Result<CheckpointMade, StoreError> {
-        self.ask(Command::Checkpoint).await
+    pub async fn snapshot(&self) -> Result<u64, StoreError> {
+        self.ask(Command::Snapshot).await
     }
 
-    /// Moves segments of which all entries are older than `before` to the archive folder. Records stay readable; nothing is deleted.
+    /// The same, if so much has changed since the last one that it is due. They are made without being asked for, too.
     ///
     /// # Errors
-    /// As [`EmbeddedStore::checkpoint`].
+    /// As [`EmbeddedStore::snapshot`].
+    pub async fn snapshot_if_due(&self) -> Result<(), StoreError> {
+        self.ask(Command::SnapshotIfDue).await
+    }
+
+    /// Moves segments of which all entries are older than `before`, and all contents deleted, to the archive folder. Records stay
+    /// readable; nothing is deleted.
+    ///
+    /// # Errors
+    /// As [`EmbeddedStore::snapshot`].
     pub async fn archive(&self, before: Timestamp) -> Result<Archived, StoreError> {
         self.ask(|reply| Command::Archive(before, reply)).await
     }
@@ -277,19 +268,11 @@ impl EmbeddedStore {
         self.ask(|reply| Command::Backup(to, reply)).await
     }
 
-    /// Writes packs of content anew of which most is deleted; answers how many bytes were given back.
-    ///
-    /// # Errors
-    /// As [`EmbeddedStore::checkpoint`].
-    pub async fn compact_content(&self) -> Result<u64, StoreError> {
-        self.ask(Command::CompactContent).await
-    }
-
     async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command,
     ) -> Result<T, StoreError> {
-        drop(self.state.index()?);
+        drop(self.state.tree()?);
         let (reply, answer) = oneshot::channel();
         let gone = || StoreError::Stopped("the keeper has ended".to_owned());
         {
@@ -346,7 +329,7 @@ impl EmbeddedStore {
         &self,
         seq: u64,
     ) -> impl Iterator<Item = Result<JournalEntry, StoreError>> + use<> {
-        self.state.records.journal.read_from(seq).map(|frame| {
+        self.state.journal.read_from(seq).map(|frame| {
             let frame = frame.map_err(|error| StoreError::Damaged(error.to_string()))?;
             JournalEntry::decode(&frame).map_err(StoreError::Damaged)
         })
@@ -362,42 +345,10 @@ impl EmbeddedStore {
     }
 }
 
-fn keeper(
-    config: &EmbeddedConfig,
-    rest: Rest,
-    (index, journal): (Arc<index::Index>, JournalReader),
-    (content, bodies): (ContentReader, Bodies),
-    tree: LogTreeReader,
-) -> Keeper {
-    let places = Places {
-        medium: Arc::clone(&config.medium),
-        directory: config.directory.clone(),
-        index: config.directory.join(INDEX),
-        index_cache_bytes: config.index_cache_bytes,
-        checkpoint_entries: config.checkpoint_entries.max(1),
-        store_id: rest.store_id,
-    };
-    Keeper {
-        places,
-        checkpoints: rest.checkpoints,
-        index,
-        journal,
-        content,
-        bodies,
-        footing: rest.footing,
-        tree,
-        next_table: rest.next_table,
-        next_generation: rest.next_generation,
-        covered_seq: rest.covered_seq,
-        covered_before_seq: 0,
-        frozen: None,
-    }
-}
-
-fn start_keeper(keeper: Keeper, state: Arc<State>) -> std::io::Result<KeeperThread> {
+fn start_keeper(keeper: Keeper) -> std::io::Result<KeeperThread> {
     let (commands, waiting) = mpsc::sync_channel(COMMANDS_MAX);
     let thread = std::thread::Builder::new()
         .name("placet-keeper".to_owned())
-        .spawn(move || keeper.run(&waiting, &state))?;
+        .spawn(move || keeper.run(&waiting))?;
     Ok(KeeperThread { commands, thread })
 }

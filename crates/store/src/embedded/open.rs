@@ -1,10 +1,10 @@
-//! Start-up: the newest checkpoint taken, the journal after it verified, the index kept or rebuilt, the writer started.
+//! Start-up: the journal verified, the state believed or rebuilt, and brought up to the journal.
 //!
-//! Owns the order of start-up. Not here: the bytes of the journal, the tables, what becomes of the index (`settle`).
-//! Invariants: nothing is served before the index agrees with the journal; an index that does not is set aside, never deleted
-//! first; everything is looked at and changed only by whoever holds the journal's lock.
+//! Owns the order of start-up. Not here: the bytes of the journal, how an entry gets into the state (`replay`).
+//! Invariants: nothing is served before the state agrees with the journal; a state that does not is set aside, never deleted
+//! first; everything is looked at and changed only by the process that holds the journal's lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,20 +12,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use placet_types::digest::Digest;
-use placet_types::ids::TenantId;
-
 use super::EmbeddedConfig;
-use super::checkpoint::Checkpoints;
-use super::floor::{Floors, Footing};
+use super::codec::{Counts, Meta, decode_place};
+use super::edits;
 use super::identity::{check_finished, check_known_head, store_id};
-use super::index::{Applied, Index};
-use super::settle::{Ready, Settling};
-use crate::content::{ContentError, ContentReport, ContentStore};
+use super::keys;
+use super::merkle::{Merkle, MerkleError};
+use super::replay::Replay;
+use super::snapshot::{SnapshotError, Snapshots};
+use super::tree::{List, Order, Tree, TreeFault};
+use super::trust;
+use crate::journal::lock::Lock;
 use crate::journal::medium::{Disk, Medium as _};
-use crate::journal::{Base, Journal, JournalConfig, JournalError};
-use crate::sorted::{TableError, TableSet};
-use crate::tree::{Floor, LogTree, TreeError};
+use crate::journal::{Base, Begin, Journal, JournalConfig, JournalError, Place, SegmentFiles};
 
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -33,30 +32,17 @@ pub enum OpenError {
     /// The journal refuses: it is in use, damaged, or an old copy.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The content folder cannot be read.
-    #[error(transparent)]
-    Content(#[from] ContentError),
-    /// The index cannot be opened, nor rebuilt.
-    #[error("the index cannot be built: {0}")]
-    Index(String),
-    /// A checkpoint cannot be written, or is not one of this store.
-    #[error("the checkpoint cannot be used: {0}")]
-    Checkpoint(String),
-    /// A table of a checkpoint is damaged, and could not be set aside.
-    #[error("the table `{}` is damaged", .path.display())]
-    DamagedTable {
-        /// The table.
-        path: PathBuf,
-    },
-    /// The Merkle tree cannot be opened, or knows entries that the journal has forgotten.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
-    /// Neither a checkpoint nor the tree's files say what the tree over the archived entries was, and these are not at hand.
+    /// The state cannot be opened, nor rebuilt.
+    #[error("the state cannot be built: {0}")]
+    State(String),
+    /// The state has to be rebuilt, and entries that it was made of are neither here nor in a snapshot.
     #[error(
-        "the Merkle tree over the archived entries before entry {first_seq} is not known, and they are not at hand: put the archive back"
+        "the state has to be rebuilt ({why}), and the entries before entry {first_seq} are neither in a snapshot nor at hand: put the archive back"
     )]
-    NoFloor {
-        /// The first entry that is not archived.
+    NoGround {
+        /// Why it is not believed.
+        why: String,
+        /// The first entry that is here.
         first_seq: u64,
     },
     /// The ledger is an older copy than the one that is known from elsewhere.
@@ -106,12 +92,12 @@ impl OpenError {
     }
 }
 
-/// What became of the index.
+/// What became of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IndexFate {
+pub enum StateFate {
     /// It agreed with the journal.
     Kept,
-    /// It was rebuilt from the journal.
+    /// It was rebuilt from a snapshot and the journal.
     Rebuilt {
         /// Why.
         why: String,
@@ -123,17 +109,17 @@ pub enum IndexFate {
 pub struct RecoveryReport {
     /// How many entries the journal has.
     pub frames: u64,
-    /// The entry up to which a checkpoint was believed; those after it were read and verified. 0: all were.
-    pub checkpoint_seq: u64,
+    /// The entry up to which a snapshot was believed where the state was rebuilt; 0: none.
+    pub snapshot_seq: u64,
     /// How many bytes of an interrupted append were cut off.
     pub torn_bytes: u64,
     /// The epoch that has begun.
     pub epoch: u64,
     /// The last entry's hash.
     pub head: [u8; 32],
-    /// What became of the index.
-    pub index: IndexFate,
-    /// How many entries the index had to take over.
+    /// What became of the state.
+    pub state: StateFate,
+    /// How many entries the state had to take over.
     pub replayed: u64,
     /// Effect records.
     pub effects: u64,
@@ -143,41 +129,25 @@ pub struct RecoveryReport {
     pub runs: u64,
     /// Effect records that recovery has to look at, by the name of their state.
     pub open: BTreeMap<&'static str, u64>,
-    /// What the content folder holds.
-    pub content: ContentReport,
     /// How long verifying the journal took.
     pub journal_took: Duration,
-    /// How long the index took.
-    pub index_took: Duration,
+    /// How long the state took.
+    pub state_took: Duration,
 }
 
 /// What start-up hands to the store.
 pub(super) struct Opened {
     pub(super) journal: Journal,
-    pub(super) content: ContentStore,
-    pub(super) index: Index,
-    pub(super) tree: LogTree,
-    pub(super) rest: Rest,
-    pub(super) report: RecoveryReport,
-}
-
-/// What the keeper goes on with.
-pub(super) struct Rest {
-    pub(super) checkpoints: Checkpoints,
-    pub(super) bodies: TableSet,
-    pub(super) footing: Footing,
-    pub(super) next_table: u64,
-    pub(super) next_generation: u64,
-    pub(super) covered_seq: u64,
+    pub(super) tree: Tree,
+    pub(super) merkle: Merkle,
+    pub(super) base: Base,
     pub(super) store_id: String,
+    pub(super) report: RecoveryReport,
 }
 
 /// The names of what is in the data folder.
 pub(super) const JOURNAL: &str = "journal";
-pub(super) const CONTENT: &str = "content";
-pub(super) const INDEX: &str = "index";
-pub(super) const CHECKPOINTS: &str = "checkpoints";
-pub(super) const TREE: &str = "tree";
+pub(super) const STATE: &str = "state";
 
 /// How the journal of a store is configured.
 pub(super) fn journal_config(config: &EmbeddedConfig) -> JournalConfig {
@@ -190,187 +160,377 @@ pub(super) fn journal_config(config: &EmbeddedConfig) -> JournalConfig {
     }
 }
 
-/// How many damaged tables are set aside in one start.
-const DAMAGED_TABLES_MAX: usize = 16;
-
-/// Opens everything. `rebuild` says why the index is to be rebuilt in any case.
+/// Opens everything. `rebuild` says why the state is to be rebuilt in any case.
 pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
-    check_finished(&config.directory)?;
-    for _ in 0..DAMAGED_TABLES_MAX {
-        match try_open(config, rebuild) {
-            // Without it the checkpoints that name it do not count; what they covered is read from the journal again.
-            Err(OpenError::DamagedTable { path }) => {
-                tracing::warn!(path = %path.display(), "a damaged table is set aside");
-                let aside = path.with_extension("damaged");
-                Disk.rename(&path, &aside).map_err(OpenError::io("set aside", &path))?;
-            }
-            opened => return opened,
-        }
-    }
-    try_open(config, rebuild)
-}
-
-fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
     let directory = &config.directory;
+    check_finished(directory)?;
     Disk.create_dir(directory).map_err(OpenError::io("make the folder", directory))?;
     let began = Instant::now();
     let lock = Journal::lock(&journal_config(config))?;
-    let checkpoints = Checkpoints::new(Arc::clone(&config.medium), directory.join(CHECKPOINTS));
-    let found = checkpoints.take_newest()?;
-    let store_id =
-        store_id(config, found.as_ref().map(|found| found.checkpoint.store_id.as_str()))?;
-    let mut settling = Settling::new(config, checkpoints, rebuild);
-    if let Some(found) = &found {
-        settling.next_table = found.checkpoint.next_table;
-        settling.replaces_checkpoint = rebuild.is_some();
-    }
-    let found = found.filter(|_| rebuild.is_none());
-    settling.look_for_generation(found.as_ref())?;
-    let Ready { begin, mut delta, bodies, covered_seq } = settling.ready(found);
+    let snapshots = Snapshots::new(Arc::clone(&config.medium), directory);
+    let store_id = store_id(config, &snapshots)?;
+    let mut start = Start::new(config, &store_id, snapshots);
+    let found = start.look(rebuild)?;
     let recovered =
-        Journal::open_locked(journal_config(config), lock, &begin, &mut |frame| delta.visit(frame));
-    let recovered = recovered.map_err(|error| match delta.damaged_table() {
-        Some(path) => OpenError::DamagedTable { path },
-        None => error.into(),
-    })?;
-    let journal = recovered.journal;
+        start.open_journal(lock, found.as_ref().map_or(0, |tree| tree.meta().applied_seq));
+    let (mut journal, torn_bytes, base) = recovered?;
     check_known_head(config, &journal)?;
-    let (mut content, content_report) =
-        ContentStore::open_on(Arc::clone(&config.medium), directory.join(CONTENT))?;
-    if rebuild.is_some() {
-        content.reader().remake_places()?;
-    }
-    forget(&mut content, delta.forgotten())?;
-    let (tree, footing) = stand(config, &settling.checkpoints, (&journal, recovered.base))?;
+    start.refuse_a_forgetful_journal(&journal, rebuild.is_some())?;
     let journal_took = began.elapsed();
 
     let began = Instant::now();
-    let at_ms = journal.last_at_ms().unwrap_or(i64::MIN);
-    let applied =
-        Applied { meta: delta.last(), counts: delta.counts(), at_ms, epoch: journal.epoch() };
-    let rest = Rest {
-        checkpoints: settling.checkpoints.clone(),
-        bodies,
-        footing,
-        next_table: delta.next_table(),
-        next_generation: 0,
-        covered_seq,
-        store_id,
+    let believed = match found {
+        Some(tree) => start.believe(tree, &journal, &base)?,
+        None => None,
     };
-    let settled = settling.settle(&journal, delta, (applied, rest))?;
-    let counts = settled.index.applied().counts;
+    let (tree, merkle) = match believed {
+        Some(believed) => believed,
+        None => start.rebuild(&journal, &base)?,
+    };
+    let replayed = catch_up(&tree, &merkle, &journal)?;
+    let open = count_open(&tree)?;
+    erase(&tree, &mut journal, &base)?;
+    let (frames, head) = journal.head();
+    let Counts { effects, approvals, runs, .. } = tree.meta().counts;
+    // A new store has no state to be missed.
+    let is_new = start.why.is_none() || (frames == 0 && rebuild.is_none());
+    let state = match start.why {
+        Some(why) if !is_new => StateFate::Rebuilt { why },
+        Some(_) | None => StateFate::Kept,
+    };
     let report = RecoveryReport {
-        frames: recovered.report.frames,
-        checkpoint_seq: covered_seq,
-        torn_bytes: recovered.report.torn_bytes,
-        epoch: recovered.report.epoch,
-        head: recovered.report.head,
-        index: settled.fate,
-        replayed: settled.replayed,
-        effects: counts.effects,
-        approvals: counts.approvals,
-        runs: counts.runs,
-        open: settled.open,
-        content: content_report,
+        frames,
+        snapshot_seq: start.snapshot_seq,
+        torn_bytes,
+        epoch: journal.epoch(),
+        head,
+        state,
+        replayed,
+        effects,
+        approvals,
+        runs,
+        open,
         journal_took,
-        index_took: began.elapsed(),
+        state_took: began.elapsed(),
     };
-    Ok(Opened { journal, content, index: settled.index, tree, rest: settled.rest, report })
+    Ok(Opened { journal, tree, merkle, base, store_id, report })
 }
 
-/// How many entries the tree is fed before it gives them to the operating system.
-const TREE_FEED_ENTRIES: u64 = 4096;
-
-/// Opens the Merkle tree, and finds out what checkpoints are to say of the entries that were archived.
-fn stand(
-    config: &EmbeddedConfig,
-    checkpoints: &Checkpoints,
-    (journal, base): (&Journal, Base),
-) -> Result<(LogTree, Footing), OpenError> {
-    let floors = Floors::of(checkpoints, &base)?;
-    let mut tree = open_tree(config, journal, floors.floor())?;
-    if let Some(footing) = floors.footing(base, &tree)? {
-        return Ok((tree, footing));
-    }
-    // Its files are damaged where they are not looked at otherwise. With the archive at hand they are rebuilt.
-    tree.discard("it cannot show the tree over the archived entries")?;
-    let no_floor = OpenError::NoFloor { first_seq: base.first_seq };
-    match feed(&mut tree, journal, 1) {
-        Err(OpenError::Journal(JournalError::Archived { .. } | JournalError::Absent { .. })) => {
-            return Err(no_floor);
-        }
-        fed => fed?,
-    }
-    tree.sync()?;
-    let footing = floors.footing(base, &tree)?.ok_or(no_floor)?;
-    Ok((tree, footing))
+/// A start under way.
+struct Start<'a> {
+    config: &'a EmbeddedConfig,
+    store_id: &'a str,
+    snapshots: Snapshots,
+    folder: PathBuf,
+    /// Why the state that was there is not believed, if it is not.
+    why: Option<String>,
+    /// The furthest entry that the state or a snapshot knew, believed or not.
+    known_seq: u64,
+    snapshot_seq: u64,
 }
 
-/// Opens the Merkle tree, and feeds it what it has not seen.
-fn open_tree(
-    config: &EmbeddedConfig,
-    journal: &Journal,
-    floor: Option<Floor>,
-) -> Result<LogTree, OpenError> {
-    let folder = config.directory.join(TREE);
-    let mut tree = LogTree::open_on(folder, Arc::clone(&config.medium), floor)?;
-    let last_seq = journal.head().0;
-    // An entry that is not there is one that the tree knows and the journal cannot show: the tree is fed anew, or refused. One that
-    // cannot be read now says nothing: without it, what was archived could not be proved any more.
-    let mut hash_of = |seq| match journal.read(seq) {
-        Ok(frame) => Ok(Some(frame.hash)),
-        Err(JournalError::Io { what, path, source }) => Err(TreeError::Io { what, path, source }),
-        Err(_) => Ok(None),
-    };
-    let from = tree.resume(last_seq, &mut hash_of)?;
-    match feed(&mut tree, journal, from) {
-        Err(
-            error @ OpenError::Journal(JournalError::Archived { .. } | JournalError::Absent { .. }),
-        ) => {
-            let Some(from) = tree.stand_on_floor()? else { return Err(error) };
-            tracing::warn!(
-                from,
-                "the Merkle tree was lost, and so were archived entries: nothing can be proved of those before"
-            );
-            feed(&mut tree, journal, from)?;
-        }
-        fed => fed?,
-    }
-    tree.sync()?;
-    Ok(tree)
-}
-
-fn feed(tree: &mut LogTree, journal: &Journal, from: u64) -> Result<(), OpenError> {
-    for frame in journal.read_from(from) {
-        let frame = frame?;
-        tree.append(&frame.hash);
-        if frame.seq.is_multiple_of(TREE_FEED_ENTRIES) {
-            tree.flush()?;
+impl<'a> Start<'a> {
+    fn new(config: &'a EmbeddedConfig, store_id: &'a str, snapshots: Snapshots) -> Self {
+        Self {
+            config,
+            store_id,
+            snapshots,
+            folder: config.directory.join(STATE),
+            why: None,
+            known_seq: 0,
+            snapshot_seq: 0,
         }
     }
-    Ok(())
-}
 
-/// What the entries after the checkpoint say was deleted is deleted, should a crash have come between.
-fn forget(
-    content: &mut ContentStore,
-    forgotten: &BTreeSet<(TenantId, Digest)>,
-) -> Result<(), OpenError> {
-    for (tenant, digest) in forgotten {
-        content.forget(tenant.as_str(), *digest)?;
-    }
-    content.sync()?;
-    // A checkpoint that is made now, with or without a life of the store, may leave these entries behind.
-    Ok(content.reader().settle()?)
-}
-
-impl From<TableError> for OpenError {
-    fn from(error: TableError) -> Self {
-        match error {
-            TableError::Io { what, path, source } => {
-                Self::Io { what, path, source: io::Error::new(source.kind(), source) }
+    /// The state that is there, unless it is not believed.
+    fn look(&mut self, rebuild: Option<&str>) -> Result<Option<Tree>, OpenError> {
+        self.known_seq = self.snapshots.list().map_err(of_snapshot)?.last().copied().unwrap_or(0);
+        let io = OpenError::io("look for the state in", &self.config.directory);
+        if !self.folder.try_exists().map_err(io)? {
+            self.why = Some("there was none".to_owned());
+            return Ok(None);
+        }
+        let doubt = trust::doubt(&self.config.directory)
+            .map_err(OpenError::io("read in", &self.config.directory))?;
+        self.why = rebuild.or(doubt).map(str::to_owned);
+        if self.why.is_none() {
+            self.begin()?;
+        }
+        // It is opened all the same: it may know that the journal has forgotten.
+        let tree = match self.open_tree() {
+            Ok(tree) => tree,
+            Err(TreeFault::Refused(error)) => {
+                let error = io::Error::new(error.kind(), error);
+                return Err(OpenError::io("open the state", &self.folder)(error));
             }
-            TableError::Damaged { .. } | TableError::Source(_) => Self::Index(error.to_string()),
+            Err(fault) => {
+                self.why.get_or_insert_with(|| fault.to_string());
+                return Ok(None);
+            }
+        };
+        self.known_seq = self.known_seq.max(tree.meta().applied_seq);
+        Ok(Some(tree).filter(|_| self.why.is_none()))
+    }
+
+    /// A state is in use from here on that is believed, or made by this process: one that is not stays so until it is set aside.
+    fn begin(&self) -> Result<(), OpenError> {
+        let directory = &self.config.directory;
+        trust::begin(directory).map_err(OpenError::io("write to the folder", directory))
+    }
+
+    fn open_tree(&self) -> Result<Tree, TreeFault> {
+        Tree::open(&self.folder, self.config.state_cache_bytes)
+    }
+
+    /// Opens the journal, verifying what the state does not cover: from the segment of the entry that it goes up to, or that the
+    /// newest snapshot does.
+    fn open_journal(
+        &self,
+        lock: Lock,
+        applied_seq: u64,
+    ) -> Result<(Journal, u64, Base), OpenError> {
+        let oldest = match applied_seq {
+            0 => self.snapshots.list().map_err(of_snapshot)?.first().copied().unwrap_or(0),
+            applied_seq => applied_seq,
+        };
+        let begin = if oldest == 0 { Begin::Earliest } else { Begin::Segment(oldest) };
+        let config = journal_config(self.config);
+        let recovered = Journal::open_locked(config, lock, begin, &mut |_| Ok(()))?;
+        Ok((recovered.journal, recovered.report.torn_bytes, recovered.base))
+    }
+
+    /// State and snapshots follow durable entries only: one that goes further proves that an older copy of the journal was put in place, and
+    /// what is missing may have had its effect. Only a rebuild that was asked for goes on from there.
+    fn refuse_a_forgetful_journal(
+        &self,
+        journal: &Journal,
+        is_asked_for: bool,
+    ) -> Result<(), OpenError> {
+        let (found_seq, _) = journal.head();
+        if is_asked_for || self.known_seq <= found_seq {
+            return Ok(());
         }
+        Err(JournalError::Forgotten { witness_seq: self.known_seq, found_seq }.into())
+    }
+
+    /// The state with its Merkle tree, if it is what the journal's entries come to.
+    fn believe(
+        &mut self,
+        tree: Tree,
+        journal: &Journal,
+        base: &Base,
+    ) -> Result<Option<(Tree, Merkle)>, OpenError> {
+        let why = match self.check(&tree, journal, base)? {
+            Ok(merkle) => return Ok(Some((tree, merkle))),
+            Err(why) => why,
+        };
+        self.why = Some(why);
+        Ok(None)
+    }
+
+    fn check(
+        &self,
+        tree: &Tree,
+        journal: &Journal,
+        base: &Base,
+    ) -> Result<Result<Merkle, String>, OpenError> {
+        let refused = |fault: TreeFault| match fault {
+            TreeFault::Refused(error) => {
+                let error = io::Error::new(error.kind(), error);
+                Err(OpenError::io("read the state", &self.folder)(error))
+            }
+            fault @ (TreeFault::Sled(_)
+            | TreeFault::Panicked
+            | TreeFault::Altered
+            | TreeFault::Busy) => Ok(Err(fault.to_string())),
+        };
+        match tree.check() {
+            Ok(None) => {}
+            Ok(Some(why)) => return Ok(Err(why)),
+            Err(fault) => return refused(fault),
+        }
+        let meta = tree.meta();
+        if !is_of(&meta, journal, base)? {
+            return Ok(Err("it belongs to another journal".to_owned()));
+        }
+        match open_merkle(tree, journal, base) {
+            Ok(merkle) => Ok(Ok(merkle)),
+            Err(Unopened::Merkle(MerkleError::Tree(fault))) => refused(fault),
+            Err(Unopened::Merkle(error)) => Ok(Err(error.to_string())),
+            Err(Unopened::Journal(error)) => Err(error.into()),
+        }
+    }
+
+    /// Makes the state from the newest snapshot that can be believed, or from nothing; what follows comes from the journal.
+    fn rebuild(&mut self, journal: &Journal, base: &Base) -> Result<(Tree, Merkle), OpenError> {
+        let why = self.why.clone().unwrap_or_default();
+        if journal.head().0 > 0 {
+            tracing::warn!(why, "the state is set aside and rebuilt");
+        }
+        self.set_aside(journal.epoch())?;
+        self.begin()?;
+        let failed = |fault: TreeFault| OpenError::State(fault.to_string());
+        let (last_seq, _) = journal.head();
+        for seq in self.snapshots.list().map_err(of_snapshot)?.into_iter().rev() {
+            if seq > last_seq {
+                // The rebuild was asked for: what the journal has forgotten is given up.
+                self.snapshots.set_aside(seq).map_err(of_snapshot)?;
+                continue;
+            }
+            let tree = self.open_tree().map_err(failed)?;
+            match self.snapshots.fill(seq, &tree, self.store_id) {
+                Ok(()) => match self.check(&tree, journal, base)? {
+                    Ok(merkle) => {
+                        self.snapshot_seq = seq;
+                        return Ok((tree, merkle));
+                    }
+                    Err(why) => tracing::warn!(seq, why, "a snapshot cannot be used"),
+                },
+                Err(error @ (SnapshotError::Io { .. } | SnapshotError::OtherLedger { .. })) => {
+                    return Err(of_snapshot(error));
+                }
+                Err(error) => {
+                    tracing::warn!(seq, %error, "a snapshot cannot be used, and is set aside");
+                    self.snapshots.set_aside(seq).map_err(of_snapshot)?;
+                }
+            }
+            drop(tree);
+            let removed = std::fs::remove_dir_all(&self.folder);
+            removed.map_err(OpenError::io("remove", &self.folder))?;
+        }
+        // From the first entry on, which has to be at hand then.
+        if !is_at_hand(journal.reader().files(), base) {
+            return Err(OpenError::NoGround { why, first_seq: base.first_seq });
+        }
+        Ok((self.open_tree().map_err(failed)?, Merkle::empty()))
+    }
+
+    fn set_aside(&self, epoch: u64) -> Result<(), OpenError> {
+        if !self.folder.try_exists().map_err(OpenError::io("look for", &self.folder))? {
+            return Ok(());
+        }
+        let directory = &self.config.directory;
+        let aside = directory.join(format!("{DAMAGED}{epoch}"));
+        Disk.rename(&self.folder, &aside).map_err(OpenError::io("set aside", &self.folder))?;
+        Disk.sync_dir(directory).map_err(OpenError::io("sync the folder", directory))?;
+        let names = Disk.list(directory).map_err(OpenError::io("list the folder", directory))?;
+        let mut epochs: Vec<u64> =
+            names.iter().filter_map(|name| name.strip_prefix(DAMAGED)?.parse().ok()).collect();
+        epochs.sort_unstable_by(|a, b| b.cmp(a));
+        for epoch in epochs.into_iter().skip(DAMAGED_KEPT) {
+            let old = directory.join(format!("{DAMAGED}{epoch}"));
+            std::fs::remove_dir_all(&old).map_err(OpenError::io("remove", &old))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a state's last entry is the journal's, or, archived, the one that the journal goes on from.
+fn is_of(meta: &Meta, journal: &Journal, base: &Base) -> Result<bool, OpenError> {
+    let head = match meta.applied_seq {
+        0 => return Ok(base.first_seq <= 1),
+        seq if seq.saturating_add(1) == base.first_seq => base.prev,
+        seq => match journal.read(seq) {
+            Ok(frame) => frame.hash,
+            Err(JournalError::Archived { .. } | JournalError::Absent { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    Ok(head == meta.head)
+}
+
+/// Whether all segments that were archived are at hand.
+pub(super) fn is_at_hand(files: &SegmentFiles, base: &Base) -> bool {
+    (1..base.segment).all(|number| files.open_read(number).is_ok())
+}
+
+/// Where a state is put that is not believed.
+const DAMAGED: &str = "state.damaged-";
+const DAMAGED_KEPT: usize = 1;
+
+/// Why the Merkle tree of a state cannot be opened.
+#[derive(Debug)]
+enum Unopened {
+    Merkle(MerkleError),
+    Journal(JournalError),
+}
+
+/// The Merkle tree of a state, with the hashes of its last entries from the journal.
+fn open_merkle(tree: &Tree, journal: &Journal, base: &Base) -> Result<Merkle, Unopened> {
+    let size = tree.meta().frontier.size();
+    let mut leaves = leaves_of(base, size);
+    let first = Merkle::first_leaf(size).max(base.first_seq);
+    for frame in journal.read_from(first) {
+        let frame = frame.map_err(Unopened::Journal)?;
+        if frame.seq > size {
+            break;
+        }
+        leaves.push(frame.hash);
+    }
+    Merkle::open(tree, &leaves).map_err(Unopened::Merkle)
+}
+
+/// Those hashes of entries that were archived which a tree over `size` entries has in no full tile.
+pub(super) fn leaves_of(base: &Base, size: u64) -> Vec<[u8; 32]> {
+    let archived = base.first_seq.saturating_sub(1);
+    let is_same_tile = Merkle::first_leaf(size) == Merkle::first_leaf(archived);
+    if is_same_tile { base.leaves.clone() } else { Vec::new() }
+}
+
+/// Takes the entries over that are not in the state; answers how many that were.
+pub(super) fn catch_up(tree: &Tree, merkle: &Merkle, journal: &Journal) -> Result<u64, OpenError> {
+    let failed = |error: &dyn std::fmt::Display| OpenError::State(error.to_string());
+    let first = tree.meta().applied_seq.saturating_add(1);
+    let mut replay = Replay::new(tree, merkle, None);
+    for frame in journal.read_from(first) {
+        replay.take(&frame?).map_err(|error| failed(&error))?;
+    }
+    replay.flush().map_err(|fault| failed(&fault))?;
+    Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
+}
+
+/// Erases contents of which entries say that they are deleted, should the end of the process have come between.
+fn erase(tree: &Tree, journal: &mut Journal, base: &Base) -> Result<(), OpenError> {
+    let failed = |fault: TreeFault| OpenError::State(fault.to_string());
+    let mut places: Vec<Place> = Vec::new();
+    let list = List { prefix: vec![keys::TO_ERASE], after: None };
+    tree.merge(&[list], Order::Ascending, &mut |place, _| {
+        places.extend(decode_place(place));
+        true
+    })
+    .map_err(failed)?;
+    if places.is_empty() {
+        return Ok(());
+    }
+    // Those of archived segments were erased before these were archived.
+    let here = places.iter().filter(|place| place.segment >= base.segment);
+    journal.erase(&here.copied().collect::<Vec<_>>())?;
+    tree.apply(&edits::erased(&places), |_| {}).map_err(failed)
+}
+
+/// How many records recovery has to look at, by the name of their state.
+fn count_open(tree: &Tree) -> Result<BTreeMap<&'static str, u64>, OpenError> {
+    let mut counts = BTreeMap::new();
+    for (code, name) in keys::open_states() {
+        let mut count: u64 = 0;
+        let list = List { prefix: keys::effect_state_at(code, None), after: None };
+        tree.merge(&[list], Order::Ascending, &mut |_, _| {
+            count = count.saturating_add(1);
+            true
+        })
+        .map_err(|fault| OpenError::State(fault.to_string()))?;
+        if count > 0 {
+            counts.insert(name, count);
+        }
+    }
+    Ok(counts)
+}
+
+pub(super) fn of_snapshot(error: SnapshotError) -> OpenError {
+    match error {
+        SnapshotError::Io { what, path, source } => OpenError::Io { what, path, source },
+        SnapshotError::Tree(_)
+        | SnapshotError::Damaged { .. }
+        | SnapshotError::OtherLedger { .. } => OpenError::State(error.to_string()),
     }
 }

@@ -1,10 +1,7 @@
 //! Lists: effects in the order of their records (or, for retention, of their age), approvals by age.
 //!
-//! Owns paging and filters. Not here: single look-ups (`state`), lists that begin with the newest (`newest`), the directives (`directives`). Invariants: what is listed is durable, and it fits the question
-//! when it is answered, though it moved while the list was read; open effects come from the journal's own list; the writer waits
-//! for no more than one page.
-
-use std::sync::Arc;
+//! Owns paging and filters. Not here: single look-ups (`state`), the directives (`directives`). Invariants: what is listed is durable,
+//! and it fits the question when it is answered, though it moved while the list was read; the writer waits for no more than one page.
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::record::EffectRecord;
@@ -13,47 +10,48 @@ use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, ToolCallId};
 
-use super::index::{Index, List};
-use super::slip::Slip;
+use super::keys;
 use super::state::State;
-use super::{keys, newest};
+use super::tree::{List, Order, Tree};
 
 /// How many identifiers are gathered in one go.
-const PAGE: usize = 256;
+pub(super) const PAGE: usize = 256;
 /// How many keys are looked at in one go, fitting or not: no batch is taken over meanwhile.
 const LOOKED_AT_MAX: usize = 4096;
 
 /// A part of a list.
-struct Page<T> {
-    found: Vec<T>,
+pub(super) struct Page<T> {
+    pub(super) found: Vec<T>,
     /// Where to go on; `None`: this was the end.
-    next: Option<Vec<u8>>,
+    pub(super) next: Option<Vec<u8>>,
 }
 
 /// Effect records.
 pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
-    let index = state.index()?;
-    if query.open_only || query.orphaned {
-        return open_effects(state, &index, query);
-    }
+    let tree = state.tree()?;
     let lists = |code| match query.settled_before {
         Some(_) => keys::settled_at(code, None),
         None => keys::effect_state_at(code, None),
     };
-    let codes = codes(query.state.as_deref(), keys::effect_state_code, keys::effect_state_codes);
+    let all = match query.open_only || query.orphaned {
+        true => keys::open_codes,
+        false => keys::effect_state_codes,
+    };
+    let codes = codes(query.state.as_deref(), keys::effect_state_code, all);
     let prefixes: Vec<Vec<u8>> = codes.into_iter().map(lists).collect();
     let mut found = Vec::new();
-    let mut place = start(&index, query).map_err(|fault| state.fail_index(&fault))?;
+    let mut place = start(state, &tree, query)?;
     while found.len() < query.limit {
         let most = query.limit.saturating_sub(found.len()).min(PAGE);
-        let page = page_of_effects(state, &index, query, (&prefixes, &place, most))?;
+        let lists = lists_at(&prefixes, place.as_deref());
+        let page = page_of_effects(state, &tree, query, &lists, most)?;
         for record_id in page.found {
             let record =
-                state.effect(&index, &record_id)?.filter(|record| fits(state, query, record));
-            found.extend(record.map(Arc::unwrap_or_clone));
+                state.effect(&tree, &record_id)?.filter(|record| fits(state, query, record));
+            found.extend(record);
         }
         match page.next {
-            Some(next) => place = next,
+            Some(next) => place = Some(next),
             None => break,
         }
     }
@@ -68,51 +66,27 @@ fn fits(state: &State, query: &EffectQuery, record: &EffectRecord) -> bool {
         && query.settled_before.is_none_or(|before| record.is_past_retention(before))
 }
 
-fn open_effects(
-    state: &State,
-    index: &Index,
-    query: &EffectQuery,
-) -> Result<Vec<EffectRecord>, StoreError> {
-    let mut found = Vec::new();
-    let mut after = query.after;
-    while found.len() < query.limit {
-        let page = index.open_after(after, PAGE);
-        let Some(last) = page.last() else { break };
-        after = Some(*last);
-        for record_id in page {
-            let record =
-                state.effect(index, &record_id)?.filter(|record| fits(state, query, record));
-            found.extend(record.map(Arc::unwrap_or_clone));
-        }
-    }
-    found.truncate(query.limit);
-    Ok(found)
-}
-
-/// The place in the lists at which to begin.
-fn start(index: &Index, query: &EffectQuery) -> Result<Vec<u8>, super::index::IndexFault> {
-    let Some(after) = &query.after else { return Ok(Vec::new()) };
+/// The place in the lists behind which to begin.
+fn start(state: &State, tree: &Tree, query: &EffectQuery) -> Result<Option<Vec<u8>>, StoreError> {
+    let Some(after) = &query.after else { return Ok(None) };
     let digest = after.digest().as_bytes().to_vec();
-    if query.settled_before.is_none() {
-        return Ok(digest);
-    }
+    let Some(before) = query.settled_before else { return Ok(Some(digest)) };
     // By age: the record says where it stands. One that has moved on, or gone, since it was listed leaves no trace of where it stood,
     // and what is listed from the beginning then is what has not moved on.
-    let stored = index.read(&keys::effect(after))?;
-    let slip = stored.and_then(|stored| Slip::decode(&stored.body)).filter(|slip| {
-        let wanted = query.state.as_deref().and_then(keys::effect_state_code);
-        keys::is_settled_code(slip.code)
-            && wanted.is_none_or(|wanted| wanted == slip.code)
-            && query.settled_before.is_none_or(|before| slip.at < before)
+    let record = state.effect(tree, after)?.filter(|record| {
+        keys::is_settled_code(keys::effect_code(&record.state))
+            && query.state.as_deref().is_none_or(|wanted| record.state.name() == wanted)
+            && record.updated_at < before
     });
-    Ok(slip.map_or_else(Vec::new, |slip| [keys::ordered(slip.at).as_slice(), &digest].concat()))
+    Ok(record.map(|record| [keys::ordered(record.updated_at).as_slice(), &digest].concat()))
 }
 
 fn page_of_effects(
     state: &State,
-    index: &Index,
+    tree: &Tree,
     query: &EffectQuery,
-    (prefixes, place, most): (&[Vec<u8>], &[u8], usize),
+    lists: &[List],
+    most: usize,
 ) -> Result<Page<RecordId>, StoreError> {
     let tenant = query.tenant.as_ref().map(|tenant| tenant.as_str().as_bytes());
     let mut page = Page { found: Vec::new(), next: None };
@@ -135,13 +109,20 @@ fn page_of_effects(
         }
         is_over
     };
-    let lists = lists_at(prefixes, place);
-    index.merge(&lists, &mut visit).map_err(|fault| state.fail_index(&fault))?;
+    let merged = tree.merge(lists, Order::Ascending, &mut visit);
+    merged.map_err(|fault| state.fail_tree(&fault))?;
     Ok(page)
 }
 
-pub(super) fn lists_at(prefixes: &[Vec<u8>], place: &[u8]) -> Vec<List> {
-    prefixes.iter().map(|prefix| List { prefix: prefix.clone(), after: place.to_vec() }).collect()
+/// The lists with these prefixes, behind a place.
+pub(super) fn lists_at(prefixes: &[Vec<u8>], place: Option<&[u8]>) -> Vec<List> {
+    let list = |prefix: &Vec<u8>| List { prefix: prefix.clone(), after: place.map(<[u8]>::to_vec) };
+    prefixes.iter().map(list).collect()
+}
+
+/// In which order a list is asked for.
+pub(super) const fn order(newest_first: bool) -> Order {
+    if newest_first { Order::Descending } else { Order::Ascending }
 }
 
 fn moved_at(age: &[u8]) -> Option<Timestamp> {
@@ -153,30 +134,26 @@ pub(super) fn approvals(
     state: &State,
     query: &ApprovalQuery,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
-    let index = state.index()?;
-    let fits = |approval: &ApprovalRecord| query.wants(approval);
-    let after = match &query.after {
-        Some(after) => state.approval(&index, after)?.map(|after| {
+    let tree = state.tree()?;
+    let mut place = match &query.after {
+        Some(after) => state.approval(&tree, after)?.map(|after| {
             let id = after.approval_id.as_str().as_bytes();
             [keys::ordered(after.created_at).as_slice(), id].concat()
         }),
         None => None,
     };
     let prefixes = approval_lists(query);
-    if query.newest_first {
-        return newest::approvals(state, &index, (&prefixes, after), (query.limit, &fits));
-    }
-    let mut place = after.unwrap_or_default();
     let mut found = Vec::new();
     while found.len() < query.limit {
         let most = query.limit.saturating_sub(found.len()).min(PAGE);
-        let page = page_of_approvals(state, &index, (&prefixes, &place, most))?;
-        for approval_id in page.found {
-            let approval = state.approval(&index, &approval_id)?.filter(|approval| fits(approval));
-            found.extend(approval.map(Arc::unwrap_or_clone));
+        let lists = lists_at(&prefixes, place.as_deref());
+        let page = page_of_ids(state, &tree, &lists, order(query.newest_first), most)?;
+        for approval_id in page.found.iter().filter_map(|place| approval_id(place)) {
+            let approval = state.approval(&tree, &approval_id)?;
+            found.extend(approval.filter(|approval| query.wants(approval)));
         }
         match page.next {
-            Some(next) => place = next,
+            Some(next) => place = Some(next),
             None => break,
         }
     }
@@ -205,38 +182,34 @@ pub(super) fn approval_of_call(
     state: &State,
     call_id: &ToolCallId,
 ) -> Result<Option<ApprovalRecord>, StoreError> {
-    let index = state.index()?;
-    let prefixes = [keys::call_approval(call_id, None)];
-    let (mut place, mut last) = (Vec::new(), None);
-    loop {
-        let page = page_of_approvals(state, &index, (&prefixes, &place, PAGE))?;
-        last = page.found.last().cloned().or(last);
-        match page.next {
-            Some(next) => place = next,
-            None => break,
-        }
-    }
-    let Some(last) = last else { return Ok(None) };
-    let approval = state.approval(&index, &last)?;
-    Ok(approval.filter(|approval| approval.call_id == *call_id).map(Arc::unwrap_or_clone))
+    let tree = state.tree()?;
+    let lists = lists_at(&[keys::call_approval(call_id, None)], None);
+    let page = page_of_ids(state, &tree, &lists, Order::Descending, 1)?;
+    let Some(last) = page.found.first().and_then(|place| approval_id(place)) else {
+        return Ok(None);
+    };
+    let approval = state.approval(&tree, &last)?;
+    Ok(approval.filter(|approval| approval.call_id == *call_id))
 }
 
-fn page_of_approvals(
+/// The places in some lists.
+pub(super) fn page_of_ids(
     state: &State,
-    index: &Index,
-    (prefixes, place, most): (&[Vec<u8>], &[u8], usize),
-) -> Result<Page<ApprovalId>, StoreError> {
+    tree: &Tree,
+    lists: &[List],
+    order: Order,
+    most: usize,
+) -> Result<Page<Vec<u8>>, StoreError> {
     let mut page = Page { found: Vec::new(), next: None };
     let mut visit = |rest: &[u8], _value: &[u8]| {
-        page.found.extend(approval_id(rest));
+        page.found.push(rest.to_vec());
         let goes_on = page.found.len() < most;
         if !goes_on {
             page.next = Some(rest.to_vec());
         }
         goes_on
     };
-    let lists = lists_at(prefixes, place);
-    index.merge(&lists, &mut visit).map_err(|fault| state.fail_index(&fault))?;
+    tree.merge(lists, order, &mut visit).map_err(|fault| state.fail_tree(&fault))?;
     Ok(page)
 }
 
@@ -255,7 +228,7 @@ pub(super) fn record_id(bytes: &[u8]) -> Option<RecordId> {
 }
 
 /// The approval in a place: eight bytes of time, then its id.
-pub(super) fn approval_id(place: &[u8]) -> Option<ApprovalId> {
+fn approval_id(place: &[u8]) -> Option<ApprovalId> {
     let (_created_at, id) = place.split_first_chunk::<8>()?;
     ApprovalId::new(std::str::from_utf8(id).ok()?).ok()
 }

@@ -1,10 +1,10 @@
 //! What the writer's thread and the readers share.
 //!
-//! Owns the index handle, the claims, the runs on their way, the clock and the health of the store. Not here: the trait
+//! Owns the handle of the tree, the claims, the runs on their way, the clock and the health of the store. Not here: the trait
 //! (`mod`), the machine (`machine`). Invariant: after the first fault nothing is answered any more but that fault.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::watch;
@@ -16,36 +16,36 @@ use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
 use super::claims::Claims;
-use super::codec::Stored;
-use super::index::{Index, IndexFault};
-use super::keeper::Bodies;
-use super::keys;
-use super::records::{Records, decode_directives, decode_run};
-use crate::journal::JournalReader;
+use super::merkle::Merkle;
+use super::read;
+use super::tree::{Tree, TreeFault};
+use crate::journal::{Journal, JournalReader};
 use crate::present::Present;
 use crate::rules::{Op, directives_rev_after};
-use crate::sorted::TableError;
 
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
 pub(super) type Health = watch::Sender<Option<String>>;
 
-/// The forms of runs that are prepared and not in the index, each with the entry that makes it, oldest first.
+/// The forms of runs that are prepared and not in the state, each with the entry that makes it, oldest first.
 type RidingRuns = HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>;
 
 /// Shared between the writer's thread and all readers.
 #[derive(Debug)]
 pub(super) struct State {
-    index: RwLock<Option<Arc<Index>>>,
-    pub(super) records: Records,
+    tree: RwLock<Option<Arc<Tree>>>,
+    pub(super) journal: JournalReader,
+    pub(super) merkle: Merkle,
+    pub(super) erasing: Erasing,
     pub(super) claims: Claims,
     runs: Mutex<RidingRuns>,
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
-    /// How often what is in force has become stricter in entries that the index has. Of this process: no permit outlives it.
+    /// How often what is in force has become stricter in entries that the state has. Of this process: no permit outlives it.
     restriction_version: AtomicU64,
     /// The writer stamps entries by it too: an entry is never before what was measured when it was made.
     pub(super) present: Arc<Present>,
@@ -53,23 +53,46 @@ pub(super) struct State {
     pub(super) health: Health,
 }
 
+/// Whether contents may be erased, or somebody copies the segments they are in.
+#[derive(Debug, Default)]
+pub(super) struct Erasing(AtomicBool);
+
+impl Erasing {
+    /// Nothing is erased from here on, until it is let go.
+    pub(super) fn hold(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Contents may be erased again.
+    pub(super) fn release(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Whether nothing may be erased.
+    pub(super) fn is_held(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 impl State {
     pub(super) fn new(
-        index: Arc<Index>,
-        (journal, bodies): (JournalReader, Bodies),
+        tree: Arc<Tree>,
+        merkle: Merkle,
+        journal: &Journal,
         clock: Arc<dyn Clock>,
-        (epoch, last_at_ms): (u64, Option<i64>),
     ) -> Self {
         Self {
-            index: RwLock::new(Some(index)),
-            records: Records::new(journal, bodies),
+            tree: RwLock::new(Some(tree)),
+            journal: journal.reader(),
+            merkle,
+            erasing: Erasing::default(),
             claims: Claims::default(),
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
             policy: Mutex::new(None),
             restriction_version: AtomicU64::new(0),
-            present: Arc::new(Present::after(last_at_ms, clock)),
-            epoch,
+            present: Arc::new(Present::after(journal.last_at_ms(), clock)),
+            epoch: journal.epoch(),
             health: watch::Sender::new(None),
         }
     }
@@ -89,25 +112,25 @@ impl State {
         self.restriction_version.load(Ordering::Acquire)
     }
 
-    /// The index has what these changes made.
+    /// The state has what these changes made.
     pub(super) fn note_directives(&self, ops: &[Op]) {
         let rev = directives_rev_after(self.restriction_version(), ops);
         self.restriction_version.fetch_max(rev, Ordering::AcqRel);
     }
 
-    /// The index, while the store is open and sound.
-    pub(super) fn index(&self) -> Result<Arc<Index>, StoreError> {
+    /// The tree, while the store is open and sound.
+    pub(super) fn tree(&self) -> Result<Arc<Tree>, StoreError> {
         if let Some(reason) = self.health.borrow().as_ref() {
             return Err(StoreError::Stopped(reason.clone()));
         }
         // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        index.clone().ok_or_else(|| StoreError::Stopped("it was closed".to_owned()))
+        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        tree.clone().ok_or_else(|| StoreError::Stopped("it was closed".to_owned()))
     }
 
-    /// Takes the index out: the store is closed.
-    pub(super) fn take_index(&self) -> Option<Arc<Index>> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner).take()
+    /// Takes the tree out: the store is closed.
+    pub(super) fn take_tree(&self) -> Option<Arc<Tree>> {
+        self.tree.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// A fault: the store answers nothing from here on, and the process is told to end.
@@ -146,61 +169,65 @@ impl State {
     /// A stored effect record.
     pub(super) fn effect(
         &self,
-        index: &Index,
+        tree: &Tree,
         record_id: &RecordId,
-    ) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        let stored = self.stored(index, &keys::effect(record_id))?;
-        let record = stored.map(|stored| self.records.effect(record_id, stored.seq));
-        record.transpose().map_err(|reason| self.fail(&reason))
+    ) -> Result<Option<EffectRecord>, StoreError> {
+        read::effect(tree, record_id).map_err(|fault| self.fail_tree(&fault))
     }
 
     /// A stored approval.
     pub(super) fn approval(
         &self,
-        index: &Index,
+        tree: &Tree,
         approval_id: &ApprovalId,
-    ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        let stored = self.stored(index, &keys::approval(approval_id))?;
-        let record = stored.map(|stored| self.records.approval(approval_id, stored.seq));
-        record.transpose().map_err(|reason| self.fail(&reason))
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        read::approval(tree, approval_id).map_err(|fault| self.fail_tree(&fault))
     }
 
-    /// A stored entry of the approval service.
+    /// A stored directive.
     pub(super) fn directive(
         &self,
-        index: &Index,
+        tree: &Tree,
         directive_id: &DirectiveId,
     ) -> Result<Option<Directive>, StoreError> {
-        let entry = self
-            .stored(index, &keys::directives(directive_id))?
-            .map(|stored| decode_directives(&stored));
-        entry.transpose().map_err(|reason| self.fail(&reason))
+        read::directive(tree, directive_id).map_err(|fault| self.fail_tree(&fault))
     }
 
     /// A run as entries that are written have made it.
-    pub(super) fn run(&self, index: &Index, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
+    pub(super) fn run(&self, tree: &Tree, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
         let written = self.written_seq.load(Ordering::Acquire);
         let riding = self.runs().get(key).and_then(|forms| {
             forms.iter().rev().find(|(seq, _)| *seq <= written).map(|(_, run)| Arc::clone(run))
         });
-        if let Some(run) = riding {
-            return Ok(Some(RunRecord::clone(&run)));
+        match riding {
+            Some(run) => Ok(Some(RunRecord::clone(&run))),
+            None => read::run(tree, key).map_err(|fault| self.fail_tree(&fault)),
         }
-        let run = self.stored(index, &keys::run(key))?.map(|stored| decode_run(&stored));
-        run.transpose().map_err(|reason| self.fail(&reason))
     }
 
-    fn stored(&self, index: &Index, key: &[u8]) -> Result<Option<Stored>, StoreError> {
-        index.read(key).map_err(|fault| self.fail_index(&fault))
+    /// A content, proven by its digest.
+    pub(super) fn content(
+        &self,
+        tree: &Tree,
+        tenant: &TenantId,
+        digest: Digest,
+    ) -> Result<Vec<u8>, StoreError> {
+        let place = || read::place(tree, tenant, digest).map_err(|fault| self.fail_tree(&fault));
+        let at = place()?.ok_or(StoreError::ContentMissing(digest))?;
+        let bytes = self.journal.content(&at);
+        let bytes = bytes.map_err(|error| StoreError::Damaged(error.to_string()))?;
+        if Digest::of(&bytes) == digest {
+            return Ok(bytes);
+        }
+        // It may have been erased while it was read.
+        Err(match place()? {
+            Some(_) => StoreError::ContentAltered(digest),
+            None => StoreError::ContentMissing(digest),
+        })
     }
 
-    /// A fault of the index. A damaged table is set aside, so that the next start does not take it for sound.
-    pub(super) fn fail_index(&self, fault: &IndexFault) -> StoreError {
-        if let IndexFault::Table(TableError::Damaged { path, .. }) = fault
-            && let Err(error) = std::fs::rename(path, path.with_extension("damaged"))
-        {
-            tracing::warn!(%error, "a damaged table could not be set aside");
-        }
+    /// A fault of the tree.
+    pub(super) fn fail_tree(&self, fault: &TreeFault) -> StoreError {
         self.fail(&fault.to_string())
     }
 
@@ -209,12 +236,12 @@ impl State {
         self.runs().entry(run.key.clone()).or_default().push_back((seq, Arc::clone(run)));
     }
 
-    /// The latest form of a run that is prepared and not in the index.
+    /// The latest form of a run that is prepared and not in the state.
     pub(super) fn riding_run(&self, key: &RunKey) -> Option<Arc<RunRecord>> {
         self.runs().get(key)?.back().map(|(_, run)| Arc::clone(run))
     }
 
-    /// The index has the run as of this entry.
+    /// The state has the run as of this entry.
     pub(super) fn run_arrived(&self, seq: u64, key: &RunKey) {
         let mut runs = self.runs();
         if let Some(forms) = runs.get_mut(key) {

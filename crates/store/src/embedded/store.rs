@@ -1,10 +1,10 @@
 //! The trait [`Store`] on the embedded store.
 //!
-//! Owns the way of a question to index, journal and content. Not here: what the answers are made of (`state`, `query`), the
+//! Owns the way of a question to the state and the journal. Not here: what the answers are made of (`state`, `query`), the
 //! writing (`machine`). Invariant: look-ups and small contents are read on the caller's thread, lists and large
 //! contents on blocking threads.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use async_trait::async_trait;
 
@@ -21,9 +21,10 @@ use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId, ToolCallId};
 
 use super::machine::Request;
-use super::state::State;
-use super::{EmbeddedStore, KeeperThread, directives, keys, query};
-use crate::content::ContentError;
+use super::{EmbeddedStore, KeeperThread, directives, keys, query, read, trust};
+
+/// Contents up to this size are read on the caller's thread.
+const SMALL_BYTES: u32 = 64 << 10;
 
 #[async_trait]
 impl Store for EmbeddedStore {
@@ -49,14 +50,12 @@ impl Store for EmbeddedStore {
         if !own {
             return Err(StoreError::Conflict);
         }
-        let index = self.state.index()?;
+        let tree = self.state.tree()?;
         let (record_id, key) = (record.record_id, keys::effect(&record.record_id));
-        let stored = || {
-            let stored = self.state.effect(&index, &record_id);
-            stored.map(|stored| stored.map(Arc::unwrap_or_clone))
-        };
-        let seen = index.batches();
-        let known = || index.batches() != seen && index.knows(&key);
+        let stored = || self.state.effect(&tree, &record_id);
+        let seen = tree.batches();
+        // Where that cannot be told, it is taken for known, and looked up.
+        let known = || tree.batches() != seen && !matches!(tree.get(&key), Ok(None));
         let taken = self.state.claims.take(record, stored, known)?;
         Ok(taken.map_or(ClaimAnswer::Claimed, |taken| ClaimAnswer::Taken(Box::new(taken))))
     }
@@ -76,11 +75,11 @@ impl Store for EmbeddedStore {
     }
 
     async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
-        let index = self.state.index()?;
-        // Claims first: a record leaves them only once the index has it.
+        let tree = self.state.tree()?;
+        // Claims first: a record leaves them only once the state has it.
         match self.state.claims.get(&record_id) {
             Some(claimed) => Ok(Some(claimed)),
-            None => Ok(self.state.effect(&index, &record_id)?.map(Arc::unwrap_or_clone)),
+            None => self.state.effect(&tree, &record_id),
         }
     }
 
@@ -88,25 +87,24 @@ impl Store for EmbeddedStore {
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<EffectRecord>, StoreError> {
-        let index = self.state.index()?;
+        let tree = self.state.tree()?;
         if let Some(claimed) = self.state.claims.of_call(call_id) {
             return Ok(Some(claimed));
         }
-        let found =
-            index.look_up(&keys::call(call_id)).map_err(|fault| self.state.fail_index(&fault))?;
+        let found = tree.get(&keys::call(call_id)).map_err(|fault| self.state.fail_tree(&fault))?;
         let Some(record_id) = found.and_then(|bytes| query::record_id(&bytes)) else {
             return Ok(None);
         };
-        let record = self.state.effect(&index, &record_id)?;
-        Ok(record.filter(|record| record.call_id == *call_id).map(Arc::unwrap_or_clone))
+        let record = self.state.effect(&tree, &record_id)?;
+        Ok(record.filter(|record| record.call_id == *call_id))
     }
 
     async fn approval(
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        let index = self.state.index()?;
-        Ok(self.state.approval(&index, approval_id)?.map(Arc::unwrap_or_clone))
+        let tree = self.state.tree()?;
+        self.state.approval(&tree, approval_id)
     }
 
     async fn approval_of_call(
@@ -118,12 +116,12 @@ impl Store for EmbeddedStore {
     }
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
-        drop(self.state.index()?);
+        drop(self.state.tree()?);
         Ok(self.state.policy())
     }
 
     async fn restriction_version(&self) -> Result<u64, StoreError> {
-        drop(self.state.index()?);
+        drop(self.state.tree()?);
         Ok(self.state.restriction_version())
     }
 
@@ -136,25 +134,19 @@ impl Store for EmbeddedStore {
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
-        let index = self.state.index()?;
-        self.state.run(&index, key)
+        let tree = self.state.tree()?;
+        self.state.run(&tree, key)
     }
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
-        let is_small = self.content.is_small(tenant.as_str(), digest);
-        let (reader, tenant) = (self.content.clone(), tenant.clone());
-        let read = move |state: &State| {
-            drop(state.index()?);
-            reader.get(tenant.as_str(), digest).map_err(|error| match error {
-                ContentError::Missing { digest } => StoreError::ContentMissing(digest),
-                ContentError::Altered { digest } => StoreError::ContentAltered(digest),
-                ContentError::TooLarge { .. }
-                | ContentError::Io { .. }
-                | ContentError::Places(_)
-                | ContentError::Poisoned => StoreError::Damaged(error.to_string()),
-            })
-        };
-        if is_small { read(&self.state) } else { self.blocking(read).await }
+        let tree = self.state.tree()?;
+        let place = read::place(&tree, tenant, digest);
+        let place = place.map_err(|fault| self.state.fail_tree(&fault))?;
+        if place.is_none_or(|place| place.bytes <= SMALL_BYTES) {
+            return self.state.content(&tree, tenant, digest);
+        }
+        let tenant = tenant.clone();
+        self.blocking(move |state| state.content(&tree, &tenant, digest)).await
     }
 
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
@@ -168,8 +160,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
-        let index = self.state.index()?;
-        self.state.directive(&index, directive_id)
+        let tree = self.state.tree()?;
+        self.state.directive(&tree, directive_id)
     }
 
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
@@ -182,16 +174,17 @@ impl Store for EmbeddedStore {
         let Some(KeeperThread { commands, thread }) = keeper else { return Ok(()) };
         let closed = self.writer.close().await;
         drop(commands);
-        let index = self.state.take_index();
+        let tree = self.state.take_tree();
         let sound = closed.is_ok() && self.state.health.borrow().is_none();
+        let folder = self.directory.clone();
         let ending = tokio::task::spawn_blocking(move || {
             if thread.join().is_err() {
-                tracing::error!("the keeper of the index panicked");
+                tracing::error!("the keeper of the state panicked");
             }
-            let Some(index) = index.filter(|_| sound) else { return };
+            let Some(tree) = tree.filter(|_| sound) else { return };
             // What is not on disk is taken over from the journal at the next start.
-            if let Err(fault) = index.close() {
-                tracing::warn!(%fault, "the index could not be synced");
+            if let Err(error) = trust::close(&tree, &folder) {
+                tracing::warn!(%error, "the state could not be synced");
             }
         });
         ending.await.map_err(|error| StoreError::Stopped(error.to_string()))?;

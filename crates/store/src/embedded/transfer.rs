@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,21 +19,17 @@ use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::digest::Digest;
-use placet_types::ids::TenantId;
 
-use super::codec::{Entry, encode_imported};
+use super::codec::{Entry, Stored, decode_value, encode_imported};
 use super::identity::importing;
-use super::keeper::Bodies;
 use super::kept::{IMPORTED, each_kept, kept_logs};
 use super::log::{LOG, entry as log_entry};
-use super::offline::{ContentVerdict, Contents, Scratch};
-use super::open::{CONTENT, JOURNAL, OpenError, Opened, journal_config, open};
-use super::records::{Records, decode_directives, decode_run};
-use super::{EmbeddedConfig, keys, query};
-use crate::content::ContentStore;
+use super::open::{JOURNAL, OpenError, Opened, journal_config, open};
+use super::tree::{Tree, TreeFault};
+use super::{EmbeddedConfig, keys, read, trust};
 use crate::journal::lock::Lock;
 use crate::journal::medium::replace_file;
-use crate::journal::{Base, Begin, Journal, JournalError};
+use crate::journal::{Base, Begin, Content, Journal, JournalError, Placed};
 use crate::seal::{ExportLine, entry_hash, export_header, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
@@ -43,6 +38,10 @@ use crate::transfer::{
 
 pub(super) fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
+}
+
+fn unopened(error: OpenError) -> TransferError {
+    TransferError::Open(error.into())
 }
 
 /// Writes everything in a ledger that no process serves as an export. To export one that is served, make a backup first.
@@ -66,57 +65,50 @@ pub fn export_as(
     let journal = config.directory.join(JOURNAL);
     std::fs::metadata(&journal)
         .map_err(OpenError::io("find the journal", &journal))
-        .map_err(Box::new)?;
-    let Opened { journal, content, index, rest, .. } = open(config, None).map_err(Box::new)?;
-    archive_is_at_hand(&journal, &rest.footing.base)
-        .map_err(OpenError::Journal)
-        .map_err(Box::new)?;
+        .map_err(unopened)?;
+    let Opened { journal, tree, base, store_id, .. } = open(config, None).map_err(unopened)?;
+    archive_is_at_hand(&journal, &base).map_err(OpenError::Journal).map_err(unopened)?;
     let (size, head) = journal.head();
     let log = ExportedLog { log: LOG.to_owned(), size, head: hex::encode(head) };
     let others = kept_logs(&config.directory)?;
     let header = ExportHeader {
         placet_export: EXPORT_VERSION,
-        store_id: rest.store_id.clone(),
+        store_id,
         logs: std::iter::once(log).chain(others.iter().map(|kept| kept.log.clone())).collect(),
         deployment,
         kept: others.iter().map(|kept| (kept.log.log.clone(), kept.origin.clone())).collect(),
     };
     let mut writer = ExportWriter::begin(out, header)?;
-    let mut tenants = Tenants::default();
-    let scratch = Scratch::new(&config.directory).map_err(Box::new)?;
-    let mut named = Contents::new(content.reader(), &scratch).map_err(Box::new)?;
+    let mut altered = 0_usize;
     for frame in journal.read_from(1) {
         let frame = frame.map_err(refused)?;
-        let made = super::codec::decode_entry(frame.kind, &frame.payload).map_err(refused)?;
-        named.check(&made).map_err(refused)?;
-        tenants.note(made);
+        for placed in &frame.contents {
+            match kept_content(&tree, &journal, placed)? {
+                Kept::Sound(bytes) => {
+                    let (tenant, digest) = (placed.tenant.clone(), placed.digest);
+                    let base64 = STANDARD.encode(bytes);
+                    writer.put(&ExportItem::Content { tenant, digest, base64 })?;
+                }
+                Kept::Altered => altered = altered.saturating_add(1),
+                Kept::Not => {}
+            }
+        }
         let line = export_line(&log_entry(frame)).map_err(refused)?;
         let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
         writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry: Box::new(entry) })?;
     }
     // What came of it elsewhere would look whole.
-    let ContentVerdict { missing, altered, .. } = named.verdict().map_err(Box::new)?;
-    if !missing.is_empty() || !altered.is_empty() {
-        return Err(TransferError::Lost { missing: missing.len(), altered: altered.len() });
+    if altered > 0 {
+        return Err(TransferError::Lost { missing: 0, altered });
     }
     for kept in &others {
         each_kept(&kept.file, &mut |line| {
             writer.put(&ExportItem::Entry { log: kept.log.log.clone(), entry: Box::new(line) })
         })?;
     }
-    let records = Records::new(journal.reader(), Bodies::new(rest.bodies));
-    for pair in index.everything() {
-        let (key, value) = pair.map_err(refused)?;
-        if let Some(item) = item(&records, &key, &value)? {
-            writer.put(&item)?;
-        }
-    }
-    content.reader().each(&mut |tenant_key, digest, bytes| {
-        let Some(tenant) = tenants.0.get(&tenant_key).cloned() else { return Ok(()) };
-        writer.put(&ExportItem::Content { tenant, digest, base64: STANDARD.encode(bytes) })
-    })?;
+    each_record(&tree, &mut |item| writer.put(&item))?;
     let (_, summary) = writer.finish()?;
-    index.close().map_err(refused)?;
+    trust::close(&tree, &config.directory).map_err(refused)?;
     journal.close().map_err(refused)?;
     Ok(summary)
 }
@@ -126,61 +118,53 @@ fn archive_is_at_hand(journal: &Journal, base: &Base) -> Result<(), JournalError
     (1..base.segment).try_for_each(|n| journal.reader().files().open_read(n).map(drop))
 }
 
-/// The tenants that entries name, by the names of their folders.
-#[derive(Debug, Default)]
-struct Tenants(std::collections::BTreeMap<[u8; 32], TenantId>);
+/// What has become of a content that came with an entry.
+enum Kept {
+    Sound(Vec<u8>),
+    Altered,
+    /// It was deleted, or written once more by a later entry.
+    Not,
+}
 
-impl Tenants {
-    fn note(&mut self, entry: Entry) {
-        let Entry { effects, approvals, directives, forget_content, audit, .. } = entry;
-        for effect in effects {
-            if let super::EffectEntry::Put(record) = effect {
-                self.add(record.scope.tenant.clone());
-            }
-        }
-        for approval in approvals {
-            self.add(approval.chain.tenant().clone());
-        }
-        for entry in directives {
-            self.add(entry.tenant);
-        }
-        let audited = audit.into_iter().filter_map(|event| event.tenant);
-        for tenant in forget_content.into_iter().map(|(tenant, _)| tenant).chain(audited) {
-            self.add(tenant);
-        }
+fn kept_content(tree: &Tree, journal: &Journal, placed: &Placed) -> Result<Kept, TransferError> {
+    let place = read::place(tree, &placed.tenant, placed.digest).map_err(refused)?;
+    if place != Some(placed.place) {
+        return Ok(Kept::Not);
     }
+    let bytes = journal.reader().content(&placed.place).map_err(refused)?;
+    Ok(if Digest::of(&bytes) == placed.digest { Kept::Sound(bytes) } else { Kept::Altered })
+}
 
-    fn add(&mut self, tenant: TenantId) {
-        self.0.insert(*Digest::of(tenant.as_str().as_bytes()).as_bytes(), tenant);
+/// How many keys are read in one go.
+const PAGE_KEYS: usize = 1024;
+
+/// Hands every record of the state on.
+fn each_record(
+    tree: &Tree,
+    hand: &mut dyn FnMut(ExportItem) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    let mut last = Vec::new();
+    loop {
+        let page = tree.page(&last, PAGE_KEYS).map_err(refused)?;
+        let Some((key, _)) = page.last() else { return Ok(()) };
+        last = key.to_vec();
+        for (key, value) in page.iter().filter(|(key, _)| keys::is_record(key)) {
+            let stored = decode_value(key, value).ok_or(TreeFault::Altered).map_err(refused)?;
+            hand(item(key, &stored)?)?;
+        }
     }
 }
 
-/// What a key of the index is in an export, if it is anything there.
-fn item(records: &Records, key: &[u8], value: &[u8]) -> Result<Option<ExportItem>, TransferError> {
-    let Some((prefix, rest)) = key.split_first() else { return Ok(None) };
-    if value.is_empty() || !keys::is_filtered(key) {
-        return Ok(None);
-    }
-    let stored = super::codec::decode_value(key, value)
-        .ok_or_else(|| refused("the index holds a value that does not verify"))?;
-    let item = match *prefix {
-        keys::EFFECT => {
-            let id = query::record_id(rest).ok_or_else(|| refused("a record has no identity"))?;
-            let record = records.effect(&id, stored.seq).map_err(refused)?;
-            ExportItem::Record(Box::new(Arc::unwrap_or_clone(record)))
-        }
-        keys::APPROVAL => {
-            let id = std::str::from_utf8(rest).map_err(refused)?;
-            let id = placet_types::ids::ApprovalId::new(id).map_err(refused)?;
-            let approval = records.approval(&id, stored.seq).map_err(refused)?;
-            ExportItem::Approval(Box::new(Arc::unwrap_or_clone(approval)))
-        }
-        keys::DIRECTIVE => {
-            ExportItem::Directive(Box::new(decode_directives(&stored).map_err(refused)?))
-        }
-        _ => ExportItem::Run(Box::new(decode_run(&stored).map_err(refused)?)),
+fn item(key: &[u8], stored: &Stored) -> Result<ExportItem, TransferError> {
+    let (Some(kind), stored) = (key.first(), stored) else {
+        return Err(refused("a record has no key"));
     };
-    Ok(Some(item))
+    Ok(match *kind {
+        keys::EFFECT => ExportItem::Record(read::parsed(stored).map_err(refused)?),
+        keys::APPROVAL => ExportItem::Approval(read::parsed(stored).map_err(refused)?),
+        keys::DIRECTIVE => ExportItem::Directive(read::parsed(stored).map_err(refused)?),
+        _ => ExportItem::Run(read::parsed(stored).map_err(refused)?),
+    })
 }
 
 /// Makes a ledger of an export, in a folder that is not there yet or empty. Until all of it is read, verified and durable it is in a
@@ -220,7 +204,7 @@ pub fn import(
 fn take_away(beside: &Path) -> Result<(), TransferError> {
     let journal = beside.join(JOURNAL);
     let _lock = match journal.try_exists()? {
-        true => Some(Lock::take(&journal).map_err(OpenError::Journal).map_err(Box::new)?),
+        true => Some(Lock::take(&journal).map_err(OpenError::Journal).map_err(unopened)?),
         false => None,
     };
     Ok(std::fs::remove_dir_all(beside)?)
@@ -228,14 +212,13 @@ fn take_away(beside: &Path) -> Result<(), TransferError> {
 
 /// Opens what was made, and compares it with what was in the export.
 fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), TransferError> {
-    let Opened { journal, index, tree, .. } = open(config, None).map_err(Box::new)?;
-    let counts = index.applied().counts;
+    let Opened { journal, tree, .. } = open(config, None).map_err(unopened)?;
+    let counts = tree.meta().counts;
     let expected = (summary.records, summary.approvals, summary.runs, summary.directives);
     if (counts.effects, counts.approvals, counts.runs, counts.directives) != expected {
         return Err(refused("the entries do not come to the records of the export"));
     }
-    drop(tree);
-    index.close().map_err(refused)?;
+    trust::close(&tree, &config.directory).map_err(refused)?;
     journal.close().map_err(refused)
 }
 
@@ -243,7 +226,9 @@ fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), Trans
 struct Import {
     directory: PathBuf,
     journal: Journal,
-    content: ContentStore,
+    /// Contents that go with the next entry, and how many bytes they are.
+    contents: Vec<Content>,
+    content_bytes: usize,
     /// Whether the log of this name becomes the journal as it is.
     is_verbatim: bool,
     deployment: Option<NoteName>,
@@ -259,6 +244,8 @@ struct Import {
     unsynced: usize,
 }
 
+/// After how many bytes contents of another store get an entry of their own.
+const CONTENT_BYTES: usize = 8 << 20;
 /// After how many entries the journal is synced while it is made.
 const SYNC_ENTRIES: usize = 4096;
 
@@ -268,14 +255,12 @@ impl Import {
         config.medium.create_dir(&directory)?;
         let journal = journal_config(config);
         let lock = Journal::lock(&journal).map_err(refused)?;
-        let recovered = Journal::open_locked(journal, lock, &Begin::First, &mut |_| Ok(()));
-        let (content, _) =
-            ContentStore::open_on(Arc::clone(&config.medium), directory.join(CONTENT))
-                .map_err(refused)?;
+        let recovered = Journal::open_locked(journal, lock, Begin::First, &mut |_| Ok(()));
         Ok(Self {
             directory,
             journal: recovered.map_err(refused)?.journal,
-            content,
+            contents: Vec::new(),
+            content_bytes: 0,
             is_verbatim: false,
             deployment: None,
             signed_as: BTreeMap::new(),
@@ -301,15 +286,11 @@ impl Import {
                 if Digest::of(&bytes) != digest {
                     return Err(refused(format!("content `{digest}` is not what its digest says")));
                 }
-                self.content.put(tenant.as_str(), bytes).map_err(refused)?;
-                self.unsynced = self.unsynced.saturating_add(1);
-                if self.unsynced >= SYNC_ENTRIES {
-                    self.content.sync().map_err(refused)?;
-                    // Where the contents lie is not to be held in memory for all of them.
-                    self.content.reader().tend().map_err(refused)?;
-                    self.unsynced = 0;
-                }
-                Ok(())
+                self.content_bytes = self.content_bytes.saturating_add(bytes.len());
+                self.contents.push(Content { tenant, digest, bytes });
+                // Contents of another store come with no entry of this one.
+                let is_much = !self.is_verbatim && self.content_bytes >= CONTENT_BYTES;
+                if is_much { self.imported(|_| {}) } else { Ok(()) }
             }
             // It is read where the export is.
             ExportItem::End(_) => Ok(()),
@@ -348,7 +329,8 @@ impl Import {
             writeln!(kept, "{text}")?;
             return Ok(());
         }
-        self.journal.append_as(&entry).map_err(refused)?;
+        let contents = self.take_contents();
+        self.journal.append_as(&entry, &contents).map_err(refused)?;
         self.sync_now_and_then()
     }
 
@@ -410,8 +392,14 @@ impl Import {
         }
         let (kind, payload) = encode_imported(fill).map_err(refused)?;
         let at_ms = self.journal.last_at_ms().map_or(self.newest_ms, |at| at.max(self.newest_ms));
-        self.journal.append(kind, at_ms, &payload).map_err(refused)?;
+        let contents = self.take_contents();
+        self.journal.append_with(kind, at_ms, &payload, &contents).map_err(refused)?;
         self.sync_now_and_then()
+    }
+
+    fn take_contents(&mut self) -> Vec<Content> {
+        self.content_bytes = 0;
+        std::mem::take(&mut self.contents)
     }
 
     fn sync_now_and_then(&mut self) -> Result<(), TransferError> {
@@ -429,7 +417,12 @@ impl Import {
         if self.ended != expected {
             return Err(refused("the logs do not end as the export's header says"));
         }
-        self.content.sync().map_err(refused)?;
+        if !self.contents.is_empty() {
+            self.imported(|_| {})?;
+        }
+        if !self.contents.is_empty() {
+            return Err(refused("contents come after the last entry"));
+        }
         self.journal.close().map_err(refused)?;
         sync_folder(&self.directory)?;
         Ok(())

@@ -89,16 +89,10 @@ pub enum JournalError {
         /// The visitor's words.
         reason: String,
     },
-    /// The index could not follow the journal.
-    #[error("the index could not follow the journal: {reason}")]
+    /// The state could not follow the journal.
+    #[error("the state could not follow the journal: {reason}")]
     Apply {
         /// The state machine's words.
-        reason: String,
-    },
-    /// The bytes that entries name could not be stored.
-    #[error("the content store failed: {reason}")]
-    Content {
-        /// The content store's words.
         reason: String,
     },
     /// The writer has been closed, or its thread is gone; it took nothing of what was asked.
@@ -177,9 +171,9 @@ pub enum Fault {
     /// The first segment is not the one that the base says follows the archived ones.
     #[error("the segment is not the one that follows the archived ones")]
     BaseHead,
-    /// The entry is not the one that the checkpoint saw.
-    #[error("the entry is not the one that the checkpoint saw")]
-    CheckpointHead,
+    /// The entry is not the one that the state was made of.
+    #[error("the entry is not the one that the state was made of")]
+    StateHead,
     /// The witness file is missing although there are segments.
     #[error("the high-water witness is missing")]
     WitnessMissing,

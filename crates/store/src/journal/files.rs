@@ -6,13 +6,18 @@
 //!
 //! ```text
 //! base: "PLBASE" 00 01, then 8 bytes each of the number of the first segment that is still here and of its first sequence
-//!       number, then 32 of the hash of the entry before it, then the CRC-32C of all before it
+//!       number, then 32 of the hash of the entry before it, then the number (2 bytes) and the hashes of the entries before it
+//!       that are in no full tile of the Merkle tree, then the frontier of the tree over the entries before it
+//!       (`placet_ledger::proof::Frontier::to_bytes`), then the CRC-32C of all before it
 //! ```
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use placet_ledger::proof::Frontier;
+
+use super::content::Place;
 use super::error::{Fault, JournalError};
 use super::frame::take;
 use super::medium::{
@@ -22,14 +27,14 @@ use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, number_of, path_of};
 
 const FILE: &str = "base";
 const MAGIC: [u8; 8] = *b"PLBASE\x00\x01";
-const BYTES: usize = 60;
+const BYTES_MAX: usize = 16 << 10;
 const COPY_BYTES: usize = 1 << 20;
 
 /// The name of the folder beside the journal to which segments are moved, unless another one is configured.
 const ARCHIVE: &str = "archive";
 
 /// What the rest of the chain is tied to after the oldest segments were moved away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Base {
     /// The first segment that is still in the journal's folder.
     pub(crate) segment: u64,
@@ -37,11 +42,21 @@ pub(crate) struct Base {
     pub(crate) first_seq: u64,
     /// The hash of the entry before that.
     pub(crate) prev: [u8; 32],
+    /// The hashes of the last entries before that, which are in no full tile of the Merkle tree.
+    pub(crate) leaves: Vec<[u8; 32]>,
+    /// The tree over the entries before that: what is left of them can be proved with it when they are elsewhere.
+    pub(crate) frontier: Frontier,
 }
 
 impl Base {
     /// Nothing was moved away.
-    pub(crate) const START: Self = Self { segment: 1, first_seq: 1, prev: [0; 32] };
+    pub(crate) const START: Self = Self {
+        segment: 1,
+        first_seq: 1,
+        prev: [0; 32],
+        leaves: Vec::new(),
+        frontier: Frontier::new(),
+    };
 
     /// Reads what was moved away.
     pub(crate) fn read(medium: &dyn Medium, directory: &Path) -> Result<Self, JournalError> {
@@ -51,10 +66,10 @@ impl Base {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::START),
             Err(error) => return Err(JournalError::io("open the base", &path)(error)),
         };
-        let mut bytes = [0; BYTES];
+        let mut bytes = vec![0; BYTES_MAX];
         let count = read_full_at(&*file, &mut bytes, 0)
             .map_err(JournalError::io("read the base", &path))?;
-        let decoded = if count == BYTES { Self::decode(&bytes) } else { Err(Fault::Base) };
+        let decoded = Self::decode(bytes.get(..count).unwrap_or_default());
         decoded.map_err(|fault| JournalError::Corrupt { segment: 0, offset: 0, seq: 0, fault })
     }
 
@@ -64,6 +79,10 @@ impl Base {
         out.extend_from_slice(&self.segment.to_le_bytes());
         out.extend_from_slice(&self.first_seq.to_le_bytes());
         out.extend_from_slice(&self.prev);
+        let leaves = u16::try_from(self.leaves.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&leaves.to_le_bytes());
+        self.leaves.iter().for_each(|leaf| out.extend_from_slice(leaf));
+        out.extend_from_slice(&self.frontier.to_bytes());
         out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
         replace_file(medium, &path, &out).map_err(JournalError::io("write the base", &path))
     }
@@ -74,10 +93,17 @@ impl Base {
         if take::<8>(&mut rest)? != MAGIC || crc32c::crc32c(fields) != u32::from_le_bytes(*crc) {
             return Err(Fault::Base);
         }
+        let segment = u64::from_le_bytes(take(&mut rest)?);
+        let first_seq = u64::from_le_bytes(take(&mut rest)?);
+        let prev = take(&mut rest)?;
+        let count = u16::from_le_bytes(take(&mut rest)?);
+        let leaves = (0..count).map(|_| take(&mut rest)).collect::<Result<_, _>>()?;
         Ok(Self {
-            segment: u64::from_le_bytes(take(&mut rest)?),
-            first_seq: u64::from_le_bytes(take(&mut rest)?),
-            prev: take(&mut rest)?,
+            segment,
+            first_seq,
+            prev,
+            leaves,
+            frontier: Frontier::from_bytes(rest).map_err(|_damaged| Fault::Base)?,
         })
     }
 }
@@ -127,6 +153,15 @@ impl SegmentFiles {
             }
         }
         Ok((opened.map_err(JournalError::io("open the segment", &path))?, path))
+    }
+
+    /// The bytes of a content; the caller compares them with its digest.
+    pub(crate) fn content(&self, place: &Place) -> Result<Vec<u8>, JournalError> {
+        let (file, path) = self.open_read(place.segment)?;
+        let mut bytes = vec![0; to_usize(u64::from(place.bytes))];
+        let count = read_full_at(&*file, &mut bytes, place.offset);
+        bytes.truncate(count.map_err(JournalError::io("read the segment", &path))?);
+        Ok(bytes)
     }
 
     /// The header of a segment.

@@ -6,6 +6,7 @@
 
 use sha2::{Digest as _, Sha256};
 
+use super::content::Placed;
 use super::error::Fault;
 use super::medium::to_u64;
 
@@ -40,13 +41,8 @@ pub struct Frame {
     pub payload: Vec<u8>,
     /// The hash of this entry, which the next one names.
     pub hash: [u8; 32],
-}
-
-impl Frame {
-    /// How many bytes it takes in its segment.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        to_u64(frame_bytes(self.payload.len()))
-    }
+    /// The contents that came with it.
+    pub contents: Vec<Placed>,
 }
 
 /// What stands before the payload.
@@ -146,6 +142,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Frame, Fault> {
         prev: header.prev,
         payload: hashed.get(HEADER_BYTES..).unwrap_or_default().to_vec(),
         hash: Sha256::digest(hashed).into(),
+        contents: Vec::new(),
     })
 }
 

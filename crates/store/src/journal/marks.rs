@@ -1,7 +1,7 @@
 //! Where some of a segment's frames are, so that one frame is found without reading from the segment's start.
 //!
 //! Owns the notes beside closed segments (`000000000001.marks`: "PLMARKS" 01, number of the segment, count, pairs of sequence
-//! number and offset, CRC-32C), the ones in memory (bounded), and making them anew from the segment's headers.
+//! number and offset, CRC-32C), the ones in memory (bounded), and making them again from the segment's headers.
 //! Not here: reading frames. Invariant: a note only shortens the way: the frame found by it is verified like any other, and notes
 //! that are lost or damaged are made again.
 
@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::content::content_at;
 use super::error::JournalError;
 use super::files::SegmentFiles;
 use super::frame::{HEADER_BYTES, decode_header, frame_bytes, take};
@@ -57,13 +58,9 @@ impl Notes {
         Self { first_seq, marks }
     }
 
-    fn long(&self, (rest, offset): (u32, u32)) -> (u64, u64) {
+    fn long(&self, mark: (u32, u32)) -> (u64, u64) {
+        let (rest, offset) = mark;
         (self.first_seq.saturating_add(u64::from(rest)), u64::from(offset))
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> Marks {
-        self.marks.iter().map(|mark| self.long(*mark)).collect()
     }
 
     /// The last one that is not after an entry, and the one that follows it.
@@ -178,9 +175,14 @@ fn survey(files: &SegmentFiles, segment: u64, first_seq: u64) -> Result<Marks, J
     let mut window = Window::new(file, path);
     let (mut offset, mut seq) = (SEGMENT_HEADER_BYTES, first_seq);
     let mut marks = Vec::new();
-    while let Ok((_, payload_bytes)) = decode_header(window.at(offset, HEADER_BYTES)?) {
+    loop {
+        let begins = offset;
+        while let Some(content) = content_at(&mut window, segment, offset)? {
+            offset = content.place.end();
+        }
+        let Ok((_, payload_bytes)) = decode_header(window.at(offset, HEADER_BYTES)?) else { break };
         if marks.is_empty() || seq.checked_rem(INDEX_EVERY) == Some(0) {
-            marks.push((seq, offset));
+            marks.push((seq, begins));
         }
         offset = offset.saturating_add(to_u64(frame_bytes(payload_bytes)));
         seq = seq.saturating_add(1);
@@ -196,7 +198,6 @@ mod tests {
     fn notes_in_half_the_room_say_the_same() {
         let marks: Vec<(u64, u64)> = (0..50).map(|at| (700 + at * 8, 64 + at * 9_000)).collect();
         let notes = Notes::of(&marks);
-        assert_eq!(notes.all(), marks);
         for seq in 690..1_110 {
             assert_eq!(notes.around(seq), marks_around(&marks, seq), "{seq}");
         }
@@ -209,7 +210,7 @@ mod tests {
     fn what_is_too_far_away_for_a_note_is_left_out() {
         let far = u64::from(u32::MAX) + 1;
         let notes = Notes::of(&vec![(1, 64), (9, 900), (17, far), (far + 1, 65)]);
-        assert_eq!(notes.all(), [(1, 64), (9, 900)]);
+        assert_eq!(notes.marks, [(0, 64), (8, 900)]);
         assert_eq!(Notes::of(&Vec::new()).around(3), (None, None));
     }
 }

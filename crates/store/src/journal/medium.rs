@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FallocateFlags;
+
 /// The file operations that the store uses.
 pub trait Medium: Debug + Send + Sync + 'static {
     /// Makes a new, empty file for reading and writing, replacing one of that name.
@@ -93,6 +95,12 @@ pub trait MediumFile: Debug + Send + Sync {
     /// What the operating system answers.
     fn allocate(&self, length_bytes: u64) -> io::Result<()>;
 
+    /// Erases bytes: they read as zeros, and where it can the file system takes their room back.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    fn erase(&self, offset: u64, length_bytes: u64) -> io::Result<()>;
+
     /// The length of the file.
     ///
     /// # Errors
@@ -101,7 +109,7 @@ pub trait MediumFile: Debug + Send + Sync {
 }
 
 /// Whether the operating system could not do it, rather than that what is on the disk is not what it should be: the same may succeed
-/// at the next try, and says nothing about a file. For what reads files by itself; whoever uses a [`Medium`] tells the two apart
+/// at the next try, and says nothing about a file. For what reads files by itself; a caller of a [`Medium`] tells the two apart
 /// where it reads.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     let is_of_the_file = matches!(
@@ -181,7 +189,7 @@ impl MediumFile for DiskFile {
     }
 
     fn allocate(&self, length_bytes: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, length_bytes) {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, length_bytes) {
             Ok(()) => Ok(()),
             // Some file systems cannot reserve; the length is then set, and a full disk shows at the write.
             Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(length_bytes),
@@ -189,9 +197,34 @@ impl MediumFile for DiskFile {
         }
     }
 
+    fn erase(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0, how, offset, length_bytes) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(self, offset, length_bytes),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
+}
+
+const ZEROS: [u8; 4096] = [0; 4096];
+
+/// Writes zeros.
+pub(crate) fn write_zeros(file: &dyn MediumFile, from: u64, length_bytes: u64) -> io::Result<()> {
+    let (mut at, end) = (from, from.saturating_add(length_bytes));
+    while at < end {
+        let count = end.saturating_sub(at).min(to_u64(ZEROS.len()));
+        write_all_at(file, ZEROS.get(..to_usize(count)).unwrap_or_default(), at)?;
+        at = at.saturating_add(count);
+    }
+    Ok(())
 }
 
 /// Writes all of it, however often the medium writes less than asked. Interrupted calls are begun again: nothing was written.

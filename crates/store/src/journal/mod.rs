@@ -1,7 +1,7 @@
 //! The journal: an append-only, checksummed, hash-chained log, the truth and the audit chain at once.
 //!
 //! Owns: the bytes on disk, the lock, the epoch, the order of writes and syncs. It knows bytes, not what a record means.
-//! Not here: the index over it, the records in it, and how many callers share one sync (`writer`).
+//! Not here: the state that it comes to, the records in it, and how many callers share one sync (`writer`).
 //! Invariants: an entry that was durable is found again or the journal refuses to open; nothing is ever repaired but an
 //! append that a crash cut short; after a failed write or sync nothing more is taken (a retried `fdatasync` can succeed
 //! without the data being on disk).
@@ -20,7 +20,7 @@
 //!   28 32  hash of the frame before its first (zeros in the first segment)
 //!   60  4  CRC of bytes 0..60
 //!
-//! frame
+//! frame (an entry)
 //!    0  4  "PLJF"
 //!    4  1  version, 1
 //!    5  1  kind of the record
@@ -45,9 +45,21 @@
 //! sequence counts up by one and that bytes 44..76 are the hash of the frame before; the last hash is the head, which is
 //! compared with `high-water` (at least as far) and with a copy of an earlier head kept elsewhere.
 //!
+//! content, before the entry that brought it and outside of the chain, so that its bytes can be erased:
+//!    0  4  "PLJC"
+//!    4  1  version, 1
+//!    5  1  t, the length of the tenant's name
+//!    6  2  0
+//!    8  4  n, the length of the content, at most 16 MiB
+//!   12 32  SHA-256 of the content
+//!   44  4  CRC of bytes 0..44 and of the tenant's name
+//!   48  t  the tenant's name
+//! 48+t  n  the content; zeros once it is erased
+//!
 //! The field at 36 is why a torn batch and a flipped bit can be told apart: a frame that says "41 was on disk" makes any
 //! damage to frames up to 41 an alteration, however it looks (`tail`).
 
+pub(crate) mod content;
 mod error;
 mod files;
 pub(crate) mod frame;
@@ -66,11 +78,12 @@ pub mod writer;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use placet_ledger::log::LogEntry;
 
+pub use content::{CONTENT_BYTES_MAX, Content, Place, Placed};
 pub use error::{Fault, JournalError, VisitError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use reader::{FrameIter, JournalReader};
@@ -78,7 +91,7 @@ pub use scan::{VerifyReport, verify, verify_each};
 
 pub use files::unmoved_segments;
 pub(crate) use files::{Base, SegmentFiles, Unmoved, copy_file};
-pub(crate) use scan::{Begin, Start};
+pub(crate) use scan::Begin;
 pub(crate) use segment::path_of as segment_path;
 pub(crate) use witness::Witness;
 
@@ -195,10 +208,10 @@ impl Journal {
         visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
     ) -> Result<Recovered, JournalError> {
         let lock = Self::lock(&config)?;
-        Self::open_locked(config, lock, &Begin::First, visit)
+        Self::open_locked(config, lock, Begin::First, visit)
     }
 
-    /// Makes the folder and takes the lock: whoever has to look at something before the journal is opened does it under the lock.
+    /// Makes the folder and takes the lock: what has to be looked at before the journal is opened is looked at under the lock.
     pub(crate) fn lock(config: &JournalConfig) -> Result<Lock, JournalError> {
         let directory = &config.directory;
         let made = config.medium.create_dir(directory);
@@ -210,13 +223,13 @@ impl Journal {
     pub(crate) fn open_locked(
         config: JournalConfig,
         lock: Lock,
-        begin: &Begin,
+        begin: Begin,
         visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
     ) -> Result<Recovered, JournalError> {
         let directory = config.directory.clone();
         let medium = Arc::clone(&config.medium);
         let files = SegmentFiles::new(Arc::clone(&medium), &directory, config.archive.as_deref());
-        let (witness, found) = scan(&files, begin, visit)?;
+        let (witness, found) = scan(&files, &begin, visit)?;
         remove_temporaries(&*medium, &directory)?;
         files.go_on_archiving(&found.base)?;
         let witness = Witness {
@@ -280,16 +293,42 @@ impl Journal {
         at_ms: i64,
         payload: &[u8],
     ) -> Result<FrameRef, JournalError> {
-        let (epoch, durable_seq) = (self.epoch, self.durable.seq);
-        let at_ms = at_ms.max(self.position.at_ms);
-        self.append_frame((kind, epoch, at_ms, durable_seq), payload)
+        self.append_with(kind, at_ms, payload, &[]).map(|(placed, _)| placed)
+    }
+
+    /// The same for an entry that brings contents; answers where these are.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn append_with(
+        &mut self,
+        kind: u8,
+        at_ms: i64,
+        payload: &[u8],
+        contents: &[Content],
+    ) -> Result<(FrameRef, Vec<Placed>), JournalError> {
+        let header = Header {
+            kind,
+            seq: self.position.seq.saturating_add(1),
+            epoch: self.epoch,
+            at_ms: at_ms.max(self.position.at_ms),
+            durable_seq: self.durable.seq,
+            prev: self.position.head,
+        };
+        self.append_frame(&header, payload, contents)
     }
 
     /// Adds an entry of another journal as it is: the copy of a whole journal is made of them, from the first on.
-    pub(crate) fn append_as(&mut self, entry: &LogEntry) -> Result<FrameRef, JournalError> {
+    pub(crate) fn append_as(
+        &mut self,
+        entry: &LogEntry,
+        contents: &[Content],
+    ) -> Result<FrameRef, JournalError> {
         self.epoch = self.epoch.max(entry.epoch);
         let LogEntry { kind, epoch, at_ms, durable_seq, .. } = *entry;
-        let placed = self.append_frame((kind, epoch, at_ms, durable_seq), &entry.payload)?;
+        let (seq, prev) = (self.position.seq.saturating_add(1), self.position.head);
+        let header = Header { kind, seq, epoch, at_ms, durable_seq, prev };
+        let (placed, _) = self.append_frame(&header, &entry.payload, contents)?;
         if placed.hash == entry.hash {
             return Ok(placed);
         }
@@ -300,15 +339,17 @@ impl Journal {
 
     fn append_frame(
         &mut self,
-        (kind, epoch, at_ms, durable_seq): (u8, u64, i64, u64),
+        header: &Header,
         payload: &[u8],
-    ) -> Result<FrameRef, JournalError> {
+        contents: &[Content],
+    ) -> Result<(FrameRef, Vec<Placed>), JournalError> {
         self.check_alive()?;
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            let limit_bytes = to_u64(PAYLOAD_BYTES_MAX);
-            return Err(JournalError::TooLarge { bytes: to_u64(payload.len()), limit_bytes });
+        check_size(payload.len(), PAYLOAD_BYTES_MAX)?;
+        let mut bytes = frame_bytes(payload.len());
+        for content in contents {
+            check_size(content.bytes.len(), CONTENT_BYTES_MAX)?;
+            bytes = bytes.saturating_add(content.stored_bytes());
         }
-        let bytes = frame_bytes(payload.len());
         if self.buffer.len() >= BUFFER_BYTES_MAX {
             self.write()?;
         }
@@ -317,19 +358,33 @@ impl Journal {
             self.roll_over(to_u64(bytes))?;
         }
         let offset = self.buffer_end();
-        let header = Header {
-            kind,
-            seq: self.position.seq.saturating_add(1),
-            epoch,
-            at_ms,
-            durable_seq,
-            prev: self.position.head,
-        };
-        let head = encode(&header, payload, &mut self.buffer);
+        let mut placed = Vec::with_capacity(contents.len());
+        for content in contents {
+            let begins = self.buffer_end();
+            let body = content.encode(&mut self.buffer);
+            let place = Place {
+                segment: self.segment.number,
+                offset: begins.saturating_add(to_u64(body)),
+                bytes: u32::try_from(content.bytes.len()).unwrap_or(u32::MAX),
+            };
+            placed.push(Placed { tenant: content.tenant.clone(), digest: content.digest, place });
+        }
+        let head = encode(header, payload, &mut self.buffer);
         self.segment.note(header.seq, offset);
-        self.position =
-            Position { seq: header.seq, epoch: header.epoch, at_ms: header.at_ms, head };
-        Ok(FrameRef { seq: header.seq, at_ms: header.at_ms, hash: head })
+        let Header { seq, epoch, at_ms, .. } = *header;
+        self.position = Position { seq, epoch, at_ms, head };
+        Ok((FrameRef { seq, at_ms, hash: head }, placed))
+    }
+
+    /// Erases contents, of which an entry that is durable says so. The witness knows that entry first: at the next opening
+    /// the contents would look as if a crash had cut them off otherwise.
+    ///
+    /// # Errors
+    /// What the operating system answers, once; then [`JournalError::Poisoned`].
+    pub(crate) fn erase(&mut self, places: &[Place]) -> Result<(), JournalError> {
+        self.record_witness()?;
+        let erased = erase(&*self.config.medium, &self.config.directory, places);
+        self.guard(erased)
     }
 
     /// Hands what was appended to the operating system: from here on it survives the end of this process.
@@ -502,4 +557,28 @@ impl Journal {
         self.poisoned = self.poisoned || result.is_err();
         result
     }
+}
+
+/// Erases contents in the segments of a folder, and makes that durable.
+fn erase(medium: &dyn Medium, directory: &Path, places: &[Place]) -> Result<(), JournalError> {
+    let mut places = places.to_vec();
+    places.sort_unstable();
+    for of_segment in places.chunk_by(|one, next| one.segment == next.segment) {
+        let Some(first) = of_segment.first() else { continue };
+        let path = path_of(directory, first.segment);
+        let failed = || JournalError::io("erase content in the segment", &path);
+        let file = medium.open(&path).map_err(failed())?;
+        for place in of_segment {
+            file.erase(place.offset, u64::from(place.bytes)).map_err(failed())?;
+        }
+        file.sync_data().map_err(failed())?;
+    }
+    Ok(())
+}
+
+fn check_size(bytes: usize, limit: usize) -> Result<(), JournalError> {
+    if bytes > limit {
+        return Err(JournalError::TooLarge { bytes: to_u64(bytes), limit_bytes: to_u64(limit) });
+    }
+    Ok(())
 }

@@ -5,12 +5,13 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::content::{Place, content_at};
 use super::error::{Fault, JournalError};
 use super::files::{Base, SegmentFiles};
 use super::frame::{Frame, HEADER_BYTES, decode_header, frame_bytes};
 use super::marks::{MarksCache, marks_around};
 use super::medium::to_u64;
-use super::scan::{SegmentIndex, Start, next_frame};
+use super::scan::{SegmentIndex, next_frame};
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Window;
 
@@ -80,29 +81,27 @@ impl JournalReader {
         read_one(&self.shared, seq, until)
     }
 
-    /// Where an entry is, so that a later opening can go on from there.
-    pub(crate) fn start_after(&self, seq: u64) -> Result<Start, JournalError> {
-        let mut frames = self.read_from(seq);
-        let place = frames.seek(seq)?;
-        let (segment, marks) = (place.segment, place.marks(&self.shared, seq)?);
-        let (offset, head) = frames.find(place)?;
-        Ok(Start { segment, offset, seq, head, marks })
+    /// Reads the bytes of a content; the caller compares them with its digest.
+    pub(crate) fn content(&self, place: &Place) -> Result<Vec<u8>, JournalError> {
+        self.shared.files.content(place)
     }
 
-    /// The segments after the one of number `after` that begin up to an entry: number, and what a later base would be. No others are
-    /// looked at: what was archived may be off the machine by now.
-    pub(crate) fn segments_before(&self, seq: u64, after: u64) -> Result<Vec<Base>, JournalError> {
-        let segments: Vec<(u64, u64)> = {
-            let extent = self.shared.extent();
-            extent.segments.iter().map(|segment| (segment.number, segment.first_seq)).collect()
-        };
-        let later = segments.into_iter().skip(1);
-        let later = later.filter(|(number, first)| *number > after && *first <= seq);
-        let base = |(segment, first_seq)| {
-            let prev = self.shared.files.header(segment)?.prev;
-            Ok(Base { segment, first_seq, prev })
-        };
-        later.map(base).collect()
+    /// The segments after number `after` that begin up to entry `seq`, with their first entries. No others are looked at: what was
+    /// archived may be off the machine by now.
+    pub(crate) fn segments_before(&self, seq: u64, after: u64) -> Vec<(u64, u64)> {
+        let extent = self.shared.extent();
+        let later = extent.segments.iter().skip(1);
+        let later = later.filter(|segment| segment.number > after && segment.first_seq <= seq);
+        later.map(|segment| (segment.number, segment.first_seq)).collect()
+    }
+
+    /// The segment that an entry is in, and where the entry ends in it.
+    pub(crate) fn end_of(&self, seq: u64) -> Result<(u64, u64), JournalError> {
+        let mut frames = self.read_from(seq);
+        let mut place = frames.seek(seq)?;
+        place.walk_to(seq.saturating_add(1))?;
+        frames.until_seq = 0;
+        Ok((place.segment, place.offset))
     }
 
     /// The files of the segments.
@@ -140,13 +139,14 @@ pub struct FrameIter {
     next_seq: u64,
     until_seq: u64,
     prev: Option<[u8; 32]>,
-    place: Option<Place>,
+    place: Option<Stand>,
     /// Only one entry is asked for.
     is_glance: bool,
 }
 
+/// Where in a segment the reading stands.
 #[derive(Debug)]
-struct Place {
+struct Stand {
     window: Window,
     segment: u64,
     offset: u64,
@@ -165,15 +165,15 @@ impl FrameIter {
             None => self.seek(wanted)?,
         };
         place.walk_to(wanted)?;
-        let frame =
-            next_frame(&mut place.window, place.offset)?.map_err(|fault| place.corrupt(fault))?;
+        let (frame, end) = next_frame(&mut place.window, place.segment, place.offset)?
+            .map_err(|fault| place.corrupt(fault))?;
         if frame.seq != wanted {
             return Err(place.corrupt(Fault::Sequence { found: frame.seq }));
         }
         if self.prev.is_some_and(|prev| prev != frame.prev) {
             return Err(place.corrupt(Fault::Chain));
         }
-        place.offset = place.offset.saturating_add(to_u64(frame_bytes(frame.payload.len())));
+        place.offset = end;
         place.seq = wanted.saturating_add(1);
         self.prev = Some(frame.hash);
         self.next_seq = place.seq;
@@ -186,7 +186,7 @@ impl FrameIter {
         Ok(frame)
     }
 
-    fn seek(&self, seq: u64) -> Result<Place, JournalError> {
+    fn seek(&self, seq: u64) -> Result<Stand, JournalError> {
         let (number, first_seq, around) = {
             let extent = self.shared.extent();
             let segment = segment_of(&extent.segments, seq).ok_or(JournalError::Absent { seq })?;
@@ -205,43 +205,23 @@ impl FrameIter {
         let window = Window::new(file, path);
         let span = after.and_then(|(_, end)| end.checked_sub(offset));
         let window = if self.is_glance { window.glance(span) } else { window };
-        Ok(Place { window, segment: number, offset, seq })
-    }
-
-    /// Goes to the wanted entry; answers where it begins, and its hash.
-    fn find(&mut self, mut place: Place) -> Result<(u64, [u8; 32]), JournalError> {
-        place.walk_to(self.next_seq)?;
-        let offset = place.offset;
-        self.place = Some(place);
-        Ok((offset, self.read_next()?.hash))
+        Ok(Stand { window, segment: number, offset, seq })
     }
 }
 
-impl Place {
+impl Stand {
     /// From the noted place to the wanted one only headers are looked at.
     fn walk_to(&mut self, wanted: u64) -> Result<(), JournalError> {
         while self.seq < wanted {
+            while let Some(content) = content_at(&mut self.window, self.segment, self.offset)? {
+                self.offset = content.place.end();
+            }
             let header = decode_header(self.window.at(self.offset, HEADER_BYTES)?);
             let (_, payload_bytes) = header.map_err(|fault| self.corrupt(fault))?;
             self.offset = self.offset.saturating_add(to_u64(frame_bytes(payload_bytes)));
             self.seq = self.seq.saturating_add(1);
         }
         Ok(())
-    }
-
-    /// The notes of this segment up to an entry.
-    fn marks(&self, shared: &Shared, seq: u64) -> Result<Vec<(u64, u64)>, JournalError> {
-        let held = {
-            let extent = shared.extent();
-            let segment = segment_of(&extent.segments, seq).ok_or(JournalError::Absent { seq })?;
-            (segment.first_seq, segment.marks.clone())
-        };
-        let (first_seq, mut marks) = held;
-        if marks.is_empty() {
-            marks = shared.marks.of(&shared.files, self.segment, first_seq)?.all();
-        }
-        marks.retain(|(marked, _)| *marked <= seq);
-        Ok(marks)
     }
 
     fn corrupt(&self, fault: Fault) -> JournalError {

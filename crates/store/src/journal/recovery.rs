@@ -8,11 +8,11 @@ use std::path::Path;
 
 use super::JournalConfig;
 use super::error::JournalError;
-use super::medium::{Medium, MediumFile, TEMPORARY, read_full_at, to_u64, to_usize, write_all_at};
+use super::medium::{
+    Medium, MediumFile, TEMPORARY, read_full_at, to_usize, write_all_at, write_zeros,
+};
 use super::scan::{Position, Scan, SegmentIndex};
 use super::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
-
-const ZEROS: [u8; 4096] = [0; 4096];
 
 /// Removes files that a crash left before they were renamed into place.
 pub(super) fn remove_temporaries(
@@ -54,9 +54,8 @@ pub(super) fn recover_segment(
 ) -> Result<Opened, JournalError> {
     let path = path_of(&config.directory, segment.number);
     let file = config.medium.open(&path).map_err(JournalError::io("open the segment", &path))?;
-    let torn_end = found.end_offset.saturating_add(found.torn_bytes);
     rewrite(&*file, found.unsynced_offset, found.end_offset)
-        .and_then(|()| zero(&*file, found.end_offset, torn_end))
+        .and_then(|()| write_zeros(&*file, found.end_offset, found.torn_bytes))
         .and_then(|()| file.sync_data())
         .map_err(JournalError::io("recover the segment", &path))?;
     Ok(Opened { file, segment, allocated_bytes: found.allocated_bytes, offset: found.end_offset })
@@ -68,14 +67,4 @@ fn rewrite(file: &dyn MediumFile, from: u64, to: u64) -> io::Result<()> {
     let mut bytes = vec![0; to_usize(to.saturating_sub(from))];
     let count = read_full_at(file, &mut bytes, from)?;
     write_all_at(file, bytes.get(..count).unwrap_or_default(), from)
-}
-
-fn zero(file: &dyn MediumFile, from: u64, to: u64) -> io::Result<()> {
-    let mut at = from;
-    while at < to {
-        let count = to.saturating_sub(at).min(to_u64(ZEROS.len()));
-        write_all_at(file, ZEROS.get(..to_usize(count)).unwrap_or_default(), at)?;
-        at = at.saturating_add(count);
-    }
-    Ok(())
 }

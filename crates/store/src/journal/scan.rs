@@ -7,15 +7,17 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::content::{Placed, content_at, whole_contents};
 use super::error::{Fault, JournalError, VisitError};
 use super::files::{Base, SegmentFiles};
 use super::frame::{Frame, HEADER_BYTES, decode, decode_header, frame_bytes};
 use super::marks::Marks;
 use super::medium::{Disk, to_u64, to_usize};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::tail::{Tail, judge};
+use super::tail::{Tail, has_lost_sector, judge};
 use super::window::Window;
 use super::witness::Witness;
+use placet_types::digest::Digest;
 
 /// Every so many entries one is noted with its place, so that a single entry is found without reading from the start.
 pub(crate) const INDEX_EVERY: u64 = 8;
@@ -84,27 +86,15 @@ pub fn verify_each(
     })
 }
 
-/// An entry that is known to be sound, and where it is: verification may go on from there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Start {
-    pub(crate) segment: u64,
-    /// Where the entry begins in its segment.
-    pub(crate) offset: u64,
-    pub(crate) seq: u64,
-    pub(crate) head: [u8; 32],
-    /// Where frames before it are in the same segment.
-    pub(crate) marks: Marks,
-}
-
 /// Where a scan begins.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Begin {
     /// At the first entry, which must be there, in the archive perhaps.
     First,
     /// At the earliest entry that is still there.
     Earliest,
-    /// After an entry that is known to be sound.
-    After(Start),
+    /// With the segment that holds this entry, or the earliest that is still there: those before it are covered by the state.
+    Segment(u64),
 }
 
 /// The last verified frame, as far as the next one has to agree with it.
@@ -198,6 +188,7 @@ pub(crate) fn scan(
         unsynced_offset: 0,
     };
     let mut scanner = Scanner { files, visit, witness, unsynced: VecDeque::new(), found };
+    let base = &scanner.found.base.clone();
     if witness.is_none() && !here.is_empty() {
         return Err(scanner.corrupt(0, 0, Fault::WitnessMissing));
     }
@@ -213,16 +204,13 @@ pub(crate) fn scan(
             let missing = (1..base.segment).rev().find(|number| !is_here(number));
             missing.map_or(1, |missing| missing.saturating_add(1))
         }
-        Begin::After(start) => {
-            let earlier = (1..start.segment).rev().take_while(is_here);
-            scanner.skip_to(start, &earlier.collect::<Vec<_>>(), last)?
-        }
+        Begin::Segment(seq) => scanner.skip_to(*seq, (1..=last).rev().take_while(is_here))?,
     };
-    if matches!(begin, Begin::First | Begin::Earliest) && first > 1 {
+    if first > 1 {
         scanner.begin_at(first)?;
     }
     for number in first..=last {
-        scanner.segment(number, SEGMENT_HEADER_BYTES, number == last)?;
+        scanner.segment(number, number == last)?;
     }
     scanner.finish()?;
     Ok((witness, scanner.found))
@@ -232,97 +220,68 @@ struct Scanner<'a> {
     files: &'a SegmentFiles,
     visit: &'a mut dyn FnMut(&Frame) -> Result<(), VisitError>,
     witness: Option<Witness>,
-    /// Frames of the present segment that no later frame knows to be durable: sequence number and offset.
-    unsynced: VecDeque<(u64, u64)>,
+    /// Frames of the present segment that no later frame knows to be durable.
+    unsynced: VecDeque<Unsynced>,
     found: Scan,
 }
 
+/// A frame that may be one of the last batch. It is handed on once that is known: what is cut off is no entry.
+struct Unsynced {
+    frame: Frame,
+    /// Where it begins, its contents included.
+    offset: u64,
+    /// What stood before it.
+    before: Position,
+}
+
 impl Scanner<'_> {
-    /// What lies before this segment is not there: its header is believed, since the chain ties it to all that follows.
+    /// What lies before this segment is not looked at: its header is believed, since the chain ties it to all that follows.
     fn begin_at(&mut self, number: u64) -> Result<(), JournalError> {
         let header = self.files.header(number)?;
         let seq = header.first_seq.saturating_sub(1);
-        self.found.first_seq = header.first_seq;
+        if self.found.segments.is_empty() {
+            self.found.first_seq = header.first_seq;
+        }
         self.found.position = Position { seq, head: header.prev, ..Position::START };
         Ok(())
     }
 
-    /// Notes the segments before the one that `start` is in, handed over from the last one back, checks the entry it names, and reads the rest of that segment.
-    /// Answers the segment after it.
-    fn skip_to(&mut self, start: &Start, earlier: &[u64], last: u64) -> Result<u64, JournalError> {
-        for number in earlier {
-            let header = match self.files.header(*number) {
-                Err(error) if *number < self.found.base.segment => {
+    /// Notes the segments before the one that holds entry `seq`, given from the last one back; answers the number of that one.
+    fn skip_to(
+        &mut self,
+        seq: u64,
+        backwards: impl Iterator<Item = u64>,
+    ) -> Result<u64, JournalError> {
+        let mut holds_it = 1;
+        let mut is_found = false;
+        // Of archived segments the archive may be away.
+        let mut earliest = 1;
+        for number in backwards {
+            let header = match self.files.header(number) {
+                Err(error) if is_found && number < self.found.base.segment => {
                     tracing::warn!(%error, "archived segments from this one back cannot be read");
                     break;
                 }
                 header => header?,
             };
-            self.found.segments.push(SegmentIndex {
-                number: *number,
-                first_seq: header.first_seq,
-                marks: Vec::new(),
-            });
+            let first_seq = header.first_seq;
+            earliest = number;
+            if is_found {
+                let marks = Vec::new();
+                self.found.segments.push(SegmentIndex { number, first_seq, marks });
+                self.found.first_seq = first_seq;
+            } else if first_seq <= seq || number == 1 {
+                (holds_it, is_found) = (number, true);
+                self.found.first_seq = first_seq;
+            }
         }
         self.found.segments.reverse();
-        self.found.first_seq =
-            self.found.segments.first().map_or(start.seq, |segment| segment.first_seq);
-        if start.segment > last {
-            let (witness_seq, found_seq) = (start.seq, 0);
-            return Err(JournalError::Forgotten { witness_seq, found_seq });
-        }
-        let header = self.files.header(start.segment)?;
-        let (file, path) = self.files.open_read(start.segment)?;
-        let mut window = Window::new(file, path);
-        let frame = match next_frame(&mut window, start.offset)? {
-            Ok(frame) => frame,
-            // Nothing but the zeros of the allocation: the journal is older than the checkpoint.
-            Err(Fault::Magic) if window.end_of_data(start.offset)?.is_none() => {
-                let found_seq = start.seq.saturating_sub(1);
-                return Err(JournalError::Forgotten { witness_seq: start.seq, found_seq });
-            }
-            Err(fault) => return Err(self.corrupt_at(start, fault)),
-        };
-        if frame.seq != start.seq || frame.hash != start.head {
-            return Err(self.corrupt_at(start, Fault::CheckpointHead));
-        }
-        self.found.position = Position {
-            seq: header.first_seq.saturating_sub(1),
-            head: header.prev,
-            ..Position::START
-        };
-        let (seq, epoch, at_ms, head) = (frame.seq, frame.epoch, frame.at_ms, frame.hash);
-        let after = Position { seq, epoch, at_ms, head };
-        let offset = start.offset.saturating_add(to_u64(frame_bytes(frame.payload.len())));
-        self.segment_after(start, (after, offset), start.segment == last)?;
-        Ok(start.segment.saturating_add(1))
+        Ok(if is_found { holds_it } else { earliest })
     }
 
-    fn segment_after(
-        &mut self,
-        start: &Start,
-        (after, offset): (Position, u64),
-        is_last: bool,
-    ) -> Result<(), JournalError> {
-        let window = self.open_segment(start.segment)?;
-        self.found.position = after;
-        if let Some(segment) = self.found.segments.last_mut() {
-            segment.marks.clone_from(&start.marks);
-        }
-        self.rest_of_segment(window, (start.segment, offset), is_last)
-    }
-
-    fn segment(&mut self, number: u64, offset: u64, is_last: bool) -> Result<(), JournalError> {
-        let window = self.open_segment(number)?;
-        self.rest_of_segment(window, (number, offset), is_last)
-    }
-
-    fn rest_of_segment(
-        &mut self,
-        mut window: Window,
-        (number, mut offset): (u64, u64),
-        is_last: bool,
-    ) -> Result<(), JournalError> {
+    fn segment(&mut self, number: u64, is_last: bool) -> Result<(), JournalError> {
+        let mut window = self.open_segment(number)?;
+        let mut offset = SEGMENT_HEADER_BYTES;
         loop {
             let fault = self.frames(&mut window, number, &mut offset)?;
             let Some(end) = window.end_of_data(offset)? else { break };
@@ -332,7 +291,8 @@ impl Scanner<'_> {
             window.refresh();
             let torn_bytes = end.saturating_sub(offset);
             let tail = window.at(offset, to_usize(torn_bytes))?;
-            if decode(tail).is_ok() {
+            let entry = tail.get(whole_contents(tail)..).unwrap_or_default();
+            if decode(entry).is_ok() {
                 // Somebody is writing while this is read, and the frame was not whole before.
                 continue;
             }
@@ -343,7 +303,50 @@ impl Scanner<'_> {
             break;
         }
         self.found.end_offset = offset;
-        self.found.unsynced_offset = self.unsynced.front().map_or(offset, |(_, at)| *at);
+        if is_last {
+            self.cut_torn_contents(&mut window)?;
+        }
+        let unsynced = self.unsynced.front().map(|unsynced| unsynced.offset);
+        self.found.unsynced_offset = unsynced.unwrap_or(self.found.end_offset);
+        // Rolling over syncs the segment before, so what is unsynced lies in the last one.
+        self.hand_on(u64::MAX)
+    }
+
+    /// Hands on the frames up to this one: they are entries.
+    fn hand_on(&mut self, durable_seq: u64) -> Result<(), JournalError> {
+        while let Some(Unsynced { frame, .. }) =
+            self.unsynced.pop_front_if(|unsynced| unsynced.frame.seq <= durable_seq)
+        {
+            self.found.first_at_ms = self.found.first_at_ms.or(Some(frame.at_ms));
+            (self.visit)(&frame).map_err(|error| JournalError::Visit {
+                seq: frame.seq,
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// An entry of the last batch of which a content did not reach the disk whole never became durable, nor did those after it.
+    fn cut_torn_contents(&mut self, window: &mut Window) -> Result<(), JournalError> {
+        let durable_seq = self.witness.map_or(0, |witness| witness.seq);
+        let mut torn = None;
+        for (at, unsynced) in self.unsynced.iter().enumerate() {
+            let Frame { seq, contents, .. } = &unsynced.frame;
+            if *seq > durable_seq && has_torn_content(window, contents)? {
+                torn = Some(at);
+                break;
+            }
+        }
+        let Some(at) = torn else { return Ok(()) };
+        let cut = self.unsynced.split_off(at);
+        if let Some(Unsynced { offset, before, .. }) = cut.front() {
+            let end = self.found.end_offset.saturating_add(self.found.torn_bytes);
+            (self.found.end_offset, self.found.torn_bytes) = (*offset, end.saturating_sub(*offset));
+            self.found.position = *before;
+            if let Some(segment) = self.found.segments.last_mut() {
+                segment.marks.retain(|(seq, _)| *seq <= before.seq);
+            }
+        }
         Ok(())
     }
 
@@ -355,10 +358,10 @@ impl Scanner<'_> {
         offset: &mut u64,
     ) -> Result<Fault, JournalError> {
         loop {
-            match next_frame(window, *offset)? {
-                Ok(frame) => {
-                    self.accept(&frame, number, *offset)?;
-                    *offset = offset.saturating_add(to_u64(frame_bytes(frame.payload.len())));
+            match next_frame(window, number, *offset)? {
+                Ok((frame, end)) => {
+                    self.accept(frame, number, *offset)?;
+                    *offset = end;
                 }
                 Err(fault) => return Ok(fault),
             }
@@ -376,7 +379,7 @@ impl Scanner<'_> {
         let in_place = header.number == number
             && position.seq.checked_add(1) == Some(header.first_seq)
             && header.prev == position.head;
-        let base = self.found.base;
+        let base = &self.found.base;
         if number == base.segment && (header.first_seq, header.prev) != (base.first_seq, base.prev)
         {
             return Err(self.corrupt(number, 0, Fault::BaseHead));
@@ -398,15 +401,14 @@ impl Scanner<'_> {
             marks: Vec::new(),
         });
         self.found.allocated_bytes = expected_bytes;
-        // Rolling over syncs the segment before, so what is unsynced lies in the present one.
-        self.unsynced.clear();
         Ok(window)
     }
 
-    fn accept(&mut self, frame: &Frame, number: u64, offset: u64) -> Result<(), JournalError> {
+    fn accept(&mut self, frame: Frame, number: u64, offset: u64) -> Result<(), JournalError> {
         let seq = self.found.position.seq.saturating_add(1);
         let corrupt = |fault| JournalError::Corrupt { segment: number, offset, seq, fault };
-        self.found.position.advance(frame).map_err(corrupt)?;
+        let before = self.found.position;
+        self.found.position.advance(&frame).map_err(corrupt)?;
         if let Some(witness) = self.witness {
             if frame.seq == witness.seq && frame.hash != witness.head {
                 return Err(corrupt(Fault::WitnessHead));
@@ -415,15 +417,12 @@ impl Scanner<'_> {
                 return Err(corrupt(Fault::WitnessEpoch { found: frame.epoch }));
             }
         }
-        while self.unsynced.front().is_some_and(|(seq, _)| *seq <= frame.durable_seq) {
-            self.unsynced.pop_front();
-        }
-        self.unsynced.push_back((frame.seq, offset));
+        self.hand_on(frame.durable_seq)?;
         if let Some(segment) = self.found.segments.last_mut() {
             segment.note(frame.seq, offset);
         }
-        self.found.first_at_ms = self.found.first_at_ms.or(Some(frame.at_ms));
-        (self.visit)(frame).map_err(|error| JournalError::Visit { seq, reason: error.to_string() })
+        self.unsynced.push_back(Unsynced { frame, offset, before });
+        Ok(())
     }
 
     fn finish(&self) -> Result<(), JournalError> {
@@ -436,11 +435,6 @@ impl Scanner<'_> {
         }
     }
 
-    fn corrupt_at(&self, start: &Start, fault: Fault) -> JournalError {
-        let (segment, offset, seq) = (start.segment, start.offset, start.seq);
-        JournalError::Corrupt { segment, offset, seq, fault }
-    }
-
     fn corrupt(&self, segment: u64, offset: u64, fault: Fault) -> JournalError {
         JournalError::Corrupt {
             segment,
@@ -451,14 +445,34 @@ impl Scanner<'_> {
     }
 }
 
-/// Reads the frame at `offset`; the inner error says why there is none.
+/// Reads the frame at `offset`, with what stands before it of its contents; answers where it ends, too. The inner error says why
+/// there is none.
 pub(crate) fn next_frame(
     window: &mut Window,
-    offset: u64,
-) -> Result<Result<Frame, Fault>, JournalError> {
+    segment: u64,
+    mut offset: u64,
+) -> Result<Result<(Frame, u64), Fault>, JournalError> {
+    let mut contents = Vec::new();
+    while let Some(placed) = content_at(window, segment, offset)? {
+        offset = placed.place.end();
+        contents.push(placed);
+    }
     let payload_bytes = match decode_header(window.at(offset, HEADER_BYTES)?) {
         Ok((_, payload_bytes)) => payload_bytes,
         Err(fault) => return Ok(Err(fault)),
     };
-    Ok(decode(window.at(offset, frame_bytes(payload_bytes))?))
+    let bytes = frame_bytes(payload_bytes);
+    let end = offset.saturating_add(to_u64(bytes));
+    Ok(decode(window.at(offset, bytes)?).map(|frame| (Frame { contents, ..frame }, end)))
+}
+
+/// Whether a content is not what its digest says, and a crash can be the reason.
+fn has_torn_content(window: &mut Window, contents: &[Placed]) -> Result<bool, JournalError> {
+    for Placed { digest, place, .. } in contents {
+        let body = window.at(place.offset, to_usize(u64::from(place.bytes)))?;
+        if Digest::of(body) != *digest && has_lost_sector(body, place.offset) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -5,6 +5,7 @@
 //! everything else is damage. A crash leaves a frame cut short, or (the disk writes sectors in any order) sectors of an
 //! unsynced batch that still hold the zeros of the allocation. It never leaves a frame that is whole but wrong.
 
+use super::content::{self, is_begun, whole_contents};
 use super::frame::{HEADER_BYTES, MAGIC, decode, decode_header, frame_bytes};
 use super::medium::{to_u64, to_usize};
 
@@ -23,6 +24,17 @@ pub(crate) enum Tail {
 /// Judges `tail`, which begins at `offset` in its file where the frame after `last_seq` must begin and ends with its last
 /// byte that is not zero.
 pub(crate) fn judge(tail: &[u8], offset: u64, last_seq: u64) -> Tail {
+    // Contents stand before their entry: whole ones at the end are those of an entry that was cut off.
+    let contents = whole_contents(tail);
+    let offset = offset.saturating_add(to_u64(contents));
+    let tail = tail.get(contents..).unwrap_or_default();
+    if tail.is_empty() {
+        return Tail::Torn;
+    }
+    // All that follows is a part of that content, whatever it looks like.
+    if is_begun(tail) {
+        return Tail::Torn;
+    }
     let later = later_frames(tail, last_seq);
     if later.durable_seq > last_seq {
         return Tail::Damaged;
@@ -58,13 +70,16 @@ fn later_frames(tail: &[u8], last_seq: u64) -> Later {
 /// Whether the frame at the start ends before its own end. A whole frame ends with a mark that is never zero, and a
 /// header has its own checksum, so an altered frame is not mistaken for a short one.
 fn is_cut_short(tail: &[u8]) -> bool {
+    if content::is_cut_short(tail) {
+        return true;
+    }
     decode_header(tail).map_or(tail.len() < HEADER_BYTES, |(_, payload_bytes)| {
         tail.len() < frame_bytes(payload_bytes)
     })
 }
 
 /// Whether a whole sector, or what of the first one lies in `bytes`, holds only zeros.
-fn has_lost_sector(bytes: &[u8], offset: u64) -> bool {
+pub(crate) fn has_lost_sector(bytes: &[u8], offset: u64) -> bool {
     let to_boundary = SECTOR_BYTES.saturating_sub(offset.checked_rem(SECTOR_BYTES).unwrap_or(0));
     let (head, rest) = bytes.split_at_checked(to_usize(to_boundary)).unwrap_or((bytes, &[]));
     let whole = rest.chunks_exact(to_usize(SECTOR_BYTES));

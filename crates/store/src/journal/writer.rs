@@ -1,11 +1,10 @@
 //! The writer: one thread that syncs for many callers, and the appender that it shares with those who wait for no sync.
 //!
-//! Owns: the queue, the batches, the order content → journal → sync → index → answers, and the end of it all at the first
-//! failure. Not here: what a request means (the [`Apply`] given to it).
+//! Owns: the queue, the batches, the order journal → sync → state → answers, and the end of it all at the first failure. Not here: what a request means (the [`Apply`] given to it).
 //! A request that only has to be written is written by its caller, where nobody else is writing: handing it to another thread and back
 //! takes longer than the write.
-//! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as that asked for; bytes
-//! that a frame names are durable before the frame is written; after a failure nothing is taken and the process is told to end.
+//! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as that asked for; a content is
+//! erased only after the entry that says so is durable; after a failure nothing is taken and the process is told to end.
 
 mod appender;
 mod batch;
@@ -19,15 +18,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use placet_types::clock::{Clock, Timestamp};
-use placet_types::digest::Digest;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::appender::{Appender, AppenderGuard, Parts};
+use super::content::{CONTENT_BYTES_MAX, Content, Place, Placed};
 use super::error::JournalError;
 use super::frame::PAYLOAD_BYTES_MAX;
 use super::medium::to_u64;
-use super::{Journal, JournalReader};
-use crate::content::{BLOB_BYTES_MAX, ContentStore};
+use super::{Journal, JournalReader, check_size};
 
 /// What an answer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,9 +60,11 @@ pub struct AppliedFrame {
     pub payload: Vec<u8>,
     /// Its hash in the chain.
     pub hash: [u8; 32],
+    /// The contents that came with it.
+    pub contents: Vec<Placed>,
 }
 
-/// The index could not be brought up to the journal; the process has to end and rebuild it.
+/// The state could not be brought up to the journal; the process has to end and recover.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct ApplyFailed(pub String);
@@ -97,15 +97,29 @@ pub trait Apply: Send + 'static {
         out: &mut Staged,
     ) -> Result<Self::Reply, Self::Error>;
 
-    /// Takes entries that are durable now into the index, in order, before anybody is answered.
+    /// Takes entries that are durable now into the state, in order, before anybody is answered.
     ///
     /// # Errors
-    /// The index failed: the writer stops, the waiters are refused, the process has to end.
+    /// The state failed: the writer stops, the waiters are refused, the process has to end.
     fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed>;
 
-    /// Content that a durable entry says is deleted is about to be, or all of it is. While it is in hand, nothing may be kept from which a
-    /// start would begin after that entry: it is that start which finishes what a crash cuts short.
-    fn deleting(&mut self, _in_hand: bool) {}
+    /// The contents that are to be erased now, because durable entries say so.
+    fn to_erase(&mut self) -> Vec<Place> {
+        Vec::new()
+    }
+
+    /// Whether there are contents that are to be erased, now or later.
+    fn owes_erasures(&self) -> bool {
+        false
+    }
+
+    /// These contents are erased.
+    ///
+    /// # Errors
+    /// As [`Apply::applied`].
+    fn erased(&mut self, _places: &[Place]) -> Result<(), ApplyFailed> {
+        Ok(())
+    }
 
     /// The writer ends, everything durable and applied.
     ///
@@ -122,32 +136,34 @@ pub trait Apply: Send + 'static {
 /// What one request wants recorded.
 #[derive(Debug)]
 pub struct Staged {
-    frames: Vec<(u8, Vec<u8>)>,
-    blobs: Vec<Blob>,
-    forgotten: Vec<(String, Digest)>,
+    frames: Vec<StagedFrame>,
     durability: Durability,
     next_seq: u64,
     now: Timestamp,
 }
 
+/// An entry that is to be recorded.
 #[derive(Debug)]
-struct Blob {
-    tenant: String,
-    digest: Digest,
-    bytes: Vec<u8>,
+pub struct StagedFrame {
+    /// What kind of record it is.
+    pub kind: u8,
+    /// The record.
+    pub payload: Vec<u8>,
+    /// The contents that it brings.
+    pub contents: Vec<Content>,
+}
+
+impl StagedFrame {
+    fn bytes(&self) -> usize {
+        let contents = self.contents.iter().map(Content::stored_bytes);
+        contents.fold(self.payload.len(), usize::saturating_add)
+    }
 }
 
 impl Staged {
     /// For the state machine's own tests: what the writer hands to [`Apply::prepare`].
     pub fn new(next_seq: u64, now: Timestamp) -> Self {
-        Self {
-            frames: Vec::new(),
-            blobs: Vec::new(),
-            forgotten: Vec::new(),
-            durability: Durability::Synced,
-            next_seq,
-            now,
-        }
+        Self { frames: Vec::new(), durability: Durability::Synced, next_seq, now }
     }
 
     /// The time that the staged entries will carry: the clock's, but never before the last entry's.
@@ -155,31 +171,23 @@ impl Staged {
         self.now
     }
 
-    /// Stages an entry and answers the sequence number it will have.
+    /// Stages an entry with the contents that it brings, and answers the sequence number it will have.
     ///
     /// # Errors
     /// [`JournalError::TooLarge`].
-    pub fn frame(&mut self, kind: u8, payload: Vec<u8>) -> Result<u64, JournalError> {
+    pub fn frame(
+        &mut self,
+        kind: u8,
+        payload: Vec<u8>,
+        contents: Vec<Content>,
+    ) -> Result<u64, JournalError> {
         check_size(payload.len(), PAYLOAD_BYTES_MAX)?;
+        contents
+            .iter()
+            .try_for_each(|content| check_size(content.bytes.len(), CONTENT_BYTES_MAX))?;
         let seq = self.next_seq.saturating_add(to_u64(self.frames.len()));
-        self.frames.push((kind, payload));
+        self.frames.push(StagedFrame { kind, payload, contents });
         Ok(seq)
-    }
-
-    /// Stages bytes that an entry names by their digest, which it answers.
-    ///
-    /// # Errors
-    /// [`JournalError::TooLarge`].
-    pub fn blob(&mut self, tenant: &str, bytes: Vec<u8>) -> Result<Digest, JournalError> {
-        check_size(bytes.len(), BLOB_BYTES_MAX)?;
-        let digest = Digest::of(&bytes);
-        self.blobs.push(Blob { tenant: tenant.to_owned(), digest, bytes });
-        Ok(digest)
-    }
-
-    /// Stages the deletion of bytes, once the entry that says so is durable.
-    pub fn forget(&mut self, tenant: &str, digest: Digest) {
-        self.forgotten.push((tenant.to_owned(), digest));
     }
 
     /// What the answer waits for; [`Durability::Synced`] unless said otherwise.
@@ -187,8 +195,8 @@ impl Staged {
         self.durability = durability;
     }
 
-    /// The entries staged so far: kind and payload.
-    pub fn frames(&self) -> &[(u8, Vec<u8>)] {
+    /// The entries staged so far.
+    pub fn frames(&self) -> &[StagedFrame] {
         &self.frames
     }
 }
@@ -425,7 +433,6 @@ impl WriterWatch {
 /// The operating system gave no thread.
 pub fn spawn<A: Apply>(
     journal: Journal,
-    content: ContentStore,
     apply: A,
     config: WriterConfig,
 ) -> Result<(WriterHandle<A>, WriterWatch), JournalError> {
@@ -439,7 +446,7 @@ pub fn spawn<A: Apply>(
     let later =
         Arc::new(Mutex::new(Later { requests: Vec::new(), is_looked_at: false, is_closed: false }));
     let reader = journal.reader();
-    let parts = Parts { journal, content, apply, config, counters: Arc::clone(&counters) };
+    let parts = Parts { journal, apply, config, counters: Arc::clone(&counters) };
     let appender = Arc::new(Mutex::new(Some(Appender::new(parts, Arc::clone(&later)))));
     let worker =
         batch::Worker { appender: Arc::clone(&appender), requests, later: Arc::clone(&later) };
@@ -453,11 +460,4 @@ pub fn spawn<A: Apply>(
         })
         .map_err(failed())?;
     Ok((handle, WriterWatch(watch)))
-}
-
-fn check_size(bytes: usize, limit: usize) -> Result<(), JournalError> {
-    if bytes > limit {
-        return Err(JournalError::TooLarge { bytes: to_u64(bytes), limit_bytes: to_u64(limit) });
-    }
-    Ok(())
 }

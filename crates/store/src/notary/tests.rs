@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use placet_ledger::audit::Subject;
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::TreeView;
 use placet_ledger::proof::note::NoteName;
@@ -62,6 +63,10 @@ impl AuditLog for Growing {
 
     async fn entries(&self, _: &str, _: u64, _: usize) -> Result<Vec<LogEntry>, StoreError> {
         Ok(self.says.lock().unwrap().clone().into_iter().collect())
+    }
+
+    async fn entries_about(&self, _: &Subject) -> Result<Vec<(String, u64)>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn entry_of(&self, _: RecordId) -> Result<Option<(String, u64)>, StoreError> {

@@ -1,7 +1,7 @@
 //! What waits for every node: freezes, revocations and activations whose locks were not to be had at once.
 //!
 //! Owns when they are tried again and how long each try waits for a lock, and finds out who holds one. Not here: the tries (`writer`).
-//! Invariants: a node that hangs in its transaction delays what binds all nodes and nothing else; what waits here was certainly not kept.
+//! Invariants: a node that hangs in its transaction delays what binds all nodes and nothing else; what waits here was not kept.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Aside {
         std::mem::take(&mut self.waiting)
     }
 
-    /// They were written, or refused: the next ones begin anew.
+    /// They were written, or refused: the next ones begin again.
     pub(super) const fn reset(&mut self) {
         if self.again_at.is_none() {
             self.tries = 0;
@@ -96,7 +96,7 @@ pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sql
     Ok(format!("{}; `SELECT pg_terminate_backend(PROCESS)` ends one", named.join(", ")))
 }
 
-/// The refusal of a start that waited for a lock in vain: `why`, and who seems to hold it, if that can be asked within a limit.
+/// The refusal of a start that waited for a lock and did not get it: `why`, and who seems to hold it, if that can be asked within a limit.
 pub(super) async fn refused_by_holders(
     connection: &mut PgConnection,
     limit: Duration,

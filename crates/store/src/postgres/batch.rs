@@ -2,7 +2,7 @@
 //!
 //! Owns the order in which rows are locked (the ledger's row where policies are activated or directives become stricter, this node's epoch, effects, approvals, runs,
 //! directives, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Contents
-//! are locked as they are kept and deleted, each time by key: of two nodes where each deletes what the other keeps anew the server ends one's
+//! are locked as they are kept and deleted, each time by key: of two nodes where each deletes what the other keeps again the server ends one's
 //! transaction, which begins again. Not here: the rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
 //! fenced and its log ends where this node believes it does; entries are chained without gaps.
 
@@ -220,20 +220,20 @@ pub(super) async fn transact(
 ) -> Result<Outcome, Hitch> {
     let loaded = Loaded::load(connection, pieces).await?;
     let mut standing =
-        Standing::new(&loaded, (own.policy, own.past.clone()), own.restriction_version);
+        Standing::new(&loaded, own.policy, own.past.clone(), own.restriction_version);
     // By the present that ages are measured by, and not by the database's clock of this moment, which may have been set back.
     let at_ms = state.now().as_ms();
     let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
     let mut answers = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        let touched = match decide(&mut standing, (state, at_ms), piece) {
+        let touched = match decide(&mut standing, state, at_ms, piece) {
             Ok(touched) => touched,
             Err(refusal) => {
                 answers.push(Err(refusal));
                 continue;
             }
         };
-        head = entries.append(state.epoch, (own.head.seq, at_ms), head, piece);
+        head = entries.append(state.epoch, own.head.seq, at_ms, head, piece);
         log.append(&head.hash);
         entries.wrote.extend(touched.into_iter().map(|record_id| (record_id, head.seq)));
         answers.push(Ok(Committed { seq: head.seq, at: Timestamp::from_ms(at_ms) }));
@@ -252,7 +252,7 @@ pub(super) async fn transact(
         policies::tighten(connection, standing.restriction_version).await?;
     }
     write::put_tiles(connection, state.epoch, &log.take()).await?;
-    write::put_entries(connection, state.epoch, (at_ms, own.head.seq), entries).await?;
+    write::put_entries(connection, state.epoch, at_ms, own.head.seq, entries).await?;
     let known = loaded.effects.keys().copied().collect();
     Ok(Outcome { answers, head, log, at_ms, known })
 }
@@ -260,7 +260,8 @@ pub(super) async fn transact(
 /// Decides one commit; answers the effect records that it changed.
 fn decide(
     standing: &mut Standing<'_>,
-    (state, at_ms): (&State, i64),
+    state: &State,
+    at_ms: i64,
     piece: &Piece,
 ) -> Result<Vec<RecordId>, StoreError> {
     let policy = policy_after(standing.policy, &standing.past, &piece.changes)?;

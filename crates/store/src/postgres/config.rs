@@ -127,7 +127,7 @@ impl fmt::Debug for DatabaseUrl {
 pub struct PostgresConfig {
     /// Where it is.
     pub url: DatabaseUrl,
-    /// The name of this node, unlike that of every other node: whoever starts under a name fences who ran under it before.
+    /// The name of this node, unlike that of every other node: a start under a name fences the process that ran under it before.
     pub node: String,
     /// How long this node may be silent before another one takes its work over.
     pub lease: Duration,

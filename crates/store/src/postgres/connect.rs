@@ -63,7 +63,7 @@ pub(super) enum ConnectError {
 }
 
 impl ConnectError {
-    /// What it means for a store that is in use: whoever may not log in for the moment waits, as for a server that is away; one
+    /// What it means for a store that is in use: a role that may not log in for the moment waits, as for a server that is away; one
     /// that would lose what it acknowledges is not used any more.
     pub(super) fn in_use(self) -> Result<String, OpenError> {
         match self {

@@ -101,7 +101,7 @@ impl OpenError {
     }
 }
 
-/// What an error of the database means for whoever met it.
+/// What an error of the database means for the one who met it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// Somebody else was quicker: the transaction is rolled back and begun again at once.
@@ -112,7 +112,7 @@ pub(super) enum Trouble {
     Away(String),
     /// The server's disk is full.
     Full,
-    /// What was sent cannot be kept, whoever sends it.
+    /// What was sent cannot be kept, by no sender.
     Unkeepable(String),
     /// Anything else: nothing that waiting would cure.
     Fatal(String),

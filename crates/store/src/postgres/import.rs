@@ -4,12 +4,13 @@
 //! chain of every log is checked; each record is named by the entry that made it what it is; the database stays empty unless
 //! the import was finished; epochs that were used elsewhere are not used again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::audit::subjects_of;
 use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::Appender;
@@ -132,7 +133,7 @@ impl Import {
         entries: &[LogEntry],
     ) -> Result<(), StoreError> {
         let log = self.logs.get_mut(name).ok_or_else(|| no_log(name))?;
-        let mut made = BTreeMap::new();
+        let (mut made, mut subjects) = (BTreeMap::new(), BTreeSet::new());
         for entry in entries {
             let follows =
                 log.head.seq.checked_add(1) == Some(entry.seq) && log.head.hash == entry.prev;
@@ -146,6 +147,7 @@ impl Import {
             self.epoch_max = self.epoch_max.max(entry.epoch);
             let read = decode_entry(entry.kind, &entry.payload);
             let read = read.map_err(|error| StoreError::Damaged(error.to_string()))?;
+            subjects.extend(subjects_of(&read.audit).into_iter().map(|it| (it, entry.seq)));
             for effect in read.effects {
                 if let EffectEntry::Put(record) = effect {
                     made.insert(record.record_id, (record.rev, entry.seq, entry.at_ms));
@@ -156,6 +158,7 @@ impl Import {
         write::put_tiles(&mut self.connection, log.id, &tiles).await.map_err(of_hitch)?;
         write::put_imported(&mut self.connection, log.id, entries).await.map_err(of_hitch)?;
         let id = log.id;
+        write::put_subjects(&mut self.connection, id, &subjects).await.map_err(of_hitch)?;
         self.places(id, made).await
     }
 

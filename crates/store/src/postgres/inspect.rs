@@ -88,19 +88,20 @@ const RIGHTS: &str = "tell what this role may do";
 async fn may_make_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
     let asked = "SELECT has_database_privilege(current_database(), 'CREATE') AS may";
     let why = "they are not there yet, and this role may not make a schema in this database";
-    may(connection, asked, ("make the tables", why)).await
+    may(connection, asked, "make the tables", why).await
 }
 
 async fn may_change_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
     let asked = "SELECT has_schema_privilege('placet', 'CREATE') AS may";
     let why = "they are those of an earlier build, and this role may not add to them";
-    may(connection, asked, ("bring the tables up to date", why)).await
+    may(connection, asked, "bring the tables up to date", why).await
 }
 
 async fn may(
     connection: &mut PgConnection,
     asked: &'static str,
-    (what, why): (&'static str, &str),
+    what: &'static str,
+    why: &str,
 ) -> Result<(), OpenError> {
     let row = query(asked).fetch_one(connection).await.map_err(OpenError::refused(RIGHTS))?;
     if row.try_get("may").map_err(OpenError::refused(RIGHTS))? {
@@ -124,7 +125,7 @@ pub(super) async fn may_use_tables(connection: &mut PgConnection) -> Result<(), 
     let Some(row) = rows.first() else { return Ok(()) };
     let name: String = row.try_get("name").map_err(OpenError::refused(RIGHTS))?;
     let why = format!(
-        "this role lacks the right to read and change `{name}`; whoever owns the tables gives it: \
+        "this role lacks the right to read and change `{name}`; the owner of the tables gives it: \
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA placet TO the role"
     );
     Err(OpenError::Refused { what: "let this node work", why })

@@ -1,6 +1,6 @@
 //! The task that keeps this node's lease, on a connection of its own.
 //!
-//! Owns the renewals, and what is looked after at that rate: the server's settings, the ends of the logs, the leases of the other nodes, the
+//! Owns the renewals, and what is checked at that rate: the server's settings, the ends of the logs, the leases of the other nodes, the
 //! witness. Not here: what is made of those leases (`sightings`, `node`). Invariants: a node that is fenced, whose database has forgotten, or whose server
 //! became unsafe, stops; the others' leases are looked at only after this node's own was renewed.
 
@@ -153,10 +153,10 @@ impl Keeper {
             self.state.note_entry(floor_ms);
         }
         let asked = Instant::now();
-        let seen = leases(connection, (self.state.epoch, self.lease)).await?;
+        let seen = leases(connection, self.state.epoch, self.lease).await?;
         let notes = {
             let mut sightings = self.state.sightings();
-            sightings.look(&seen, (asked, Instant::now()), self.lease);
+            sightings.look(&seen, asked, Instant::now(), self.lease);
             sightings.notes()
         };
         note(connection, &notes, self.lease).await

@@ -2,7 +2,7 @@
 //! says nothing.
 //!
 //! Owns every `BEGIN` of the store. Not here: what is done in a transaction, and what becomes of one that is ended. Invariants: a session
-//! has limits before it touches a table; whoever falls silent in a transaction, paused or lost, is let go of by the server, with all its
+//! has limits before it touches a table; a session that falls silent in a transaction, paused or lost, is let go of by the server, with all its
 //! locks. What has not answered within a limit of this side is on a connection that is dropped, and never used again.
 
 use std::io;
@@ -47,7 +47,7 @@ pub(super) enum Kind {
 pub(super) struct Limits {
     /// For how long each statement waits for a lock.
     pub(super) lock: Duration,
-    /// For how long nothing has to come from whoever began it.
+    /// For how long nothing has to come from the session that began it.
     pub(super) silence: Duration,
     /// For how long each statement runs; nothing: for as long as it takes.
     pub(super) statement: Option<Duration>,
@@ -90,7 +90,7 @@ pub(super) async fn settle(
     raw_sql(AssertSqlSafe(settle)).execute(connection).await.map(drop)
 }
 
-/// How long this side waits for what the server itself would have given up long before: whoever says nothing for so long says nothing
+/// How long this side waits for what the server itself would have given up long before: a server that says nothing for so long says nothing
 /// at all.
 pub(super) fn patience(wait: Duration) -> Duration {
     wait.max(LOCK).saturating_mul(4)

@@ -194,7 +194,8 @@ pub(super) struct Standing<'a> {
 impl<'a> Standing<'a> {
     pub(super) fn new(
         loaded: &'a Loaded,
-        (policy, past): (Option<PolicyState>, PastPolicies),
+        policy: Option<PolicyState>,
+        past: PastPolicies,
         restriction_version: u64,
     ) -> Self {
         let (effects, approvals) = (HashMap::new(), HashMap::new());

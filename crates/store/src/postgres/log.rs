@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query};
 
+use placet_ledger::audit::Subject;
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::tiles::{MemoryTiles, TILE_HASHES, TileId};
 use placet_ledger::proof::{self, TreeView, leaf_hash, tiles_of_consistency, tiles_of_inclusion};
@@ -147,6 +148,24 @@ impl AuditLog for PostgresStore {
             .bind(limit(most))
         };
         self.pool.rows(find).await?.iter().map(entry).collect()
+    }
+
+    async fn entries_about(&self, subject: &Subject) -> Result<Vec<(String, u64)>, StoreError> {
+        self.state.check()?;
+        let subject = subject.to_string();
+        let find = || {
+            query(
+                "SELECT e.log, s.seq FROM placet.subjects AS s JOIN placet.epochs AS e ON e.epoch = s.epoch \
+                 WHERE s.subject = $1 ORDER BY s.epoch, s.seq",
+            )
+            .bind(subject.clone())
+        };
+        let rows = self.pool.rows(find).await?;
+        let place = |row| {
+            let log: String = PgRow::try_get(row, "log").map_err(|error| unreadable(&error))?;
+            Ok((log, integer(row, "seq")?))
+        };
+        rows.iter().map(place).collect()
     }
 
     async fn entry_of(&self, record_id: RecordId) -> Result<Option<(String, u64)>, StoreError> {

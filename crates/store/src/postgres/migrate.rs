@@ -16,20 +16,7 @@ use super::error::{OpenError, Trouble, said};
 use super::limits::{self, Kind, LOCK, Limits};
 
 /// What was done to the tables, in order; never changed once released.
-pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
-    (1, "ledger", include_str!("../../migrations/0001_ledger.sql")),
-    (2, "directives", include_str!("../../migrations/0002_directives.sql")),
-    (3, "guests", include_str!("../../migrations/0003_guests.sql")),
-    (4, "guest lists", include_str!("../../migrations/0004_guest_lists.sql")),
-    (5, "console sessions", include_str!("../../migrations/0005_console_sessions.sql")),
-    (6, "replaced policies", include_str!("../../migrations/0006_replaced_policies.sql")),
-    (7, "directives rev", include_str!("../../migrations/0007_directives_rev.sql")),
-    (8, "decided approvals", include_str!("../../migrations/0008_decided_approvals.sql")),
-    (9, "lease of each node", include_str!("../../migrations/0009_lease_ms.sql")),
-    (10, "confirmations", include_str!("../../migrations/0010_confirmations.sql")),
-    (11, "sightings", include_str!("../../migrations/0011_sightings.sql")),
-    (12, "kept anew", include_str!("../../migrations/0012_kept_anew.sql")),
-];
+pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[(1, "schema", include_str!("schema.sql"))];
 
 /// How long it is until the next one.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -41,7 +41,7 @@ pub(super) struct Started {
     pub(super) floor_ms: i64,
 }
 
-/// Takes an epoch and fences whoever ran under this node's name before.
+/// Takes an epoch and fences the process that ran under this node's name before.
 pub(super) async fn start(
     connection: &mut PgConnection,
     node: &str,
@@ -49,12 +49,12 @@ pub(super) async fn start(
     wait: Duration,
 ) -> Result<Started, OpenError> {
     let what = "give this node an epoch";
-    // Whoever falls silent while it starts is let go of after its lease.
+    // A node that falls silent while it starts is let go of after its lease.
     let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
     let limits = Limits { lock: LOCK, silence: lease, statement: Some(wait.max(LOCK)) };
     let patience = limits::patience(wait);
     loop {
-        let error = match try_start(connection, (node, lease), limits, patience).await {
+        let error = match try_start(connection, node, lease, limits, patience).await {
             Ok(started) => return Ok(started),
             Err(error) => error,
         };
@@ -81,11 +81,12 @@ pub(super) async fn start(
 /// One try. An epoch whose commit was not answered may have been taken: nobody works under it, and the next start fences it.
 async fn try_start(
     connection: &mut PgConnection,
-    (node, lease): (&str, Duration),
+    node: &str,
+    lease: Duration,
     limits: Limits,
     patience: Duration,
 ) -> Result<Started, sqlx::Error> {
-    let taking = take_epoch(connection, (node, lease), limits);
+    let taking = take_epoch(connection, node, lease, limits);
     let started = limits::answer(patience, taking).await?;
     limits::commit(connection, lease.max(patience)).await?;
     Ok(started)
@@ -93,7 +94,8 @@ async fn try_start(
 
 async fn take_epoch(
     connection: &mut PgConnection,
-    (node, lease): (&str, Duration),
+    node: &str,
+    lease: Duration,
     limits: Limits,
 ) -> Result<Started, sqlx::Error> {
     limits::begin(connection, Kind::Writing, limits).await?;

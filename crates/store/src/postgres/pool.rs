@@ -1,6 +1,6 @@
 //! The connections for look-ups.
 //!
-//! Owns how many there are and how long anybody waits for one. Not here: making them (`connect`). Invariants: whoever waits is told
+//! Owns how many there are and how long anybody waits for one. Not here: making them (`connect`). Invariants: a caller that waits is told
 //! within the longest wait; a connection on which anything went wrong, or whose user gave up half-way, is never used again.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use placet_ledger::store::StoreError;
 use super::connect::{ConnectError, Connector, Purpose};
 use super::error::Trouble;
 
-/// How many may wait for a connection at once; whoever comes later is sent away at once.
+/// How many may wait for a connection at once; later ones are refused at once.
 const WAITING_MAX: usize = 4096;
 
 /// A statement with its arguments.
@@ -79,7 +79,7 @@ impl Pool {
             let mut taken = self.take().await?;
             let error = match statement().fetch_all(&mut taken.connection).await {
                 Ok(rows) => {
-                    self.give_back(taken);
+                    self.put_back(taken);
                     return Ok(rows);
                 }
                 Err(error) => Trouble::of(&error),
@@ -115,7 +115,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    fn give_back(&self, taken: Taken) {
+    fn put_back(&self, taken: Taken) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push((taken.generation, taken.connection));
     }

@@ -191,9 +191,9 @@ fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
     } else {
         (">", "''::bytea", "")
     };
-    // A guest's list is as long as what its tenant is asked about, so its places are walked: of one state alone, where one is asked for.
+    // An external tenant's list is as long as what its tenant is asked about, so its places are walked: of one state alone, where one is asked for.
     let (from, listed) = if wanted.external.is_some() {
-        ("placet.guests AS g JOIN placet.approvals AS a USING (approval_id)", "g.place")
+        ("placet.external_approvals AS g JOIN placet.approvals AS a USING (approval_id)", "g.place")
     } else {
         ("placet.approvals AS a", "a.place")
     };

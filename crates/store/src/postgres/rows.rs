@@ -339,7 +339,7 @@ pub(super) async fn put_approvals(
     Ok(())
 }
 
-/// Deletes approvals, each in the revision that was decided about, and their places in the lists of guests.
+/// Deletes approvals, each in the revision that was decided about, and their places in the lists of external tenants.
 pub(super) async fn delete_approvals(
     connection: &mut PgConnection,
     gone: &[Arc<ApprovalRecord>],
@@ -349,7 +349,7 @@ pub(super) async fn delete_approvals(
     }
     let asked = Asked::of(gone.iter().map(|approval| &**approval));
     query(
-        "DELETE FROM placet.guests AS g USING unnest($1::text[], $2::bytea[]) AS n (tenant, place) \
+        "DELETE FROM placet.external_approvals AS g USING unnest($1::text[], $2::bytea[]) AS n (tenant, place) \
          WHERE g.tenant = n.tenant AND g.place = n.place",
     )
     .bind(asked.tenants)
@@ -400,12 +400,12 @@ impl Asked {
         let rows = self.tenants.len();
         let statement = if fresh {
             query(
-                "INSERT INTO placet.guests (tenant, place, state, approval_id) \
+                "INSERT INTO placet.external_approvals (tenant, place, state, approval_id) \
                  SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[])",
             )
         } else {
             query(
-                "UPDATE placet.guests AS g SET state = n.state \
+                "UPDATE placet.external_approvals AS g SET state = n.state \
                  FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[]) AS n (tenant, place, state, approval_id) \
                  WHERE g.tenant = n.tenant AND g.place = n.place AND g.state <> n.state",
             )

@@ -116,7 +116,7 @@ async fn changed(connector: &Connector, wait: Duration, change: Change) -> Resul
     };
     let done: Result<bool, sqlx::Error> = done.await;
     let done = done.map_err(|error| said(&error))?;
-    // It has been committed: how the connection ends is nobody's trouble.
+    // It has been committed: how the connection ends does not matter.
     if let Err(error) = connection.close().await {
         tracing::debug!(error = %said(&error), "a connection did not end well");
     }

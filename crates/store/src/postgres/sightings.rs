@@ -95,11 +95,12 @@ pub(super) type Silent = (i64, i64);
 impl Sightings {
     /// Takes in a look at the leases of others, asked for and answered at these moments, right after this node has renewed its own of
     /// this length. Time in which nobody looked counts for no more than a part of a lease; a whole lease without a look, and all is
-    /// watched anew.
+    /// watched again.
     pub(super) fn look(
         &mut self,
         seen: &[Lease],
-        (asked, answered): (Instant, Instant),
+        asked: Instant,
+        answered: Instant,
         own: Duration,
     ) {
         let step = self.last.map_or(Duration::ZERO, |last| asked.saturating_duration_since(last));
@@ -146,7 +147,8 @@ impl Sightings {
 /// The leases of the other nodes that live.
 pub(super) async fn leases(
     connection: &mut PgConnection,
-    (own, lease): (u64, Duration),
+    own: u64,
+    lease: Duration,
 ) -> Result<Vec<Lease>, sqlx::Error> {
     let rows = query(
         "SELECT e.epoch, e.lease_until, e.lease_ms, coalesce(s.still_ms, 0) AS noted_ms \
@@ -205,10 +207,10 @@ mod tests {
         Lease { epoch, until, length_ms: 9_000, noted_ms: 0 }
     }
 
-    /// A look after so many milliseconds; the nodes that are silent then.
+    /// A look so many milliseconds later; the nodes that are silent then.
     async fn after(sightings: &mut Sightings, ms: u64, seen: &[Lease]) -> Vec<Silent> {
         tokio::time::advance(Duration::from_millis(ms)).await;
-        sightings.look(seen, (Instant::now(), Instant::now()), LEASE);
+        sightings.look(seen, Instant::now(), Instant::now(), LEASE);
         sightings.silent(LEASE)
     }
 
@@ -235,7 +237,7 @@ mod tests {
         for ms in [0, 3_000, 3_000, 3_000] {
             assert_eq!(after(&mut sightings, ms, &[lease(1, 10)]).await, []);
         }
-        // Longer than a lease: all is watched anew, for just as long.
+        // Longer than a lease: all is watched again, for just as long.
         for ms in [9_001, 3_000, 3_000, 3_000] {
             assert_eq!(after(&mut sightings, ms, &[lease(1, 10)]).await, []);
         }

@@ -201,7 +201,7 @@ pub async fn import(
             break;
         }
     }
-    // Whoever reads on finds nobody to give a line to, and ends.
+    // The reading thread finds nobody to give a line to, and ends.
     drop(inbox);
     let read = reading.await.map_err(refused)?;
     filled?;

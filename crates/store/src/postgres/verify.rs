@@ -126,7 +126,7 @@ pub async fn verify_logs(
             continue;
         }
         let sizes = sizes.get(&end.log).map_or(&[][..], Vec::as_slice);
-        verdicts.push(verify(&mut snapshot, &end, (sizes, visitor)).await?);
+        verdicts.push(verify(&mut snapshot, &end, sizes, visitor).await?);
     }
     Ok(verdicts)
 }
@@ -134,7 +134,8 @@ pub async fn verify_logs(
 async fn verify(
     snapshot: &mut Snapshot,
     end: &SnapshotLog,
-    (sizes, visitor): (&[u64], &mut dyn LogVisitor),
+    sizes: &[u64],
+    visitor: &mut dyn LogVisitor,
 ) -> Result<LogVerdict, LogsError> {
     let mut verdict = LogVerdict::of(end.log.clone());
     let mut walk = Walk::from_start();

@@ -2,7 +2,7 @@
 //!
 //! Owns the statements. Not here: how records become rows (`rows`), what is decided (`batch`). Invariants: entries are chained without
 //! gaps, and their hashes are those of the journal's frames, so that proofs and exports are the same for every store; content that is kept
-//! anew is there afterwards, whoever deletes it at the same moment.
+//! again is there afterwards, whichever node deletes it at the same moment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use sqlx::postgres::PgConnection;
 use sqlx::query;
 
+use placet_ledger::audit::{Subject, subjects_of};
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::TilePart;
 use placet_types::digest::Digest;
@@ -30,6 +31,8 @@ pub(super) struct Entries<'a> {
     prev: Vec<Vec<u8>>,
     hash: Vec<Vec<u8>>,
     payload: Vec<&'a [u8]>,
+    /// What the entries' events are about, each with the number of its entry.
+    subjects: (Vec<String>, Vec<i64>),
     /// The last entry that wrote an effect record.
     pub(super) wrote: HashMap<RecordId, u64>,
 }
@@ -39,7 +42,8 @@ impl<'a> Entries<'a> {
     pub(super) fn append(
         &mut self,
         epoch: u64,
-        (durable_seq, at_ms): (u64, i64),
+        durable_seq: u64,
+        at_ms: i64,
         head: Head,
         piece: &'a Piece,
     ) -> Head {
@@ -53,6 +57,10 @@ impl<'a> Entries<'a> {
         self.prev.push(head.hash.to_vec());
         self.hash.push(hash.to_vec());
         self.payload.push(&piece.payload);
+        for subject in subjects_of(&piece.changes.audit) {
+            self.subjects.0.push(subject.to_string());
+            self.subjects.1.push(column(seq));
+        }
         Head { seq, hash }
     }
 }
@@ -85,7 +93,7 @@ pub(super) async fn put_contents(
     let bytes: Vec<&[u8]> = contents.iter().map(|(.., bytes)| *bytes).collect();
     query(
         "INSERT INTO placet.content (tenant, digest, bytes) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bytea[]) \
-         ON CONFLICT (tenant, digest) DO UPDATE SET kept_anew = content.kept_anew + 1",
+         ON CONFLICT (tenant, digest) DO UPDATE SET kept_again = content.kept_again + 1",
     )
     .bind(tenants)
     .bind(digests)
@@ -95,7 +103,7 @@ pub(super) async fn put_contents(
     Ok(())
 }
 
-/// What a batch deletes. What a later piece keeps anew stays.
+/// What a batch deletes. What a later piece keeps again stays.
 fn gone_after<'a>(pieces: &[&'a Piece]) -> BTreeSet<(&'a str, &'a [u8; 32])> {
     let mut gone = BTreeSet::new();
     for piece in pieces {
@@ -108,14 +116,14 @@ fn gone_after<'a>(pieces: &[&'a Piece]) -> BTreeSet<(&'a str, &'a [u8; 32])> {
     gone
 }
 
-/// Rows are locked by key, as every node does it. One that another node kept anew while it was waited for has another number than
+/// Rows are locked by key, as every node does it. One that another node kept again while it was waited for has another number than
 /// before and stays: a record of that node names it from now on.
 const FORGET: &str = "WITH seen AS MATERIALIZED ( \
-       SELECT c.tenant, c.digest, c.kept_anew FROM placet.content AS c \
+       SELECT c.tenant, c.digest, c.kept_again FROM placet.content AS c \
        JOIN unnest($1::text[], $2::bytea[]) AS n (tenant, digest) ON c.tenant = n.tenant AND c.digest = n.digest), \
      held AS MATERIALIZED ( \
        SELECT c.tenant, c.digest FROM placet.content AS c JOIN seen AS s ON c.tenant = s.tenant AND c.digest = s.digest \
-       WHERE c.kept_anew = s.kept_anew ORDER BY c.tenant, c.digest FOR UPDATE OF c) \
+       WHERE c.kept_again = s.kept_again ORDER BY c.tenant, c.digest FOR UPDATE OF c) \
      DELETE FROM placet.content AS c USING held AS h WHERE c.tenant = h.tenant AND c.digest = h.digest";
 
 pub(super) async fn forget_content(
@@ -243,14 +251,17 @@ pub(super) fn tile_place(tile: u64, offset: usize) -> u64 {
 pub(super) async fn put_entries(
     connection: &mut PgConnection,
     epoch: u64,
-    (at_ms, durable_seq): (i64, u64),
+    at_ms: i64,
+    durable_seq: u64,
     entries: Entries<'_>,
 ) -> Result<(), Hitch> {
     if entries.seq.is_empty() {
         return Ok(());
     }
     query(
-        "INSERT INTO placet.entries (epoch, written_by, at_ms, durable_seq, seq, kind, prev, hash, payload) \
+        "WITH found_by AS (INSERT INTO placet.subjects (epoch, subject, seq) \
+           SELECT $1, * FROM unnest($9::text[], $10::bigint[])) \
+         INSERT INTO placet.entries (epoch, written_by, at_ms, durable_seq, seq, kind, prev, hash, payload) \
          SELECT $1, $1, $2, $3, * FROM unnest($4::bigint[], $5::smallint[], $6::bytea[], $7::bytea[], $8::bytea[])",
     )
     .bind(column(epoch))
@@ -261,8 +272,25 @@ pub(super) async fn put_entries(
     .bind(entries.prev)
     .bind(entries.hash)
     .bind(entries.payload)
+    .bind(entries.subjects.0)
+    .bind(entries.subjects.1)
     .execute(connection)
     .await?;
+    Ok(())
+}
+
+/// Writes what the entries of a log are found by.
+pub(super) async fn put_subjects(
+    connection: &mut PgConnection,
+    log: u64,
+    subjects: &BTreeSet<(Subject, u64)>,
+) -> Result<(), Hitch> {
+    let names: Vec<String> = subjects.iter().map(|(subject, _)| subject.to_string()).collect();
+    let seqs: Vec<i64> = subjects.iter().map(|(_, seq)| column(*seq)).collect();
+    let put = query(
+        "INSERT INTO placet.subjects (epoch, subject, seq) SELECT $1, * FROM unnest($2::text[], $3::bigint[])",
+    );
+    put.bind(column(log)).bind(names).bind(seqs).execute(connection).await?;
     Ok(())
 }
 
@@ -323,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_piece_of_a_batch_keeps_anew_is_not_deleted_with_it() {
+    fn what_a_later_piece_of_a_batch_keeps_again_is_not_deleted_with_it() {
         let (ours, theirs) = (("acme", "same"), ("globex", "same"));
         let deleted = vec![("acme".to_owned(), Digest::of(b"same"))];
         let keeps = || piece(&[ours], &[]);

@@ -43,7 +43,7 @@ const WAITS: u8 = 0;
 const TAKEN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-/// Whether a commit still waits, has been taken up, or was given up by whoever handed it in.
+/// Whether a commit still waits, has been taken up, or was given up by its caller.
 #[derive(Debug, Default)]
 pub(super) struct Ticket(AtomicU8);
 
@@ -272,7 +272,7 @@ impl Writer {
             if self.doubt.is_none() {
                 batch = self.refuse_late(batch, &why);
             } else if self.state.closed_for() > self.terms.wait {
-                // Whoever ends the process cannot wait for a database that does not come back.
+                // An orderly stop cannot wait for a database that does not come back.
                 return self.refuse_at_fault(batch, StoreError::Stopped(why));
             }
             tracing::debug!(why, "a batch was not written yet");
@@ -477,7 +477,7 @@ impl Writer {
 
 type CloseReply = oneshot::Sender<Result<(), StoreError>>;
 
-/// The records that a commit makes anew.
+/// The records that a commit makes.
 fn boarded(submission: &Submission) -> Vec<RecordId> {
     let changes = submission.piece.changes.effects.iter();
     let fresh = changes.filter_map(|change| match change {

@@ -14,7 +14,7 @@ use placet_types::clock::Timestamp;
 
 use super::{SealError, SealKey, SealPublic};
 use crate::journal::medium::{Medium, read_full_at, replace_file};
-use crate::tree::LogHead;
+use crate::seal::LogHead;
 
 /// Signs the checkpoints of one log.
 #[derive(Debug)]

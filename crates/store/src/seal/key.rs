@@ -50,7 +50,7 @@ impl SealKey {
         match Self::open(path) {
             Err(SealError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Self::create(path, name)?;
-                // Read back what is there now, whoever made it.
+                // Read back what is there now: another process may have made it.
                 Self::open(path)
             }
             opened => opened,

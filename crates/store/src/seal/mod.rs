@@ -5,6 +5,8 @@
 //! its type but into its own file; a checkpoint is signed only if it comes after the last one that was signed; what is
 //! verified is compared whole, and every error says what is wrong and where.
 
+use placet_ledger::proof::TreeHead;
+
 mod checkpoint;
 mod error;
 mod export;
@@ -26,3 +28,12 @@ pub(crate) use verify::Walk;
 pub use verify::{
     LogFault, LogReport, VerifyLog, VerifyLogError, WholeLog, verify_log, verify_whole,
 };
+
+/// A log as it stands: its tree and its chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogHead {
+    /// How many entries, and the root over them.
+    pub head: TreeHead,
+    /// The chain hash of the last entry; zeros in an empty log.
+    pub chain: [u8; 32],
+}

@@ -231,7 +231,7 @@ pub(crate) async fn an_approval_is_not_used_by_a_commit_that_comes_too_late(stor
     let mut changes = synced();
     changes.approvals.push(yes.clone());
     store.commit(changes).await.unwrap();
-    // Whoever asks for this commit believes that the agreement is still good.
+    // The caller of this commit believes that the agreement is still good.
     let mut changes = synced();
     let used = ApprovalState::Consumed { arm: 0, at: now.plus_ms(-1) };
     changes.approvals.push(approval_moved(&yes, used));

@@ -13,7 +13,8 @@ pub(crate) use directives::{
 use std::collections::{BTreeMap, BTreeSet};
 
 use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState};
-use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_ledger::audit::{AuditEvent, AuditKind, Subject};
+use placet_ledger::log::AuditLog;
 use placet_ledger::record::{
     Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
 };
@@ -209,6 +210,36 @@ pub(crate) fn brought(run: &RunRecord, taint: &[Taint]) -> RunTaint {
 
 pub(crate) fn event(note: &str) -> AuditEvent {
     AuditEvent { note: Some(note.to_owned()), ..AuditEvent::new(AuditKind::Security) }
+}
+
+/// Commits 30 entries, of which every third is about call `call_1` and the last one about approval `apr_1` too; answers their numbers.
+pub(crate) async fn events_of_a_call(store: &dyn Store) -> Vec<u64> {
+    let mut about = Vec::new();
+    for number in 0..30_u32 {
+        let named = if number % 3 == 0 { "call_1" } else { "call_10" };
+        let call_id = Some(ToolCallId::new(named).unwrap());
+        let mut changes = synced();
+        changes.audit.push(AuditEvent { call_id, ..event("of a call") });
+        changes.audit.push(event("of none"));
+        if number == 27 {
+            let approval_id = Some(ApprovalId::new("apr_1").unwrap());
+            changes.audit.push(AuditEvent { approval_id, ..event("of an approval") });
+        }
+        let committed = store.commit(changes).await.unwrap();
+        about.extend((number % 3 == 0).then_some(committed.seq));
+    }
+    about
+}
+
+/// Whether the entries about that call and that approval are the ones that were committed.
+pub(crate) async fn are_found(log: &dyn AuditLog, about: &[u64]) -> bool {
+    let seqs = async |subject: Subject| -> Vec<u64> {
+        let found = log.entries_about(&subject).await.unwrap();
+        found.into_iter().map(|(_, seq)| seq).collect()
+    };
+    let of_call = seqs(Subject::Call(ToolCallId::new("call_1").unwrap())).await;
+    let of_approval = seqs(Subject::Approval(ApprovalId::new("apr_1").unwrap())).await;
+    of_call == about && of_approval == about[9..]
 }
 
 pub(crate) fn synced() -> Changes {

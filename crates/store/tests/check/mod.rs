@@ -7,7 +7,7 @@ use std::path::Path;
 
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::Store as _;
-use placet_store::embedded::{EffectEntry, IndexVerdict, RecoveryReport, read_audit, verify};
+use placet_store::embedded::{EffectEntry, RecoveryReport, StateVerdict, read_audit, verify};
 
 use super::support::records::claim;
 use super::support::{Account, Facts, acknowledged, call, open, runtime};
@@ -48,7 +48,7 @@ fn single(facts: &Facts) -> Result<(), String> {
 }
 
 /// I2, I7 and I14: the chain verifies, each history in it is legal and dispatches once, every effect has its intent, and the
-/// index says the same.
+/// state says the same.
 fn chain(folder: &Path, facts: &Facts) -> Result<(), String> {
     let mut states: BTreeMap<String, EffectRecord> = BTreeMap::new();
     let mut dispatched: BTreeSet<String> = BTreeSet::new();
@@ -75,10 +75,7 @@ fn chain(folder: &Path, facts: &Facts) -> Result<(), String> {
         return Err(format!("the effect of `{key}` has no intent"));
     }
     let verdict = verify(folder).map_err(|error| format!("does not verify: {error}"))?;
-    if verdict.index != IndexVerdict::Agrees
-        || !verdict.content.missing.is_empty()
-        || !verdict.is_sound()
-    {
+    if verdict.state != StateVerdict::Agrees || !verdict.is_sound() {
         return Err(format!("does not verify: {verdict:?}"));
     }
     Ok(())

@@ -3,8 +3,9 @@
 //! Owns the folders that are harmed, the reading of a journal's layout from its description, and the small tools of harm. Not here: the
 //! rows of the matrix and what must follow (`corruption`).
 
-mod places;
+mod journal;
 pub(crate) mod rows;
+mod state;
 
 use std::fs;
 use std::ops::Range;
@@ -14,6 +15,8 @@ use tempfile::TempDir;
 
 use super::support::{Account, call, copy, files, note, open, runtime, scratch, tenant};
 use placet_ledger::store::{Admission, Changes, Durability, Store as _};
+use placet_store::embedded::EmbeddedStore;
+use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 
 /// Bytes before the payload of a frame, and after it.
@@ -21,6 +24,25 @@ pub(crate) const HEADER: usize = 80;
 const TRAILER: usize = 5;
 /// Bytes before the first frame of a segment.
 const SEGMENT_HEADER: usize = 64;
+/// Bytes before the tenant's name in the header of a content.
+pub(crate) const CONTENT_HEADER: usize = 48;
+/// Entries without records: enough for the segments that they are in to be archived.
+const NOTES: u32 = 300;
+
+/// An entry in its segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// What its contents are in, header included, in order.
+    pub(crate) contents: Vec<Range<usize>>,
+    pub(crate) frame: Range<usize>,
+}
+
+impl Entry {
+    /// Where it begins, its contents included.
+    pub(crate) fn start(&self) -> usize {
+        self.contents.first().map_or(self.frame.start, |content| content.start)
+    }
+}
 
 /// Folders that a store has left, made once.
 pub(crate) struct Templates {
@@ -28,24 +50,31 @@ pub(crate) struct Templates {
 }
 
 impl Templates {
-    /// `whole`: a life of fourteen calls that was closed. `old`: the same after four of them. `crashed`: the same folder while it was
-    /// open, so that the index and the witness are behind. `deleted`: `whole`, and a content kept and deleted since. `other`: another
-    /// store's.
+    /// `whole`: a life of fifteen calls that was closed. `old`: the same after four of them. `crashed`: the same folder while it was
+    /// open, so that the state and the witness are behind. `bare`: `whole` without its state, so that a start reads everything.
+    /// `deleted`: `whole`, and a content kept and deleted since. `long`: one with many entries after the first calls. `snapshots`: a life with two snapshots, without its state. `archived`:
+    /// a life with archived segments and two snapshots. `other`: another store's.
     pub(crate) fn make() -> Self {
-        let kept = scratch();
-        let data = |name: &str| kept.path().join(name).join("data");
-        let account = |name: &str| kept.path().join(name).join("account");
-        for name in ["whole", "old", "crashed", "deleted", "other"] {
-            fs::create_dir_all(data(name)).unwrap();
-        }
-        live(&data("whole"), &account("whole"), &keys("a", 0..4), None);
-        copy(&kept.path().join("whole"), &kept.path().join("old"));
-        let crashed = kept.path().join("crashed");
-        live(&data("whole"), &account("whole"), &keys("a", 4..14), Some(&crashed));
-        copy(&kept.path().join("whole"), &kept.path().join("deleted"));
+        let templates = Self { kept: scratch() };
+        let root = |name: &str| templates.kept.path().join(name);
+        let data = |name: &str| templates.folder(name);
+        live(&root("whole"), keys("a", 0..4), async |_| ());
+        copy(&root("whole"), &root("old"));
+        live(&root("whole"), keys("a", 4..15), async |_| copy(&root("whole"), &root("crashed")));
+        copy(&root("whole"), &root("bare"));
+        forget_state(&data("bare"));
+        copy(&root("whole"), &root("deleted"));
         delete(&data("deleted"));
-        live(&data("other"), &account("other"), &keys("z", 0..14), None);
-        Self { kept }
+        live(&root("long"), keys("l", 0..4), notes);
+        live(&root("snapshots"), keys("s", 0..7), snapshot);
+        live(&root("snapshots"), keys("s", 7..15), snapshot);
+        forget_state(&data("snapshots"));
+        live(&root("archived"), Vec::new(), notes);
+        live(&root("archived"), keys("n", 0..7), snapshot);
+        live(&root("archived"), keys("n", 7..15), snapshot);
+        assert!(data("archived").join("archive").try_exists().unwrap());
+        live(&root("other"), keys("z", 0..14), snapshot);
+        templates
     }
 
     /// A folder, with its account beside it.
@@ -58,42 +87,55 @@ impl Templates {
     }
 }
 
-pub(crate) fn keys(letter: &str, numbers: Range<u32>) -> Vec<String> {
+fn keys(letter: &str, numbers: Range<u32>) -> Vec<String> {
     numbers.map(|number| format!("{letter}-{number}")).collect()
 }
 
-/// Opens, calls, and closes; `meanwhile` gets a copy of everything just before the close.
-fn live(folder: &Path, account: &Path, keys: &[String], meanwhile: Option<&Path>) {
-    let mut said = Account::open(account);
+/// Opens, calls, does one more thing, and closes.
+fn live(root: &Path, keys: Vec<String>, last: impl AsyncFnOnce(&EmbeddedStore)) {
+    fs::create_dir_all(root.join("data")).unwrap();
+    let mut said = Account::open(&root.join("account"));
     runtime().block_on(async {
-        let (store, _) = open(folder).unwrap();
+        let (store, _) = open(&root.join("data")).unwrap();
         note(&store).await.unwrap();
         for key in keys {
-            call(&store, key, &mut said).await.unwrap();
+            call(&store, &key, &mut said).await.unwrap();
         }
-        if let Some(meanwhile) = meanwhile {
-            copy(folder.parent().unwrap(), meanwhile);
-        }
+        last(&store).await;
         store.close().await.unwrap();
     });
 }
 
-/// Keeps a content and deletes it again: what was deleted is in tables then, and so is everything else.
+async fn notes(store: &EmbeddedStore) {
+    for _ in 0..NOTES {
+        note(store).await.unwrap();
+    }
+}
+
+/// Makes a snapshot, and archives what can be.
+async fn snapshot(store: &EmbeddedStore) {
+    store.snapshot().await.unwrap();
+    store.archive(Timestamp::from_ms(i64::MAX)).await.unwrap();
+}
+
+/// Takes the state of a folder away.
+pub(crate) fn forget_state(folder: &Path) {
+    fs::remove_dir_all(folder.join("state")).unwrap();
+    fs::remove_file(folder.join("trusted")).unwrap();
+}
+
+/// Keeps a content and deletes it again.
 fn delete(folder: &Path) {
     let bytes = b"deleted again".to_vec();
-    let (mut keeps, mut deletes) = (changes(), changes());
-    deletes.forget_content.push((tenant(), Digest::of(&bytes)));
-    keeps.content.push((tenant(), bytes));
+    let changes = || Changes::new(Durability::Synced, Admission::Completion);
+    let deletes = Changes { forget_content: vec![(tenant(), Digest::of(&bytes))], ..changes() };
+    let keeps = Changes { content: vec![(tenant(), bytes)], ..changes() };
     runtime().block_on(async {
         let (store, _) = open(folder).unwrap();
         store.commit(keeps).await.unwrap();
         store.commit(deletes).await.unwrap();
         store.close().await.unwrap();
     });
-}
-
-fn changes() -> Changes {
-    Changes::new(Durability::Synced, Admission::Completion)
 }
 
 /// The folder that a row harms, and where it may take files from.
@@ -118,25 +160,54 @@ impl Bench<'_> {
         (1..).take_while(|number| self.segment(*number).try_exists().unwrap()).count()
     }
 
-    /// Where the frames of a segment are.
-    pub(crate) fn frames(&self, number: usize) -> Vec<Range<usize>> {
+    /// Where the entries of a segment are.
+    pub(crate) fn entries(&self, number: usize) -> Vec<Entry> {
         let bytes = fs::read(self.segment(number)).unwrap();
-        let (mut at, mut frames) = (SEGMENT_HEADER, Vec::new());
-        while bytes.get(at..).is_some_and(|rest| rest.starts_with(b"PLJF")) {
+        let begins =
+            |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
+        let length = |at: usize| {
             let length = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap());
-            let end = at + HEADER + usize::try_from(length).unwrap() + TRAILER;
-            frames.push(at..end);
-            at = end;
+            usize::try_from(length).unwrap()
+        };
+        let (mut at, mut entries, mut contents) = (SEGMENT_HEADER, Vec::new(), Vec::new());
+        loop {
+            if begins(at, b"PLJC") {
+                let end = at + CONTENT_HEADER + usize::from(bytes[at + 5]) + length(at);
+                contents.push(at..end);
+                at = end;
+            } else if begins(at, b"PLJF") {
+                let end = at + HEADER + length(at) + TRAILER;
+                entries.push(Entry { contents: std::mem::take(&mut contents), frame: at..end });
+                at = end;
+            } else {
+                return entries;
+            }
         }
-        frames
     }
 
-    /// The last segment that has frames, and its last frame.
-    pub(crate) fn last_frame(&self) -> (usize, Range<usize>) {
+    /// The last segment that has entries, and its last entry.
+    pub(crate) fn last_entry(&self) -> (usize, Entry) {
         (1..=self.segments())
             .rev()
-            .find_map(|number| Some((number, self.frames(number).pop()?)))
+            .find_map(|number| Some((number, self.entries(number).pop()?)))
             .unwrap()
+    }
+
+    /// The contents in the journal: their segments, where their headers begin, and where they are themselves.
+    pub(crate) fn contents(&self) -> Vec<(usize, usize, Range<usize>)> {
+        let of_segment = |number: usize| {
+            let contents = self.entries(number).into_iter().flat_map(|entry| entry.contents);
+            contents.map(move |all| {
+                let header = CONTENT_HEADER + tenant().as_str().len();
+                (number, all.start, all.start + header..all.end)
+            })
+        };
+        (1..=self.segments()).flat_map(of_segment).collect()
+    }
+
+    /// The files of the snapshots, oldest first.
+    pub(crate) fn snapshots(&self) -> Vec<PathBuf> {
+        files(&self.path("snapshots"))
     }
 
     /// Puts a file or a folder of another template in the place of the one here.
@@ -152,22 +223,8 @@ impl Bench<'_> {
 
     /// Puts everything of another template in its place.
     pub(crate) fn replace_all(&self, template: &str) {
-        for name in ["journal", "index", "content", "checkpoints", "tree"] {
-            self.replace(name, template);
-        }
-    }
-
-    /// The file of the tables of places with this ending.
-    pub(crate) fn place(&self, kind: &str) -> PathBuf {
-        let all = files(&self.path("content/places")).into_iter();
-        let mut found = all.filter(|path| path.extension().is_some_and(|found| found == kind));
-        found.next().unwrap()
-    }
-
-    /// The files of contents: packs, and those that have a file of their own.
-    pub(crate) fn contents(&self, is_pack: bool) -> Vec<PathBuf> {
-        let all = files(&self.path("content")).into_iter();
-        all.filter(|path| path.extension().is_some_and(|kind| kind == "pack") == is_pack).collect()
+        fs::remove_dir_all(self.folder).unwrap();
+        copy(&self.templates.folder(template), self.folder);
     }
 }
 

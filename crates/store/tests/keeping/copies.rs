@@ -8,11 +8,10 @@ use std::io::BufReader;
 use std::path::Path;
 
 use placet_ledger::store::{Store as _, StoreError};
-use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, export, fsck, import};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, export, import, verify};
 use tokio::join;
 
-use super::super::strace::{Blow, CALLS};
-use super::super::strikes::{Case, Copy, EIO, ENOSPC, GROWING, Tally, strike_all, traced};
+use super::super::blows::{Case, Copy, fail_all, kill_all};
 use super::super::support::{Account, Facts, acknowledged, call, open, runtime};
 use super::{SAMPLE, bury, furnish, is_erased, passing, with_store};
 
@@ -47,7 +46,7 @@ async fn back_up(
     }
     passing(made)?;
     call(store, "f-0", account).await?;
-    passing(store.checkpoint().await)
+    passing(store.snapshot().await)
 }
 
 fn export_it(folder: &Path) -> Result<(), String> {
@@ -102,7 +101,7 @@ fn is_imported(copy: &Copy) -> Result<(), String> {
     whole(&imported, &told)
 }
 
-/// A ledger that stands the thorough check, with everything that was acknowledged before it was copied; what was deleted meanwhile may be
+/// A ledger that verifies, with everything that was acknowledged before it was copied; what was deleted meanwhile may be
 /// there or not.
 fn whole(folder: &Path, before: &Facts) -> Result<(), String> {
     runtime().block_on(async {
@@ -111,9 +110,9 @@ fn whole(folder: &Path, before: &Facts) -> Result<(), String> {
         acknowledged(&store, &before).await?;
         store.close().await.map_err(|error| format!("does not close: {error}"))
     })?;
-    let report = fsck(&EmbeddedConfig::new(folder)).map_err(|error| error.to_string())?;
-    if !report.is_sound() || !report.is_complete || !report.verify.content.missing.is_empty() {
-        return Err(format!("it does not stand the thorough check: {report:?}"));
+    let report = verify(folder).map_err(|error| error.to_string())?;
+    if !report.is_sound() || !report.is_whole() {
+        return Err(format!("it does not verify: {report:?}"));
     }
     Ok(())
 }
@@ -132,36 +131,22 @@ impl Case {
 
 #[test]
 fn a_kill_at_any_system_call_of_a_backup_leaves_it_whole_or_none() {
-    traced();
-    let mut tally = Tally::default();
-    strike_all(&Case::copied("contents", "backup"), &mut tally, &[Blow::Kill], &CALLS);
-    tally.report("a backup while contents are deleted", "killed");
+    kill_all("a backup while contents are deleted", [Case::copied("contents", "backup")]);
 }
 
 #[test]
 fn a_call_that_fails_in_a_backup_leaves_the_ledger_and_no_half_copy() {
-    traced();
-    let mut tally = Tally::default();
     let case = Case { sample: SAMPLE / 2, ..Case::copied("contents", "backup") };
-    strike_all(&case, &mut tally, &[EIO], &CALLS);
-    strike_all(&case, &mut tally, &[ENOSPC], &GROWING);
-    tally.report("a backup while contents are deleted", "failed");
+    fail_all("a backup while contents are deleted", [case]);
 }
 
 #[test]
 fn a_kill_at_any_system_call_of_an_import_leaves_a_whole_ledger_or_none() {
-    traced();
-    let mut tally = Tally::default();
-    strike_all(&Case::imported("an export", "import"), &mut tally, &[Blow::Kill], &CALLS);
-    tally.report("a ledger made of an export", "killed");
+    kill_all("a ledger made of an export", [Case::imported("an export", "import")]);
 }
 
 #[test]
 fn a_call_that_fails_in_an_import_leaves_a_whole_ledger_or_none() {
-    traced();
-    let mut tally = Tally::default();
     let case = Case { sample: SAMPLE / 2, ..Case::imported("an export", "import") };
-    strike_all(&case, &mut tally, &[EIO], &CALLS);
-    strike_all(&case, &mut tally, &[ENOSPC], &GROWING);
-    tally.report("a ledger made of an export", "failed");
+    fail_all("a ledger made of an export", [case]);
 }

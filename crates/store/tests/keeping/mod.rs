@@ -1,34 +1,33 @@
-//! What is done beside the calls is cut short at each of its system calls: the deleting of contents whose time is over, the writing anew
-//! of packs, checkpoints and the archiving of segments in between, backups, imports.
+//! What is done besides the calls is cut short at each of its system calls: the erasing of contents that have expired, snapshots and the
+//! archiving of segments in between, backups, imports.
 //!
 //! Owns the scripts, and what must be true after them: what was deleted is gone from every file in the end, and nothing else is. Not
-//! here: how a call is struck (`strikes`), what must be true of any folder (`check`).
+//! here: how a call is hit (`blows`), what must be true of any folder (`check`).
 
 mod copies;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_ledger::record::EffectState;
 use placet_ledger::store::{Admission, Changes, Durability, EffectChange, Store as _, StoreError};
-use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, fsck, verify};
+use placet_store::embedded::{EmbeddedStore, verify};
 use placet_types::clock::Timestamp;
 
+use super::blows::{Case, Copy, fail_all, is_full, kill_all};
 use super::check::check;
-use super::strace::{Blow, CALLS, Event, events};
-use super::strikes::{Case, Copy, EIO, ENOSPC, GROWING, Tally, is_full, strike_all, traced};
+use super::strace::{Event, events};
 use super::support::records::claim;
 use super::support::{
     Account, Facts, acknowledged, call, copy as copy_of, files, note, open, parked, result,
     runtime, scratch, tenant,
 };
 
-/// What there is before anything is deleted. The fourth and the eighth are files of their own, the others are in one pack.
+/// What there is before anything is deleted. The fourth and the eighth get segments of their own.
 const OLD: [&str; 9] = ["e-0", "e-1", "e-2", "e-3", "e-4", "e-5", "e-6", "e-7", "same-0"];
-/// One that is deleted while others have the same result, and one that keeps that result anew.
+/// One that is deleted while others have the same result, and one that keeps that result again.
 const SHARING: &str = "same-0";
 const KEEPING: &str = "same-2";
 /// What is called meanwhile.
@@ -69,33 +68,39 @@ fn with_store(
     runtime().block_on(store.close()).map_err(|error| error.to_string())
 }
 
+/// Entries between the first calls and the others: enough for the first segments to be archived.
+const NOTES: usize = 270;
+
 fn furnish(folder: &Path, account: &mut Account) -> Result<(), String> {
     with_store(folder, account, |store, account| {
         runtime().block_on(async {
-            note(store).await?;
-            for key in OLD {
+            for key in &OLD[..3] {
                 call(store, key, account).await?;
             }
-            Ok(())
+            for _ in 0..NOTES {
+                note(store).await?;
+            }
+            for key in &OLD[3..] {
+                call(store, key, account).await?;
+            }
+            store.snapshot().await.map(drop)
         })
     })
 }
 
-/// Deletes most of a pack, which is rewritten; deletes on; once more.
+/// Deletes, some of it from the oldest segments, which can be archived then.
 async fn erase(store: &Arc<EmbeddedStore>, account: &mut Account) -> Result<(), StoreError> {
     bury(store, &["e-0", "same-0"], account).await?;
     bury(store, &["e-1", "e-2", "e-3", "e-4"], account).await?;
-    // In a pack of its own; what was deleted is kept anew.
+    // What was deleted is kept again.
     call(store, "f-0", account).await?;
     call(store, "same-1", account).await?;
-    passing(store.compact_content().await)?;
-    // From the pack that was just written.
+    passing(store.snapshot().await)?;
     bury(store, &["e-5"], account).await?;
-    passing(store.checkpoint().await)?;
-    bury(store, &["e-6"], account).await?;
     passing(store.archive(Timestamp::from_ms(i64::MAX)).await)?;
-    passing(store.compact_content().await)?;
+    bury(store, &["e-6"], account).await?;
     call(store, "f-1", account).await?;
+    passing(store.snapshot().await)?;
     bury(store, &["e-7"], account).await
 }
 
@@ -142,8 +147,8 @@ fn is_erased(copy: &Copy) -> Result<(), String> {
     is_erased_at(&copy.folder, &copy.account)
 }
 
-/// What is half erased is no damage, to a check before the first start. It looks at a copy: whoever opens the index mends it, and the start
-/// is to find what the kill left.
+/// What is half erased is no damage, to a check before the first start. It looks at a copy: opening the state changes it, and the start is
+/// to find what the kill left.
 fn is_no_damage(folder: &Path) -> Result<(), String> {
     if !folder.join("journal").try_exists().unwrap() {
         return Ok(());
@@ -158,33 +163,35 @@ fn is_no_damage(folder: &Path) -> Result<(), String> {
 }
 
 fn is_erased_at(folder: &Path, account: &Path) -> Result<(), String> {
-    let told = |why: &str, error: String| format!("{why}: {error}");
     let before = Facts::read(account);
     runtime().block_on(async {
-        let (store, _) = open(folder).map_err(|error| told("a second start", error.to_string()))?;
-        acknowledged(&store, &before).await.map_err(|error| told("after a second start", error))?;
+        let (store, _) = open(folder).map_err(failed("a second start"))?;
+        acknowledged(&store, &before).await.map_err(failed("after a second start"))?;
         let mut account = Account::open(account);
         let due: Vec<&String> = before.burying.iter().collect();
-        bury(&store, &due, &mut account).await.map_err(|error| told("bury", error.to_string()))?;
-        // Its result went with it, that of another call too: it is kept anew for one, as the scripts do it.
+        bury(&store, &due, &mut account).await.map_err(failed("bury"))?;
+        // Its result went with it, that of another call too: it is kept again for one, as the scripts do it.
         if before.burying.contains(SHARING) && !before.buried.contains(SHARING) {
-            let kept = call(&store, KEEPING, &mut account).await;
-            kept.map_err(|error| told("keep anew", error.to_string()))?;
+            call(&store, KEEPING, &mut account).await.map_err(failed("keep again"))?;
         }
-        store.compact_content().await.map_err(|error| told("compact", error.to_string()))?;
-        store.close().await.map_err(|error| told("close", error.to_string()))
+        store.close().await.map_err(failed("close"))
     })?;
-    let report = fsck(&EmbeddedConfig::new(folder)).map_err(|error| error.to_string())?;
-    if !report.is_sound() || !report.is_complete || !report.verify.content.missing.is_empty() {
-        return Err(format!("it does not stand the thorough check: {report:?}"));
+    let report = verify(folder).map_err(failed("verify"))?;
+    if !report.is_sound() || !report.is_whole() {
+        return Err(format!("it does not verify: {report:?}"));
     }
     let after = Facts::read(account);
     nowhere(folder, &after)?;
     runtime().block_on(async {
-        let (store, _) = open(folder).map_err(|error| told("a third start", error.to_string()))?;
-        acknowledged(&store, &after).await.map_err(|error| told("after a third start", error))?;
-        store.close().await.map_err(|error| told("close", error.to_string()))
+        let (store, _) = open(folder).map_err(failed("a third start"))?;
+        acknowledged(&store, &after).await.map_err(failed("after a third start"))?;
+        store.close().await.map_err(failed("close"))
     })
+}
+
+/// An error with what failed.
+fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
+    move |error| format!("{what}: {error}")
 }
 
 /// No file has a byte of what was deleted.
@@ -193,7 +200,7 @@ fn nowhere(folder: &Path, facts: &Facts) -> Result<(), String> {
     for key in &facts.buried {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
         wanted.push(text(parked(key)));
-        // It was kept anew for another.
+        // It was kept again for another.
         wanted.extend((key != SHARING).then(|| text(result(key))));
     }
     for path in files(folder) {
@@ -207,21 +214,14 @@ fn nowhere(folder: &Path, facts: &Facts) -> Result<(), String> {
 }
 
 impl Case {
-    /// A life with contents, and an append to their pack that a kill cut short: a new one is begun, and that one may be rewritten.
+    /// A life with contents.
     fn furnished(name: &'static str, script: &'static str) -> Self {
         let case = Self { sample: SAMPLE, check: is_erased, ..Self::new(name, script) };
-        let case = case.lived("furnish");
-        let packs = files(&case.template.path().join("data/content")).into_iter();
-        let mut packs: Vec<_> =
-            packs.filter(|path| path.extension().is_some_and(|kind| kind == "pack")).collect();
-        let mut pack = OpenOptions::new().append(true).open(packs.pop().unwrap()).unwrap();
-        pack.write_all(b"unfinished").unwrap();
-        case
+        case.lived("furnish")
     }
 
-    /// The same, and a deletion or the writing anew of a pack is killed at a call.
-    fn erasing(name: &'static str, at: (&'static str, fn(&str) -> bool)) -> Self {
-        let (kind, is_it) = at;
+    /// The same, and what is done besides the calls is killed at one of its system calls.
+    fn erasing(name: &'static str, kind: &'static str, is_it: fn(&str) -> bool) -> Self {
         let case = Self::furnished(name, "recover");
         let dry = case.copy();
         let all = events(&[kind], dry.scene("erase"), &dry.log);
@@ -232,22 +232,24 @@ impl Case {
     }
 }
 
+fn is_hole(text: &str) -> bool {
+    text.contains("FALLOC_FL_PUNCH_HOLE")
+}
+
 #[test]
-fn the_script_that_deletes_writes_packs_anew() {
-    traced();
+fn the_script_that_deletes_punches_holes_and_archives() {
     let copy = Case::furnished("contents", "erase").copy();
-    let renamed = events(&["rename"], copy.scene("erase"), &copy.log);
-    let packs = renamed.iter().filter(|event| event.text.contains(".pack\"")).count();
-    assert_eq!(packs, 2, "{renamed:?}");
-    let archived = renamed.iter().filter(|event| event.text.contains("/archive/")).count();
-    assert!(archived > 0, "{renamed:?}");
+    let made = events(&["rename", "fallocate"], copy.scene("erase"), &copy.log);
+    let holes = made.iter().filter(|event| is_hole(&event.text)).count();
+    assert_eq!(holes, 18, "{made:?}");
+    let archived = made.iter().filter(|event| event.text.contains("/archive/")).count();
+    assert!(archived > 0, "{made:?}");
     is_erased(&copy).unwrap();
 }
 
 /// The kill comes after the account and before the entry: what is deleted only by the check goes after others have named it.
 #[test]
-fn a_deletion_that_was_only_announced_is_made_up_for_and_takes_nothing_else_with_it() {
-    traced();
+fn a_deletion_that_was_only_announced_takes_nothing_else_with_it() {
     let copy = Case::furnished("contents", "erase").copy();
     let mut account = Account::open(&copy.account);
     ["e-0", SHARING].iter().for_each(|key| account.say(&format!("burying {key}")));
@@ -257,42 +259,27 @@ fn a_deletion_that_was_only_announced_is_made_up_for_and_takes_nothing_else_with
 }
 
 #[test]
-fn a_kill_at_any_system_call_of_deletions_and_compactions_keeps_what_lives_and_brings_nothing_back()
-{
-    traced();
-    let mut tally = Tally::default();
-    strike_all(&Case::furnished("contents", "erase"), &mut tally, &[Blow::Kill], &CALLS);
-    tally.report("deletions, compactions, archiving", "killed");
+fn a_kill_at_any_system_call_of_deletions_brings_nothing_back() {
+    kill_all("deletions, snapshots, archiving", [Case::furnished("contents", "erase")]);
 }
 
 #[test]
-fn a_kill_at_any_system_call_of_the_start_after_a_deletion_cut_short_brings_nothing_back() {
-    traced();
-    let mut tally = Tally::default();
+fn a_kill_at_any_system_call_of_the_start_after_a_deletion_brings_nothing_back() {
+    let is_snapshot = |text: &str| text.contains(".snapshot\"");
     let cases = [
-        Case::erasing("between zeros and header", ("pwrite64", |text| text.contains("\"PLD"))),
-        Case::erasing("a pack to be put in place", ("rename", |text| text.contains(".pack\""))),
-        Case::erasing("a pack put in place", ("rename", |text| text.contains("places/manifest\""))),
-        Case::erasing("a pack to be removed", ("unlink", |text| text.contains(".pack\""))),
+        Case::erasing("a content to be erased", "fallocate", is_hole),
+        Case::erasing("segments to be archived", "rename", |text| text.contains("/base\"")),
+        Case::erasing("a segment to be moved", "rename", |text| text.contains("/archive/")),
+        Case::erasing("a snapshot to be put in place", "rename", is_snapshot),
+        Case::erasing("a snapshot to be removed", "unlink", is_snapshot),
     ];
-    for case in cases {
-        let case = Case { sample: SAMPLE / 3, ..case };
-        strike_all(&case, &mut tally, &[Blow::Kill], &CALLS);
-    }
-    tally.report("restart within deletions and compactions", "killed");
+    let cases = cases.map(|case| Case { sample: SAMPLE / 3, ..case });
+    kill_all("restart within deletions, snapshots, archiving", cases);
 }
 
 #[test]
-fn a_call_that_fails_in_deletions_and_compactions_loses_nothing_and_brings_nothing_back() {
-    traced();
-    let mut tally = Tally::default();
+fn a_call_that_fails_in_deletions_loses_nothing_and_brings_nothing_back() {
     let case = Case { sample: SAMPLE / 2, ..Case::furnished("contents", "erase") };
-    strike_all(&case, &mut tally, &[EIO], &CALLS);
-    strike_all(&case, &mut tally, &[ENOSPC], &GROWING);
-    if is_full() {
-        let case =
-            Case::erasing("a pack to be removed", ("unlink", |text| text.contains(".pack\"")));
-        strike_all(&case, &mut tally, &[EIO, ENOSPC], &CALLS);
-    }
-    tally.report("deletions, compactions, archiving", "failed");
+    let restart = is_full().then(|| Case::erasing("a content to be erased", "fallocate", is_hole));
+    fail_all("deletions, snapshots, archiving", std::iter::once(case).chain(restart));
 }

@@ -4,7 +4,7 @@
 //! Owns the command line of strace and the reading of its log. Not here: what the child does (`crash_points`), what must be true
 //! afterwards (`support`).
 //!
-//! strace counts each thread's calls apart: `when=N` strikes in whichever thread comes to its Nth call first. So only the calls on
+//! strace counts each thread's calls apart: `when=N` counts in whichever thread comes to its Nth call first. So only the calls on
 //! one path are counted (`-P`), which mostly one thread makes; a call that another thread's call of the same number on the same path
 //! precedes cannot be struck and is counted as shadowed, never as covered.
 
@@ -197,7 +197,7 @@ fn start(arguments: Vec<OsString>, scene: Scene<'_>, log: &Path) -> ExitStatus {
         .args(arguments)
         .arg("--")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "the_process_that_is_struck", "--ignored", "--nocapture"])
+        .args(["--exact", "the_process_that_is_hit", "--ignored", "--nocapture"])
         .env(FOLDER, scene.folder)
         .env(ACCOUNT, scene.account)
         .env(SCRIPT, scene.script)

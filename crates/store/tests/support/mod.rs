@@ -30,7 +30,7 @@ use records::{NOW, attempt, claim};
 
 /// Small, so that a handful of calls runs over into further segments.
 const SEGMENT_BYTES: u64 = 8 << 10;
-/// A result that gets a file of its own.
+/// A result that gets a segment of its own.
 const LARGE_BYTES: usize = (256 << 10) + 1;
 
 /// A folder in memory where there is room: a killed process loses nothing of what it gave to the system there either.

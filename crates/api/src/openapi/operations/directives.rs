@@ -38,9 +38,8 @@ pub(in crate::openapi) fn get_timeline(docs: &mut SchemaGenerator) -> OperationB
     identified(start("getTimeline", "calls", "The way of a call from plan to effect, from the audit chain"))
         .description(Some(
             "For the caller itself, those who may see its approval, and auditors. Each step names its place in the log and the \
-             hash of its entry, so that it can be proved with `/v1/audit/inclusion`. `incomplete` says that there may be further steps: \
-             where more than 8,192 entries were written between the first and the last moment of the call, only what follows each moment \
-             at which it is known to have moved is read.",
+             hash of its entry, so that it can be proved with `/v1/audit/inclusion`. `incomplete` says that some steps are missing: \
+             their entries were archived, and the archive is not at hand.",
         ))
         .response("200", ok::<Timeline>(docs, "The steps, in order"))
 }

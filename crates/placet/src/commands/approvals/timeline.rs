@@ -20,15 +20,12 @@ pub(super) async fn run(client: &Client, call: &ToolCallId, json: bool) -> Outco
         return Ok(Exit::Ok);
     }
     if timeline.steps.is_empty() {
-        let found = if timeline.incomplete { "were found" } else { "are" };
-        output::line(format!("no steps of {call} {found} in the log"));
+        output::line(format!("no steps of {call} are in the log"));
         return Ok(Exit::Ok);
     }
     output::table(["when", "what", "by", "note", "log"], timeline.steps.iter().map(row));
     if timeline.incomplete {
-        output::line(
-            "not all of the log was looked through: there may be further steps between these",
-        );
+        output::line("steps are missing whose entries were archived: the archive is not at hand");
     }
     Ok(Exit::Ok)
 }

@@ -6,7 +6,7 @@ use placet_types::taint::Taint;
 use tempfile::tempdir;
 
 use super::*;
-use crate::embedded::open::IndexFate;
+use crate::embedded::open::StateFate;
 use crate::embedded::{SyncObserver, claims::Claims};
 
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn everything_is_there_after_a_restart_but_claims() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, report) = open(&config);
-    assert_eq!((report.frames, report.epoch, report.index), (0, 1, IndexFate::Kept));
+    assert_eq!((report.frames, report.epoch, report.state), (0, 1, StateFate::Kept));
     let done = make(&*store, "done", true).await;
     let sent = make(&*store, "sent", false).await;
     let claimed = claim(&*store, "held");
@@ -36,7 +36,7 @@ async fn everything_is_there_after_a_restart_but_claims() {
     drop(store);
     for orderly in [false, true, false] {
         let (store, report) = open(&config);
-        assert_eq!(report.index, IndexFate::Kept);
+        assert_eq!(report.state, StateFate::Kept);
         assert_eq!((report.effects, report.approvals, report.runs), (3, 1, 1));
         let counts: Vec<_> = report.open.into_iter().collect();
         assert_eq!(counts, [("dispatched", 1), ("pending_approval", 1)]);
@@ -66,10 +66,10 @@ async fn a_closed_store_can_be_opened_again_at_once() {
     for epoch in 1..=3 {
         let (store, report) = EmbeddedStore::open(config.clone(), TestClock::at(NOW_MS)).unwrap();
         assert_eq!((report.epoch, report.replayed), (epoch, 0));
-        assert_eq!(report.index, IndexFate::Kept);
+        assert_eq!(report.state, StateFate::Kept);
         make(&*store, &format!("key-{epoch}"), true).await;
         store.close().await.unwrap();
-        // Whoever still holds a closed store does not keep others from opening it.
+        // A handle of a closed store does not keep others from opening it.
         earlier.push(store);
     }
     let gone = earlier[0].effect(claim_of("acme", "key-1", 1).record_id).await;
@@ -234,7 +234,7 @@ async fn a_large_record_survives_restart_and_rebuild() {
         assert_eq!(seen.as_ref(), Some(&agreed));
         assert_eq!(store.effect(large.record_id).await.unwrap().as_ref(), Some(&large));
         store.close().await.unwrap();
-        std::fs::remove_dir_all(folder.path().join("index")).unwrap();
+        std::fs::remove_dir_all(folder.path().join("state")).unwrap();
     }
 }
 
@@ -315,4 +315,16 @@ async fn claims_that_ride_are_seen_as_claimed_until_they_are_durable() {
     }
     let made: i32 = tasks.join_all().await.into_iter().sum();
     assert_eq!(made, 40);
+}
+
+#[tokio::test]
+async fn entries_are_found_by_what_they_are_about_over_restarts_and_rebuilds() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let about = events_of_a_call(&*store).await;
+    assert!(are_found(&*store, &about).await);
+    store.close().await.unwrap();
+    crate::embedded::rebuild_with(&config).unwrap();
+    assert!(are_found(&*open(&config).0, &about).await);
 }

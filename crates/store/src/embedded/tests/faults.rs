@@ -1,4 +1,4 @@
-//! What happens when the disk fails, fills up, or gives back other bytes.
+//! What happens when the disk fails, fills up, or returns other bytes.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -9,8 +9,7 @@ use tempfile::tempdir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::embedded::generation::Generation;
-use crate::embedded::index::IndexFault;
+use crate::journal::frame::{Header, encode};
 use crate::journal::tests::{Failure, Op, Target};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -29,7 +28,7 @@ async fn a_disk_that_fails_stops_the_store_and_loses_nothing_that_was_acknowledg
         let died = tokio::spawn(store.died());
         disk.fail_next(op, Target::Segment, failure);
         let refused = put(&*store, &succeeded(&sent)).await;
-        // It may be on the disk, and nobody is told otherwise; what comes after it certainly is not.
+        // It may be on the disk, and nobody is told otherwise; what comes after it is not.
         assert!(matches!(refused, Err(StoreError::Uncertain(_))), "{refused:?}");
         let reason = timeout(SOON, died).await.unwrap().unwrap();
         assert!(reason.contains("the segment"), "{reason}");
@@ -44,21 +43,6 @@ async fn a_disk_that_fails_stops_the_store_and_loses_nothing_that_was_acknowledg
         let found = store.effect(sent.record_id).await.unwrap().unwrap();
         assert!(found == sent || found == succeeded(&sent));
     }
-}
-
-#[tokio::test]
-async fn content_that_cannot_be_kept_takes_its_commit_with_it() {
-    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
-    let (store, _) = open(&on(folder.path(), &disk));
-    let sent = make(&*store, "sent", false).await;
-    let mut changes = puts(&[&succeeded(&sent)]);
-    changes.content.push((tenant("acme"), b"result".to_vec()));
-    disk.fail_next(Op::Sync, Target::Content, Failure::Eio);
-    assert!(matches!(store.commit(changes).await, Err(StoreError::Uncertain(_))));
-    timeout(SOON, store.died()).await.unwrap();
-    drop(store);
-    let (store, _) = open(&config(folder.path()));
-    assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent));
 }
 
 #[tokio::test]
@@ -134,14 +118,14 @@ async fn a_journal_with_a_flipped_bit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_before_the_checkpoint_is_found_when_the_journal_is_looked_over() {
+async fn a_flipped_bit_in_a_segment_that_a_start_does_not_read_is_found_by_reading_the_journal() {
     let folder = tempdir().unwrap();
-    let config = config(folder.path());
+    let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
     let (store, _) = open(&config);
-    for number in 0..8 {
+    // More than one tile of the Merkle tree.
+    for number in 0..140 {
         make(&*store, &format!("done-{number}"), true).await;
     }
-    store.checkpoint().await.unwrap();
     assert!(store.scrub().await.unwrap() >= 8, "a sound journal is read to its end");
     store.close().await.unwrap();
     let first = segments(folder.path()).remove(0);
@@ -153,6 +137,15 @@ async fn a_flipped_bit_before_the_checkpoint_is_found_when_the_journal_is_looked
     assert!(matches!(found, StoreError::Damaged(_)), "{found}");
 }
 
+/// Changes the bytes of a content in the first segment.
+pub(super) fn change(folder: &std::path::Path, content: &[u8], change: impl Fn(&mut [u8])) {
+    let first = segments(folder).remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    let at = bytes.windows(content.len()).position(|bytes| bytes == content).unwrap();
+    change(&mut bytes[at..at + content.len()]);
+    fs::write(&first, bytes).unwrap();
+}
+
 #[tokio::test]
 async fn altered_content_is_never_answered() {
     let folder = tempdir().unwrap();
@@ -162,50 +155,103 @@ async fn altered_content_is_never_answered() {
     changes.content.push((tenant("acme"), b"a result to be altered".to_vec()));
     store.commit(changes).await.unwrap();
     let digest = Digest::of(b"a result to be altered");
-    let pack = pack_of(folder.path(), "acme");
-    let mut bytes = fs::read(&pack).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&pack, bytes).unwrap();
+    change(folder.path(), b"a result to be altered", |bytes| bytes[3] ^= 1);
     let altered = store.content(&tenant("acme"), digest).await;
     assert_eq!(altered, Err(StoreError::ContentAltered(digest)));
     // One altered content does not stop the rest.
     make(&*store, "key", true).await;
 }
 
-#[tokio::test]
-async fn a_checkpoint_waits_until_what_entries_say_is_deleted_is() {
+/// What the folder of a store is whose last entry brought a content, after the machine went down: the high-water mark does not know
+/// that entry.
+async fn last_with_content(content: &[u8]) -> (tempfile::TempDir, EffectRecord) {
     let folder = tempdir().unwrap();
     let (store, _) = open(&config(folder.path()));
-    make(&*store, "sent", true).await;
-    let index = store.state.index().unwrap();
-    index.deleting(true);
-    let made = {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move { store.checkpoint().await })
-    };
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!made.is_finished(), "a start from it would not finish the deletion");
-    index.deleting(false);
-    let made = timeout(SOON, made).await.unwrap().unwrap().unwrap();
-    assert!(made.seq > 0);
+    let sent = make(&*store, "key", false).await;
+    let witness = folder.path().join("journal/high-water");
+    let before = fs::read(&witness).unwrap();
+    let mut changes = puts(&[&succeeded(&sent)]);
+    changes.content.push((tenant("acme"), content.to_vec()));
+    store.commit(changes).await.unwrap();
+    store.close().await.unwrap();
+    fs::write(&witness, before).unwrap();
+    fs::remove_dir_all(folder.path().join("state")).unwrap();
+    (folder, sent)
 }
 
 #[tokio::test]
-async fn nobody_waits_for_deletions_once_the_writer_that_had_them_in_hand_has_ended() {
-    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
-    let (store, _) = open(&on(folder.path(), &disk));
-    let mut changes = synced();
-    changes.content.push((tenant("acme"), b"to be deleted".to_vec()));
-    store.commit(changes).await.unwrap();
-    let index = store.state.index().unwrap();
-    disk.fail_next(Op::Write, Target::Content, Failure::Eio);
-    let mut changes = synced();
-    changes.forget_content.push((tenant("acme"), Digest::of(b"to be deleted")));
-    assert!(store.commit(changes).await.is_err());
-    let next = folder.path().join("index/00000099");
-    let frozen = tokio::task::spawn_blocking(move || {
-        index.freeze(Generation::open(&next, 1 << 20).unwrap()).map(drop)
+async fn an_entry_whose_content_did_not_reach_the_disk_is_cut_off() {
+    let content = vec![b'x'; 5_000];
+    for lost in [700..1_100, 1_024..3_000, 0..5_000] {
+        let (folder, sent) = last_with_content(&content).await;
+        // Whole sectors hold the zeros of the allocation still.
+        change(folder.path(), &content, |bytes| bytes[lost.clone()].fill(0));
+        let (store, report) = open(&config(folder.path()));
+        if lost.len() < 1_023 {
+            // No sector was lost as a whole: the content was altered, and the entry is there.
+            assert_eq!(report.torn_bytes, 0, "{lost:?}");
+            continue;
+        }
+        assert!(report.torn_bytes > 5_000, "{lost:?}: {report:?}");
+        assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent.clone()));
+        put(&*store, &succeeded(&sent)).await.unwrap();
+        store.close().await.unwrap();
+        assert!(crate::embedded::verify(folder.path()).unwrap().content.altered.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_is_cut_off_is_shown_to_nobody() {
+    let content = vec![b'x'; 5_000];
+    let (folder, _) = last_with_content(&content).await;
+    change(folder.path(), &content, |bytes| bytes.fill(0));
+    let mut shown = Vec::new();
+    let report = crate::embedded::read_audit(folder.path(), &mut |entry| {
+        shown.push(entry.seq);
+        Ok(())
     });
-    let frozen = timeout(SOON, frozen).await.unwrap().unwrap();
-    assert!(matches!(frozen, Err(IndexFault::GivenUp)), "{frozen:?}");
+    assert_eq!((report.unwrap().frames, shown), (1, vec![1]));
+    let found = crate::embedded::verify(folder.path()).unwrap();
+    assert!(found.journal.torn_bytes > 5_000 && found.content.altered.is_empty(), "{found:?}");
+}
+
+#[tokio::test]
+async fn an_entry_that_was_durable_stays_whatever_became_of_its_content() {
+    let content = vec![b'x'; 5_000];
+    let (folder, sent) = last_with_content(&content).await;
+    // A later entry says that it was durable.
+    let (store, _) = open(&config(folder.path()));
+    make(&*store, "later", true).await;
+    store.close().await.unwrap();
+    change(folder.path(), &content, |bytes| bytes.fill(0));
+    fs::remove_dir_all(folder.path().join("state")).unwrap();
+    let (store, report) = open(&config(folder.path()));
+    assert_eq!(report.torn_bytes, 0);
+    assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(succeeded(&sent)));
+    let digest = Digest::of(&content);
+    let altered = store.content(&tenant("acme"), digest).await;
+    assert_eq!(altered, Err(StoreError::ContentAltered(digest)));
+}
+
+#[tokio::test]
+async fn a_journal_that_ends_in_contents_without_their_entry_is_cut_there() {
+    // It looks like a later entry, which knows that this one was durable.
+    let mut content = Vec::new();
+    let header = Header { kind: 1, seq: 9, epoch: 1, at_ms: 0, durable_seq: 8, prev: [0; 32] };
+    encode(&header, b"{}", &mut content);
+    content.resize(5_000, b'x');
+    let (folder, sent) = last_with_content(&content).await;
+    let first = segments(folder.path()).remove(0);
+    let sound = fs::read(&first).unwrap();
+    let at = sound.windows(content.len()).position(|bytes| bytes == content).unwrap();
+    // In the header of the content, in the content, right behind it, and in the entry.
+    for end in [at - 20, at - 1, at + 700, at + 5_000, at + 5_040] {
+        let mut bytes = sound.clone();
+        bytes[end..].fill(0);
+        fs::write(&first, bytes).unwrap();
+        let (store, report) = open(&config(folder.path()));
+        assert!(report.torn_bytes > 0, "{end}: {report:?}");
+        assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent.clone()));
+        store.close().await.unwrap();
+    }
 }

@@ -1,20 +1,17 @@
 //! Tests of the embedded store, and what they are made of.
 
 mod away;
-mod carried;
-mod checkpoints;
 mod conformance;
-mod copies;
 mod embedded;
 mod faults;
-mod floor;
-mod index;
 mod lost;
 mod moving;
 mod offline;
 mod property;
-mod refused;
+mod recovery;
 mod scale;
+mod snapshots;
+mod state;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +39,7 @@ pub(super) fn on(directory: &Path, disk: &FaultyDisk) -> EmbeddedConfig {
     EmbeddedConfig {
         segment_bytes: 64 << 10,
         free_space_watermark_bytes: 1 << 20,
-        index_cache_bytes: 8 << 20,
+        state_cache_bytes: 8 << 20,
         medium: Arc::new(disk.clone()),
         ..EmbeddedConfig::new(directory)
     }
@@ -67,14 +64,7 @@ pub(super) fn open(config: &EmbeddedConfig) -> (Arc<EmbeddedStore>, RecoveryRepo
     try_open(config).unwrap()
 }
 
-/// The first pack of a tenant's content.
-pub(super) fn pack_of(folder: &Path, tenant: &str) -> std::path::PathBuf {
-    let tenant = placet_types::digest::Digest::of(tenant.as_bytes()).to_string();
-    let tenant = tenant.trim_start_matches("sha256:");
-    folder.join("content").join(tenant).join("000001.pack")
-}
-
-/// Copies a folder with everything in it, beside whoever uses it.
+/// Copies a folder with everything in it, beside the process that uses it.
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

@@ -1,12 +1,12 @@
-//! A ledger as an export, an export as a ledger, and the thorough check of both.
+//! A ledger as an export, an export as a ledger, and the check of both.
 
 use std::fs;
 
 use tempfile::tempdir;
 
-use super::checkpoints::{check, files, filled};
+use super::snapshots::{check, delete_contents, files, filled};
 use super::*;
-use crate::embedded::{export, fsck, import, keys, verify};
+use crate::embedded::{StateVerdict, export, import, keys, verify, verify_with};
 use crate::transfer::{ExportItem, ExportWriter, ExportedLog};
 use placet_ledger::directive::{Directive, DirectiveState};
 use placet_ledger::store::{ApprovalQuery, DirectiveQuery};
@@ -16,6 +16,7 @@ use placet_types::digest::Digest;
 async fn full(config: &EmbeddedConfig) -> Vec<EffectRecord> {
     let (store, _) = open(config);
     let records = filled(&store, 3).await;
+    delete_contents(&store).await;
     let mut changes = synced();
     for bytes in [b"one".to_vec(), b"two".to_vec(), vec![9; 300 << 10]] {
         changes.content.push((tenant("acme"), bytes));
@@ -57,7 +58,7 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
     let records = full(&config).await;
     let mut first = Vec::new();
     let written = export(&config, &mut first).unwrap();
-    assert_eq!((written.records, written.contents), (u64::try_from(records.len()).unwrap(), 5));
+    assert_eq!((written.records, written.contents), (u64::try_from(records.len()).unwrap(), 2));
     let target = EmbeddedConfig {
         segment_bytes: 32 << 10,
         ..on(&other.path().join("ledger"), &FaultyDisk::default())
@@ -130,7 +131,7 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
         assert!(matches!(refused, OpenError::UnfinishedImport { .. }), "{refused}");
         assert!(!target.directory.join("journal").try_exists().unwrap());
     }
-    // One that is under way is left to whoever makes it.
+    // One that is under way is left alone.
     let lock = crate::journal::lock::Lock::take(&beside.join("journal")).unwrap();
     let refused = import(&target, whole.as_slice()).unwrap_err().to_string();
     assert!(refused.contains("in use"), "{refused}");
@@ -185,7 +186,9 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     put(&*store, &succeeded(waiting)).await.unwrap();
     store.close().await.unwrap();
     assert_eq!(files(&target.directory.join("imported"), "jsonl").len(), 1);
-    assert!(verify(&target.directory).unwrap().is_sound());
+    // That contents were deleted only the other store's log says.
+    let told = verify(&target.directory).unwrap();
+    assert!(told.illegal.is_empty() && told.state == StateVerdict::Agrees, "{told:?}");
     open(&target);
 }
 
@@ -243,39 +246,36 @@ async fn logs_of_earlier_stores_are_in_exports_and_backups() {
 }
 
 #[tokio::test]
-async fn the_thorough_check_replays_every_move_and_compares_everything() {
+async fn a_check_judges_every_move_and_compares_everything() {
     let folder = tempdir().unwrap();
     let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
     full(&config).await;
-    let report = fsck(&config).unwrap();
-    assert!(report.is_sound() && report.is_complete, "{report:?}");
-    assert!(report.moves > 25, "{}", report.moves);
-    assert!(matches!(report.tree, Some(crate::tree::TreeVerdict::Agrees)));
-    // Content without a record, which a crash may leave.
-    assert_eq!(report.orphans, 1);
+    let report = verify_with(&config).unwrap();
+    assert!(report.is_sound() && report.is_whole(), "{report:?}");
+    assert!(report.moves > 20, "{}", report.moves);
 
-    // The index tells something else.
+    // The state tells something else, and its own count and sum agree with that.
     let (store, _) = open(&config);
     make(&*store, "another", true).await;
-    let index = store.state.index().unwrap();
+    let tree = store.state.tree().unwrap();
     let key = keys::call(&claim(&*store, "another").call_id);
-    index.active().db().insert(key, vec![3; 32]).unwrap();
-    drop(index);
+    tree.apply(&[(key, Some(vec![3; 32]))].into(), |_| {}).unwrap();
+    drop(tree);
     store.close().await.unwrap();
-    let report = fsck(&config).unwrap();
-    assert_eq!(report.differences.len(), 1, "{:?}", report.differences);
+    let report = verify_with(&config).unwrap();
+    let StateVerdict::Disagrees { why } = &report.state else { panic!("{report:?}") };
+    assert!(why.contains("it holds something else"), "{why}");
     assert!(!report.is_sound());
-    let (store, _) = open(&config);
-    check_directives(&*store).await;
-    store.close().await.unwrap();
-    assert!(fsck(&config).unwrap().is_sound());
+    crate::embedded::rebuild_with(&config).unwrap();
+    assert!(verify_with(&config).unwrap().is_sound());
 
     fs::remove_dir_all(folder.path().join("archive")).unwrap();
-    assert!(!fsck(&config).unwrap().is_complete);
+    let report = verify_with(&config).unwrap();
+    assert!(report.is_sound() && !report.is_whole(), "{report:?}");
 }
 
 #[tokio::test]
-async fn dropped_directives_are_gone_after_a_restart_and_in_an_index_made_anew() {
+async fn dropped_directives_are_gone_after_a_restart_and_a_rebuild() {
     use crate::testing::conformance::ended_directives_can_be_dropped_and_nothing_else;
     let folder = tempdir().unwrap();
     let config = config(folder.path());
@@ -286,21 +286,21 @@ async fn dropped_directives_are_gone_after_a_restart_and_in_an_index_made_anew()
     let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&store);
     ended_directives_can_be_dropped_and_nothing_else(shared).await;
     store.close().await.unwrap();
-    let report = fsck(&config).unwrap();
+    let report = verify_with(&config).unwrap();
     assert!(report.is_sound(), "{report:?}");
-    for anew in [false, true] {
-        if anew {
-            fs::remove_dir_all(folder.path().join("index")).unwrap();
+    for is_lost in [false, true] {
+        if is_lost {
+            fs::remove_dir_all(folder.path().join("state")).unwrap();
         }
         let (store, _) = open(&config);
         let gone = placet_types::ids::ApprovalId::new("apr_0").unwrap();
-        assert_eq!(store.approval(&gone).await.unwrap(), None, "{anew}");
-        assert_eq!(directives_of(&*store, "dir_2").await, None, "{anew}");
+        assert_eq!(store.approval(&gone).await.unwrap(), None, "{is_lost}");
+        assert_eq!(directives_of(&*store, "dir_2").await, None, "{is_lost}");
         let query = ApprovalQuery { limit: 9, ..ApprovalQuery::default() };
-        assert_eq!(store.approvals(&query).await.unwrap().len(), 1, "{anew}");
+        assert_eq!(store.approvals(&query).await.unwrap().len(), 1, "{is_lost}");
         store.close().await.unwrap();
     }
-    assert!(fsck(&config).unwrap().is_sound());
+    assert!(verify_with(&config).unwrap().is_sound());
 }
 
 /// A journal in which a record goes where none may: made by a writer that checks nothing.
@@ -318,9 +318,9 @@ async fn an_illegal_move_in_a_sound_chain_is_found() {
     let (kind, payload) = crate::embedded::codec::encode_entry(&puts(&[&again])).unwrap();
     journal.append(kind, NOW_MS, &payload).unwrap();
     journal.close().unwrap();
-    let report = fsck(&config).unwrap();
+    let report = verify_with(&config).unwrap();
     assert_eq!(report.illegal.len(), 1, "{report:?}");
-    assert!(report.illegal[0].contains("from succeeded to dispatched"), "{:?}", report.illegal);
+    assert!(report.illegal[0].starts_with("entry 3: "), "{:?}", report.illegal);
 }
 
 #[tokio::test]
@@ -334,13 +334,9 @@ async fn an_illegal_move_of_a_directive_in_a_sound_chain_is_found() {
     put_directive(&*store, &once).await;
     put_directive(&*store, &asked).await;
     store.close().await.unwrap();
-    assert!(fsck(&config).unwrap().is_sound());
+    assert!(verify_with(&config).unwrap().is_sound());
     let in_force = Directive { state: DirectiveState::Active, body: glass_body(), rev: 2, ..asked };
-    let overused = [spends("dir_once"), spends("dir_once")];
-    for (changes, what) in [
-        (vec![puts_directive(&[&in_force])], "`directive_asked` from proposed to active"),
-        (overused.to_vec(), "a use of `dir_once`, which is no grant in force"),
-    ] {
+    for changes in [vec![puts_directive(&[&in_force])], vec![spends("dir_once"); 2]] {
         let copy = tempdir().unwrap();
         copy_folder(folder.path(), copy.path());
         let config = self::config(copy.path());
@@ -352,8 +348,11 @@ async fn an_illegal_move_of_a_directive_in_a_sound_chain_is_found() {
             journal.append(kind, NOW_MS, &payload).unwrap();
         }
         journal.close().unwrap();
-        let report = fsck(&config).unwrap();
-        assert!(report.illegal.len() == 1 && report.illegal[0].contains(what), "{report:?}");
+        // Nothing can be made of it, so nothing is served either.
+        for refused in [verify_with(&config).map(drop), try_open(&config).map(drop)] {
+            let why = refused.unwrap_err().to_string();
+            assert!(why.contains("does not follow from those before it"), "{why}");
+        }
     }
 }
 
@@ -375,7 +374,7 @@ async fn many_approvals_of_a_moment_are_listed_newest_first() {
         }
         store.commit(changes).await.unwrap();
         if part == 8 {
-            store.checkpoint().await.unwrap();
+            store.snapshot().await.unwrap();
         }
     }
     ids.sort_unstable();

@@ -6,8 +6,41 @@ use placet_types::digest::Digest;
 use tempfile::tempdir;
 
 use super::*;
-use crate::embedded::open::IndexFate;
-use crate::embedded::{EffectEntry, IndexVerdict, JournalEntry, keys, read_audit, rebuild, verify};
+use crate::embedded::{
+    EffectEntry, JournalEntry, StateFate, StateVerdict, keys, read_audit, rebuild, verify,
+};
+
+/// Changes a content in the first segment.
+fn alter(folder: &Path, content: &[u8]) {
+    let segment = folder.join("journal/000000000001.segment");
+    let mut bytes = fs::read(&segment).unwrap();
+    let header = Digest::of(content);
+    // The digest in the header of the content, a checksum, the tenant, the content.
+    let at = bytes.windows(32).position(|bytes| bytes == header.as_bytes()).unwrap();
+    bytes[at + 32 + 4 + "acme".len()] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_ledger_with_an_altered_result_is_not_sound_and_is_not_exported() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let mut changes = synced();
+    changes.content = named_contents(&tenant("acme"));
+    store.commit(changes).await.unwrap();
+    make(&*store, "key", true).await;
+    store.close().await.unwrap();
+    assert!(verify(folder.path()).unwrap().is_sound());
+    crate::embedded::export(&config, &mut Vec::new()).unwrap();
+    alter(folder.path(), b"result");
+    let report = verify(folder.path()).unwrap();
+    assert_eq!((report.content.altered.len(), &report.state), (1, &StateVerdict::Agrees));
+    assert!(!report.is_sound());
+    let refused = crate::embedded::export(&config, &mut Vec::new()).unwrap_err();
+    let is_lost = matches!(refused, crate::transfer::TransferError::Lost { altered: 1, .. });
+    assert!(is_lost, "{refused}");
+}
 
 #[tokio::test]
 async fn the_chain_is_read_back_beside_a_running_store() {
@@ -50,10 +83,10 @@ async fn a_sound_folder_verifies_and_verifying_changes_no_answer() {
     store.close().await.unwrap();
     let report = verify(folder.path()).unwrap();
     assert!(report.is_sound());
-    assert_eq!((report.journal.frames, &report.index), (2, &IndexVerdict::Agrees));
-    assert_eq!((report.content.named, report.content.missing.len()), (2, 0));
+    assert_eq!((report.journal.frames, &report.state), (2, &StateVerdict::Agrees));
+    assert_eq!((report.content.named, report.content.missing.len()), (3, 0));
     let (store, report) = open(&config);
-    assert_eq!((report.index, report.epoch), (IndexFate::Kept, 2));
+    assert_eq!((report.state, report.epoch), (StateFate::Kept, 2));
     assert_eq!(store.effect(done.record_id).await.unwrap(), Some(done));
 }
 
@@ -66,26 +99,24 @@ async fn what_is_wrong_is_told_by_verifying() {
     let mut changes = puts(&[&succeeded(&sent)]);
     changes.content.push((tenant("acme"), b"result".to_vec()));
     store.commit(changes).await.unwrap();
-    let index = store.state.index().unwrap();
-    index.active().db().remove(keys::effect(&sent.record_id)).unwrap();
-    drop(index);
+    let tree = store.state.tree().unwrap();
+    tree.sled().remove(keys::effect(&sent.record_id)).unwrap();
+    drop(tree);
     store.close().await.unwrap();
-    let pack = pack_of(folder.path(), "acme");
-    let mut bytes = fs::read(&pack).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&pack, bytes).unwrap();
+    alter(folder.path(), b"result");
 
     let report = verify(folder.path()).unwrap();
     assert!(!report.is_sound());
-    assert!(matches!(report.index, IndexVerdict::Disagrees { .. }));
+    assert!(matches!(report.state, StateVerdict::Disagrees { .. }));
     assert_eq!(report.content.missing, [(tenant("acme"), Digest::of(b"parked"))]);
     assert_eq!(report.content.altered, [(tenant("acme"), Digest::of(b"result"))]);
-    fs::remove_dir_all(folder.path().join("index")).unwrap();
-    assert_eq!(verify(folder.path()).unwrap().index, IndexVerdict::Absent);
+    fs::remove_dir_all(folder.path().join("state")).unwrap();
+    assert_eq!(verify(folder.path()).unwrap().state, StateVerdict::Absent);
 }
 
+/// What the operating system refuses of the state is no verdict about it, and the rest is looked at.
 #[tokio::test]
-async fn a_ledger_that_lost_a_result_is_not_sound_and_is_not_exported() {
+async fn a_state_that_cannot_be_read_is_neither_sound_nor_wrong() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
@@ -94,47 +125,23 @@ async fn a_ledger_that_lost_a_result_is_not_sound_and_is_not_exported() {
     store.commit(changes).await.unwrap();
     make(&*store, "key", true).await;
     store.close().await.unwrap();
-    assert!(verify(folder.path()).unwrap().is_sound());
-    crate::embedded::export(&config, &mut Vec::new()).unwrap();
-    fs::remove_file(pack_of(folder.path(), "acme")).unwrap();
-    let report = verify(folder.path()).unwrap();
-    assert_eq!((report.content.missing.len(), &report.index), (2, &IndexVerdict::Agrees));
-    assert!(!report.is_sound());
-    let refused = crate::embedded::export(&config, &mut Vec::new()).unwrap_err();
-    let is_lost = matches!(refused, crate::transfer::TransferError::Lost { missing: 2, .. });
-    assert!(is_lost, "{refused}");
-}
-
-/// What the operating system refuses of the index is no verdict about it, and the rest is looked at.
-#[tokio::test]
-async fn an_index_that_cannot_be_read_is_neither_sound_nor_wrong() {
-    let folder = tempdir().unwrap();
-    let config = config(folder.path());
-    let (store, _) = open(&config);
-    let mut changes = synced();
-    changes.content = named_contents(&tenant("acme"));
-    store.commit(changes).await.unwrap();
-    make(&*store, "key", true).await;
-    store.close().await.unwrap();
-    let generation = fs::read_dir(folder.path().join("index")).unwrap().next().unwrap().unwrap();
-    let (there, away) = (generation.path().join("db"), generation.path().join("away"));
+    let state = folder.path().join("state");
+    let (there, away) = (state.join("db"), state.join("away"));
     fs::rename(&there, &away).unwrap();
     // A link to itself: ELOOP, which says as little about the file as a full disk.
     std::os::unix::fs::symlink("db", &there).unwrap();
     let report = verify(folder.path()).unwrap();
-    assert!(matches!(report.index, IndexVerdict::Unread { .. }), "{:?}", report.index);
+    assert!(matches!(report.state, StateVerdict::Unread { .. }), "{:?}", report.state);
     assert!(report.is_sound() && !report.is_whole());
-    let thorough = crate::embedded::fsck(&config).unwrap();
-    assert!(thorough.differences.is_empty() && !thorough.verify.is_whole(), "{thorough:?}");
     fs::remove_file(&there).unwrap();
     fs::rename(&away, &there).unwrap();
     let report = verify(folder.path()).unwrap();
-    assert_eq!(report.index, IndexVerdict::Agrees);
+    assert_eq!(report.state, StateVerdict::Agrees);
     assert!(report.is_whole());
 }
 
 #[tokio::test]
-async fn rebuilding_sets_the_index_aside_and_makes_another() {
+async fn rebuilding_sets_the_state_aside_and_makes_another() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
@@ -145,16 +152,16 @@ async fn rebuilding_sets_the_index_aside_and_makes_another() {
     assert!(!mistyped.try_exists().unwrap());
     store.close().await.unwrap();
     let report = rebuild(folder.path()).unwrap();
-    assert_eq!(report.index, IndexFate::Rebuilt { why: "asked for".to_owned() });
+    assert_eq!(report.state, StateFate::Rebuilt { why: "asked for".to_owned() });
     assert_eq!((report.replayed, report.effects, report.epoch), (2, 1, 2));
-    assert!(folder.path().join("index.damaged-2").is_dir());
+    assert!(folder.path().join("state.damaged-2").is_dir());
     let (store, report) = open(&config);
-    assert_eq!((report.index, report.replayed), (IndexFate::Kept, 0));
+    assert_eq!((report.state, report.replayed), (StateFate::Kept, 0));
     assert_eq!(store.effect(done.record_id).await.unwrap(), Some(done));
 }
 
 #[tokio::test]
-async fn an_index_that_is_behind_is_not_wrong() {
+async fn a_state_that_is_behind_is_not_wrong() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
@@ -162,19 +169,15 @@ async fn an_index_that_is_behind_is_not_wrong() {
     changes.content = named_contents(&tenant("acme"));
     store.commit(changes).await.unwrap();
     make(&*store, "key", true).await;
-    let index = store.state.index().unwrap();
-    let early = index.active().db().get(keys::META).unwrap().unwrap();
+    store.close().await.unwrap();
+    let (state, early) = (folder.path().join("state"), folder.path().join("early"));
+    copy_folder(&state, &early);
+    let (store, _) = open(&config);
     make(&*store, "other", true).await;
-    index.active().db().insert(keys::META, early).unwrap();
-    index.flush().unwrap();
-    drop((index, store));
-    // The writer of a store that was dropped may still be at its end.
-    let report = loop {
-        match verify(folder.path()) {
-            Err(OpenError::Journal(JournalError::Locked { .. })) => std::thread::yield_now(),
-            report => break report.unwrap(),
-        }
-    };
-    assert_eq!(report.index, IndexVerdict::Behind { entries: 2 });
+    store.close().await.unwrap();
+    fs::remove_dir_all(&state).unwrap();
+    fs::rename(&early, &state).unwrap();
+    let report = verify(folder.path()).unwrap();
+    assert_eq!(report.state, StateVerdict::Behind { entries: 2 });
     assert!(report.is_sound());
 }

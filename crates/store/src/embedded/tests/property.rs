@@ -26,7 +26,7 @@ enum Step {
     Grant(u8),
     Spend(u8),
     End(u8),
-    Checkpoint,
+    Snapshot,
     Restart { orderly: bool },
 }
 
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3_u8).prop_map(Step::Grant),
         2 => (0..3_u8).prop_map(Step::Spend),
         1 => (0..3_u8).prop_map(Step::End),
-        1 => Just(Step::Checkpoint),
+        1 => Just(Step::Snapshot),
         1 => any::<bool>().prop_map(|orderly| Step::Restart { orderly }),
     ]
 }
@@ -233,7 +233,7 @@ async fn play(steps: Vec<Step>) {
                 // Claims end with the process.
                 model = model.restarted();
             }
-            Step::Checkpoint => drop(store.checkpoint().await.unwrap()),
+            Step::Snapshot => drop(store.snapshot().await.unwrap()),
             _ => {
                 if let Some(changes) = changes_of(&step, &model, store.epoch()).await {
                     let found = store.commit(changes.clone()).await;

@@ -25,7 +25,7 @@ async fn a_ledger_of_many_records_starts_quickly_and_looks_up_quickly() {
     let count: u32 = count.unwrap_or(RECORDS);
     let folder = tempdir().unwrap();
     let config = EmbeddedConfig {
-        index_cache_bytes: 64 << 20,
+        state_cache_bytes: 64 << 20,
         segment_bytes: 64 << 20,
         ..config(folder.path())
     };
@@ -51,7 +51,7 @@ async fn a_ledger_of_many_records_starts_quickly_and_looks_up_quickly() {
             "{what}: opened in {:?} (journal {:?}, index {:?}), replayed {}, {} MB",
             began.elapsed(),
             report.journal_took,
-            report.index_took,
+            report.state_took,
             report.replayed,
             resident_kb() / 1024
         );
@@ -74,8 +74,8 @@ async fn a_ledger_of_many_records_starts_quickly_and_looks_up_quickly() {
         }
         println!("a durable move: {:?}", began.elapsed() / 1_000);
         let began = Instant::now();
-        store.checkpoint().await.unwrap();
-        println!("a checkpoint: {:?}", began.elapsed());
+        store.snapshot().await.unwrap();
+        println!("a snapshot: {:?}", began.elapsed());
         store.close().await.unwrap();
     }
 }

@@ -131,7 +131,7 @@ fn a_segment_that_cannot_be_read_is_no_fault_of_the_archive_and_the_other_way_ro
         let files = SegmentFiles::new(medium, folder.path(), Some(archive.path()));
         prepare(&files);
         disk.fail_next(Op::Rename, Target::Segment, Failure::Exdev);
-        files.finish_archiving(&Base { segment: 2, first_seq: 2, prev: [0; 32] })
+        files.finish_archiving(&Base { segment: 2, first_seq: 2, ..Base::START })
     };
     assert!(matches!(moved(&|_| {}), Ok(1)));
     let unreadable = moved(&|files| {

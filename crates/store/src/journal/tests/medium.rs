@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use super::super::medium::{Disk, Medium, MediumFile};
@@ -15,6 +14,7 @@ pub(crate) enum Op {
     Write,
     Sync,
     Allocate,
+    Erase,
     Rename,
     SyncDir,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Op {
 pub(crate) enum Target {
     Segment,
     Witness,
-    Content,
+    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,39 +50,6 @@ struct Plan {
     failed: bool,
     short_writes: bool,
     free_bytes: Option<u64>,
-    /// Files whose names end so cannot be opened for reading: the operating system's error.
-    unreadable: Option<(&'static str, i32)>,
-    /// The next operation of this kind says that it has been reached, and waits for a word.
-    held: Option<Held>,
-}
-
-/// Whoever does such an operation says so at `reached`, and goes on when nobody is left at the other end of `going_on`.
-#[derive(Debug)]
-struct Held {
-    at: (Op, Target),
-    reached: SyncSender<()>,
-    going_on: Receiver<()>,
-}
-
-impl Held {
-    fn up(self) {
-        self.reached.send(()).unwrap();
-        assert!(self.going_on.recv().is_err());
-    }
-}
-
-/// An operation that is held up until this is let go.
-#[derive(Debug)]
-pub(crate) struct HeldUp {
-    reached: Receiver<()>,
-    _go_on: SyncSender<()>,
-}
-
-impl HeldUp {
-    /// Waits until somebody is held up.
-    pub(crate) fn wait(&self) {
-        self.reached.recv().unwrap();
-    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -127,25 +94,8 @@ impl FaultyDisk {
         self.0.lock().unwrap().free_bytes = Some(bytes);
     }
 
-    /// Holds the next operation of this kind up, for as long as what is answered is kept.
-    pub(crate) fn hold_up(&self, op: Op, target: Target) -> HeldUp {
-        let ((reaching, reached), (_go_on, going_on)) = (sync_channel(1), sync_channel(1));
-        self.0.lock().unwrap().held = Some(Held { at: (op, target), reached: reaching, going_on });
-        HeldUp { reached, _go_on }
-    }
-
-    /// Lets no file whose name ends so be opened for reading, with this error of the operating system; or all again.
-    pub(crate) fn refuse_reading(&self, ending: Option<(&'static str, i32)>) {
-        self.0.lock().unwrap().unreadable = ending;
-    }
-
     fn step(&self, op: Op, target: Target) -> Result<(), Failure> {
         let mut plan = self.0.lock().unwrap();
-        if let Some(held) = plan.held.take_if(|held| held.at == (op, target)) {
-            drop(plan);
-            held.up();
-            plan = self.0.lock().unwrap();
-        }
         plan.total += 1;
         let count = plan.counts.entry((op, target)).or_default();
         *count += 1;
@@ -179,11 +129,10 @@ fn error(failure: Failure) -> io::Error {
 
 fn target(path: &Path) -> Target {
     let name = path.file_stem().unwrap().to_str().unwrap();
-    let is_table = path.extension().is_some_and(|extension| extension == "table");
     match (name, name.len()) {
         ("high-water", _) => Target::Witness,
-        (_, 12) if !is_table => Target::Segment,
-        _ => Target::Content,
+        (_, 12) => Target::Segment,
+        _ => Target::Other,
     }
 }
 
@@ -204,12 +153,7 @@ impl Medium for FaultyDisk {
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Box<dyn MediumFile>> {
-        let unreadable = self.0.lock().unwrap().unreadable;
-        let name = path.to_str().unwrap();
-        match unreadable.filter(|(ending, _)| name.ends_with(ending)) {
-            Some((_, error)) => Err(io::Error::from_raw_os_error(error)),
-            None => Ok(self.wrap(Disk.open_read(path)?, path)),
-        }
+        Ok(self.wrap(Disk.open_read(path)?, path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -275,6 +219,11 @@ impl MediumFile for FaultyFile {
     fn allocate(&self, length_bytes: u64) -> io::Result<()> {
         self.disk.check(Op::Allocate, self.target)?;
         self.file.allocate(length_bytes)
+    }
+
+    fn erase(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+        self.disk.check(Op::Erase, self.target)?;
+        self.file.erase(offset, length_bytes)
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -1,4 +1,4 @@
-//! Tests of the journal, and the medium that fails on demand (used by the tests of the content store, too).
+//! Tests of the journal, and the medium that fails on demand (used by the tests of the embedded store, too).
 
 mod basics;
 mod faults;

@@ -1,6 +1,6 @@
 //! The appender: what entries are written with, by the writer's thread or by a caller who waits for no sync.
 //!
-//! Owns: the order content → journal → sync → index within one batch, and when something is due. Not here: who is answered, and the end
+//! Owns: the order journal → sync → state → erasing within one batch, and when something is due. Not here: who is answered, and the end
 //! of it all (`batch`). Invariant: one thread at a time writes with it; after a failure nothing more is written.
 
 use std::ops::{Deref, DerefMut};
@@ -10,20 +10,18 @@ use std::time::Duration;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use placet_types::clock::Timestamp;
-use placet_types::digest::Digest;
 use tokio::time::Instant;
 
 use super::{
-    Admission, AppliedFrame, Apply, Blob, Counters, Durability, Later, Staged, WriterConfig,
+    Admission, AppliedFrame, Apply, ApplyFailed, Counters, Durability, Later, Staged, StagedFrame,
+    WriterConfig,
 };
-use crate::content::ContentStore;
 use crate::journal::medium::to_u64;
 use crate::journal::{Journal, JournalError};
 
 /// What it writes to.
 pub(super) struct Parts<A> {
     pub(super) journal: Journal,
-    pub(super) content: ContentStore,
     pub(super) apply: A,
     pub(super) config: WriterConfig,
     pub(super) counters: Arc<Counters>,
@@ -35,11 +33,11 @@ pub(super) struct Appender<A: Apply> {
     pub(super) later: Arc<Mutex<Later<A>>>,
     /// Until when there is enough free space without asking.
     space_until: Option<Instant>,
-    /// Entries that are written but not yet durable, hence not yet in the index.
+    /// Entries that are written but not yet durable, hence not yet in the state.
     unapplied: Vec<AppliedFrame>,
     sync_due: Option<Instant>,
     witness_due: Option<Instant>,
-    /// When deletions that were put off are tried again.
+    /// When contents that could not be erased yet are tried again.
     erase_due: Option<Instant>,
     state: AppenderState,
 }
@@ -86,7 +84,7 @@ impl<A: Apply> Drop for AppenderGuard<'_, A> {
     }
 }
 
-/// How often it is looked whether deletions that were put off may be done.
+/// How often it is looked whether contents may be erased that could not be yet.
 const ERASE_AGAIN: Duration = Duration::from_millis(200);
 
 /// For how long free space that was ample is not asked for again.
@@ -97,9 +95,7 @@ const ROOM_BYTES_MIN: u64 = 256 << 10;
 
 /// What is written at once.
 pub(super) struct Batch {
-    frames: Vec<(u8, Vec<u8>)>,
-    blobs: Vec<Blob>,
-    forgotten: Vec<(String, Digest)>,
+    frames: Vec<StagedFrame>,
     bytes: usize,
     durability: Durability,
     now: Timestamp,
@@ -186,8 +182,6 @@ impl<A: Apply> Appender<A> {
         let last = self.parts.journal.last_at_ms();
         let mut batch = Batch {
             frames: Vec::new(),
-            blobs: Vec::new(),
-            forgotten: Vec::new(),
             bytes: 0,
             durability: Durability::Written,
             now: Timestamp::from_ms(last.map_or(now, |last| last.max(now))),
@@ -223,24 +217,12 @@ impl<A: Apply> Appender<A> {
         let next_seq = self.parts.journal.head().0.saturating_add(staged_before).saturating_add(1);
         let mut staged = Staged::new(next_seq, batch.now);
         let reply = self.parts.apply.prepare(request, &mut staged)?;
-        let sizes = staged.frames.iter().map(|(_, payload)| payload.len());
-        let sizes = sizes.chain(staged.blobs.iter().map(|blob| blob.bytes.len()));
+        let sizes = staged.frames.iter().map(StagedFrame::bytes);
         batch.bytes = sizes.fold(batch.bytes, usize::saturating_add);
-        if !staged.frames.is_empty() || !staged.blobs.is_empty() {
+        if !staged.frames.is_empty() {
             batch.durability = batch.durability.max(staged.durability);
         }
         batch.frames.append(&mut staged.frames);
-        // What is kept anew behind its deletion stays.
-        let is_kept = |(tenant, digest): &(String, Digest)| {
-            staged.blobs.iter().any(|blob| blob.digest == *digest && blob.tenant == *tenant)
-        };
-        batch.forgotten.retain(|place| !is_kept(place));
-        batch.blobs.append(&mut staged.blobs);
-        if !staged.forgotten.is_empty() {
-            // Nothing is deleted before the entry that says so is durable.
-            batch.durability = Durability::Synced;
-            batch.forgotten.append(&mut staged.forgotten);
-        }
         Ok(reply)
     }
 
@@ -261,49 +243,37 @@ impl<A: Apply> Appender<A> {
         self.guard(written)
     }
 
-    /// Content first, then the frames that name it, then (where asked for) the sync and the index.
+    /// The frames first, then (where asked for) the sync, the state, and what is to be erased.
     fn write(&mut self, batch: Batch) -> Result<(), JournalError> {
-        for blob in batch.blobs {
-            self.parts.content.put_digested(&blob.tenant, blob.digest, blob.bytes)?;
-        }
-        self.parts.content.sync()?;
-        for (kind, payload) in batch.frames {
-            let placed = self.parts.journal.append(kind, batch.now.as_ms(), &payload)?;
-            let epoch = self.parts.journal.epoch();
+        for StagedFrame { kind, payload, contents } in batch.frames {
+            let journal = &mut self.parts.journal;
+            let (placed, contents) =
+                journal.append_with(kind, batch.now.as_ms(), &payload, &contents)?;
+            let epoch = journal.epoch();
             let (seq, at_ms, hash) = (placed.seq, placed.at_ms, placed.hash);
-            self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash });
+            self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash, contents });
             self.parts.counters.frames.fetch_add(1, Ordering::Relaxed);
         }
         self.parts.journal.write()?;
         if batch.durability == Durability::Synced {
-            if !batch.forgotten.is_empty() {
-                // Before the entry is seen: it is not to be left behind while its deletions are in hand.
-                self.parts.apply.deleting(true);
-            }
             self.sync()?;
-            return self.forget(batch.forgotten);
         }
         Ok(())
     }
 
-    /// Deletes content, its entry durable. Should this be cut short, the next start finishes it.
-    fn forget(&mut self, forgotten: Vec<(String, Digest)>) -> Result<(), JournalError> {
-        if forgotten.is_empty() {
-            return Ok(());
+    /// Erases the contents of which durable entries say so. Should this be cut short, the next start finishes it.
+    fn erase(&mut self) -> Result<(), JournalError> {
+        if self.parts.apply.owes_erasures() {
+            let places = self.parts.apply.to_erase();
+            if !places.is_empty() {
+                self.parts.journal.erase(&places)?;
+                self.parts.apply.erased(&places).map_err(of_apply)?;
+            }
         }
-        for (tenant, digest) in forgotten {
-            self.parts.content.forget(&tenant, digest)?;
-        }
-        self.parts.content.sync()?;
-        self.parts.apply.deleting(false);
-        self.look_at_debts();
-        Ok(())
-    }
-
-    /// Deletions wait while a backup is made: they are tried again until they are done.
-    fn look_at_debts(&mut self) {
-        let owes = self.parts.content.owes();
+        // While a backup is made they wait: they are tried again until they are done.
+        let owes = self.parts.apply.owes_erasures();
         self.erase_due = if owes { Instant::now().checked_add(ERASE_AGAIN) } else { None };
+        Ok(())
     }
 
     /// Makes durable what is written.
@@ -314,10 +284,11 @@ impl<A: Apply> Appender<A> {
             self.parts.apply.synced(self.unapplied.len(), began.elapsed());
             self.parts.counters.syncs.fetch_add(1, Ordering::Relaxed);
             self.take_over()?;
+            self.erase()?;
         }
         self.sync_due = None;
         if self.witness_due.is_none() {
-            // Not put off by what comes after: under steady load it would never be written.
+            // Not delayed by what comes after: under steady load it would never be written.
             self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
         }
         Ok(())
@@ -326,7 +297,7 @@ impl<A: Apply> Appender<A> {
     /// The state machine learns of the entries; the readers see them from here on.
     fn take_over(&mut self) -> Result<(), JournalError> {
         let applied = self.parts.apply.applied(&self.unapplied);
-        applied.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
+        applied.map_err(of_apply)?;
         self.unapplied.clear();
         Ok(())
     }
@@ -350,22 +321,22 @@ impl<A: Apply> Appender<A> {
             self.witness_due = None;
         }
         if self.erase_due.is_some_and(|due| due <= now) {
-            self.parts.apply.deleting(true);
-            self.parts.content.sync()?;
-            self.parts.apply.deleting(false);
-            self.look_at_debts();
+            self.erase()?;
         }
         Ok(())
     }
 
-    /// Makes all durable and lets go of everything, the lock last, so that whoever is told then may open it again at once.
+    /// Makes all durable and lets go of everything, the lock last, so that it can be opened again at once.
     pub(super) fn close(mut self) -> Result<(), JournalError> {
         self.sync()?;
         let finished = self.parts.apply.closing();
-        finished.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
-        let Parts { journal, content, apply, .. } = self.parts;
-        content.close();
+        finished.map_err(of_apply)?;
+        let Parts { journal, apply, .. } = self.parts;
         drop(apply);
         journal.close()
     }
+}
+
+fn of_apply(error: ApplyFailed) -> JournalError {
+    JournalError::Apply { reason: error.0 }
 }

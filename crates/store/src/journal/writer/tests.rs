@@ -1,21 +1,21 @@
 //! Tests of the writer: groups, order, refusals, failures, ends.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
 use tempfile::{TempDir, tempdir};
 
 use super::{
     Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged, WriterConfig, WriterEnd,
     WriterHandle, WriterWatch, spawn,
 };
-use crate::content::ContentStore;
 use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small};
-use crate::journal::{JournalConfig, JournalError};
+use crate::journal::{Content, JournalConfig, JournalError, Place};
 
 mod callers;
 mod content;
@@ -90,8 +90,12 @@ struct Counting {
     fail_apply: bool,
     /// On which threads it prepared.
     threads: Arc<Mutex<Vec<Option<String>>>>,
-    /// What it was told of deletions, each with how many entries were applied by then.
-    deletions: Arc<Mutex<Vec<(bool, usize)>>>,
+    /// What is to be erased with the entries that are prepared.
+    deleted: Vec<Digest>,
+    /// Whether nothing may be erased.
+    holds: Arc<AtomicBool>,
+    /// What was erased, each with how many entries were applied by then.
+    erased: Arc<Mutex<Vec<(Place, usize)>>>,
 }
 
 impl Apply for Counting {
@@ -113,24 +117,23 @@ impl Apply for Counting {
         let seq = match request {
             Request::Record(payload, durability) => {
                 out.answer_when(durability);
-                out.frame(1, payload)?
+                out.frame(1, payload, Vec::new())?
             }
             Request::Keep(bytes) => {
-                let digest = out.blob("acme", bytes)?;
-                out.frame(2, digest.as_bytes().to_vec())?
+                let content = Content::of(TenantId::new("acme").unwrap(), bytes);
+                out.frame(2, content.digest.as_bytes().to_vec(), vec![content])?
             }
             Request::Forget(bytes) => {
-                let digest = Digest::of(&bytes);
-                out.forget("acme", digest);
-                out.frame(6, digest.as_bytes().to_vec())?
+                self.deleted.push(Digest::of(&bytes));
+                out.frame(6, Digest::of(&bytes).as_bytes().to_vec(), Vec::new())?
             }
-            Request::Begin => out.frame(3, Vec::new())?,
+            Request::Begin => out.frame(3, Vec::new(), Vec::new())?,
             Request::Ask => return Ok(self.prepared),
             Request::Refuse => {
-                out.frame(4, b"must not be recorded".to_vec())?;
+                out.frame(4, b"must not be recorded".to_vec(), Vec::new())?;
                 return Err(Refused::Refused);
             }
-            Request::TooLarge => out.frame(5, vec![0; 2 << 20])?,
+            Request::TooLarge => out.frame(5, vec![0; 2 << 20], Vec::new())?,
             Request::Panic | Request::PanicHere => {
                 std::panic::panic_any("the state machine has a bug")
             }
@@ -141,15 +144,34 @@ impl Apply for Counting {
 
     fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed> {
         if self.fail_apply {
-            return Err(ApplyFailed("the index is gone".to_owned()));
+            return Err(ApplyFailed("the state is gone".to_owned()));
         }
         self.applied.lock().unwrap().extend_from_slice(batch);
         Ok(())
     }
 
-    fn deleting(&mut self, in_hand: bool) {
+    fn to_erase(&mut self) -> Vec<Place> {
+        if self.holds.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let applied = self.applied.lock().unwrap();
+        let contents = applied.iter().flat_map(|frame| &frame.contents);
+        let places = contents
+            .filter(|placed| self.deleted.contains(&placed.digest))
+            .map(|placed| placed.place)
+            .collect();
+        self.deleted.clear();
+        places
+    }
+
+    fn owes_erasures(&self) -> bool {
+        !self.deleted.is_empty()
+    }
+
+    fn erased(&mut self, places: &[Place]) -> Result<(), ApplyFailed> {
         let applied = self.applied.lock().unwrap().len();
-        self.deletions.lock().unwrap().push((in_hand, applied));
+        self.erased.lock().unwrap().extend(places.iter().map(|place| (*place, applied)));
+        Ok(())
     }
 }
 
@@ -208,9 +230,7 @@ fn bench_with(
     let journal =
         JournalConfig { segment_bytes: 1 << 20, ..on(&folder.path().join("journal"), &disk) };
     let (journal, ..) = open(journal).unwrap();
-    let medium = Arc::new(disk.clone());
-    let (content, _) = ContentStore::open_on(medium, folder.path().join("content")).unwrap();
-    let (writer, watch) = spawn(journal, content, apply, config).unwrap();
+    let (writer, watch) = spawn(journal, apply, config).unwrap();
     Bench { folder, disk, clock, applied, gate, threads, writer, watch }
 }
 
@@ -330,7 +350,7 @@ async fn a_read_audit_does_not_weaken_the_batch_it_comes_in() {
 }
 
 #[tokio::test]
-async fn a_stream_of_read_audits_does_not_put_off_the_sync() {
+async fn a_stream_of_read_audits_does_not_delay_the_sync() {
     let bench = bench_with(|config| config.sync_within = Duration::from_millis(20), |_| {});
     let reader = bench.writer.reader();
     tokio::time::timeout(Duration::from_secs(10), async {

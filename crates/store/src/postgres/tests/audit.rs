@@ -187,3 +187,14 @@ async fn what_was_altered_or_comes_from_a_later_build_is_not_believed() {
     }
     put(&*store, &succeeded(&sent)).await.unwrap();
 }
+
+#[tokio::test]
+async fn entries_are_found_by_what_they_are_about() {
+    let database = database().await;
+    let store = open(database.config("node-1")).await;
+    let about = events_of_a_call(&*store).await;
+    assert!(are_found(&*store, &about).await);
+    // Another node finds them too.
+    let other = open(database.config("node-2")).await;
+    assert!(are_found(&*other, &about).await);
+}

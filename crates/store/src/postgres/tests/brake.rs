@@ -1,4 +1,4 @@
-//! A freeze gets through: whoever hangs, and told in time where nothing helps.
+//! A freeze gets through, whichever node hangs, and it is told in time where nothing helps.
 
 use placet_types::directive::DirectiveBasis;
 use sqlx::raw_sql;
@@ -93,7 +93,7 @@ async fn a_freeze_is_answered_in_time_however_many_others_arrive_behind_it() {
         others.push(freezing_as(&one, format!("freeze-{}", others.len())));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(first.is_finished(), "the first is not put off by those behind it");
+    assert!(first.is_finished(), "the first is not delayed by those behind it");
     let (refused, took) = first.await.unwrap();
     assert!(matches!(refused, Err(StoreError::LockTimeout(_))), "{refused:?}");
     assert!(took >= LEASE, "{took:?}");

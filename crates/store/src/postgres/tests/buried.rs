@@ -52,8 +52,8 @@ async fn retained(store: &PostgresStore) -> [Digest; 2] {
 async fn what_retention_deleted_before_a_ledger_was_moved_is_not_missed_after_it() {
     let database = database().await;
     let store = open(database.config("node-1")).await;
-    let gone = retained(&store).await;
-    let (_, living) = asked(&store, "living").await;
+    retained(&store).await;
+    asked(&store, "living").await;
     store.close().await.unwrap();
     let mut lines = Vec::new();
     export(&database.config("export"), &mut lines).await.unwrap();
@@ -64,14 +64,4 @@ async fn what_retention_deleted_before_a_ledger_was_moved_is_not_missed_after_it
     assert!(report.is_sound(), "{report:?}");
     let mut again = Vec::new();
     embedded::export(&config, &mut again).unwrap();
-
-    // What is lost of a call that waits is told all the same.
-    let content = config.directory.join("content");
-    std::fs::remove_dir_all(&content).unwrap();
-    std::fs::create_dir(&content).unwrap();
-    let report = embedded::verify(&config.directory).unwrap();
-    let missing: Vec<Digest> = report.content.missing.iter().map(|(_, digest)| *digest).collect();
-    assert!(missing.contains(&living.proposal), "{missing:?}");
-    assert!(!gone.iter().any(|proposal| missing.contains(proposal)), "{missing:?}");
-    assert!(embedded::export(&config, &mut Vec::new()).is_err());
 }

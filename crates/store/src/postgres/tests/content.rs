@@ -1,4 +1,4 @@
-//! Content that is kept anew while it is deleted.
+//! Content that is kept again while it is deleted.
 
 use placet_types::digest::Digest;
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ async fn found(store: &PostgresStore) -> Result<Vec<u8>, StoreError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_kept_anew_behind_its_deletion_stays_in_the_same_batch_too() {
+async fn what_is_kept_again_behind_its_deletion_stays_in_the_same_batch_too() {
     let database = database().await;
     let store = open(database.config("node-1")).await;
     for (first, is_there) in [(false, true), (true, false)] {
@@ -58,7 +58,7 @@ async fn becomes(database: &Database, state: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_node_keeps_anew_while_another_deletes_it_stays() {
+async fn what_one_node_keeps_again_while_another_deletes_it_stays() {
     let database = database().await;
     let (one, two) = (open(database.config("one")).await, open(database.config("two")).await);
     // Whichever of the two came first.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::store::{ApprovalQuery, DirectiveQuery};
 use placet_types::directive::DirectiveBasis;
 use placet_types::sessions::SessionStore as _;
@@ -88,74 +87,6 @@ async fn no_node_dispatches_what_was_permitted_before_a_freeze_once_that_is_ackn
     late.commit(under(&late, "late", 10)).await.unwrap();
 }
 
-#[tokio::test]
-async fn tables_of_the_build_before_get_directives_and_keep_their_approvals() {
-    let database = database().await;
-    let store = open(database.config("node-1")).await;
-    let claimed = claim(&*store, "key");
-    let asked = approval(&claimed, "apr_1", NOW_MS);
-    hold(&*store, &claimed, &asked).await;
-    store.close().await.unwrap();
-    let before = "DROP TABLE placet.directives; DROP INDEX placet.approvals_place; DROP INDEX placet.approvals_tenant_state; \
-         DROP INDEX placet.approvals_capability; DROP INDEX placet.approvals_decided; DROP TABLE placet.guests; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; DROP TABLE placet.confirmations; DROP TABLE placet.sightings; \
-         ALTER TABLE placet.ledger DROP COLUMN directives_rev; ALTER TABLE placet.content DROP COLUMN kept_anew; ALTER TABLE placet.epochs DROP COLUMN directives_rev, DROP COLUMN lease_ms; \
-         DELETE FROM placet.migrations WHERE version >= 2";
-    drop(database.sql(before).await);
-    let store = open(database.config("node-1")).await;
-    let query = ApprovalQuery {
-        tenant: Some(tenant("acme")),
-        capability: Some(asked.capability.clone()),
-        newest_first: true,
-        limit: 5,
-        ..ApprovalQuery::default()
-    };
-    assert_eq!(store.approvals(&query).await.unwrap(), [asked]);
-    put_directive(&*store, &grant("dir_1", 1, store.now())).await;
-    store.commit(spends("dir_1")).await.unwrap();
-}
-
-#[tokio::test]
-async fn lists_of_external_tenants_of_the_build_before_learn_how_their_approvals_stand() {
-    let database = database().await;
-    let store = open(database.config("node-1")).await;
-    let mut all = Vec::new();
-    for number in 0..2 {
-        let claimed = claim(&*store, &format!("key-{number}"));
-        let asked = ApprovalRecord {
-            external_tenants: [tenant("globex")].into(),
-            ..approval(&claimed, &format!("apr_{number}"), NOW_MS)
-        };
-        hold(&*store, &claimed, &asked).await;
-        all.push(asked);
-    }
-    let denied = approval_moved(&all[0], ApprovalState::Denied);
-    let mut changes = synced();
-    changes.approvals.push(denied.clone());
-    store.commit(changes).await.unwrap();
-    store.close().await.unwrap();
-    let before = "ALTER TABLE placet.guests DROP COLUMN state; DROP INDEX placet.approvals_decided; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; DROP TABLE placet.confirmations; DROP TABLE placet.sightings; \
-         ALTER TABLE placet.ledger DROP COLUMN directives_rev; ALTER TABLE placet.content DROP COLUMN kept_anew; ALTER TABLE placet.epochs DROP COLUMN directives_rev, DROP COLUMN lease_ms; \
-         DELETE FROM placet.migrations WHERE version >= 4";
-    drop(database.sql(before).await);
-    let store = open(database.config("node-1")).await;
-    let list = |state: &str| {
-        let store = Arc::clone(&store);
-        let query = ApprovalQuery {
-            external: Some(tenant("globex")),
-            state: Some(state.to_owned()),
-            limit: 9,
-            ..ApprovalQuery::default()
-        };
-        async move { store.approvals(&query).await.unwrap() }
-    };
-    assert_eq!(list("denied").await, [denied]);
-    assert_eq!(list("pending").await, [all[1].clone()]);
-    let mut changes = synced();
-    changes.approvals.push(approval_moved(&all[1], ApprovalState::Approved));
-    store.commit(changes).await.unwrap();
-    assert_eq!((list("pending").await.len(), list("approved").await.len()), (0, 1));
-}
-
 /// Pages of an inbox, and an operation's past, among many approvals: each is read from an index, none by reading all rows.
 #[tokio::test]
 async fn lists_of_approvals_are_read_from_an_index() {
@@ -170,20 +101,23 @@ async fn lists_of_approvals_are_read_from_an_index() {
            CASE WHEN n % 500 < 5 THEN 'pending' ELSE 'consumed' END, 1, int8send(n) || 'many'::bytea, \
            replace('{template}', 'NUMBER', 'op' || n % 50) \
          FROM generate_series(1, 20000) AS n; \
-         INSERT INTO placet.guests (tenant, place, approval_id, state) \
-           SELECT 'guest-' || length(approval_id) % 3, place, approval_id, state FROM placet.approvals; \
-         ANALYZE placet.approvals; ANALYZE placet.guests"
+         INSERT INTO placet.external_approvals (tenant, place, approval_id, state) \
+           SELECT 'external-' || length(approval_id) % 3, place, approval_id, state FROM placet.approvals; \
+         ANALYZE placet.approvals; ANALYZE placet.external_approvals"
     );
     drop(database.sql(&fill).await);
-    let external = Some(tenant("guest-1"));
+    let external = Some(tenant("external-1"));
     let (of_tenant, pending) = (Some(tenant("tenant-1")), Some("pending".to_owned()));
     let operation = Some("notes/op1".parse().unwrap());
     let newest = ApprovalQuery { newest_first: true, limit: 20, ..ApprovalQuery::default() };
     for (query, index) in [
         (newest.clone(), "approvals_"),
         (ApprovalQuery { state: pending.clone(), ..newest.clone() }, "approvals_"),
-        (ApprovalQuery { external: external.clone(), ..newest.clone() }, "guests_"),
-        (ApprovalQuery { external, state: pending.clone(), ..newest.clone() }, "guests_state"),
+        (ApprovalQuery { external: external.clone(), ..newest.clone() }, "external_approvals_"),
+        (
+            ApprovalQuery { external, state: pending.clone(), ..newest.clone() },
+            "external_approvals_state",
+        ),
         (ApprovalQuery { tenant: of_tenant.clone(), ..newest.clone() }, "approvals_"),
         (
             ApprovalQuery { tenant: of_tenant.clone(), state: pending, ..newest.clone() },
@@ -213,7 +147,7 @@ async fn lists_of_approvals_are_read_from_an_index() {
             .replace("$3", "'tenant-1'")
             .replace("$4", "'pending'")
             .replace("$5", "'notes/op1'")
-            .replace("$6", "'guest-1'");
+            .replace("$6", "'external-1'");
         let plan = database.sql(&format!("EXPLAIN {sql}")).await;
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
         let plan = plan.join("\n");

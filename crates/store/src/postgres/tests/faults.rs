@@ -142,7 +142,7 @@ async fn a_lock_that_is_not_to_be_had_is_waited_for_only_so_long() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_all_connections_are_in_use_whoever_comes_is_told_within_the_longest_wait() {
+async fn when_all_connections_are_in_use_a_caller_is_told_within_the_longest_wait() {
     let database = database().await;
     let wait = Duration::from_millis(500);
     let store =

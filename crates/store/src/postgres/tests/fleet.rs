@@ -440,7 +440,7 @@ async fn a_node_that_stops_in_a_transaction_holds_nobody_up_for_longer_than_its_
     let mine = adopted(&sent, &survivor);
     put(&*survivor, &mine).await.unwrap();
     stopped.state.hold_commit.send_replace(false);
-    // The server has ended its transaction; whoever asked is not told that nothing was kept, since the node could not know.
+    // The server has ended its transaction; the caller is not told that nothing was kept, since the node could not know.
     assert!(matches!(late.await.unwrap(), Err(StoreError::Uncertain(_) | StoreError::Fenced)));
     assert!(death(&stopped).await.contains("took its work over"));
     assert_eq!(survivor.effect(sent.record_id).await.unwrap(), Some(mine));

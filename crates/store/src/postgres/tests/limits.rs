@@ -1,5 +1,5 @@
-//! Whoever falls silent where it holds what others need is let go of: at its start, while it makes the tables, in an import, or on its
-//! way to a connection. And whoever waits in vain is told who is in the way.
+//! A session that falls silent where it holds what others need is let go of: at its start, while it makes the tables, in an import, or on its
+//! way to a connection. And a caller that waits too long is told who is in the way.
 //!
 //! Not here: a node that falls silent while it writes (`brake`, `fleet`).
 

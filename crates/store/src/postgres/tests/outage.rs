@@ -112,7 +112,7 @@ async fn of_nodes_that_lost_their_database_the_one_that_died_meanwhile_is_fenced
     let fenced = fleet.fenced();
     assert_eq!(fenced.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>(), [dead]);
     let (_, at) = fenced[0];
-    // Not before a living one would have had its chance, and within the two leases and the round that the book promises.
+    // Not before a living one would have had its chance, and within the two leases and the round that the docs promise.
     let bound = LEASE.saturating_mul(2) + Duration::from_secs(2);
     assert!(at.duration_since(before) >= LEASE, "{:?}", at.duration_since(before));
     assert!(at.duration_since(back) <= bound, "{:?}", at.duration_since(back));
@@ -167,7 +167,7 @@ async fn a_node_whose_own_lease_is_past_fences_nobody_before_it_has_renewed_it()
         [open(database.config("node-1")).await, open(database.config("node-2")).await];
     let mut connection = database.connect().await;
     let silent = |rows: Vec<Lease>| vec![(rows[0].epoch, rows[0].until)];
-    let seen = silent(leases(&mut connection, (second.epoch(), LEASE)).await.unwrap());
+    let seen = silent(leases(&mut connection, second.epoch(), LEASE).await.unwrap());
     let past = "UPDATE placet.epochs SET lease_until = clock_timestamp() - interval '1 second' WHERE epoch = ";
     drop(database.sql(&format!("{past}{}", second.epoch())).await);
     assert_eq!(second.fence(seen.clone()).await.unwrap(), Vec::<u64>::new());

@@ -113,7 +113,7 @@ async fn what_is_moved_to_another_database_is_the_same_there() {
         let place = first.entry_of(record.record_id).await.unwrap();
         assert_eq!(moved.entry_of(record.record_id).await.unwrap(), place);
     }
-    // What was under way when it was moved is an orphan there, whoever had dispatched it.
+    // What was under way when it was moved is an orphan there, whichever node had dispatched it.
     let orphans = moved.effects(&orphans()).await.unwrap();
     assert!(orphans.contains(&left_open) && orphans.len() == 8, "{}", orphans.len());
     make(&*moved, "goes-on", true).await;
@@ -129,6 +129,7 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     }
     let (first, _) = EmbeddedStore::open(config.clone(), Arc::clone(&clock)).unwrap();
     let left_open = furnish(&*first, "a").await;
+    let about = events_of_a_call(&*first).await;
     first.close().await.unwrap();
     let mut lines = Vec::new();
     embedded::export(&config, &mut lines).unwrap();
@@ -138,6 +139,7 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     let (first, _) = EmbeddedStore::open(config.clone(), Arc::clone(&clock)).unwrap();
     let shared = open(database.config("node-1")).await;
     same(&*first, &*shared).await;
+    assert!(are_found(&*shared, &about).await);
     // The embedded ledger was in its fourth epoch.
     assert_eq!(shared.epoch(), 5);
     let (theirs, ours) = (first.heads().await.unwrap(), shared.heads().await.unwrap());
@@ -160,7 +162,11 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     let (second, _) = EmbeddedStore::open(back, clock).unwrap();
     same(&*shared, &*second).await;
     let left = second.effects(&orphans()).await.unwrap();
-    assert!(left.contains(&left_open), "what was under way is nobody's: epoch {}", second.epoch());
+    assert!(
+        left.contains(&left_open),
+        "what was under way belongs to no process: epoch {}",
+        second.epoch()
+    );
     second.close().await.unwrap();
 }
 

@@ -12,7 +12,7 @@ use super::super::{
 };
 use super::{AT, Log, key, name, origin, other_key};
 use crate::journal::medium::Disk;
-use crate::tree::LogHead;
+use crate::seal::LogHead;
 
 fn seal(sealer: &mut Sealer, log: &Log) -> Result<SignedNote, SealError> {
     sealer.seal(&log.head(), log.epoch(), AT, |from, to| {

@@ -179,7 +179,7 @@ fn every_field_of_an_entry_is_covered() {
 }
 
 #[test]
-fn a_log_made_anew_from_a_changed_entry_on_does_not_have_the_signed_root() {
+fn a_log_made_again_from_a_changed_entry_on_does_not_have_the_signed_root() {
     let log = Log::of(20);
     for changed in 1..=20 {
         let forged = Log::from_payloads(log.entries.iter().map(|entry| {

@@ -16,7 +16,7 @@ use placet_ledger::proof::{Frontier, TreeView};
 use placet_types::clock::Timestamp;
 
 use super::{SealKey, Sealer, entry_hash, export_header, export_line};
-use crate::tree::LogHead;
+use crate::seal::LogHead;
 
 const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 

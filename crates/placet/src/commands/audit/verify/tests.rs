@@ -15,7 +15,8 @@ fn hash(seq: u64) -> [u8; 32] {
 fn frame(seq: u64) -> Frame {
     let (epoch, at_ms, kind, durable_seq) = (1, 1, 1, 0);
     let (prev, hash) = (hash(seq.saturating_sub(1)), hash(seq));
-    Frame { seq, epoch, at_ms, kind, durable_seq, prev, payload: Vec::new(), hash }
+    let (payload, contents) = (Vec::new(), Vec::new());
+    Frame { seq, epoch, at_ms, kind, durable_seq, prev, payload, hash, contents }
 }
 
 fn tree(size: u64) -> Frontier {

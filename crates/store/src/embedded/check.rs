@@ -1,0 +1,516 @@
+//! What is done with a data folder that no process serves: verify, rebuild the state, read the audit chain.
+//!
+//! Owns the offline commands' work. Not here: how they are called and printed. Invariants: verifying and reading change nothing in the
+//! journal, and nothing in the state but what sled does when it is opened; rebuilding sets the old state aside before it makes a new one.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use placet_ledger::proof::Frontier;
+use placet_ledger::record::{EffectRecord, EffectState};
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
+use sled::IVec;
+
+use super::EmbeddedConfig;
+use super::codec::{EffectEntry, Entry, decode_entry, decode_place};
+use super::identity::{check_finished, known_id};
+use super::keys;
+use super::merkle::Merkle;
+use super::open::{
+    JOURNAL, OpenError, RecoveryReport, STATE, is_at_hand, leaves_of, of_snapshot, open,
+};
+use super::read;
+use super::replay::{Judge, Replay};
+use super::snapshot::{SnapshotError, Snapshots};
+use super::tree::{Tree, TreeFault};
+use super::trust;
+use crate::journal::lock::Lock;
+use crate::journal::medium::{Disk, Medium as _};
+use crate::journal::{
+    Base, Frame, SegmentFiles, VerifyReport as JournalReport, VisitError, verify_each,
+};
+
+/// One entry of the audit chain, read back.
+#[derive(Debug, Clone)]
+pub struct JournalEntry {
+    /// Its place.
+    pub seq: u64,
+    /// The epoch of the process that wrote it.
+    pub epoch: u64,
+    /// When.
+    pub at: Timestamp,
+    /// Its hash.
+    pub hash: [u8; 32],
+    /// The hash of the entry before it.
+    pub prev: [u8; 32],
+    /// What it records.
+    pub entry: Entry,
+}
+
+impl JournalEntry {
+    pub(super) fn decode(frame: &Frame) -> Result<Self, String> {
+        let entry = decode_entry(frame.kind, &frame.payload)
+            .map_err(|error| format!("entry {} cannot be read: {error}", frame.seq))?;
+        Ok(Self {
+            seq: frame.seq,
+            epoch: frame.epoch,
+            at: Timestamp::from_ms(frame.at_ms),
+            hash: frame.hash,
+            prev: frame.prev,
+            entry,
+        })
+    }
+}
+
+/// Reads the whole chain in order, verifying it, and hands each entry to `visit`. Takes no lock and changes nothing: it may be
+/// used beside a running store, and ends where that had come to.
+///
+/// # Errors
+/// The first thing that is wrong with the journal, with its place; or what `visit` refuses.
+pub fn read_audit(
+    directory: &Path,
+    visit: &mut dyn FnMut(JournalEntry) -> Result<(), VisitError>,
+) -> Result<JournalReport, OpenError> {
+    let report = verify_each(&directory.join(JOURNAL), None, &mut |frame| {
+        visit(JournalEntry::decode(frame)?)
+    })?;
+    Ok(report)
+}
+
+/// Sets the state aside and rebuilds it. Begins a new epoch, like any opening.
+///
+/// # Errors
+/// [`OpenError`], as opening the store; the folder must not be in use.
+pub fn rebuild(directory: &Path) -> Result<RecoveryReport, OpenError> {
+    rebuild_with(&EmbeddedConfig::new(directory))
+}
+
+/// The same for a store that is configured otherwise: with its archive in another folder.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_with(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
+    // A mistyped name must not make a new store.
+    let journal = config.directory.join(JOURNAL);
+    std::fs::metadata(&journal).map_err(OpenError::io("find the journal", &journal))?;
+    let opened = open(config, Some("asked for"))?;
+    trust::close(&opened.tree, &config.directory)
+        .map_err(|fault| OpenError::State(fault.to_string()))?;
+    opened.journal.close()?;
+    Ok(opened.report)
+}
+
+/// The tree over the entries that were archived, as the journal's folder has it; none where nothing was archived. Changes nothing, and
+/// may be used beside a running store. It is not signed: compare what it leads to.
+#[must_use]
+pub fn archived_tree(directory: &Path) -> Option<Frontier> {
+    let base = Base::read(&Disk, &directory.join(JOURNAL)).ok()?;
+    Some(base.frontier).filter(|frontier| frontier.size() > 0)
+}
+
+/// What [`verify`] found. The journal itself is sound, else there is an error instead.
+#[derive(Debug, Clone)]
+pub struct VerifyReport {
+    /// The journal.
+    pub journal: JournalReport,
+    /// The state.
+    pub state: StateVerdict,
+    /// The contents.
+    pub content: ContentVerdict,
+    /// Snapshots that cannot be used, by their entry, with the reason.
+    pub damaged_snapshots: Vec<(u64, String)>,
+    /// How many moves of records and approvals there were.
+    pub moves: u64,
+    /// Moves that the machines do not know: the first hundred.
+    pub illegal: Vec<String>,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong as far as it was looked at. What was deleted is told apart from what is lost; a damaged state or
+    /// snapshot costs nothing but a rebuild, but something has damaged it.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.content.altered.is_empty()
+            && self.content.missing.is_empty()
+            && self.damaged_snapshots.is_empty()
+            && self.illegal.is_empty()
+            && !matches!(self.state, StateVerdict::Disagrees { .. })
+    }
+
+    /// Whether everything was looked at: not where archived entries are not at hand, or the state could not be read.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.journal.first_seq <= 1 && !matches!(self.state, StateVerdict::Unread { .. })
+    }
+}
+
+/// How the state stands to the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateVerdict {
+    /// It holds what the journal says.
+    Agrees,
+    /// It is behind, as after a crash; the next start lets it catch up.
+    Behind {
+        /// How many entries it has to take over.
+        entries: u64,
+    },
+    /// There is none; the next start makes it.
+    Absent,
+    /// It does not hold what the journal says; the next start, or a rebuild, makes it again.
+    Disagrees {
+        /// In what.
+        why: String,
+    },
+    /// The operating system refused something, as on a disk that is full: it may be sound.
+    Unread {
+        /// What it answered.
+        why: String,
+    },
+}
+
+/// How the contents stand to the entries that name them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContentVerdict {
+    /// How often entries name a content.
+    pub named: u64,
+    /// How many contents were deleted for retention, as entries say.
+    pub deleted: u64,
+    /// Contents that are not there, though no entry says that they were deleted: [`CONTENTS_LISTED_MAX`] at most.
+    pub missing: Vec<(TenantId, Digest)>,
+    /// Contents that are not what their digest says, and that no entry says were deleted: as many at most.
+    pub altered: Vec<(TenantId, Digest)>,
+}
+
+/// How many contents are listed at most that are missing, and as many that are altered.
+pub const CONTENTS_LISTED_MAX: usize = 1_000;
+
+/// Verifies everything in a folder that is not in use.
+///
+/// # Errors
+/// [`OpenError`]: the folder is in use, or the journal is damaged (the first thing that is wrong, with its place).
+pub fn verify(directory: &Path) -> Result<VerifyReport, OpenError> {
+    verify_with(&EmbeddedConfig::new(directory))
+}
+
+/// The same for a store that is configured otherwise: with its archive in another folder. The chain is read, every move is judged once
+/// more, and the state is made in a scratch folder and compared with the one that is there: it takes as long as a rebuild.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
+    let directory = &config.directory;
+    check_finished(directory)?;
+    let journal_directory = directory.join(JOURNAL);
+    let _lock = Lock::take(&journal_directory)?;
+    let scratch = Scratch::new(directory)?;
+    let snapshots = Snapshots::new(Arc::new(Disk), directory);
+    let found = found_state(config);
+    let mut damaged_snapshots = Vec::new();
+    let (tree, merkle, from) = ground(config, &scratch, &snapshots, &mut damaged_snapshots)?;
+    let mut judge = Judge::default();
+    let mut contents = Contents::default();
+    let mut verdict = None;
+    let journal = {
+        let mut replay = Replay::new(&tree, &merkle, Some(&mut judge));
+        let mut comes_to = |at: u64, replay: &mut Replay<'_>| -> Result<(), VisitError> {
+            if let Ok(Some(state)) = &found
+                && state.meta().applied_seq == at
+            {
+                replay.flush()?;
+                verdict = compare(&tree, state)?;
+            }
+            Ok(())
+        };
+        comes_to(from, &mut replay).map_err(|error| OpenError::State(error.to_string()))?;
+        let journal = verify_each(&journal_directory, config.archive.as_deref(), &mut |frame| {
+            if frame.seq <= from {
+                return Ok(());
+            }
+            replay.take(frame)?;
+            contents.take(frame, &replay)?;
+            comes_to(frame.seq, &mut replay)
+        })?;
+        replay.flush().map_err(|fault| OpenError::State(fault.to_string()))?;
+        journal
+    };
+    if from > 0 {
+        // What was deleted before that nobody here can say.
+        contents.awaited.clear();
+    }
+    let content = contents.verdict(config, &tree)?;
+    let state = match found {
+        Err(verdict) => verdict,
+        Ok(None) => StateVerdict::Absent,
+        Ok(Some(state)) => verdict_of(&state, verdict, journal.last_seq, from),
+    };
+    let Judge { moves, illegal } = judge;
+    Ok(VerifyReport { journal, state, content, damaged_snapshots, moves, illegal })
+}
+
+/// The state that is there; or a verdict that does not need the journal.
+fn found_state(config: &EmbeddedConfig) -> Result<Option<Tree>, StateVerdict> {
+    let folder = config.directory.join(STATE);
+    let unread = |why: String| StateVerdict::Unread { why };
+    if !folder.try_exists().map_err(|error| unread(error.to_string()))? {
+        return Ok(None);
+    }
+    let of_fault = |fault: TreeFault| match fault {
+        TreeFault::Refused(error) => StateVerdict::Unread { why: error.to_string() },
+        fault @ (TreeFault::Sled(_)
+        | TreeFault::Panicked
+        | TreeFault::Altered
+        | TreeFault::Busy) => StateVerdict::Disagrees { why: fault.to_string() },
+    };
+    let tree = Tree::open(&folder, config.state_cache_bytes).map_err(of_fault)?;
+    match tree.check().map_err(of_fault)? {
+        Some(why) => Err(StateVerdict::Disagrees { why }),
+        None => Ok(Some(tree)),
+    }
+}
+
+fn verdict_of(
+    state: &Tree,
+    difference: Option<Option<String>>,
+    last_seq: u64,
+    from: u64,
+) -> StateVerdict {
+    let applied_seq = state.meta().applied_seq;
+    match difference {
+        Some(Some(why)) => StateVerdict::Disagrees { why },
+        Some(None) => match last_seq.saturating_sub(applied_seq) {
+            0 => StateVerdict::Agrees,
+            entries => StateVerdict::Behind { entries },
+        },
+        None if applied_seq > last_seq => {
+            let why = format!("it goes up to entry {applied_seq}, and the journal to {last_seq}");
+            StateVerdict::Disagrees { why }
+        }
+        // It is older than the snapshot that everything was made from.
+        None => StateVerdict::Behind { entries: last_seq.saturating_sub(applied_seq.min(from)) },
+    }
+}
+
+/// Where the scratch state begins: before the first entry where that is at hand, else with a snapshot. All snapshots are tried.
+fn ground(
+    config: &EmbeddedConfig,
+    scratch: &Scratch,
+    snapshots: &Snapshots,
+    damaged: &mut Vec<(u64, String)>,
+) -> Result<(Tree, Merkle, u64), OpenError> {
+    let failed = |fault: TreeFault| OpenError::State(fault.to_string());
+    let fresh = |name: &str| Tree::open(&scratch.path.join(name), config.state_cache_bytes);
+    let (store_id, _) = known_id(&config.directory, snapshots)?;
+    let store_id = store_id.unwrap_or_default();
+    let files = segments(config);
+    let base = Base::read(&Disk, &files.directory)?;
+    let is_complete = is_at_hand(&files, &base);
+    let archived = base.first_seq.saturating_sub(1);
+    let mut oldest = None;
+    for seq in snapshots.list().map_err(of_snapshot)? {
+        let tree = fresh(&format!("snapshot-{seq}")).map_err(failed)?;
+        match snapshots.fill(seq, &tree, &store_id).map(|()| tree.check()) {
+            Ok(Ok(None)) if oldest.is_none() && seq >= archived => oldest = Some((seq, tree)),
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(why))) => damaged.push((seq, why)),
+            Ok(Err(fault)) => return Err(failed(fault)),
+            Err(error @ SnapshotError::Io { .. }) => return Err(of_snapshot(error)),
+            Err(error) => damaged.push((seq, error.to_string())),
+        }
+    }
+    match oldest {
+        Some((seq, tree)) if !is_complete => {
+            let mut leaves = leaves_of(&base, seq);
+            let first = Merkle::first_leaf(seq).max(base.first_seq);
+            verify_each(&files.directory, config.archive.as_deref(), &mut |frame| {
+                leaves.extend((first..=seq).contains(&frame.seq).then_some(frame.hash));
+                Ok(())
+            })?;
+            let merkle = Merkle::open(&tree, &leaves);
+            Ok((tree, merkle.map_err(|error| OpenError::State(error.to_string()))?, seq))
+        }
+        None if !is_complete => Err(OpenError::NoGround {
+            why: "no snapshot can be used".to_owned(),
+            first_seq: base.first_seq,
+        }),
+        Some(_) | None => Ok((fresh("state").map_err(failed)?, Merkle::empty(), 0)),
+    }
+}
+
+fn segments(config: &EmbeddedConfig) -> SegmentFiles {
+    let journal = config.directory.join(JOURNAL);
+    SegmentFiles::new(Arc::new(Disk), &journal, config.archive.as_deref())
+}
+
+/// A folder for what is too much for memory; removed in the end.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(directory: &Path) -> Result<Self, OpenError> {
+        let path = directory.join("verify.tmp");
+        if matches!(path.try_exists(), Ok(true)) {
+            std::fs::remove_dir_all(&path).map_err(OpenError::io("remove", &path))?;
+        }
+        Disk.create_dir(&path).map_err(OpenError::io("make the folder", &path))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, "the scratch folder could not be removed");
+        }
+    }
+}
+
+/// In what two states differ, if in anything. What is to be erased is not compared: an entry says it, and it may have been done.
+fn compare(expected: &Tree, found: &Tree) -> Result<Option<Option<String>>, TreeFault> {
+    let mut expected = Pairs::new(expected);
+    let mut found = Pairs::new(found);
+    let (mut wanted, mut held) = (expected.next()?, found.next()?);
+    let key_of = |pair: &Option<(IVec, IVec)>| {
+        pair.as_ref().map(|(key, _)| hex::encode(key)).unwrap_or_default()
+    };
+    loop {
+        let what = match (&wanted, &held) {
+            (None, None) => return Ok(Some(None)),
+            (Some(wanted), Some(held)) if wanted == held => None,
+            (Some((wanted, _)), Some((held, _))) if wanted == held => {
+                Some("it holds something else")
+            }
+            (Some((wanted, _)), Some((held, _))) if held < wanted => Some("no entry says so"),
+            (None, Some(_)) => Some("no entry says so"),
+            (Some(_), _) => Some("it has forgotten it"),
+        };
+        if let Some(what) = what {
+            let key = if what == "no entry says so" { key_of(&held) } else { key_of(&wanted) };
+            return Ok(Some(Some(format!("{what}: key {key}"))));
+        }
+        (wanted, held) = (expected.next()?, found.next()?);
+    }
+}
+
+/// How many keys are read in one go.
+const PAGE_KEYS: usize = 1024;
+
+/// All keys of a state, in order.
+struct Pairs<'a> {
+    tree: &'a Tree,
+    page: std::vec::IntoIter<(IVec, IVec)>,
+    last: Vec<u8>,
+    is_over: bool,
+}
+
+impl<'a> Pairs<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        Self { tree, page: Vec::new().into_iter(), last: Vec::new(), is_over: false }
+    }
+
+    fn next(&mut self) -> Result<Option<(IVec, IVec)>, TreeFault> {
+        loop {
+            if let Some(pair) = self.page.next() {
+                if pair.0.first() == Some(&keys::TO_ERASE) {
+                    continue;
+                }
+                return Ok(Some(pair));
+            }
+            if self.is_over {
+                return Ok(None);
+            }
+            let page = self.tree.page(&self.last, PAGE_KEYS)?;
+            self.is_over = page.len() < PAGE_KEYS;
+            if let Some((last, _)) = page.last() {
+                self.last = last.to_vec();
+            }
+            self.page = page.into_iter();
+        }
+    }
+}
+
+/// Looks at the contents that entries name.
+#[derive(Default)]
+struct Contents {
+    verdict: ContentVerdict,
+    /// What was deleted.
+    deleted: HashSet<(TenantId, Digest)>,
+    /// What was named before it was there.
+    awaited: BTreeSet<(TenantId, Digest)>,
+}
+
+impl Contents {
+    /// Looks at what an entry names, once it was taken over.
+    fn take(&mut self, frame: &Frame, replay: &Replay<'_>) -> Result<(), VisitError> {
+        let entry = JournalEntry::decode(frame)?.entry;
+        let mut named: Vec<(TenantId, Digest)> = Vec::new();
+        for effect in &entry.effects {
+            if let EffectEntry::Put(record) = effect {
+                let tenant = &record.scope.tenant;
+                named.extend(contents_of(record).map(|digest| (tenant.clone(), digest)));
+            }
+        }
+        // What approvers were shown goes before the approval does; of an approval that was taken over only the other store's log says so.
+        let approvals = entry.approvals.iter().filter(|_| !entry.imported);
+        named.extend(approvals.map(|it| (it.chain.tenant().clone(), it.proposal)));
+        for name in named {
+            self.verdict.named = self.verdict.named.saturating_add(1);
+            let is_deleted = self.deleted.contains(&name) || entry.forget_content.contains(&name);
+            if !is_deleted && !replay.has_content(&name.0, name.1)? {
+                // It may come with a later entry: one that was taken over from another store names its contents before.
+                self.awaited.insert(name);
+            }
+        }
+        for name in entry.forget_content {
+            self.verdict.deleted = self.verdict.deleted.saturating_add(1);
+            self.deleted.insert(name);
+        }
+        Ok(())
+    }
+
+    /// Reads every content that is there.
+    fn verdict(
+        mut self,
+        config: &EmbeddedConfig,
+        tree: &Tree,
+    ) -> Result<ContentVerdict, OpenError> {
+        let files = segments(config);
+        let failed = |fault: TreeFault| OpenError::State(fault.to_string());
+        for name in std::mem::take(&mut self.awaited) {
+            let place = read::place(tree, &name.0, name.1).map_err(failed)?;
+            let is_lost = place.is_none() && !self.deleted.contains(&name);
+            if is_lost && self.verdict.missing.len() < CONTENTS_LISTED_MAX {
+                self.verdict.missing.push(name);
+            }
+        }
+        let mut last = vec![keys::CONTENT];
+        loop {
+            let page = tree.page(&last, PAGE_KEYS).map_err(failed)?;
+            let Some((key, _)) = page.last() else { break };
+            last = key.to_vec();
+            for (key, value) in page {
+                let Some((tenant, digest)) = keys::content_of(&key) else {
+                    return Ok(self.verdict);
+                };
+                let place = decode_place(&value).ok_or(TreeFault::Altered).map_err(failed)?;
+                let is_sound = Digest::of(&files.content(&place)?) == digest;
+                if !is_sound && self.verdict.altered.len() < CONTENTS_LISTED_MAX {
+                    self.verdict.altered.push((tenant, digest));
+                }
+            }
+        }
+        Ok(self.verdict)
+    }
+}
+
+/// The contents that a record names: what is parked, its result, and that of an earlier arm.
+pub(super) fn contents_of(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
+    // The contents of a tombstone were deleted when it became one.
+    let kept = !matches!(record.state, EffectState::Tombstone { .. });
+    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
+    let parked = kept.then_some(record.parked);
+    parked.into_iter().chain(record.state.result()).chain(of_arm.filter(|_| kept))
+}

@@ -1,0 +1,219 @@
+//! Edits: the keys of the state that an entry writes and takes away.
+//!
+//! Owns which lists a record stands in. Not here: the form of the keys (`keys`), the tree. Invariant: the keys of a record follow from
+//! the record alone, so that they are taken away when it moves on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::audit::Subject;
+use placet_ledger::directive::Directive;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
+
+use super::codec::{Counts, decode_place, encode_place, encode_value};
+use super::keys;
+use super::tree::{Tree, TreeFault};
+use crate::journal::{Place, Placed};
+use crate::rules::Op;
+
+/// Keys with what they are to hold; nothing: the key goes.
+pub(super) type Edits = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// All that one entry changes.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) seq: u64,
+    pub(super) ops: Vec<Op>,
+    /// The contents that came with it.
+    pub(super) contents: Vec<Placed>,
+    /// The contents that it says are deleted.
+    pub(super) deleted: Vec<(TenantId, Digest)>,
+    /// What its events are about.
+    pub(super) subjects: BTreeSet<Subject>,
+}
+
+/// The edits of some entries, in order, and how many records there are after them.
+pub(super) fn edits_of(
+    tree: &Tree,
+    changes: &[Change],
+    mut counts: Counts,
+) -> Result<(Edits, Counts), TreeFault> {
+    let mut edits = Edits::new();
+    // Every call changes several runs: only their last form is written.
+    let mut runs: HashMap<&RunKey, (u64, &RunRecord)> = HashMap::new();
+    for change in changes {
+        contents(tree, change, &mut edits)?;
+        for subject in &change.subjects {
+            here(&mut edits, keys::subject(subject, Some(change.seq)), HERE.to_vec());
+        }
+        for op in &change.ops {
+            if let Op::Run(run) = op {
+                runs.insert(&run.key, (change.seq, run));
+            }
+            edit(op, change.seq, &mut edits)?;
+            count(op, &mut counts);
+        }
+    }
+    for (key, (seq, run)) in runs {
+        let key = keys::run(key);
+        if tree.get(&key)?.is_none() {
+            counts.runs = counts.runs.saturating_add(1);
+        }
+        put(&mut edits, key, seq, run)?;
+    }
+    Ok((edits, counts))
+}
+
+fn count(op: &Op, counts: &mut Counts) {
+    let (counter, is_more) = match op {
+        Op::Effect { before: None, .. } => (&mut counts.effects, true),
+        Op::Removed(_) => (&mut counts.effects, false),
+        Op::Approval { before: None, .. } => (&mut counts.approvals, true),
+        Op::ApprovalGone(_) => (&mut counts.approvals, false),
+        Op::Directive { before: None, .. } => (&mut counts.directives, true),
+        Op::DirectiveGone(_) => (&mut counts.directives, false),
+        Op::Run(_)
+        | Op::Effect { before: Some(_), .. }
+        | Op::Approval { before: Some(_), .. }
+        | Op::Directive { before: Some(_), .. } => return,
+    };
+    *counter = if is_more { counter.saturating_add(1) } else { counter.saturating_sub(1) };
+}
+
+/// Where the contents of an entry are, and that those it deletes are to be erased.
+fn contents(tree: &Tree, change: &Change, edits: &mut Edits) -> Result<(), TreeFault> {
+    let mut place = |tenant: &TenantId, digest: Digest, place: Option<Vec<u8>>| {
+        let key = keys::content(tenant, digest);
+        let held = match edits.get(&key) {
+            Some(edited) => edited.clone(),
+            None => tree.get(&key)?.map(|value| value.to_vec()),
+        };
+        if held.is_some() || place.is_some() {
+            edits.insert(key, place);
+        }
+        // A content that is written once more was not what it should be, and most of it may still be there.
+        if let Some(held) = held {
+            edits.insert(keys::to_erase(&held), Some(HERE.to_vec()));
+        }
+        Ok::<_, TreeFault>(())
+    };
+    for placed in &change.contents {
+        place(&placed.tenant, placed.digest, Some(encode_place(&placed.place)))?;
+    }
+    for (tenant, digest) in &change.deleted {
+        place(tenant, *digest, None)?;
+    }
+    Ok(())
+}
+
+/// What the value of a key that has nothing to say but that it is there is.
+const HERE: &[u8] = &[1];
+
+fn edit(op: &Op, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
+    match op {
+        Op::Effect { before, after } => {
+            before.iter().for_each(|before| effect_lists(before, &mut |key, _| gone(edits, key)));
+            effect_lists(after, &mut |key, value| here(edits, key, value));
+            put(edits, keys::effect(&after.record_id), seq, &**after)?;
+        }
+        Op::Removed(before) => {
+            effect_lists(before, &mut |key, _| gone(edits, key));
+            gone(edits, keys::effect(&before.record_id));
+        }
+        Op::Approval { before, after } => {
+            before.iter().for_each(|before| approval_lists(before, &mut |key| gone(edits, key)));
+            approval_lists(after, &mut |key| here(edits, key, HERE.to_vec()));
+            put(edits, keys::approval(&after.approval_id), seq, &**after)?;
+        }
+        Op::ApprovalGone(before) => {
+            approval_lists(before, &mut |key| gone(edits, key));
+            gone(edits, keys::approval(&before.approval_id));
+        }
+        Op::Directive { before, after, .. } => {
+            before.iter().for_each(|before| directive_lists(before, &mut |key| gone(edits, key)));
+            directive_lists(after, &mut |key| here(edits, key, HERE.to_vec()));
+            put(edits, keys::directive(&after.directive_id), seq, &**after)?;
+        }
+        Op::DirectiveGone(before) => {
+            directive_lists(before, &mut |key| gone(edits, key));
+            gone(edits, keys::directive(&before.directive_id));
+        }
+        // Those of all entries are written at once.
+        Op::Run(_) => {}
+    }
+    Ok(())
+}
+
+fn put(
+    edits: &mut Edits,
+    key: Vec<u8>,
+    seq: u64,
+    record: &impl Serialize,
+) -> Result<(), TreeFault> {
+    let body = serde_json::to_vec(record)
+        .map_err(|error| TreeFault::Sled(format!("a record has no JSON form: {error}")))?;
+    let value = encode_value(&key, seq, &body);
+    edits.insert(key, Some(value));
+    Ok(())
+}
+
+fn gone(edits: &mut Edits, key: Vec<u8>) {
+    edits.insert(key, None);
+}
+
+fn here(edits: &mut Edits, key: Vec<u8>, value: Vec<u8>) {
+    edits.insert(key, Some(value));
+}
+
+/// The lists that an effect record stands in, with its tenant.
+fn effect_lists(record: &EffectRecord, list: &mut dyn FnMut(Vec<u8>, Vec<u8>)) {
+    let (code, id) = (keys::effect_code(&record.state), &record.record_id);
+    let tenant = || record.scope.tenant.as_str().as_bytes().to_vec();
+    list(keys::effect_state_at(code, Some(id)), tenant());
+    if keys::is_settled_code(code) {
+        list(keys::settled_at(code, Some((record.updated_at, id))), tenant());
+    }
+    list(keys::call(&record.call_id), id.digest().as_bytes().to_vec());
+}
+
+/// The lists that an approval stands in.
+fn approval_lists(approval: &ApprovalRecord, list: &mut dyn FnMut(Vec<u8>)) {
+    let (tenant, code) = (approval.chain.tenant(), keys::approval_code(&approval.state));
+    let place = Some((approval.created_at, &approval.approval_id));
+    list(keys::approval_list(None, code, place));
+    list(keys::approval_list(Some(tenant), code, place));
+    list(keys::capability_list(tenant, &approval.capability, code, place));
+    for external in &approval.external_tenants {
+        list(keys::external_list(external, code, place));
+    }
+    list(keys::call_approval(&approval.call_id, place));
+}
+
+/// The lists that a directive stands in.
+fn directive_lists(directive: &Directive, list: &mut dyn FnMut(Vec<u8>)) {
+    let (kind, id) = (directive.kind(), &directive.directive_id);
+    for tenant in [None, Some(&directive.tenant)] {
+        if let Some(until) = directive.open_until() {
+            list(keys::directive_open(tenant, kind, Some((until, id))));
+        }
+        list(keys::directive_by_age(tenant, kind, Some(directive.place())));
+    }
+}
+
+/// The contents that edits say are to be erased.
+pub(super) fn to_erase(edits: &Edits) -> impl Iterator<Item = Place> {
+    edits.range(vec![keys::TO_ERASE]..).map_while(|(key, value)| {
+        let place = key.strip_prefix(&[keys::TO_ERASE])?;
+        value.as_ref().and_then(|_| decode_place(place))
+    })
+}
+
+/// The edits that say that contents were erased.
+pub(super) fn erased(places: &[Place]) -> Edits {
+    places.iter().map(|place| (keys::to_erase(&encode_place(place)), None)).collect()
+}

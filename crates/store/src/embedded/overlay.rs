@@ -1,0 +1,61 @@
+//! Records that are prepared and not yet in the state.
+//!
+//! Owns what new changes are decided against besides the state. Not here: the checks (`rules`), the tree.
+//! Invariant: a commit is decided against everything prepared before it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::directive::Directive;
+use placet_ledger::record::EffectRecord;
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+
+/// What is prepared of one kind, each with the entry that does it; nothing: it is gone.
+#[derive(Debug)]
+pub(super) struct Prepared<K, V>(HashMap<K, (u64, Option<V>)>);
+
+impl<K, V> Default for Prepared<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Prepared<K, V> {
+    /// What is prepared under a key; nothing: the state has to be asked.
+    pub(super) fn get(&self, key: &K) -> Option<Option<V>> {
+        self.0.get(key).map(|(_, value)| value.clone())
+    }
+
+    /// Entry `seq` does this.
+    pub(super) fn put(&mut self, seq: u64, key: K, value: Option<V>) {
+        self.0.insert(key, (seq, value));
+    }
+
+    /// Everything up to entry `seq` is in the state.
+    pub(super) fn arrived(&mut self, seq: u64) {
+        self.0.retain(|_, (prepared, _)| *prepared > seq);
+    }
+}
+
+/// What is prepared.
+#[derive(Debug, Default)]
+pub(super) struct Overlay {
+    pub(super) effects: Prepared<RecordId, Arc<EffectRecord>>,
+    pub(super) approvals: Prepared<ApprovalId, Arc<ApprovalRecord>>,
+    pub(super) directives: Prepared<DirectiveId, Arc<Directive>>,
+    /// Contents that come, or go.
+    pub(super) contents: Prepared<(TenantId, Digest), ()>,
+}
+
+impl Overlay {
+    /// Everything up to entry `seq` is in the state.
+    pub(super) fn arrived(&mut self, seq: u64) {
+        self.effects.arrived(seq);
+        self.approvals.arrived(seq);
+        self.directives.arrived(seq);
+        self.contents.arrived(seq);
+    }
+}

@@ -1,0 +1,233 @@
+//! Entries of the journal taken over into the state.
+//!
+//! Owns the way of an entry that is in the journal into a state that has not seen it. The records are made of it by the same rules as
+//! when it was written; what was refused then is not in it. Invariant: a state is the same however it was made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::audit::subjects_of;
+use placet_ledger::directive::Directive;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::{Admission, Changes, Durability, EffectChange, StoreError};
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+
+use super::codec::{EffectEntry, Entry, decode_entry};
+use super::edits::{Change, edits_of};
+use super::merkle::Merkle;
+use super::overlay::Overlay;
+use super::read;
+use super::tree::{Tree, TreeFault};
+use crate::journal::{Frame, VisitError};
+use crate::rules::{Base, Claimants, Op, Rules, Transaction};
+
+/// After how many entries what they come to is put into the state.
+const BATCH_ENTRIES: usize = 256;
+
+/// Takes entries over, in order.
+pub(super) struct Replay<'a> {
+    tree: &'a Tree,
+    merkle: &'a Merkle,
+    overlay: Overlay,
+    runs: HashMap<RunKey, Arc<RunRecord>>,
+    changes: Vec<Change>,
+    hashes: Vec<[u8; 32]>,
+    last_seq: u64,
+    /// Where moves that the machines do not know are noted; elsewhere they are believed, since they were checked when they were written.
+    judge: Option<&'a mut Judge>,
+}
+
+/// The moves of the records, looked at once more.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// How many there were.
+    pub(super) moves: u64,
+    /// The first that the machines do not know.
+    pub(super) illegal: Vec<String>,
+}
+
+/// How many illegal moves are listed.
+const LISTED_MAX: usize = 100;
+
+impl<'a> Replay<'a> {
+    /// Goes on from what is in the tree.
+    pub(super) fn new(tree: &'a Tree, merkle: &'a Merkle, judge: Option<&'a mut Judge>) -> Self {
+        let last_seq = tree.meta().applied_seq;
+        Self {
+            tree,
+            merkle,
+            overlay: Overlay::default(),
+            runs: HashMap::new(),
+            changes: Vec::new(),
+            hashes: Vec::new(),
+            last_seq,
+            judge,
+        }
+    }
+
+    /// Takes an entry over, unless it is in the state already.
+    pub(super) fn take(&mut self, frame: &Frame) -> Result<(), VisitError> {
+        if frame.seq <= self.last_seq {
+            return Ok(());
+        }
+        let entry = decode_entry(frame.kind, &frame.payload)
+            .map_err(|error| format!("entry {} cannot be read: {error}", frame.seq))?;
+        let deleted = entry.forget_content.clone();
+        let subjects = subjects_of(&entry.audit);
+        let ops = self.ops(frame, entry).map_err(|error| {
+            format!("entry {} does not follow from those before it: {error}", frame.seq)
+        })?;
+        let contents = frame.contents.clone();
+        for placed in &contents {
+            let place = (placed.tenant.clone(), placed.digest);
+            self.overlay.contents.put(frame.seq, place, Some(()));
+        }
+        for place in &deleted {
+            self.overlay.contents.put(frame.seq, place.clone(), None);
+        }
+        self.changes.push(Change { seq: frame.seq, ops, contents, deleted, subjects });
+        self.hashes.push(frame.hash);
+        self.last_seq = frame.seq;
+        if self.changes.len() >= BATCH_ENTRIES { Ok(self.flush()?) } else { Ok(()) }
+    }
+
+    /// Puts what was taken over into the state.
+    pub(super) fn flush(&mut self) -> Result<(), TreeFault> {
+        let Some(head) = self.hashes.last().copied() else { return Ok(()) };
+        let (mut edits, counts) = edits_of(self.tree, &self.changes, self.tree.meta().counts)?;
+        let grown = self.merkle.append(self.hashes.drain(..), &mut edits);
+        let (applied_seq, frontier) = (self.last_seq, grown.frontier());
+        self.tree.apply(&edits, |meta| {
+            (meta.applied_seq, meta.head) = (applied_seq, head);
+            (meta.counts, meta.frontier) = (counts, frontier);
+        })?;
+        self.merkle.put(grown);
+        self.changes.clear();
+        self.overlay.arrived(self.last_seq);
+        self.runs.clear();
+        Ok(())
+    }
+
+    /// Whether a content is kept, as far as entries were taken over.
+    pub(super) fn has_content(&self, tenant: &TenantId, digest: Digest) -> Result<bool, TreeFault> {
+        match self.overlay.contents.get(&(tenant.clone(), digest)) {
+            Some(prepared) => Ok(prepared.is_some()),
+            None => Ok(read::place(self.tree, tenant, digest)?.is_some()),
+        }
+    }
+
+    /// The last entry that was taken over.
+    pub(super) fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    fn ops(&mut self, frame: &Frame, entry: Entry) -> Result<Vec<Op>, StoreError> {
+        let imported = entry.imported;
+        let mut changes = changes_of(entry);
+        if let Some(illegal) = self.illegal(frame, &changes, imported)
+            && let Some(judge) = &mut self.judge
+            && judge.illegal.len() < LISTED_MAX
+        {
+            judge.illegal.push(illegal);
+        }
+        let mut transaction = Transaction::new(self, None);
+        if imported {
+            transaction.take_over(&mut changes)?;
+        } else {
+            transaction.take_in(&mut changes)?;
+        }
+        let Transaction { effects, approvals, directives, runs, ops, .. } = transaction;
+        for (id, record) in effects {
+            self.overlay.effects.put(frame.seq, id, record);
+        }
+        for (id, record) in approvals {
+            self.overlay.approvals.put(frame.seq, id, record);
+        }
+        for (id, record) in directives {
+            self.overlay.directives.put(frame.seq, id, record);
+        }
+        self.runs.extend(runs);
+        Ok(ops)
+    }
+
+    /// What is wrong with the moves of an entry, where they are looked at once more.
+    fn illegal(&mut self, frame: &Frame, changes: &Changes, imported: bool) -> Option<String> {
+        let moves = changes.effects.len().saturating_add(changes.approvals.len());
+        let moves = u64::try_from(moves).unwrap_or(u64::MAX);
+        let judge = self.judge.as_mut()?;
+        judge.moves = judge.moves.saturating_add(moves);
+        // What was taken over was checked where it came from.
+        if imported {
+            return None;
+        }
+        let now = Timestamp::from_ms(frame.at_ms);
+        let rules = Rules { epoch: frame.epoch, now, claims: &Nobody };
+        let judged = Transaction::new(self, Some(rules)).take_in(&mut changes.clone());
+        judged.err().map(|error| format!("entry {}: {error}", frame.seq))
+    }
+}
+
+/// Nobody has taken a key.
+struct Nobody;
+
+impl Claimants for Nobody {
+    fn is_foreign(&self, _record: &EffectRecord) -> bool {
+        false
+    }
+}
+
+/// The changes that an entry records.
+fn changes_of(entry: Entry) -> Changes {
+    let effects = entry.effects.into_iter().map(|effect| match effect {
+        EffectEntry::Put(record) => EffectChange::Put(record),
+        EffectEntry::Removed { record_id, rev } => EffectChange::Remove { record_id, rev },
+        EffectEntry::Forgotten { record_id, rev } => EffectChange::Forget { record_id, rev },
+    });
+    Changes {
+        effects: effects.collect(),
+        approvals: entry.approvals,
+        directives: entry.directives,
+        spend: entry.spend,
+        runs: entry.runs,
+        reserve: entry.reserve,
+        refund: entry.refund,
+        taint: entry.taint,
+        forget_approvals: entry.forget_approvals,
+        forget_directive: entry.forget_directive,
+        ..Changes::new(Durability::Synced, Admission::Completion)
+    }
+}
+
+impl Base for Replay<'_> {
+    fn effect(&self, id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
+        match self.overlay.effects.get(id) {
+            Some(prepared) => Ok(prepared),
+            None => Ok(read::effect(self.tree, id)?.map(Arc::new)),
+        }
+    }
+
+    fn approval(&self, id: &ApprovalId) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
+        match self.overlay.approvals.get(id) {
+            Some(prepared) => Ok(prepared),
+            None => Ok(read::approval(self.tree, id)?.map(Arc::new)),
+        }
+    }
+
+    fn directive(&self, id: &DirectiveId) -> Result<Option<Arc<Directive>>, StoreError> {
+        match self.overlay.directives.get(id) {
+            Some(prepared) => Ok(prepared),
+            None => Ok(read::directive(self.tree, id)?.map(Arc::new)),
+        }
+    }
+
+    fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
+        match self.runs.get(key) {
+            Some(run) => Ok(Some(Arc::clone(run))),
+            None => Ok(read::run(self.tree, key)?.map(Arc::new)),
+        }
+    }
+}

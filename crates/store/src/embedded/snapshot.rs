@@ -1,0 +1,336 @@
+//! Snapshots: the state as it stood at an entry, in files.
+//!
+//! Owns the form of a snapshot, writing one while the state goes on changing, and filling an empty state from one. Not here: when one is
+//! made (`keeper`), what follows it (`replay`). Invariant: a snapshot is believed only once all of it was read and its digest verifies.
+//!
+//! ```text
+//! snapshots/<number of the entry>.snapshot:
+//!   "PLSNAP" 00 01, 2 bytes of length and the ledger's name, then for each key, in order: 4 bytes each of the lengths of key and
+//!   value (little-endian), key, value; the last one is what the state says of itself; then 8 bytes of FF, and the SHA-256 of all
+//!   before it
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::codec::Meta;
+use super::keys;
+use super::tree::{Tree, TreeFault};
+use crate::journal::medium::{
+    Medium, MediumFile, TEMPORARY, beside, read_full_at, to_u64, to_usize, write_all_at,
+};
+
+/// The name of the folder.
+pub(super) const SNAPSHOTS: &str = "snapshots";
+const EXTENSION: &str = "snapshot";
+const MAGIC: [u8; 8] = *b"PLSNAP\x00\x01";
+const END: [u8; 8] = [0xFF; 8];
+/// How many keys are copied in one go: nothing is applied meanwhile.
+const COPIED_KEYS: usize = 512;
+const BUFFER_BYTES: usize = 1 << 20;
+/// How many are kept.
+const KEPT: usize = 2;
+/// No key and no value is longer; a greater length is damage.
+const LENGTH_MAX: usize = 64 << 20;
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SnapshotError {
+    #[error("cannot {what} `{}`: {source}", .path.display())]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Tree(#[from] TreeFault),
+    #[error("the snapshot `{}` is damaged: {why}", .path.display())]
+    Damaged { path: PathBuf, why: &'static str },
+    #[error("the snapshot `{}` is of another ledger", .path.display())]
+    OtherLedger { path: PathBuf },
+}
+
+/// Keys with their values.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl SnapshotError {
+    fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, path: path.to_owned(), source }
+    }
+}
+
+/// The folder of snapshots.
+#[derive(Debug, Clone)]
+pub(super) struct Snapshots {
+    medium: Arc<dyn Medium>,
+    pub(super) directory: PathBuf,
+}
+
+impl Snapshots {
+    pub(super) fn new(medium: Arc<dyn Medium>, store: &Path) -> Self {
+        Self { medium, directory: store.join(SNAPSHOTS) }
+    }
+
+    /// The entries that there are snapshots of, ascending.
+    pub(super) fn list(&self) -> Result<Vec<u64>, SnapshotError> {
+        let names = match self.medium.list(&self.directory) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(SnapshotError::io("list the folder", &self.directory)(error)),
+        };
+        let number = |name: &String| name.strip_suffix(EXTENSION)?.strip_suffix('.')?.parse().ok();
+        Ok(names.iter().filter_map(number).collect())
+    }
+
+    /// The file of the snapshot of an entry.
+    pub(super) fn path(&self, seq: u64) -> PathBuf {
+        self.directory.join(format!("{seq:020}.{EXTENSION}"))
+    }
+
+    /// Writes the state as it is now, and removes the oldest snapshots. Answers the entry that it is of.
+    pub(super) fn write(&self, tree: &Tree, store_id: &str) -> Result<u64, SnapshotError> {
+        let made = self.medium.create_dir(&self.directory);
+        made.map_err(SnapshotError::io("make the folder", &self.directory))?;
+        self.remove_unfinished()?;
+        let meta = tree.begin_copy();
+        let path = self.path(meta.applied_seq);
+        let written = self.write_file(tree, &meta, store_id, &path);
+        if written.is_err() {
+            tree.end_copy();
+            // Where there is no room, what was written takes some.
+            if let Err(error) = self.medium.remove(&beside(&path)) {
+                tracing::debug!(%error, "an unfinished snapshot could not be removed");
+            }
+        }
+        written?;
+        let there = self.list()?;
+        for old in there.iter().rev().skip(KEPT) {
+            let path = self.path(*old);
+            self.medium.remove(&path).map_err(SnapshotError::io("remove", &path))?;
+        }
+        Ok(meta.applied_seq)
+    }
+
+    /// Sets a snapshot aside that is none of this journal's state: it does not count as one from here on.
+    pub(super) fn set_aside(&self, seq: u64) -> Result<(), SnapshotError> {
+        let path = self.path(seq);
+        let renamed = self.medium.rename(&path, &path.with_extension("damaged"));
+        renamed.map_err(SnapshotError::io("set aside", &path))
+    }
+
+    /// Removes what a process that was killed left of a snapshot: each is as large as the state.
+    fn remove_unfinished(&self) -> Result<(), SnapshotError> {
+        let names = self.medium.list(&self.directory);
+        let names = names.map_err(SnapshotError::io("list the folder", &self.directory))?;
+        for path in names.iter().map(|name| self.directory.join(name)) {
+            if path.extension().is_some_and(|extension| extension == TEMPORARY) {
+                self.medium.remove(&path).map_err(SnapshotError::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_file(
+        &self,
+        tree: &Tree,
+        meta: &Meta,
+        store_id: &str,
+        path: &Path,
+    ) -> Result<(), SnapshotError> {
+        let unfinished = beside(path);
+        let failed = || SnapshotError::io("write the snapshot", path);
+        let file = self.medium.create(&unfinished).map_err(failed())?;
+        let mut out = Writer { file: &*file, buffer: Vec::new(), at: 0, hasher: Sha256::new() };
+        out.buffer.extend_from_slice(&MAGIC);
+        let length = u16::try_from(store_id.len()).unwrap_or(u16::MAX);
+        out.buffer.extend_from_slice(&length.to_le_bytes());
+        out.buffer.extend_from_slice(store_id.as_bytes());
+        while tree.is_copying() {
+            for (key, value) in tree.copy_on(COPIED_KEYS)? {
+                out.pair(&key, &value).map_err(failed())?;
+            }
+        }
+        out.pair(keys::META, &meta.encode(keys::META)).map_err(failed())?;
+        out.finish().map_err(failed())?;
+        file.sync_data().map_err(failed())?;
+        self.medium.rename(&unfinished, path).map_err(failed())?;
+        self.medium.sync_dir(&self.directory).map_err(failed())
+    }
+
+    /// The name of the ledger, as the newest snapshot has it.
+    pub(super) fn store_id(&self) -> Result<Option<String>, SnapshotError> {
+        let Some(seq) = self.list()?.last().copied() else { return Ok(None) };
+        let path = self.path(seq);
+        let mut input = self.reader(&path)?;
+        let mut next = |count| input.take(count).map_err(SnapshotError::io("read", &path));
+        if next(MAGIC.len())?.as_deref() != Some(&MAGIC) {
+            return Ok(None);
+        }
+        let length = next(2)?.and_then(|length| <[u8; 2]>::try_from(length).ok());
+        let name = next(length.map_or(0, |length| usize::from(u16::from_le_bytes(length))))?;
+        Ok(name.and_then(|name| String::from_utf8(name).ok()).filter(|name| !name.is_empty()))
+    }
+
+    fn reader(&self, path: &Path) -> Result<Reader, SnapshotError> {
+        let file = self.medium.open_read(path);
+        let file = file.map_err(SnapshotError::io("open the snapshot", path))?;
+        Ok(Reader { file, buffer: Vec::new(), at: 0, hasher: Sha256::new() })
+    }
+
+    /// Fills an empty state with the snapshot of an entry.
+    pub(super) fn fill(&self, seq: u64, tree: &Tree, store_id: &str) -> Result<(), SnapshotError> {
+        let meta = self.read(seq, store_id, &mut |pairs| tree.fill(&mut pairs.drain(..)))?;
+        Ok(tree.begin_with(meta)?)
+    }
+
+    /// The newest snapshot that can be believed. Those that cannot are set aside: they do not count as covering anything.
+    pub(super) fn newest_sound(&self, store_id: &str) -> Result<Option<u64>, SnapshotError> {
+        while let Some(seq) = self.list()?.last().copied() {
+            let mut leave_out = |pairs: &mut Pairs| {
+                pairs.clear();
+                Ok(())
+            };
+            match self.read(seq, store_id, &mut leave_out) {
+                Ok(_) => return Ok(Some(seq)),
+                Err(error @ SnapshotError::Io { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "a snapshot cannot be used, and is set aside");
+                    self.set_aside(seq)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the snapshot of an entry to its end, and hands its keys on in parts: they are good only if this succeeds. Answers how far it
+    /// goes.
+    fn read(
+        &self,
+        seq: u64,
+        store_id: &str,
+        take: &mut dyn FnMut(&mut Pairs) -> Result<(), TreeFault>,
+    ) -> Result<Meta, SnapshotError> {
+        let path = self.path(seq);
+        let damaged = |why| SnapshotError::Damaged { path: path.clone(), why };
+        let failed = || SnapshotError::io("read the snapshot", &path);
+        let mut input = self.reader(&path)?;
+        let mut next = |count: usize| {
+            let bytes = input.take(count).map_err(failed())?;
+            bytes.ok_or_else(|| damaged("it ends too early"))
+        };
+        if next(MAGIC.len())? != MAGIC {
+            return Err(damaged("it does not begin like one"));
+        }
+        let length = <[u8; 2]>::try_from(next(2)?).map_or(0, u16::from_le_bytes);
+        let is_own = next(usize::from(length))? == store_id.as_bytes();
+        let (mut meta, mut pairs) = (None, Pairs::new());
+        loop {
+            let lengths = next(END.len())?;
+            if lengths == END {
+                break;
+            }
+            let [key, value] = lengths_of(&lengths).ok_or_else(|| damaged("a key is too long"))?;
+            let (key, value) = (next(key)?, next(value)?);
+            if key == keys::META {
+                meta = Meta::decode(keys::META, &value);
+            } else {
+                pairs.push((key, value));
+            }
+            if pairs.len() >= COPIED_KEYS {
+                take(&mut pairs)?;
+            }
+        }
+        take(&mut pairs)?;
+        if !input.ends_with_digest().map_err(failed())? {
+            return Err(damaged("its digest is another one"));
+        }
+        if !is_own {
+            return Err(SnapshotError::OtherLedger { path: path.clone() });
+        }
+        let meta = meta.filter(|meta| meta.applied_seq == seq);
+        meta.ok_or_else(|| damaged("it does not say how far it goes"))
+    }
+}
+
+fn lengths_of(bytes: &[u8]) -> Option<[usize; 2]> {
+    let (lengths, _none) = bytes.as_chunks::<4>();
+    let [key, value] = lengths.as_array::<2>()?;
+    let length = |bytes: &[u8; 4]| to_usize(u64::from(u32::from_le_bytes(*bytes)));
+    let lengths = [length(key), length(value)];
+    lengths.iter().all(|length| *length <= LENGTH_MAX).then_some(lengths)
+}
+
+struct Writer<'a> {
+    file: &'a dyn MediumFile,
+    buffer: Vec<u8>,
+    at: u64,
+    hasher: Sha256,
+}
+
+impl Writer<'_> {
+    fn pair(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        for length in [key.len(), value.len()] {
+            let length = u32::try_from(length).unwrap_or(u32::MAX);
+            self.buffer.extend_from_slice(&length.to_le_bytes());
+        }
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hasher.update(&self.buffer);
+        write_all_at(self.file, &self.buffer, self.at)?;
+        self.at = self.at.saturating_add(to_u64(self.buffer.len()));
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.buffer.extend_from_slice(&END);
+        self.flush()?;
+        let digest: [u8; 32] = self.hasher.clone().finalize().into();
+        write_all_at(self.file, &digest, self.at)
+    }
+}
+
+struct Reader {
+    file: Box<dyn MediumFile>,
+    /// What was read and not yet taken.
+    buffer: Vec<u8>,
+    at: u64,
+    hasher: Sha256,
+}
+
+impl Reader {
+    /// The next bytes; nothing where there are not so many.
+    fn take(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
+        let taken = self.peek(count)?;
+        if let Some(taken) = &taken {
+            self.hasher.update(taken);
+        }
+        Ok(taken)
+    }
+
+    fn peek(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
+        if self.buffer.len() < count {
+            let held = self.buffer.len();
+            self.buffer.resize(count.max(BUFFER_BYTES), 0);
+            let rest = self.buffer.get_mut(held..).unwrap_or_default();
+            let read = read_full_at(&*self.file, rest, self.at)?;
+            self.at = self.at.saturating_add(to_u64(read));
+            self.buffer.truncate(held.saturating_add(read));
+        }
+        if self.buffer.len() < count {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(count);
+        Ok(Some(std::mem::replace(&mut self.buffer, rest)))
+    }
+
+    /// Whether what is left is the digest of what was taken.
+    fn ends_with_digest(&mut self) -> io::Result<bool> {
+        let expected: [u8; 32] = self.hasher.clone().finalize().into();
+        let is_digest = self.peek(expected.len())?.is_some_and(|found| found == expected);
+        Ok(is_digest && self.peek(1)?.is_none())
+    }
+}

@@ -1,0 +1,489 @@
+//! The tree: sled behind guards, with a count and a sum over everything in it.
+//!
+//! Owns opening sled, batches of whole entries, reading, and the copy of the tree as it stands at one entry while it goes on changing.
+//! Not here: what the keys mean (`keys`, `edits`), whether the tree is believed (`open`).
+//! Invariants: a batch holds whole entries and the number of the last of them; number and sum of the keys follow every batch, so that
+//! a key that sled has forgotten is noticed; no answer comes from a value that does not verify; an error or a panic of sled is an
+//! error of the store.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use placet_ledger::store::StoreError;
+use sled::{Batch, Db, IVec};
+use tokio::time::Instant;
+
+use super::codec::{Meta, Stored, decode_value};
+use super::edits::Edits;
+use super::keys;
+use crate::journal::medium::{Disk, Medium as _, is_refusal};
+
+/// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
+const FLUSH_WITHIN: Duration = Duration::from_secs(40);
+
+/// Why the tree cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum TreeFault {
+    /// sled answered an error.
+    #[error("the state failed: {0}")]
+    Sled(String),
+    /// sled panicked.
+    #[error("the state failed: sled panicked")]
+    Panicked,
+    /// A value does not verify.
+    #[error("the state holds a value that does not verify; it is rebuilt at the next start")]
+    Altered,
+    /// The operating system refused sled something: what is in it may be sound.
+    #[error("the state failed: {0}")]
+    Refused(Arc<io::Error>),
+    /// Another handle has it.
+    #[error("the state is held by another handle")]
+    Busy,
+}
+
+impl From<sled::Error> for TreeFault {
+    fn from(error: sled::Error) -> Self {
+        match error {
+            sled::Error::Io(error) => error.into(),
+            error @ (sled::Error::CollectionNotFound(_)
+            | sled::Error::Unsupported(_)
+            | sled::Error::ReportableBug(_)
+            | sled::Error::Corruption { .. }) => Self::Sled(error.to_string()),
+        }
+    }
+}
+
+impl From<TreeFault> for StoreError {
+    fn from(fault: TreeFault) -> Self {
+        Self::Damaged(fault.to_string())
+    }
+}
+
+impl From<io::Error> for TreeFault {
+    fn from(error: io::Error) -> Self {
+        if is_refusal(&error) {
+            Self::Refused(Arc::new(error))
+        } else {
+            Self::Sled(error.to_string())
+        }
+    }
+}
+
+/// sled, let go without harm: it syncs then, and panics where that fails.
+#[derive(Debug)]
+struct Held(Option<Db>);
+
+impl Held {
+    fn get(&self) -> sled::Result<&Db> {
+        self.0.as_ref().ok_or_else(|| sled::Error::Unsupported("it was let go".to_owned()))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let db = self.0.take();
+        if let Err(fault) = guarded(|| {
+            drop(db);
+            Ok(())
+        }) {
+            // What it did not keep is taken over from the journal again.
+            tracing::warn!(%fault, "the state could not be made durable when it was let go");
+        }
+    }
+}
+
+/// What a copy needs of keys that change before it has come to them.
+#[derive(Debug, Default)]
+struct Copying {
+    /// The last key that was copied.
+    cursor: Vec<u8>,
+    /// What later keys held when the copy began.
+    before: BTreeMap<Vec<u8>, Option<IVec>>,
+}
+
+/// The state of the store, as far as entries are in it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    db: Held,
+    directory: PathBuf,
+    meta: Mutex<Meta>,
+    /// Held for writing while a batch is applied: a list is read between two batches.
+    applying: RwLock<()>,
+    /// How many batches were applied since it was opened.
+    batches: AtomicU64,
+    copying: Mutex<Option<Copying>>,
+}
+
+/// A part of the tree in which to list, and where to begin.
+#[derive(Debug, Clone)]
+pub(super) struct List {
+    /// What all its keys begin with.
+    pub(super) prefix: Vec<u8>,
+    /// The rest of the key to begin behind, in the direction of the listing; nothing: at the beginning.
+    pub(super) after: Option<Vec<u8>>,
+}
+
+/// In which order keys are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Tree {
+    /// Opens the tree in this folder, or makes it. The caller holds the journal's lock.
+    pub(super) fn open(directory: &Path, cache_bytes: u64) -> Result<Self, TreeFault> {
+        let db = open_sled(directory, cache_bytes)?;
+        let meta = match guarded(|| db.get(keys::META))? {
+            Some(bytes) => Meta::decode(keys::META, &bytes).ok_or(TreeFault::Altered)?,
+            None => Meta::default(),
+        };
+        Ok(Self {
+            db: Held(Some(db)),
+            directory: directory.to_owned(),
+            meta: Mutex::new(meta),
+            applying: RwLock::new(()),
+            batches: AtomicU64::new(0),
+            copying: Mutex::new(None),
+        })
+    }
+
+    /// How far it goes.
+    pub(super) fn meta(&self) -> Meta {
+        self.meta.lock().clone()
+    }
+
+    /// How many batches were applied: as long as it stays the same, what was read once is not read again.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Acquire)
+    }
+
+    /// The value of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<IVec>, TreeFault> {
+        guarded(|| self.db.get()?.get(key))
+    }
+
+    /// The value of a key that holds a record, once it is verified.
+    pub(super) fn record(&self, key: &[u8]) -> Result<Option<Stored>, TreeFault> {
+        match self.get(key)? {
+            Some(value) => decode_value(key, &value).map(Some).ok_or(TreeFault::Altered),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes over edits, all or none; `advance` says how far the tree goes with them.
+    pub(super) fn apply(
+        &self,
+        edits: &Edits,
+        advance: impl FnOnce(&mut Meta),
+    ) -> Result<(), TreeFault> {
+        let _applying = self.applying.write();
+        let mut meta = self.meta();
+        let mut batch = Batch::default();
+        let mut copying = self.copying.lock();
+        for (key, value) in edits {
+            let old = self.get(key)?;
+            if let Some(old) = &old {
+                meta.keys = meta.keys.wrapping_sub(1);
+                meta.sum = meta.sum.wrapping_sub(hash_of(key, old));
+            }
+            if let Some(copying) = &mut *copying
+                && *key > copying.cursor
+            {
+                copying.before.entry(key.clone()).or_insert(old);
+            }
+            match value {
+                Some(value) => {
+                    meta.keys = meta.keys.wrapping_add(1);
+                    meta.sum = meta.sum.wrapping_add(hash_of(key, value));
+                    batch.insert(key.as_slice(), value.as_slice());
+                }
+                None => batch.remove(key.as_slice()),
+            }
+        }
+        advance(&mut meta);
+        batch.insert(keys::META, meta.encode(keys::META));
+        guarded(|| self.db.get()?.apply_batch(batch))?;
+        self.batches.fetch_add(1, Ordering::Release);
+        *self.meta.lock() = meta;
+        Ok(())
+    }
+
+    /// Fills an empty tree with the keys of a snapshot, of which `meta` says how far they go.
+    pub(super) fn fill(
+        &self,
+        pairs: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    ) -> Result<(), TreeFault> {
+        let mut batch = Batch::default();
+        for (key, value) in pairs {
+            batch.insert(key, value);
+        }
+        guarded(|| self.db.get()?.apply_batch(batch))
+    }
+
+    /// Says how far a tree goes that was filled.
+    pub(super) fn begin_with(&self, meta: Meta) -> Result<(), TreeFault> {
+        guarded(|| self.db.get()?.insert(keys::META, meta.encode(keys::META)))?;
+        *self.meta.lock() = meta;
+        Ok(())
+    }
+
+    /// Reads everything once: number and sum of the keys have to be what the batches came to, and every value has to verify. Answers
+    /// what is wrong, if anything.
+    pub(super) fn check(&self) -> Result<Option<String>, TreeFault> {
+        let meta = self.meta();
+        let (mut count, mut sum) = (0_u64, 0_u64);
+        let altered = guarded(|| {
+            for pair in self.db.get()?.iter() {
+                let (key, value) = pair?;
+                if key.as_ref() == keys::META {
+                    continue;
+                }
+                if keys::is_record(&key) && decode_value(&key, &value).is_none() {
+                    return Ok(true);
+                }
+                count = count.wrapping_add(1);
+                sum = sum.wrapping_add(hash_of(&key, &value));
+            }
+            Ok(false)
+        })?;
+        let expected = meta.keys;
+        Ok(match (altered, count == expected, sum == meta.sum) {
+            (true, _, _) => Some("it holds a value that does not verify".to_owned()),
+            (false, false, _) => {
+                Some(format!("it has {count} keys where it should have {expected}"))
+            }
+            (false, true, false) => Some("a key does not hold what was written".to_owned()),
+            (false, true, true) => None,
+        })
+    }
+
+    /// Keys and values of several lists at once, merged by the part of the key after each list's own prefix; `visit` says whether to
+    /// go on. No batch is applied meanwhile.
+    pub(super) fn merge(
+        &self,
+        lists: &[List],
+        order: Order,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TreeFault> {
+        let _quiet = self.applying.read();
+        guarded(|| {
+            let db = self.db.get()?;
+            let mut cursors: Vec<_> = lists.iter().map(|list| cursor(db, list, order)).collect();
+            let mut heads: BTreeMap<(Vec<u8>, usize), IVec> = BTreeMap::new();
+            for (at, cursor) in cursors.iter_mut().enumerate() {
+                heads.extend(cursor.next().transpose()?.map(|(rest, value)| ((rest, at), value)));
+            }
+            let next = |heads: &mut BTreeMap<_, _>| match order {
+                Order::Ascending => heads.pop_first(),
+                Order::Descending => heads.pop_last(),
+            };
+            while let Some(((rest, at), value)) = next(&mut heads) {
+                if !visit(&rest, &value) {
+                    break;
+                }
+                let head = cursors.get_mut(at).and_then(Iterator::next).transpose()?;
+                heads.extend(head.map(|(rest, value)| ((rest, at), value)));
+            }
+            Ok(())
+        })
+    }
+
+    /// Up to `limit` keys behind one of them, with their values, in order; how far the tree goes is not among them.
+    pub(super) fn page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
+        let _quiet = self.applying.read();
+        self.read_page(after, limit)
+    }
+
+    fn read_page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
+        guarded(|| {
+            let pairs =
+                self.db.get()?.range::<&[u8], _>((Bound::Excluded(after), Bound::Unbounded));
+            let is_own = |pair: &sled::Result<(IVec, IVec)>| !matches!(pair, Ok((key, _)) if key.as_ref() == keys::META);
+            pairs.filter(is_own).take(limit).collect()
+        })
+    }
+
+    /// Begins a copy of the tree as it is now, and answers how far it goes. One at a time.
+    pub(super) fn begin_copy(&self) -> Meta {
+        let _applying = self.applying.write();
+        *self.copying.lock() = Some(Copying::default());
+        self.meta()
+    }
+
+    /// The next keys of the copy, up to about `limit`, as they were when it began; none: it is complete.
+    pub(super) fn copy_on(&self, limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
+        let _quiet = self.applying.read();
+        let mut copying = self.copying.lock();
+        let Some(copy) = &mut *copying else { return Ok(Vec::new()) };
+        let page = self.read_page(&copy.cursor, limit)?;
+        let last = page.last().map(|(key, _)| key.to_vec()).filter(|_| page.len() >= limit);
+        let mut pairs: BTreeMap<IVec, IVec> = page.into_iter().collect();
+        let later = match &last {
+            Some(last) => {
+                let mut later = copy.before.split_off(last);
+                let at_last = later.remove(last);
+                copy.before.extend(at_last.map(|value| (last.clone(), value)));
+                later
+            }
+            None => BTreeMap::new(),
+        };
+        for (key, value) in std::mem::replace(&mut copy.before, later) {
+            match value {
+                Some(value) => drop(pairs.insert(key.into(), value)),
+                None => drop(pairs.remove(key.as_slice())),
+            }
+        }
+        match last {
+            Some(last) => copy.cursor = last,
+            None => *copying = None,
+        }
+        Ok(pairs.into_iter().collect())
+    }
+
+    /// Whether a copy is under way.
+    pub(super) fn is_copying(&self) -> bool {
+        self.copying.lock().is_some()
+    }
+
+    /// Ends a copy that is not wanted any more.
+    pub(super) fn end_copy(&self) {
+        *self.copying.lock() = None;
+    }
+
+    /// Gives what sled holds in memory to the operating system.
+    pub(super) fn flush(&self) -> Result<(), TreeFault> {
+        // On a thread of its own: after an error sled may wait for ever, for a word that was spoken before it listened.
+        let db = self.db.get()?.clone();
+        let (done, answer) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("placet-state-flush".to_owned())
+            .spawn(move || drop(done.send(guarded(|| db.flush()).map(drop))))?;
+        let silent = |_| TreeFault::Sled("it does not answer any more".to_owned());
+        answer.recv_timeout(FLUSH_WITHIN).map_err(silent)?
+    }
+
+    /// Makes all of it durable. sled's `flush` does not sync, and its blobs are never synced: that is done on the files.
+    pub(super) fn close(&self) -> Result<(), TreeFault> {
+        self.flush()?;
+        sync_all(&self.directory)?;
+        let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.map_or(Ok(()), |parent| Ok(Disk.sync_dir(parent)?))
+    }
+
+    /// For tests: sled, to be damaged behind the store's back.
+    #[cfg(test)]
+    pub(super) fn sled(&self) -> &Db {
+        self.db.get().unwrap()
+    }
+}
+
+/// Syncs the files of a folder and of those in it, and their names.
+fn sync_all(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sync_all(&path)?;
+        } else {
+            File::open(&path)?.sync_all()?;
+        }
+    }
+    Disk.sync_dir(folder)
+}
+
+/// What a key and its value add to the sum.
+fn hash_of(key: &[u8], value: &[u8]) -> u64 {
+    // Two checksums of different beginnings, so that a pair is known by 64 bits.
+    let low = crc32c::crc32c_append(crc32c::crc32c(key), value);
+    let high = crc32c::crc32c_append(crc32c::crc32c(value), key);
+    u64::from(high).wrapping_shl(32) | u64::from(low)
+}
+
+type Head = sled::Result<(Vec<u8>, IVec)>;
+
+/// The keys of a list from its place on, without what all of them begin with.
+fn cursor<'a>(db: &Db, list: &'a List, order: Order) -> Box<dyn Iterator<Item = Head> + 'a> {
+    let at = |rest: &[u8]| [list.prefix.as_slice(), rest].concat();
+    let rest_of = |pair: sled::Result<(IVec, IVec)>| match pair {
+        Ok((key, value)) => {
+            key.strip_prefix(list.prefix.as_slice()).map(|rest| Ok((rest.to_vec(), value)))
+        }
+        Err(error) => Some(Err(error)),
+    };
+    match (order, &list.after) {
+        (Order::Ascending, None) => Box::new(db.scan_prefix(&list.prefix).filter_map(rest_of)),
+        (Order::Descending, None) => {
+            Box::new(db.scan_prefix(&list.prefix).rev().filter_map(rest_of))
+        }
+        (Order::Ascending, Some(after)) => {
+            let from = (Bound::Excluded(at(after)), Bound::<Vec<u8>>::Unbounded);
+            Box::new(db.range(from).map_while(rest_of))
+        }
+        (Order::Descending, Some(after)) => {
+            let until = (Bound::<Vec<u8>>::Unbounded, Bound::Excluded(at(after)));
+            Box::new(db.range(until).rev().map_while(rest_of))
+        }
+    }
+}
+
+/// Runs something of sled, which panics on damaged pages instead of answering an error.
+fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> Result<T, TreeFault> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(answer) => Ok(answer?),
+        Err(_panic) => Err(TreeFault::Panicked),
+    }
+}
+
+/// How long an earlier handle in this process may take to let go.
+const BUSY_FOR: Duration = Duration::from_secs(10);
+const BUSY_RETRY: Duration = Duration::from_millis(20);
+
+fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, TreeFault> {
+    let began = Instant::now();
+    loop {
+        match open_sled_once(path, cache_bytes) {
+            Err(TreeFault::Busy) if began.elapsed() < BUSY_FOR => {
+                std::thread::park_timeout(BUSY_RETRY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn open_sled_once(path: &Path, cache_bytes: u64) -> Result<Db, TreeFault> {
+    remove_unfinished_snapshots(path)?;
+    // Its own flusher is not used: it ignores errors.
+    let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
+    // On a thread of its own: sled panics on damaged pages, and may leave anything behind on the stack that it panicked on.
+    let opening = std::thread::Builder::new()
+        .name("placet-state-open".to_owned())
+        .spawn(move || config.open())?;
+    match opening.join() {
+        Ok(Ok(db)) => Ok(db),
+        Ok(Err(error)) if error.to_string().contains("could not acquire lock") => {
+            Err(TreeFault::Busy)
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(_panic) => Err(TreeFault::Panicked),
+    }
+}
+
+/// A kill during sled's recovery leaves a file behind that makes every later opening fail.
+fn remove_unfinished_snapshots(path: &Path) -> io::Result<()> {
+    Disk.create_dir(path)?;
+    for name in Disk.list(path)? {
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            Disk.remove(&path.join(name))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Whether the state in sled is believed at a start.
+//!
+//! Owns the file `trusted`, which says in which boot of the machine the state was last written and whether it was closed in good order.
+//! Not here: the comparison with the journal (`open`). sled survives the end of its process, however that comes, but promises nothing
+//! for a power cut: a state that was open when the machine went down is rebuilt. Invariant: a state is believed only where nothing but
+//! a process can have ended since it was written.
+
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::tree::{Tree, TreeFault};
+use crate::journal::medium::{Disk, replace_file};
+
+const FILE: &str = "trusted";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mark {
+    boot_id: String,
+    closed: bool,
+}
+
+/// Why a state is not believed; nothing: it is, as far as this can tell.
+pub(super) fn doubt(folder: &Path) -> io::Result<Option<&'static str>> {
+    let text = match std::fs::read(folder.join(FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Some("nothing says when it was written"));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(match serde_json::from_slice::<Mark>(&text) {
+        Ok(mark) if mark.closed || mark.boot_id == boot_id() => None,
+        Ok(_) => Some("it was in use when the machine went down"),
+        Err(_damaged) => Some("what says when it was written is damaged"),
+    })
+}
+
+/// The state is in use from here on.
+pub(super) fn begin(folder: &Path) -> io::Result<()> {
+    write(folder, false)
+}
+
+/// Makes the state durable, and says that it was closed in good order.
+pub(super) fn close(tree: &Tree, folder: &Path) -> Result<(), TreeFault> {
+    tree.close()?;
+    Ok(write(folder, true)?)
+}
+
+fn write(folder: &Path, closed: bool) -> io::Result<()> {
+    let mark = serde_json::to_vec(&Mark { boot_id: boot_id(), closed })?;
+    replace_file(&Disk, &folder.join(FILE), &mark)
+}
+
+/// The name of the machine's present boot. Where the system has none, no two are the same.
+fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    text.map_or_else(|_| format!("process {}", std::process::id()), |id| id.trim().to_owned())
+}
