@@ -66,7 +66,8 @@ fn by_age(
     Ok(found)
 }
 
-fn key_of((created_at, id): Placed<'_>) -> Vec<u8> {
+fn key_of(placed: Placed<'_>) -> Vec<u8> {
+    let (created_at, id) = placed;
     [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
 }
 

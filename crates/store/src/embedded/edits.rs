@@ -49,7 +49,7 @@ pub(super) fn edits_of(
     for change in changes {
         contents(tree, change, &mut edits)?;
         for subject in &change.subjects {
-            here(&mut edits, keys::subject(subject, Some(change.seq)), HERE.to_vec());
+            edits.extend([here(only(keys::subject(subject, Some(change.seq))))]);
         }
         for op in &change.ops {
             if let Op::Run(run) = op {
@@ -117,31 +117,31 @@ const HERE: &[u8] = &[1];
 fn edit(op: &Op, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
     match op {
         Op::Effect { before, after } => {
-            before.iter().for_each(|before| effect_lists(before, &mut |key, _| gone(edits, key)));
-            effect_lists(after, &mut |key, value| here(edits, key, value));
+            edits.extend(before.iter().flat_map(|before| effect_lists(before)).map(gone));
+            edits.extend(effect_lists(after).map(here));
             put(edits, keys::effect(&after.record_id), seq, &**after)?;
         }
         Op::Removed(before) => {
-            effect_lists(before, &mut |key, _| gone(edits, key));
-            gone(edits, keys::effect(&before.record_id));
+            edits.extend(effect_lists(before).map(gone));
+            edits.insert(keys::effect(&before.record_id), None);
         }
         Op::Approval { before, after } => {
-            before.iter().for_each(|before| approval_lists(before, &mut |key| gone(edits, key)));
-            approval_lists(after, &mut |key| here(edits, key, HERE.to_vec()));
+            edits.extend(before.iter().flat_map(|before| approval_lists(before)).map(gone));
+            edits.extend(approval_lists(after).map(here));
             put(edits, keys::approval(&after.approval_id), seq, &**after)?;
         }
         Op::ApprovalGone(before) => {
-            approval_lists(before, &mut |key| gone(edits, key));
-            gone(edits, keys::approval(&before.approval_id));
+            edits.extend(approval_lists(before).map(gone));
+            edits.insert(keys::approval(&before.approval_id), None);
         }
         Op::Directive { before, after, .. } => {
-            before.iter().for_each(|before| directive_lists(before, &mut |key| gone(edits, key)));
-            directive_lists(after, &mut |key| here(edits, key, HERE.to_vec()));
+            edits.extend(before.iter().flat_map(|before| directive_lists(before)).map(gone));
+            edits.extend(directive_lists(after).map(here));
             put(edits, keys::directive(&after.directive_id), seq, &**after)?;
         }
         Op::DirectiveGone(before) => {
-            directive_lists(before, &mut |key| gone(edits, key));
-            gone(edits, keys::directive(&before.directive_id));
+            edits.extend(directive_lists(before).map(gone));
+            edits.insert(keys::directive(&before.directive_id), None);
         }
         // Those of all entries are written at once.
         Op::Run(_) => {}
@@ -162,47 +162,59 @@ fn put(
     Ok(())
 }
 
-fn gone(edits: &mut Edits, key: Vec<u8>) {
-    edits.insert(key, None);
+/// A key of a list, with its value.
+type Listed = (Vec<u8>, Vec<u8>);
+
+fn gone(listed: Listed) -> (Vec<u8>, Option<Vec<u8>>) {
+    (listed.0, None)
 }
 
-fn here(edits: &mut Edits, key: Vec<u8>, value: Vec<u8>) {
-    edits.insert(key, Some(value));
+fn here(listed: Listed) -> (Vec<u8>, Option<Vec<u8>>) {
+    (listed.0, Some(listed.1))
+}
+
+/// A key that has nothing to say but that it is there.
+fn only(key: Vec<u8>) -> Listed {
+    (key, HERE.to_vec())
 }
 
 /// The lists that an effect record stands in, with its tenant.
-fn effect_lists(record: &EffectRecord, list: &mut dyn FnMut(Vec<u8>, Vec<u8>)) {
+fn effect_lists(record: &EffectRecord) -> impl Iterator<Item = Listed> {
     let (code, id) = (keys::effect_code(&record.state), &record.record_id);
     let tenant = || record.scope.tenant.as_str().as_bytes().to_vec();
-    list(keys::effect_state_at(code, Some(id)), tenant());
-    if keys::is_settled_code(code) {
-        list(keys::settled_at(code, Some((record.updated_at, id))), tenant());
-    }
-    list(keys::call(&record.call_id), id.digest().as_bytes().to_vec());
+    let settled = keys::is_settled_code(code)
+        .then(|| (keys::settled_at(code, Some((record.updated_at, id))), tenant()));
+    let state = (keys::effect_state_at(code, Some(id)), tenant());
+    let call = (keys::call(&record.call_id), id.digest().as_bytes().to_vec());
+    [state, call].into_iter().chain(settled)
 }
 
 /// The lists that an approval stands in.
-fn approval_lists(approval: &ApprovalRecord, list: &mut dyn FnMut(Vec<u8>)) {
+fn approval_lists(approval: &ApprovalRecord) -> impl Iterator<Item = Listed> {
     let (tenant, code) = (approval.chain.tenant(), keys::approval_code(&approval.state));
     let place = Some((approval.created_at, &approval.approval_id));
-    list(keys::approval_list(None, code, place));
-    list(keys::approval_list(Some(tenant), code, place));
-    list(keys::capability_list(tenant, &approval.capability, code, place));
-    for external in &approval.external_tenants {
-        list(keys::external_list(external, code, place));
-    }
-    list(keys::call_approval(&approval.call_id, place));
+    let external = approval.external_tenants.iter();
+    [
+        keys::approval_list(None, code, place),
+        keys::approval_list(Some(tenant), code, place),
+        keys::capability_list(tenant, &approval.capability, code, place),
+        keys::call_approval(&approval.call_id, place),
+    ]
+    .into_iter()
+    .chain(external.map(move |external| keys::external_list(external, code, place)))
+    .map(only)
 }
 
 /// The lists that a directive stands in.
-fn directive_lists(directive: &Directive, list: &mut dyn FnMut(Vec<u8>)) {
+fn directive_lists(directive: &Directive) -> impl Iterator<Item = Listed> {
     let (kind, id) = (directive.kind(), &directive.directive_id);
-    for tenant in [None, Some(&directive.tenant)] {
-        if let Some(until) = directive.open_until() {
-            list(keys::directive_open(tenant, kind, Some((until, id))));
-        }
-        list(keys::directive_by_age(tenant, kind, Some(directive.place())));
-    }
+    let tenants = [None, Some(&directive.tenant)].into_iter();
+    let lists = tenants.flat_map(move |tenant| {
+        let open = directive.open_until();
+        let open = open.map(|until| keys::directive_open(tenant, kind, Some((until, id))));
+        [keys::directive_by_age(tenant, kind, Some(directive.place()))].into_iter().chain(open)
+    });
+    lists.map(only)
 }
 
 /// The contents that edits say are to be erased.

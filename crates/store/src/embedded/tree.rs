@@ -192,6 +192,9 @@ impl Tree {
         let mut copying = self.copying.lock();
         for (key, value) in edits {
             let old = self.get(key)?;
+            if old.as_deref() == value.as_deref() {
+                continue;
+            }
             if let Some(old) = &old {
                 meta.keys = meta.keys.wrapping_sub(1);
                 meta.sum = meta.sum.wrapping_sub(hash_of(key, old));
