@@ -17,8 +17,6 @@ use placet_types::{
     taint::Taint,
 };
 
-use crate::delivery::DeliveryMark;
-
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,9 +134,6 @@ pub struct AuditEvent {
     /// A sentence for the auditor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What the sender of messages notes for itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<Box<DeliveryMark>>,
 }
 
 /// What the entries of a log are found by.
@@ -204,7 +199,6 @@ impl AuditEvent {
             taint: BTreeSet::new(),
             trace_id: None,
             note: None,
-            delivery: None,
         }
     }
 }

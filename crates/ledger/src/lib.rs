@@ -7,13 +7,13 @@
 
 pub mod approval;
 pub mod audit;
-pub mod delivery;
 pub mod directive;
 pub mod dispatch;
 pub mod keys;
 pub mod ledger;
 pub mod log;
 pub mod meter;
+pub mod outbox;
 pub mod parked;
 pub mod policies;
 pub mod proof;

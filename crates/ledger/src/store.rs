@@ -19,6 +19,7 @@ use crate::{
     audit::AuditEvent,
     directive::Directive,
     meter::WindowExhausted,
+    outbox::{Outbox, OutboxChange},
     policies::{PolicyState, ReplacedPolicies},
     record::EffectRecord,
     reservation::Reservation,
@@ -106,6 +107,8 @@ pub struct Changes {
     pub forget_approvals: Vec<(ApprovalId, u64)>,
     /// Entries of the approval service that are dropped, with the stored revision: only those that nothing may become of any more.
     pub forget_directive: Vec<(DirectiveId, u64)>,
+    /// What changes of the messages that people are to be sent.
+    pub outbox: Option<Box<OutboxChange>>,
     /// Events for the audit chain.
     pub audit: Vec<AuditEvent>,
     /// How durable.
@@ -135,6 +138,7 @@ impl Changes {
             forget_content: Vec::new(),
             forget_approvals: Vec::new(),
             forget_directive: Vec::new(),
+            outbox: None,
             audit: Vec::new(),
             durability,
             admission,
@@ -456,6 +460,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError>;
+    /// The messages that people are to be sent, and how far the log was read for them; without changes of the last moment that were only
+    /// [`Durability::Written`].
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn outbox(&self) -> Result<Outbox, StoreError>;
     /// How often what is in force has become stricter ([`Directive::is_restrictive`]) in entries that can be read by now: anyone who reads the
     /// entries afterwards has read all of that.
     ///

@@ -33,6 +33,7 @@ use crate::{
     approval::ApprovalRecord,
     audit::{AuditEvent, AuditKind},
     directive::Directive,
+    outbox::Outbox,
     policies::{PastPolicies, PolicyState},
     record::EffectRecord,
     run::{RunKey, RunRecord},
@@ -111,6 +112,7 @@ struct Inner {
     restriction_version: u64,
     runs: BTreeMap<RunKey, RunRecord>,
     content: BTreeMap<(TenantId, Digest), Vec<u8>>,
+    outbox: Outbox,
     audit: Vec<AuditEvent>,
 }
 
@@ -460,6 +462,11 @@ impl Store for MemoryStore {
         }
         found.truncate(query.limit);
         Ok(found)
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.reach()?;
+        Ok(self.lock().outbox.clone())
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind, TRIED},
-    delivery::DeliveryMark,
     directive::{Directive, DirectiveState},
     log::LogEntry,
 };
@@ -35,8 +34,6 @@ pub(crate) struct Found {
     pub(crate) ends: Vec<Ended>,
     /// Approved calls that wait for their callers.
     pub(crate) lacking: Vec<Lacking>,
-    /// What the sender noted.
-    pub(crate) marks: Vec<DeliveryMark>,
     /// Approvals as they stand: until when they wait, if they do.
     pub(crate) waits: Vec<(ApprovalId, Option<Waits>)>,
 }
@@ -89,10 +86,9 @@ struct Payload {
 }
 
 /// What a payload has in it that says anything to us: most entries of a busy ledger have none of it, and parsing costs.
-const WORDS: [&str; 7] = [
+const WORDS: [&str; 6] = [
     "\"approvals\":",
     "\"directives\":",
-    "\"delivery\":",
     "\"settled\"",
     "\"resolved\"",
     "\"security\"",
@@ -113,7 +109,6 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
     }
     let at = Timestamp::from_ms(entry.at_ms);
     let events: Vec<AuditEvent> = each(payload.audit).collect();
-    found.marks = events.iter().filter_map(|event| event.delivery.as_deref().cloned()).collect();
     for approval in each::<ApprovalRecord>(payload.approvals) {
         found.waits.push((approval.approval_id.clone(), waits_until(&approval)));
         let mut kinds =
@@ -198,7 +193,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Times
             operation: approval.capability.clone(),
             mode: approval.mode,
             chain: approval.chain.clone(),
-            state: approval.state.name(),
+            state: approval.state.name().to_owned(),
             quorum: approval.requirement.quorum,
             reasons: approval.requirement.reasons.clone(),
             decisions: approval
@@ -222,11 +217,12 @@ pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended) -> Notice {
     let mut notice = of_approval(approval, NoticeKind::Finished, ended.at);
     notice.of = format!("{}:{}:finished", ended.call_id, ended.rev);
     if let About::Call(call) = &mut notice.about {
-        call.state = match ended.end.outcome.as_str() {
+        let state = match ended.end.outcome.as_str() {
             "succeeded" => "succeeded",
             "indeterminate" => "unknown",
             _ => "failed",
         };
+        state.clone_into(&mut call.state);
         call.end = Some(ended.end.clone());
     }
     notice
@@ -269,7 +265,7 @@ fn of_directives(entry: &Directive, at: Timestamp) -> Notice {
         callback: None,
         about: About::Directive(Box::new(DirectiveFacts {
             directive_id: entry.directive_id.clone(),
-            state: entry.state.name(),
+            state: entry.state.name().to_owned(),
             by: entry.by.to_string(),
             operation: operation(&entry.body),
             starts_at: entry.starts_at,

@@ -1,6 +1,6 @@
 //! What the sender needs of the ledger, and nothing more.
 //!
-//! Owns the seam. Does not own the chain. Invariant: the only thing that is ever written is a note of the sender.
+//! Owns the seam. Does not own the ledger. Invariant: the only thing that is ever written is the outbox, with what became of its messages.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -9,6 +9,7 @@ use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditEvent,
     log::{AuditLog, LogEntry},
+    outbox::{Outbox, OutboxChange},
     store::{Admission, ApprovalQuery, Changes, Durability, Store, StoreError},
 };
 use placet_types::{
@@ -71,11 +72,17 @@ pub trait LedgerReader: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when they cannot be had.
     async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError>;
-    /// Notes something in the chain.
+    /// What waits to be sent, and how far the log was read.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot tell.
+    async fn outbox(&self) -> Result<Outbox, StoreError>;
+    /// Keeps what changes of that, with an event of what became of a message.
     ///
     /// # Errors
     /// [`StoreError`] when it is not kept.
-    async fn note(&self, event: AuditEvent) -> Result<(), StoreError>;
+    async fn keep(&self, change: OutboxChange, event: Option<AuditEvent>)
+    -> Result<(), StoreError>;
 }
 
 /// The ledger itself.
@@ -153,9 +160,18 @@ impl LedgerReader for LedgerBook {
         })
     }
 
-    async fn note(&self, event: AuditEvent) -> Result<(), StoreError> {
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.store.outbox().await
+    }
+
+    async fn keep(
+        &self,
+        change: OutboxChange,
+        event: Option<AuditEvent>,
+    ) -> Result<(), StoreError> {
         let mut changes = Changes::new(Durability::Written, Admission::Completion);
-        changes.audit.push(event);
+        changes.outbox = Some(Box::new(change));
+        changes.audit.extend(event);
         self.store.commit(changes).await.map(|_| ())
     }
 }

@@ -6,13 +6,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::notice::Notice;
 pub use crate::route::Scope;
 
 /// A notice, and how much of it is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// The notice.
     pub notice: Arc<Notice>,

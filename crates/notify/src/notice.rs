@@ -181,7 +181,7 @@ impl From<DirectiveKind> for NoticeKind {
 pub type Asked = (TenantId, GroupId);
 
 /// One event that somebody may be told of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// What it is of: the same whenever and wherever the chain is read.
     pub of: String,
@@ -212,7 +212,8 @@ impl Notice {
 }
 
 /// What a notice is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum About {
     /// A held call.
     Call(Box<CallFacts>),
@@ -223,7 +224,7 @@ pub enum About {
 }
 
 /// A held call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFacts {
     /// The call.
     pub call_id: ToolCallId,
@@ -236,7 +237,7 @@ pub struct CallFacts {
     /// Who calls, for whom.
     pub chain: PrincipalChain,
     /// How the approval stands; once the call has ended, its outcome.
-    pub state: &'static str,
+    pub state: String,
     /// How many people have to agree.
     pub quorum: u32,
     /// The policies that hold it.
@@ -254,7 +255,7 @@ pub struct CallFacts {
 }
 
 /// How a call ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallEnd {
     /// The state of its record.
     pub outcome: String,
@@ -265,12 +266,12 @@ pub struct CallEnd {
 }
 
 /// An entry of the approval service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectiveFacts {
     /// The entry.
     pub directive_id: DirectiveId,
     /// How it stands.
-    pub state: &'static str,
+    pub state: String,
     /// Who made it.
     pub by: String,
     /// The operation it is for, where it is for one.
@@ -284,7 +285,7 @@ pub struct DirectiveFacts {
 }
 
 /// A credential that an operator has to fix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialFacts {
     /// The same for the same credential and the same trouble with it.
     pub fault: String,

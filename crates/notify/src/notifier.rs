@@ -1,7 +1,7 @@
-//! The sender: reads the chain on, tells who is to be told, and notes what went out.
+//! The sender: reads the log on, puts what people are to be told of into the outbox, sends it, and keeps what became of it.
 //!
 //! Owns the turns. Does not own how a message is delivered ([`crate::sender`]). Invariants: only the node that leads sends; nothing is
-//! taken as sent before the chain says so; whatever fails here is tried again or given up visibly, and holds no call up.
+//! taken as sent before the ledger says so; whatever fails here is tried again or given up visibly, and holds no call up.
 
 mod state;
 
@@ -13,7 +13,7 @@ use std::{
 
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
-    delivery::DeliveryMark,
+    outbox::{MessageKey, OutboxChange},
     store::StoreError,
 };
 use placet_telemetry::metrics::Metrics;
@@ -46,8 +46,11 @@ pub struct Notifier {
     state: Option<State>,
     sends: JoinSet<Result<(), Failure>>,
     sending: HashMap<Id, (ChannelName, u64)>,
-    unnoted: VecDeque<AuditEvent>,
+    unkept: VecDeque<Unkept>,
 }
+
+/// What the ledger has to keep.
+type Unkept = (OutboxChange, Option<AuditEvent>);
 
 impl Notifier {
     /// A sender that has read nothing yet.
@@ -66,7 +69,7 @@ impl Notifier {
             state: None,
             sends: JoinSet::new(),
             sending: HashMap::new(),
-            unnoted: VecDeque::new(),
+            unkept: VecDeque::new(),
         }
     }
 
@@ -98,8 +101,8 @@ impl Notifier {
                 () = sleep_until(next) => {}
                 Some(done) = self.sends.join_next_with_id() => {
                     self.ended(done);
-                    if let Err(error) = self.note_down().await {
-                        tracing::warn!(%error, "what was sent could not be noted yet");
+                    if let Err(error) = self.keep().await {
+                        tracing::warn!(%error, "what was sent could not be kept yet");
                     }
                     self.send();
                 }
@@ -112,7 +115,7 @@ impl Notifier {
     /// # Errors
     /// [`StoreError`] when the ledger cannot be asked; the next turn begins where this one did.
     pub async fn turn(&mut self) -> Result<bool, StoreError> {
-        self.note_down().await?;
+        self.keep().await?;
         if !self.book.leads().await? {
             // Another node knows, or will learn, what was sent here.
             self.sends.abort_all();
@@ -126,15 +129,14 @@ impl Notifier {
         };
         let read = state.read_on(self.book.as_ref()).await;
         let overflow = state.overflow();
-        let progress = state.progress(self.book.now());
+        self.unkept.extend(state.change().map(|change| (change, None)));
         self.state = Some(state);
         for (channel, message) in overflow {
             tracing::warn!(%channel, "a message is given up: too many wait for the channel");
             self.metrics.count_notification(channel.as_str(), "given_up");
-            self.unnoted.push_back(event_of(&channel, &message, false));
+            self.unkept.push_back(ended_with(&channel, &message, false));
         }
-        self.unnoted.extend(progress);
-        self.note_down().await?;
+        self.keep().await?;
         self.send();
         read
     }
@@ -176,23 +178,23 @@ impl Notifier {
         let (word, note) = match outbox.done(key, result, now) {
             None => return,
             Some(After::Again) => ("failed", None),
-            Some(After::Sent(message)) => ("sent", Some(event_of(&channel, &message, true))),
+            Some(After::Sent(message)) => ("sent", Some(ended_with(&channel, &message, true))),
             Some(After::GivenUp(message)) => {
-                ("given_up", Some(event_of(&channel, &message, false)))
+                ("given_up", Some(ended_with(&channel, &message, false)))
             }
         };
         if let Some(why) = why {
             tracing::warn!(%channel, result = word, why, "a message to people was not taken");
         }
         self.metrics.count_notification(channel.as_str(), word);
-        self.unnoted.extend(note);
+        self.unkept.extend(note);
     }
 
-    /// Notes in the chain what it has to remember.
-    async fn note_down(&mut self) -> Result<(), StoreError> {
-        while let Some(event) = self.unnoted.front() {
-            self.book.note(event.clone()).await?;
-            self.unnoted.pop_front();
+    /// Has the ledger keep what it does not have yet.
+    async fn keep(&mut self) -> Result<(), StoreError> {
+        while let Some((change, event)) = self.unkept.front() {
+            self.book.keep(change.clone(), event.clone()).await?;
+            self.unkept.pop_front();
         }
         Ok(())
     }
@@ -202,7 +204,7 @@ impl Notifier {
     pub(crate) async fn settle(&mut self) {
         while let Some(done) = self.sends.join_next_with_id().await {
             self.ended(done);
-            self.note_down().await.unwrap();
+            self.keep().await.unwrap();
             self.send();
         }
     }
@@ -232,10 +234,12 @@ async fn deliver(
     sender.deliver(&channel, &letter, book.now()).await.map(|_answer| ())
 }
 
-/// What is noted of a message.
-fn event_of(channel: &ChannelName, message: &Message, is_sent: bool) -> AuditEvent {
+/// What is kept of a message that was sent or given up.
+fn ended_with(channel: &ChannelName, message: &Message, is_sent: bool) -> Unkept {
     let mut event = AuditEvent::new(AuditKind::Notified);
-    let of: Vec<String> = message.told().iter().map(|told| told.notice.of.clone()).collect();
+    let told = message.told().iter();
+    let done = told.map(|told| MessageKey { channel: channel.clone(), of: told.notice.of.clone() });
+    let change = OutboxChange { done: done.collect(), ..OutboxChange::default() };
     let what = match message.told() {
         [told] => {
             event.tenant = Some(told.notice.tenant.clone());
@@ -258,11 +262,5 @@ fn event_of(channel: &ChannelName, message: &Message, is_sent: bool) -> AuditEve
     };
     let word = if is_sent { "told over" } else { "given up for" };
     event.note = Some(format!("{word} `{channel}`: {what}"));
-    let channel = channel.clone();
-    event.delivery = Some(Box::new(if is_sent {
-        DeliveryMark::Sent { channel, of }
-    } else {
-        DeliveryMark::GivenUp { channel, of }
-    }));
-    event
+    (change, Some(event))
 }

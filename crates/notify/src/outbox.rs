@@ -13,7 +13,6 @@ use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
 use crate::{
     config::{ChannelConfig, Retry},
     message::{Message, Told},
-    reading::Place,
     schedule::Pace,
 };
 use gathering::Gathering;
@@ -29,28 +28,10 @@ const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
 /// How late entries of other nodes may be seen that belong into a digest, in milliseconds.
 const LATE_MS: i64 = 2_000;
 
-/// Something to tell, and the entry that it is from.
-#[derive(Debug, Clone)]
-pub(crate) struct Item {
-    pub(crate) told: Told,
-    pub(crate) from: Option<Place>,
-}
-
-impl Item {
-    fn subject(&self) -> &str {
-        self.told.notice.subject()
-    }
-
-    fn at(&self) -> Timestamp {
-        self.told.notice.at
-    }
-}
-
 /// A message that waits.
 #[derive(Debug)]
 struct Job {
     message: Message,
-    from: Vec<Option<Place>>,
     due: Timestamp,
     /// Since when it is to be told: the same in every process.
     born: Timestamp,
@@ -140,33 +121,27 @@ impl Outbox {
     }
 
     /// Something more to tell. Answers what is given up because too much waits.
-    pub(crate) fn add(&mut self, item: Item, now: Timestamp) -> Option<Message> {
+    pub(crate) fn add(&mut self, told: Told, now: Timestamp) -> Option<Message> {
         if self.len() >= WAITING_MAX {
-            return Some(Message::one(&self.channel, item.told));
+            return Some(Message::one(&self.channel, told));
         }
-        let at_once = self.at_once.contains(&item.told.notice.kind);
-        match self.pace.due(item.at()).filter(|_| !at_once) {
-            Some(due) => self.gathering.put(due, item),
+        let at_once = self.at_once.contains(&told.notice.kind);
+        match self.pace.due(told.notice.at).filter(|_| !at_once) {
+            Some(due) => self.gathering.put(due, told),
             None => {
-                let out = self.gathering.at_once(item);
-                out.into_iter().for_each(|item| self.push_one(item, now));
+                let out = self.gathering.at_once(told);
+                out.into_iter().for_each(|told| self.push_one(told, now));
             }
         }
         None
     }
 
-    fn push_one(&mut self, item: Item, now: Timestamp) {
-        let born = item.at();
-        self.push(Message::one(&self.channel, item.told), vec![item.from], born, now);
+    fn push_one(&mut self, told: Told, now: Timestamp) {
+        let born = told.notice.at;
+        self.push(Message::one(&self.channel, told), born, now);
     }
 
-    fn push(
-        &mut self,
-        message: Message,
-        from: Vec<Option<Place>>,
-        born: Timestamp,
-        now: Timestamp,
-    ) {
+    fn push(&mut self, message: Message, born: Timestamp, now: Timestamp) {
         let key = self.next;
         self.next = self.next.saturating_add(1);
         let mut behind: usize = 0;
@@ -180,7 +155,7 @@ impl Outbox {
             self.ready.insert((now, key));
         }
         let (failures, sending, served) = (0, false, BTreeSet::new());
-        let job = Job { message, from, due: now, born, failures, sending, behind, served };
+        let job = Job { message, due: now, born, failures, sending, behind, served };
         self.jobs.insert(key, job);
     }
 
@@ -208,15 +183,13 @@ impl Outbox {
     pub(crate) fn gather(&mut self, now: Timestamp) {
         while let Some(ready) = self.gathering.ready(now.plus_ms(LATE_MS.saturating_neg())) {
             for chunk in ready.together.chunks(DIGEST_MAX) {
-                let told = chunk.iter().map(|item| item.told.clone()).collect();
                 let message = match chunk {
-                    [only] => Message::one(&self.channel, only.told.clone()),
-                    _ => Message::digest(&self.channel, ready.due, told),
+                    [only] => Message::one(&self.channel, only.clone()),
+                    many => Message::digest(&self.channel, ready.due, many.to_vec()),
                 };
-                let from = chunk.iter().map(|item| item.from.clone()).collect();
-                self.push(message, from, ready.due, now);
+                self.push(message, ready.due, now);
             }
-            ready.after.into_iter().for_each(|item| self.push_one(item, now));
+            ready.after.into_iter().for_each(|told| self.push_one(told, now));
         }
     }
 
@@ -264,15 +237,6 @@ impl Outbox {
         job.due = now.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX));
         self.ready.insert((job.due, key));
         Some(After::Again)
-    }
-
-    /// Where what waits is from; nothing for what is from no entry, with its time.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = (Option<&Place>, Timestamp)> {
-        let jobs = self.jobs.values().flat_map(|job| {
-            let told = job.message.told().iter().map(|told| told.notice.at);
-            job.from.iter().map(Option::as_ref).zip(told)
-        });
-        jobs.chain(self.gathering.items().map(|item| (item.from.as_ref(), item.at())))
     }
 }
 

@@ -7,17 +7,10 @@ use std::collections::BTreeMap;
 
 use placet_ledger::{log::LogEntry, store::StoreError};
 
-use crate::{ledger_reader::LedgerReader, memory};
+use crate::ledger_reader::LedgerReader;
 
 /// How many entries of a log are read in one turn.
 const READ: usize = 1_024;
-
-/// An entry of a log.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) log: String,
-    pub(crate) seq: u64,
-}
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -65,7 +58,8 @@ pub(crate) async fn on(
     Ok(batch)
 }
 
-/// The next entries after a place; where those are in an archive that was taken away, the first that can still be read.
+/// The next entries after a place. Where those are in an archive that was taken away, only the last one that is there now: nobody is told
+/// of what is between, and the log says so.
 async fn after(
     book: &dyn LedgerReader,
     log: &str,
@@ -73,10 +67,18 @@ async fn after(
     head: u64,
     limit: usize,
 ) -> Result<Vec<LogEntry>, StoreError> {
-    let read = book.entries(log, place.saturating_add(1), limit).await;
-    if !matches!(read, Err(StoreError::Damaged(_))) {
-        return read;
+    let first = place.saturating_add(1);
+    match book.entries(log, first, limit).await {
+        Err(StoreError::Damaged(why)) => {
+            tracing::warn!(
+                log,
+                first,
+                head,
+                why,
+                "entries were archived before they were read for messages: nobody is told of what is before the last one"
+            );
+            book.entries(log, head, 1).await
+        }
+        read => read,
     }
-    let there = memory::still_there(book, log, place, head).await?;
-    if there == place { read } else { book.entries(log, there.saturating_add(1), limit).await }
 }

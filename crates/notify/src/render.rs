@@ -158,7 +158,7 @@ fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
         json!({
             "call_id": call.call_id,
             "operation": call.operation,
-            "status": status_of(end.map_or(call.state, |end| end.outcome.as_str())),
+            "status": status_of(end.map_or(call.state.as_str(), |end| end.outcome.as_str())),
             "code": end.map_or(call.code, |end| end.code),
             "result_digest": end.and_then(|end| end.result),
         }),

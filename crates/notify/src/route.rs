@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use placet_types::ids::{ChannelName, TenantId};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{NotifyConfig, RouteConfig},
@@ -12,7 +13,8 @@ use crate::{
 };
 
 /// How much of a notice a channel is told.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// How the call ended, or that it waits for its caller, and nothing of its approval.
     Caller,

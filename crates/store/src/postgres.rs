@@ -28,6 +28,7 @@ mod load;
 mod log;
 mod migrate;
 mod node;
+mod outbox;
 mod policies;
 mod pool;
 mod read;
@@ -62,6 +63,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
+use placet_ledger::outbox::Outbox;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
@@ -371,6 +373,11 @@ impl Store for PostgresStore {
     async fn restriction_version(&self) -> Result<u64, StoreError> {
         self.state.check()?;
         read::restriction_version(&self.pool).await
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.state.check()?;
+        outbox::read(&self.pool).await
     }
 
     fn is_shared(&self) -> bool {

@@ -14,6 +14,7 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use placet_ledger::{
     approval::ApprovalRecord,
     directive::Directive,
+    outbox::Outbox,
     policies::PolicyState,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord},
@@ -214,6 +215,10 @@ impl Store for SimStore {
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
         self.memory.policy().await
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.memory.outbox().await
     }
 
     async fn restriction_version(&self) -> Result<u64, StoreError> {

@@ -79,9 +79,8 @@ impl Inner {
             }
             self.directives.remove(&directive_id);
         }
-        for place in changes.forget_content {
-            self.content.remove(&place);
-        }
+        self.content.retain(|place, _| !changes.forget_content.contains(place));
+        changes.outbox.iter().for_each(|change| self.outbox.take(change));
         self.audit.extend(changes.audit);
         self.seq = self.seq.saturating_add(1);
         Ok(())

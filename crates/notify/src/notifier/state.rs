@@ -1,6 +1,6 @@
 //! What the sender knows between two turns: how far it has read, what waits, which approvals end soon.
 //!
-//! Owns nothing that the chain could not tell again. Invariant: what is noted as read is sent, given up, or named as waiting.
+//! Owns nothing that the ledger could not tell again. Invariant: what is kept as read is sent, given up, or in the outbox.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +9,7 @@ use std::{
 
 use placet_ledger::{
     approval::ApprovalState,
-    audit::{AuditEvent, AuditKind},
-    delivery::{DeliveryMark, WAITING_MAX, WaitingAt},
+    outbox::{MessageKey, OutboxChange, ReadTo, WaitingMessage},
     store::StoreError,
 };
 use placet_types::{
@@ -22,59 +21,39 @@ use crate::{
     config::NotifyConfig,
     entry::{self, Found, Waits},
     ledger_reader::LedgerReader,
-    memory::{self, Settled},
     message::{Message, Told},
     notice::{Notice, NoticeKind},
-    outbox::{Item, Outbox},
-    reading::{self, Place},
-    route,
+    outbox::Outbox,
+    reading, route,
 };
 
-/// How often progress is noted while something happens, in milliseconds.
-const NOTED_EVERY_MS: i64 = 60_000;
-/// After how many entries progress is noted, whatever is in them.
-const NOTED_ENTRIES: u64 = 4_096;
-/// After how many messages progress is noted.
-const NOTED_MARKS: u64 = 200;
+/// After how many entries it is kept how far they were read, whatever is in them.
+const KEPT_ENTRIES: usize = 4_096;
 
 #[derive(Debug)]
 pub(super) struct State {
     config: Arc<NotifyConfig>,
     pub(super) outboxes: BTreeMap<ChannelName, Outbox>,
     places: BTreeMap<String, u64>,
-    /// The times of the last entries, to leave out closed logs.
-    last_ms: BTreeMap<String, i64>,
-    /// What was sent before this process took over; forgotten once everything was read.
-    settled: Settled,
     /// Approvals that wait, by when they are told of as ending soon.
     ending: BTreeSet<(Timestamp, ApprovalId)>,
     ends_of: BTreeMap<ApprovalId, Timestamp>,
     /// Those of which nothing is to be told any more while they wait, by when that was due.
     ends_told: BTreeMap<ApprovalId, Timestamp>,
-    /// Up to when an earlier process told of approvals that end soon.
+    /// Up to when people were told of approvals that end soon, before this process and by it.
     as_of: Timestamp,
-    /// Up to when this one did.
     ends_told_to: Timestamp,
-    /// How far everything is sent, as it was noted last.
-    noted: DeliveryMark,
+    /// What the ledger does not have yet.
+    change: OutboxChange,
+    /// How many entries were read since the ledger has had how far.
+    entries: usize,
     overflow: Vec<(ChannelName, Message)>,
-    since: Since,
     /// When a trouble with a credential, or a wait for a caller with one token, was told of last.
     faults: BTreeMap<String, Timestamp>,
 }
 
-/// What happened since progress was noted.
-#[derive(Debug, Default)]
-struct Since {
-    at: Timestamp,
-    entries: u64,
-    notices: u64,
-    marks: u64,
-    is_new: bool,
-}
-
 impl State {
-    /// As the chain remembers it.
+    /// As the ledger has it.
     pub(super) async fn recalled(
         config: Arc<NotifyConfig>,
         book: &dyn LedgerReader,
@@ -85,83 +64,64 @@ impl State {
             .map(|(name, channel)| (name.clone(), Outbox::new(name, channel)))
             .collect();
         let now = book.now();
-        let mut state = Self {
-            config,
-            outboxes,
-            places: BTreeMap::new(),
-            last_ms: BTreeMap::new(),
-            settled: Settled::new(),
-            ending: BTreeSet::new(),
-            ends_of: BTreeMap::new(),
-            ends_told: BTreeMap::new(),
-            as_of: now,
-            ends_told_to: now,
-            noted: read_to(BTreeMap::new(), now),
-            overflow: Vec::new(),
-            since: Since { at: now, ..Since::default() },
-            faults: BTreeMap::new(),
-        };
-        match memory::recall(book).await? {
+        let mut change = OutboxChange::default();
+        let kept = book.outbox().await?;
+        let ReadTo { places, as_of } = match kept.read_to {
+            Some(read_to) => read_to,
             None => {
                 tracing::info!(
                     "nobody was told of anything before: messages begin with what happens now"
                 );
-                state.places = book.heads().await?;
-                state.since.is_new = true;
-                state.noted = read_to(state.places.clone(), now);
+                let read_to = ReadTo { places: book.heads().await?, as_of: now };
+                change.read_to.insert(read_to).clone()
             }
-            Some(memory) => {
-                state.noted = DeliveryMark::ReadTo {
-                    places: memory.places.clone(),
-                    as_of: memory.as_of,
-                    waiting: memory.waiting.clone(),
-                };
-                state.places = memory.places;
-                state.last_ms = memory.last_ms;
-                state.as_of = memory.as_of;
-                state.ends_told_to = memory.as_of;
-                state.settled = memory.settled;
-                state.waiting_again(book, memory.waiting).await?;
-            }
-        }
+        };
+        let mut state = Self {
+            config,
+            outboxes,
+            places,
+            ending: BTreeSet::new(),
+            ends_of: BTreeMap::new(),
+            ends_told: BTreeMap::new(),
+            as_of,
+            ends_told_to: as_of,
+            change,
+            entries: 0,
+            overflow: Vec::new(),
+            faults: BTreeMap::new(),
+        };
+        state.wait_again(kept.waiting, now);
         if route::wants(&state.config, NoticeKind::Expiring) {
             state.await_ends(book).await?;
         }
         Ok(state)
     }
 
-    /// Takes up what waited when progress was noted last, in the order of time.
-    async fn waiting_again(
-        &mut self,
-        book: &dyn LedgerReader,
-        waiting: BTreeMap<String, Vec<WaitingAt>>,
-    ) -> Result<(), StoreError> {
-        let now = book.now();
+    /// Takes up what waits, in the order of time. What has no channel any more, or was written by another build, is given up.
+    fn wait_again(&mut self, waiting: Vec<WaitingMessage>, now: Timestamp) {
         let mut found = Vec::new();
-        for (log, places) in waiting {
-            for WaitingAt { seq, channel } in places {
-                let entries = match book.entries(&log, seq, 1).await {
-                    Ok(entries) => entries,
-                    // It is in an archive, and too old to be told.
-                    Err(StoreError::Damaged(_)) => continue,
-                    Err(error) => return Err(error),
-                };
-                for entry in entries.iter().filter(|entry| entry.seq == seq) {
-                    let place = Place { log: log.clone(), seq };
-                    for notice in self.notices(book, entry::read(entry)).await? {
-                        found.push((entry.at_ms, place.clone(), channel.clone(), notice));
-                    }
+        for WaitingMessage { key, body } in waiting {
+            match serde_json::from_value::<Told>(body) {
+                Ok(told) if self.outboxes.contains_key(&key.channel) => found.push((key, told)),
+                Ok(_) | Err(_) => {
+                    tracing::warn!(channel = %key.channel, message = key.of, "a message is given up: it has no channel any more, or another form");
+                    self.change.done.insert(key);
                 }
             }
         }
-        // Of one call, different logs may tell.
-        found.sort_by(|(at_ms, place, ..), (other_ms, other, ..)| {
-            (at_ms, place).cmp(&(other_ms, other))
+        found.sort_by(|(key, told), (other_key, other)| {
+            (told.notice.at, key).cmp(&(other.notice.at, other_key))
         });
-        for (_, place, channel, notice) in found {
-            self.tell(notice, Some(place), Some(&channel), now);
+        for (key, told) in found {
+            self.put(key.channel, told, now);
         }
-        Ok(())
+    }
+
+    fn put(&mut self, channel: ChannelName, told: Told, now: Timestamp) {
+        let Some(outbox) = self.outboxes.get_mut(&channel) else { return };
+        if let Some(message) = outbox.add(told, now) {
+            self.overflow.push((channel, message));
+        }
     }
 
     /// Finds the approvals that wait.
@@ -209,9 +169,6 @@ impl State {
         read?;
         self.tell_of_ends(book, now).await?;
         self.ends_told_to = now;
-        if !batch.more {
-            self.settled.clear();
-        }
         Ok(batch.more)
     }
 
@@ -223,29 +180,20 @@ impl State {
     ) -> Result<(), StoreError> {
         let wants_ends = route::wants(&self.config, NoticeKind::Expiring);
         let mut told = Vec::new();
-        for (log, entry) in &entries {
+        for (_, entry) in &entries {
             let found = entry::read(entry);
-            self.since.entries = self.since.entries.saturating_add(1);
-            self.since.marks = self.since.marks.saturating_add(of_messages(&found));
             if wants_ends {
                 for (approval_id, until) in &found.waits {
                     self.awaits(approval_id, *until);
                 }
             }
-            let place = Place { log: log.clone(), seq: entry.seq };
-            for notice in self.notices(book, found).await? {
-                told.push((notice, place.clone()));
-            }
+            told.extend(self.notices(book, found).await?);
         }
-        for (log, entry) in &entries {
-            self.last_ms.insert(log.clone(), entry.at_ms);
-        }
-        for (notice, place) in told {
-            if self.is_told_already(&notice) {
-                continue;
+        self.entries = self.entries.saturating_add(entries.len());
+        for notice in told {
+            if !self.is_told_already(&notice) {
+                self.tell(notice, now)?;
             }
-            self.since.notices = self.since.notices.saturating_add(1);
-            self.tell(notice, Some(place), None, now);
         }
         Ok(())
     }
@@ -290,27 +238,19 @@ impl State {
         Ok(notices)
     }
 
-    /// Puts a notice into the outboxes of those who are to be told, or into one of them.
-    fn tell(
-        &mut self,
-        notice: Notice,
-        from: Option<Place>,
-        only: Option<&ChannelName>,
-        now: Timestamp,
-    ) {
+    /// Puts a notice into the outboxes of those who are to be told.
+    fn tell(&mut self, notice: Notice, now: Timestamp) -> Result<(), StoreError> {
         let notice = Arc::new(notice);
-        for (name, scope) in route::channels(&self.config, &notice) {
-            if only.is_some_and(|only| *only != name)
-                || self.settled.contains(&(name.clone(), notice.of.clone()))
-            {
-                continue;
-            }
+        for (channel, scope) in route::channels(&self.config, &notice) {
             let told = Told { notice: Arc::clone(&notice), scope };
-            let Some(outbox) = self.outboxes.get_mut(&name) else { continue };
-            if let Some(message) = outbox.add(Item { told, from: from.clone() }, now) {
-                self.overflow.push((name, message));
-            }
+            let body = serde_json::to_value(&told).map_err(|error| {
+                StoreError::Damaged(format!("a message has no JSON form: {error}"))
+            })?;
+            let key = MessageKey { channel: channel.clone(), of: notice.of.clone() };
+            self.change.put.push(WaitingMessage { key, body });
+            self.put(channel, told, now);
         }
+        Ok(())
     }
 
     /// Tells of approvals that wait still and end soon.
@@ -336,8 +276,7 @@ impl State {
                 let mut notice = entry::of_approval(&approval, NoticeKind::Expiring, due);
                 // Once for each approval, however it moves meanwhile.
                 notice.of = format!("{approval_id}:expiring");
-                self.since.notices = self.since.notices.saturating_add(1);
-                self.tell(notice, None, None, now);
+                self.tell(notice, now)?;
             }
         }
         Ok(())
@@ -348,73 +287,14 @@ impl State {
         std::mem::take(&mut self.overflow)
     }
 
-    /// A note of how far everything is sent, when it is time for one.
-    pub(super) fn progress(&mut self, now: Timestamp) -> Option<AuditEvent> {
-        let since = &self.since;
-        let changed = since.notices > 0 || since.marks > 0;
-        let due = since.is_new
-            || since.entries >= NOTED_ENTRIES
-            || since.marks >= NOTED_MARKS
-            || (changed && now.since_ms(since.at) >= NOTED_EVERY_MS);
-        if !due {
+    /// What the ledger is to keep before anything of it is sent: messages, and with them how far the log was read; or that alone after
+    /// many entries.
+    pub(super) fn change(&mut self) -> Option<OutboxChange> {
+        if self.change == OutboxChange::default() && self.entries < KEPT_ENTRIES {
             return None;
         }
-        if self.is_too_much_for_a_note() {
-            return self.noted_again();
-        }
-        let mut as_of = self.ends_told_to;
-        let mut waiting: BTreeMap<String, Vec<WaitingAt>> = BTreeMap::new();
-        for (name, outbox) in &self.outboxes {
-            for (from, at) in outbox.origins() {
-                match from {
-                    None => as_of = as_of.min(at.plus_ms(-1)),
-                    Some(Place { log, seq }) => {
-                        let at = WaitingAt { seq: *seq, channel: name.clone() };
-                        waiting.entry(log.clone()).or_default().push(at);
-                    }
-                }
-            }
-        }
-        self.since = Since { at: now, ..Since::default() };
-        let closed = now.plus_ms(memory::CLOSED_MS.saturating_neg()).as_ms();
-        let is_open = |log: &String| self.last_ms.get(log).is_none_or(|at_ms| *at_ms > closed);
-        let places = self.places.iter().filter(|(log, _)| is_open(log));
-        let places = places.map(|(log, place)| (log.clone(), *place)).collect();
-        self.noted = DeliveryMark::ReadTo { places, as_of, waiting };
-        Some(self.note())
+        self.entries = 0;
+        let read_to = ReadTo { places: self.places.clone(), as_of: self.ends_told_to };
+        Some(OutboxChange { read_to: Some(read_to), ..std::mem::take(&mut self.change) })
     }
-
-    fn is_too_much_for_a_note(&self) -> bool {
-        let origins = self.outboxes.values().flat_map(Outbox::origins);
-        origins.filter(|(from, _)| from.is_some()).nth(WAITING_MAX).is_some()
-    }
-
-    /// More waits than a note names: the earlier one holds, so that more is read again after a restart, and nothing is sent again. It is
-    /// written once more when much has followed it, so that it is found.
-    fn noted_again(&mut self) -> Option<AuditEvent> {
-        if !self.since.is_new && self.since.entries < NOTED_ENTRIES {
-            return None;
-        }
-        self.since.is_new = false;
-        self.since.entries = 0;
-        Some(self.note())
-    }
-
-    fn note(&self) -> AuditEvent {
-        let mut event = AuditEvent::new(AuditKind::Notified);
-        event.delivery = Some(Box::new(self.noted.clone()));
-        event
-    }
-}
-
-/// A note that nothing waits.
-const fn read_to(places: BTreeMap<String, u64>, as_of: Timestamp) -> DeliveryMark {
-    DeliveryMark::ReadTo { places, as_of, waiting: BTreeMap::new() }
-}
-
-/// How many notes about messages an entry has.
-fn of_messages(found: &Found) -> u64 {
-    let marks = found.marks.iter();
-    let sent = marks.filter(|mark| !matches!(mark, DeliveryMark::ReadTo { .. })).count();
-    u64::try_from(sent).unwrap_or(u64::MAX)
 }

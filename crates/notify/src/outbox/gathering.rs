@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use placet_types::clock::Timestamp;
 
-use super::Item;
+use crate::message::Told;
 
 /// What waits for digests.
 #[derive(Debug, Default)]
@@ -21,9 +21,9 @@ pub(super) struct Gathering {
 #[derive(Debug, Default)]
 struct Gathered {
     /// What is told together then, by subject.
-    together: BTreeMap<String, Vec<Item>>,
+    together: BTreeMap<String, Vec<Told>>,
     /// What is told after that, each by itself, in this order.
-    after: Vec<Item>,
+    after: Vec<Told>,
 }
 
 /// What was gathered for a moment that has come.
@@ -31,8 +31,8 @@ struct Gathered {
 pub(super) struct Ready {
     pub(super) due: Timestamp,
     /// In the order of time.
-    pub(super) together: Vec<Item>,
-    pub(super) after: Vec<Item>,
+    pub(super) together: Vec<Told>,
+    pub(super) after: Vec<Told>,
 }
 
 impl Gathering {
@@ -42,26 +42,27 @@ impl Gathering {
     }
 
     /// Something to be told with a digest.
-    pub(super) fn put(&mut self, due: Timestamp, item: Item) {
+    pub(super) fn put(&mut self, due: Timestamp, told: Told) {
         let gathered = self.by_due.entry(due).or_default();
-        gathered.together.entry(item.subject().to_owned()).or_default().push(item);
+        gathered.together.entry(told.notice.subject().to_owned()).or_default().push(told);
         self.count = self.count.saturating_add(1);
     }
 
     /// Something that is to be told by itself. Answers what goes out now, in order: what is gathered about the same subject comes along,
     /// so that it is not overtaken. Where a digest with that subject is due already, all of it goes out after that one.
-    pub(super) fn at_once(&mut self, item: Item) -> Vec<Item> {
-        let at = item.at();
+    pub(super) fn at_once(&mut self, told: Told) -> Vec<Told> {
+        let at = told.notice.at;
         let mut due = self.by_due.range(..=at).rev();
-        let digest = due.find(|(_, gathered)| gathered.has(item.subject())).map(|(due, _)| *due);
+        let digest =
+            due.find(|(_, gathered)| gathered.has(told.notice.subject())).map(|(due, _)| *due);
         let mut now = Vec::new();
         for (_, gathered) in self.by_due.range_mut((Excluded(at), Unbounded)) {
-            now.extend(gathered.taken(item.subject(), at));
+            now.extend(gathered.taken(told.notice.subject(), at));
         }
         self.count = self.count.saturating_sub(now.len());
         self.by_due.retain(|_, gathered| !gathered.is_empty());
-        now.sort_by_key(Item::at);
-        now.push(item);
+        now.sort_by_key(|told| told.notice.at);
+        now.push(told);
         let Some(digest) = digest.and_then(|due| self.by_due.get_mut(&due)) else { return now };
         self.count = self.count.saturating_add(now.len());
         digest.after.append(&mut now);
@@ -72,20 +73,13 @@ impl Gathering {
     pub(super) fn ready(&mut self, until: Timestamp) -> Option<Ready> {
         let first = self.by_due.first_entry().filter(|first| *first.key() <= until)?;
         let (due, gathered) = first.remove_entry();
-        let mut together: Vec<Item> = gathered.together.into_values().flatten().collect();
+        let mut together: Vec<Told> = gathered.together.into_values().flatten().collect();
         together.sort_by(|one, other| {
-            (one.at(), &one.told.notice.of).cmp(&(other.at(), &other.told.notice.of))
+            (one.notice.at, &one.notice.of).cmp(&(other.notice.at, &other.notice.of))
         });
         let many = together.len().saturating_add(gathered.after.len());
         self.count = self.count.saturating_sub(many);
         Some(Ready { due, together, after: gathered.after })
-    }
-
-    /// All that waits.
-    pub(super) fn items(&self) -> impl Iterator<Item = &Item> {
-        self.by_due
-            .values()
-            .flat_map(|gathered| gathered.together.values().flatten().chain(&gathered.after))
     }
 }
 
@@ -96,14 +90,14 @@ impl Gathered {
 
     fn has(&self, subject: &str) -> bool {
         self.together.contains_key(subject)
-            || self.after.iter().any(|item| item.subject() == subject)
+            || self.after.iter().any(|told| told.notice.subject() == subject)
     }
 
     /// Takes out what is about a subject and not later than `at`.
-    fn taken(&mut self, subject: &str, at: Timestamp) -> Vec<Item> {
+    fn taken(&mut self, subject: &str, at: Timestamp) -> Vec<Told> {
         let Some(items) = self.together.remove(subject) else { return Vec::new() };
-        let (taken, left): (Vec<Item>, Vec<Item>) =
-            items.into_iter().partition(|item| item.at() <= at);
+        let (taken, left): (Vec<Told>, Vec<Told>) =
+            items.into_iter().partition(|told| told.notice.at <= at);
         if !left.is_empty() {
             self.together.insert(subject.to_owned(), left);
         }

@@ -6,7 +6,7 @@ use placet_types::clock::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{After, Failure, Item, Outbox, Taken, WAITING_MAX};
+use super::{After, Failure, Outbox, Taken, WAITING_MAX};
 use crate::{
     config::NotifyConfig,
     entry,
@@ -25,9 +25,9 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(NINE.saturating_add(ms))
 }
 
-fn item(call: u32, kind: NoticeKind, ms: i64) -> Item {
+fn told(call: u32, kind: NoticeKind, ms: i64) -> Told {
     let notice = entry::of_approval(&approval(call), kind, at(ms));
-    Item { told: Told { notice: Arc::new(notice), scope: Scope::Full }, from: None }
+    Told { notice: Arc::new(notice), scope: Scope::Full }
 }
 
 fn says(taken: &Taken) -> String {
@@ -57,9 +57,9 @@ fn as_many_messages_as_may_wait_cost_no_look_at_all_of_them_for_each_attempt() {
     let mut outbox = outbox(json!({ "parallel_max": 4 }));
     let began = Instant::now();
     for call in 0..u32::try_from(WAITING_MAX).unwrap() {
-        assert!(outbox.add(item(call, NoticeKind::Held, 0), at(0)).is_none());
+        assert!(outbox.add(told(call, NoticeKind::Held, 0), at(0)).is_none());
     }
-    assert!(outbox.add(item(0, NoticeKind::Voted, 1), at(1)).is_some(), "one too many");
+    assert!(outbox.add(told(0, NoticeKind::Voted, 1), at(1)).is_some(), "one too many");
     let (mut tries, mut sent, mut ms) = (0, 0, 0);
     while outbox.len() > 0 {
         let taken = outbox.take(at(ms));
@@ -90,7 +90,7 @@ fn what_is_told_at_once_takes_along_what_is_gathered_about_the_same_call() {
         (1, NoticeKind::Denied, 3),
         (3, NoticeKind::Held, 4),
     ] {
-        assert!(outbox.add(item(call, kind, ms), at(ms)).is_none());
+        assert!(outbox.add(told(call, kind, ms), at(ms)).is_none());
     }
     assert_eq!(outbox.len(), 5);
     assert_eq!(empties(&mut outbox, 5), ["call_1 held", "call_1 voted", "call_1 denied"]);
@@ -102,11 +102,11 @@ fn what_is_told_at_once_takes_along_what_is_gathered_about_the_same_call() {
 fn what_happens_when_quiet_hours_have_just_ended_goes_out_after_what_happened_in_them() {
     // Quiet until ten; entries of other nodes are waited for a moment longer.
     let mut outbox = outbox(json!({ "quiet": { "from": "08:30", "to": "10:00" } }));
-    outbox.add(item(1, NoticeKind::Held, 0), at(0));
-    outbox.add(item(2, NoticeKind::Held, 1), at(1));
+    outbox.add(told(1, NoticeKind::Held, 0), at(0));
+    outbox.add(told(2, NoticeKind::Held, 1), at(1));
     let ten = 60 * MINUTE;
     for (call, kind) in [(1, NoticeKind::Voted), (3, NoticeKind::Held), (1, NoticeKind::Denied)] {
-        outbox.add(item(call, kind, ten + 500), at(ten + 500));
+        outbox.add(told(call, kind, ten + 500), at(ten + 500));
     }
     assert_eq!(empties(&mut outbox, ten + 500), ["call_3 held"]);
     assert_eq!(outbox.len(), 4);
@@ -120,9 +120,9 @@ fn what_happens_when_quiet_hours_have_just_ended_goes_out_after_what_happened_in
 #[test]
 fn something_later_that_is_seen_first_is_not_pulled_before_what_is_told_at_once() {
     let mut outbox = outbox(json!({ "digest_every_ms": 1_800_000, "at_once": ["voted"] }));
-    outbox.add(item(1, NoticeKind::Held, 0), at(0));
-    outbox.add(item(1, NoticeKind::Denied, 20), at(20));
-    outbox.add(item(1, NoticeKind::Voted, 10), at(21));
+    outbox.add(told(1, NoticeKind::Held, 0), at(0));
+    outbox.add(told(1, NoticeKind::Denied, 20), at(20));
+    outbox.add(told(1, NoticeKind::Voted, 10), at(21));
     assert_eq!(empties(&mut outbox, 30), ["call_1 held", "call_1 voted"]);
     assert_eq!(empties(&mut outbox, 31 * MINUTE), ["call_1 denied"]);
 }
@@ -131,7 +131,7 @@ fn something_later_that_is_seen_first_is_not_pulled_before_what_is_told_at_once(
 fn an_old_message_is_tried_a_few_times_before_it_is_given_up() {
     let mut outbox = outbox(json!({}));
     let day = 24 * 60 * MINUTE;
-    outbox.add(item(1, NoticeKind::Held, 0), at(2 * day));
+    outbox.add(told(1, NoticeKind::Held, 0), at(2 * day));
     let mut ends = Vec::new();
     for minute in 0..10 {
         let now = at(2 * day + minute * MINUTE);

@@ -12,6 +12,7 @@ use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
     log::LogEntry,
+    outbox::{Outbox, OutboxChange},
     store::StoreError,
 };
 use placet_telemetry::metrics::Metrics;
@@ -42,6 +43,7 @@ struct Inner {
     /// The first entry of each log that can still be read, where older ones were taken away.
     first: BTreeMap<String, u64>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
+    outbox: Outbox,
     leads: bool,
     refuses: Option<StoreError>,
     hides_approvals: bool,
@@ -60,6 +62,7 @@ impl Chain {
             logs: BTreeMap::from([("journal".to_owned(), Vec::new())]),
             first: BTreeMap::new(),
             approvals: BTreeMap::new(),
+            outbox: Outbox::default(),
             leads: true,
             refuses: None,
             hides_approvals: false,
@@ -146,7 +149,24 @@ impl Chain {
         self.append("journal", json!({ "effects": [record], "audit": [event] }));
     }
 
-    /// What the sender noted, oldest first.
+    /// The outbox as it stands.
+    pub(crate) fn waits(&self) -> Outbox {
+        self.inner(|inner| inner.outbox.clone())
+    }
+
+    /// How many entries the sender has written.
+    pub(crate) fn kept(&self) -> usize {
+        self.inner(|inner| {
+            let entries = inner.logs.values().flatten();
+            let is_kept = |entry: &&LogEntry| {
+                let payload: Value = serde_json::from_slice(&entry.payload).unwrap();
+                payload.get("outbox").is_some()
+            };
+            entries.filter(is_kept).count()
+        })
+    }
+
+    /// What became of messages, oldest first.
     pub(crate) fn notes(&self) -> Vec<AuditEvent> {
         self.inner(|inner| {
             let entries = inner.logs.values().flatten();
@@ -225,12 +245,24 @@ impl LedgerReader for Chain {
         self.inner(|inner| Ok(inner.previews.clone()))
     }
 
-    async fn note(&self, event: AuditEvent) -> Result<(), StoreError> {
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        Ok(self.waits())
+    }
+
+    async fn keep(
+        &self,
+        change: OutboxChange,
+        event: Option<AuditEvent>,
+    ) -> Result<(), StoreError> {
         if let Some(error) = self.inner(|inner| inner.refuses.clone()) {
             return Err(error);
         }
-        let log = self.inner(|inner| inner.own.clone());
-        self.append(&log, json!({ "audit": [event] }));
+        let log = self.inner(|inner| {
+            inner.outbox.take(&change);
+            inner.own.clone()
+        });
+        let audit: Vec<AuditEvent> = event.into_iter().collect();
+        self.append(&log, json!({ "outbox": change, "audit": audit }));
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     directive::Directive,
+    outbox::Outbox,
     policies::PolicyState,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord},
@@ -291,6 +292,10 @@ impl Store for LyingStore {
 
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
         self.honest.directives(query).await
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.honest.outbox().await
     }
 
     async fn restriction_version(&self) -> Result<u64, StoreError> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::directive::Directive;
+use placet_ledger::outbox::OutboxChange;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::proof::Frontier;
 use placet_ledger::record::EffectRecord;
@@ -70,6 +71,9 @@ pub struct Entry {
     /// Entries of the approval service that were dropped, with their last revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forget_directive: Vec<(DirectiveId, u64)>,
+    /// What changed of the messages that people are to be sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outbox: Option<Box<OutboxChange>>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
@@ -128,6 +132,8 @@ struct EntryRef<'a> {
     forget_approvals: &'a [(ApprovalId, u64)],
     #[serde(skip_serializing_if = "slice_is_empty")]
     forget_directive: &'a [(DirectiveId, u64)],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outbox: Option<&'a OutboxChange>,
     #[serde(skip_serializing_if = "slice_is_empty")]
     audit: &'a [AuditEvent],
 }
@@ -169,6 +175,7 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         forget_content: &changes.forget_content,
         forget_approvals: &changes.forget_approvals,
         forget_directive: &changes.forget_directive,
+        outbox: changes.outbox.as_deref(),
         audit: &changes.audit,
     };
     let only_audit = entry.effects.is_empty()
@@ -182,7 +189,8 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         && entry.activate.is_none()
         && entry.forget_content.is_empty()
         && entry.forget_approvals.is_empty()
-        && entry.forget_directive.is_empty();
+        && entry.forget_directive.is_empty()
+        && entry.outbox.is_none();
     let kind = if only_audit { KIND_AUDIT } else { KIND_CHANGE };
     Ok((kind, serde_json::to_vec(&entry)?))
 }
@@ -205,6 +213,7 @@ pub(super) fn encode_imported(
         forget_content: Vec::new(),
         forget_approvals: Vec::new(),
         forget_directive: Vec::new(),
+        outbox: None,
         audit: Vec::new(),
         imported: true,
     };

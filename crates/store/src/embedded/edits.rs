@@ -10,6 +10,7 @@ use serde::Serialize;
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::Subject;
 use placet_ledger::directive::Directive;
+use placet_ledger::outbox::OutboxChange;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_types::digest::Digest;
@@ -35,6 +36,8 @@ pub(super) struct Change {
     pub(super) deleted: Vec<(TenantId, Digest)>,
     /// What its events are about.
     pub(super) subjects: BTreeSet<Subject>,
+    /// What it changes of the messages to people.
+    pub(super) outbox: Option<Box<OutboxChange>>,
 }
 
 /// The edits of some entries, in order, and how many records there are after them.
@@ -50,6 +53,9 @@ pub(super) fn edits_of(
         contents(tree, change, &mut edits)?;
         for subject in &change.subjects {
             edits.extend([here(only(keys::subject(subject, Some(change.seq))))]);
+        }
+        if let Some(outbox) = &change.outbox {
+            messages(outbox, change.seq, &mut edits)?;
         }
         for op in &change.ops {
             if let Op::Run(run) = op {
@@ -108,6 +114,17 @@ fn contents(tree: &Tree, change: &Change, edits: &mut Edits) -> Result<(), TreeF
     for (tenant, digest) in &change.deleted {
         place(tenant, *digest, None)?;
     }
+    Ok(())
+}
+
+fn messages(outbox: &OutboxChange, seq: u64, edits: &mut Edits) -> Result<(), TreeFault> {
+    if let Some(read_to) = &outbox.read_to {
+        put(edits, keys::read_to(), seq, read_to)?;
+    }
+    for message in &outbox.put {
+        put(edits, keys::message(Some(&message.key)), seq, message)?;
+    }
+    edits.extend(outbox.done.iter().map(|key| (keys::message(Some(key)), None)));
     Ok(())
 }
 

@@ -25,10 +25,13 @@
 //! z segment offset length                    a content that is to be erased
 //! n level tile                               256 hashes of the Merkle tree
 //! v subject 00 entry                         an entry with events about a call, or an approval
+//! w                                          how far the log was read for messages to people
+//! y channel 00 of                            a message that waits
 //! ```
 
 use placet_ledger::approval::ApprovalState;
 use placet_ledger::audit::Subject;
+use placet_ledger::outbox::MessageKey;
 use placet_ledger::proof::tiles::TileId;
 use placet_ledger::record::EffectState;
 use placet_ledger::run::RunKey;
@@ -56,6 +59,8 @@ pub(super) const CONTENT: u8 = b'x';
 pub(super) const TO_ERASE: u8 = b'z';
 pub(super) const TILE: u8 = b'n';
 pub(super) const SUBJECT: u8 = b'v';
+const READ_TO: u8 = b'w';
+const MESSAGE: u8 = b'y';
 
 /// The states of an effect by name, with their code in keys. Codes are for ever.
 const EFFECT_STATES: [(&str, u8); 11] = [
@@ -199,7 +204,7 @@ pub(super) fn is_settled_code(code: u8) -> bool {
 
 /// Whether the key holds a record: its value has a checksum.
 pub(super) fn is_record(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(EFFECT | APPROVAL | DIRECTIVE | RUN)))
+    matches!(key.first(), Some(&(EFFECT | APPROVAL | DIRECTIVE | RUN | READ_TO | MESSAGE)))
 }
 
 /// Where a tenant's content is.
@@ -226,6 +231,22 @@ pub(super) fn subject(subject: &Subject, seq: Option<u64>) -> Vec<u8> {
     let mut out = key(SUBJECT, &[subject.to_string().as_bytes(), &[0]]);
     out.extend(seq.iter().flat_map(|seq| seq.to_be_bytes()));
     out
+}
+
+/// How far the log was read for messages to people.
+pub(super) fn read_to() -> Vec<u8> {
+    vec![READ_TO]
+}
+
+/// A message that waits, or what comes before all of them.
+pub(super) fn message(message: Option<&MessageKey>) -> Vec<u8> {
+    let parts = message.map(|key| [key.channel.as_str().as_bytes(), &[0], key.of.as_bytes()]);
+    key(MESSAGE, parts.as_ref().map_or(&[], |parts| parts))
+}
+
+/// Whether the key is one of those.
+pub(super) fn is_message(key: &[u8]) -> bool {
+    key.first() == Some(&MESSAGE)
 }
 
 /// A tile of the Merkle tree.

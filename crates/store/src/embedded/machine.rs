@@ -4,20 +4,19 @@
 //! the tree (`tree`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it
 //! is as durable as it asked to be (I6).
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::audit::{Subject, subjects_of};
+use placet_ledger::audit::subjects_of;
 use placet_ledger::directive::Directive;
 use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{self, Changes, Committed, StoreError};
 use placet_types::clock::Timestamp;
-use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
 use super::SyncObserver;
 use super::codec::encode_entry;
@@ -65,15 +64,6 @@ fn durability(changes: &Changes) -> Durability {
     }
 }
 
-/// What an entry does that is prepared.
-#[derive(Debug)]
-struct Prepared {
-    seq: u64,
-    ops: Vec<Op>,
-    deleted: Vec<(TenantId, Digest)>,
-    subjects: BTreeSet<Subject>,
-}
-
 /// The machine.
 pub(super) struct Machine {
     state: Arc<State>,
@@ -81,7 +71,8 @@ pub(super) struct Machine {
     overlay: Overlay,
     /// How often what is in force has become stricter, with everything that is prepared.
     restriction_version: u64,
-    queue: VecDeque<Prepared>,
+    /// What entries do that are prepared, without the places of their contents.
+    queue: VecDeque<Change>,
     /// The contents that are to be erased, because durable entries say so.
     to_erase: Vec<Place>,
     on_sync: Option<SyncObserver>,
@@ -162,7 +153,8 @@ impl Machine {
         }
         self.restriction_version = directives_rev_after(self.restriction_version, &decided.ops);
         let subjects = subjects_of(&changes.audit);
-        self.queue.push_back(Prepared { seq, ops: decided.ops, deleted, subjects });
+        let (ops, contents, outbox) = (decided.ops, Vec::new(), changes.outbox);
+        self.queue.push_back(Change { seq, ops, contents, deleted, subjects, outbox });
     }
 
     /// The state has what an entry did.
@@ -188,11 +180,11 @@ impl Machine {
         let mut changes = Vec::with_capacity(frames.len());
         for frame in frames {
             let prepared = self.queue.pop_front().filter(|prepared| prepared.seq == frame.seq);
-            let Some(Prepared { seq, ops, deleted, subjects }) = prepared else {
+            let Some(mut change) = prepared else {
                 return Err(ApplyFailed(format!("entry {} was not prepared", frame.seq)));
             };
-            let contents = frame.contents.clone();
-            changes.push(Change { seq, ops, contents, deleted, subjects });
+            change.contents.clone_from(&frame.contents);
+            changes.push(change);
         }
         Ok(changes)
     }

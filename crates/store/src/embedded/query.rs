@@ -4,15 +4,17 @@
 //! and it fits the question when it is answered, though it moved while the list was read; the writer waits for no more than one page.
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::outbox::Outbox;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, ToolCallId};
 
-use super::keys;
+use super::codec::decode_value;
 use super::state::State;
-use super::tree::{List, Order, Tree};
+use super::tree::{List, Order, Tree, TreeFault};
+use super::{keys, read};
 
 /// How many identifiers are gathered in one go.
 pub(super) const PAGE: usize = 256;
@@ -190,6 +192,28 @@ pub(super) fn approval_of_call(
     };
     let approval = state.approval(&tree, &last)?;
     Ok(approval.filter(|approval| approval.call_id == *call_id))
+}
+
+/// The messages that people are to be sent.
+pub(super) fn outbox(state: &State) -> Result<Outbox, StoreError> {
+    let tree = state.tree()?;
+    let read = || -> Result<Outbox, TreeFault> {
+        let read_to = read::record(&tree, &keys::read_to())?;
+        let (mut waiting, mut after) = (Vec::new(), keys::message(None));
+        loop {
+            let page = tree.page(&after, PAGE)?;
+            let messages = page.iter().take_while(|(key, _)| keys::is_message(key));
+            let before = waiting.len();
+            for (key, value) in messages {
+                after = key.to_vec();
+                waiting.push(read::parsed(&decode_value(key, value).ok_or(TreeFault::Altered)?)?);
+            }
+            if waiting.len().saturating_sub(before) < PAGE {
+                return Ok(Outbox { read_to, waiting });
+            }
+        }
+    };
+    read().map_err(|fault| state.fail_tree(&fault))
 }
 
 /// The places in some lists.

@@ -47,7 +47,8 @@ pub(super) fn place(
     }
 }
 
-fn record<T: DeserializeOwned>(tree: &Tree, key: &[u8]) -> Result<Option<T>, TreeFault> {
+/// The record of a key.
+pub(super) fn record<T: DeserializeOwned>(tree: &Tree, key: &[u8]) -> Result<Option<T>, TreeFault> {
     tree.record(key)?.map(|stored| parsed(&stored)).transpose()
 }
 

@@ -74,10 +74,10 @@ impl<'a> Replay<'a> {
         if frame.seq <= self.last_seq {
             return Ok(());
         }
-        let entry = decode_entry(frame.kind, &frame.payload)
+        let mut entry = decode_entry(frame.kind, &frame.payload)
             .map_err(|error| format!("entry {} cannot be read: {error}", frame.seq))?;
         let deleted = entry.forget_content.clone();
-        let subjects = subjects_of(&entry.audit);
+        let (subjects, outbox) = (subjects_of(&entry.audit), entry.outbox.take());
         let ops = self.ops(frame, entry).map_err(|error| {
             format!("entry {} does not follow from those before it: {error}", frame.seq)
         })?;
@@ -89,7 +89,7 @@ impl<'a> Replay<'a> {
         for place in &deleted {
             self.overlay.contents.put(frame.seq, place.clone(), None);
         }
-        self.changes.push(Change { seq: frame.seq, ops, contents, deleted, subjects });
+        self.changes.push(Change { seq: frame.seq, ops, contents, deleted, subjects, outbox });
         self.hashes.push(frame.hash);
         self.last_seq = frame.seq;
         if self.changes.len() >= BATCH_ENTRIES { Ok(self.flush()?) } else { Ok(()) }

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
+use placet_ledger::outbox::Outbox;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
@@ -123,6 +124,10 @@ impl Store for EmbeddedStore {
     async fn restriction_version(&self) -> Result<u64, StoreError> {
         drop(self.state.tree()?);
         Ok(self.state.restriction_version())
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.blocking(query::outbox).await
     }
 
     fn is_shared(&self) -> bool {

@@ -21,10 +21,10 @@ use placet_types::ids::{RecordId, TenantId};
 
 use super::error::Trouble;
 use super::load::{Loaded, Standing};
-use super::policies;
 use super::rows::{self, RowError, column};
 use super::state::{Head, State};
 use super::write::{self, Entries};
+use super::{outbox, policies};
 use crate::rules::{Rules, Transaction, check_directives, directives_rev_after, policy_after};
 
 /// Why a batch was not written.
@@ -244,6 +244,7 @@ pub(super) async fn transact(
     write::put_approvals_and_runs(connection, &standing).await?;
     write::put_directive(connection, &standing).await?;
     write::forget_content(connection, &accepted).await?;
+    outbox::put(connection, &accepted).await?;
     if standing.policy != own.policy {
         policies::activate(connection, standing.policy).await?;
         policies::put_past(connection, &own.past, &standing.past).await?;

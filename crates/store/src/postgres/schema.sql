@@ -149,6 +149,18 @@ CREATE TABLE placet.subjects (
   PRIMARY KEY (subject, epoch, seq)
 );
 
+-- Messages that people are to be sent; a row goes once its message is sent or given up. One row says how far the logs were read for them.
+CREATE TABLE placet.outbox (
+  channel text NOT NULL,
+  about   text NOT NULL,
+  record  text NOT NULL,
+  PRIMARY KEY (channel, about)
+) WITH (fillfactor = 80);
+CREATE TABLE placet.outbox_read (
+  id     integer PRIMARY KEY CHECK (id = 1),
+  record text    NOT NULL
+) WITH (fillfactor = 50);
+
 -- People who are signed in at the console. `key` is the digest of what their browser holds, `person` one of whose session it is, and
 -- `sealed` what it was begun with, which nobody can read without the browser. Rows go when a session ends or its time is over.
 CREATE TABLE placet.console_sessions (

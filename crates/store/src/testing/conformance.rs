@@ -4,6 +4,7 @@
 
 mod directives;
 mod external_tenants;
+mod outbox;
 mod runs;
 
 pub(crate) use directives::{
@@ -15,6 +16,7 @@ pub(crate) use directives::{
     what_was_permitted_before_directives_became_stricter_is_not_dispatched,
 };
 pub(crate) use external_tenants::an_external_approver_tenant_finds_what_it_is_asked_about;
+pub(crate) use outbox::a_message_is_kept_until_it_is_done;
 pub(crate) use runs::{
     a_run_is_opened_once_and_never_overdrawn, a_run_keeps_whatever_came_into_its_context,
     a_run_that_is_only_written_is_seen_at_once, a_session_gets_what_its_runs_are_brought,
@@ -66,6 +68,7 @@ macro_rules! every_promise {
             effects_are_listed_in_one_order,
             open_effects_are_found_among_many_closed_ones,
             content_is_kept_per_tenant,
+            a_message_is_kept_until_it_is_done,
             a_commit_takes_several_steps_of_one_record,
             of_many_claims_of_one_key_one_wins,
             entries_are_numbered_and_never_go_back_in_time,

@@ -1,5 +1,6 @@
 //! What this store promises beyond the trait: over restarts, epochs and clocks.
 
+use placet_ledger::outbox::{MessageKey, Outbox, OutboxChange, ReadTo, WaitingMessage};
 use placet_ledger::store::{ClaimAnswer, Durability, EffectQuery, Store as _};
 use placet_types::digest::Digest;
 use placet_types::taint::Taint;
@@ -327,4 +328,33 @@ async fn entries_are_found_by_what_they_are_about_over_restarts_and_rebuilds() {
     store.close().await.unwrap();
     crate::embedded::rebuild_with(&config).unwrap();
     assert!(are_found(&*open(&config).0, &about).await);
+}
+
+#[tokio::test]
+async fn messages_that_wait_outlive_restarts_and_rebuilds() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let key = |of: &str| MessageKey { channel: "ops".parse().unwrap(), of: of.to_owned() };
+    let message = |of| WaitingMessage { key: key(of), body: serde_json::json!({ "of": of }) };
+    let (places, as_of) = ([("journal".to_owned(), 3)].into(), store.now());
+    let read_to = Some(ReadTo { places, as_of });
+    let (put, done) = (vec![message("one"), message("two")], [key("one")].into());
+    for change in [
+        OutboxChange { read_to: read_to.clone(), put, ..OutboxChange::default() },
+        OutboxChange { done, ..OutboxChange::default() },
+    ] {
+        let mut changes = Changes::new(Durability::Written, Admission::Completion);
+        changes.outbox = Some(Box::new(change));
+        store.commit(changes).await.unwrap();
+    }
+    let kept = Outbox { read_to, waiting: vec![message("two")] };
+    store.close().await.unwrap();
+    let (store, _) = open(&config);
+    assert_eq!(store.outbox().await.unwrap(), kept);
+    store.close().await.unwrap();
+    let report = crate::embedded::verify_with(&config).unwrap();
+    assert_eq!(report.state, crate::embedded::StateVerdict::Agrees);
+    crate::embedded::rebuild_with(&config).unwrap();
+    assert_eq!(open(&config).0.outbox().await.unwrap(), kept);
 }
