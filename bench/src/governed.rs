@@ -90,31 +90,36 @@ struct Bench<'a> {
     clients: &'a Clients,
 }
 
-/// Measures everything.
+/// Measures everything, or the calls whose name contains `only`.
 pub(crate) async fn measure(
     plan: &Plan,
     engine: &Engine,
     clients: &Clients,
     folder: &Path,
+    only: &str,
 ) -> Result<AllGoverned> {
     let bench = Bench { plan, engine, clients };
     let mut calls = Vec::new();
-    for callers in READERS {
+    let wanted = |name: &str, callers: &'static [usize]| {
+        let is_wanted = name.contains(only);
+        callers.iter().copied().filter(move |_| is_wanted)
+    };
+    for callers in wanted(READ, &READERS) {
         calls.push(bench.read(callers).await?);
     }
-    for callers in MCP_READERS {
+    for callers in wanted(READ_MCP, &MCP_READERS) {
         calls.push(bench.read_over_mcp(callers).await?);
     }
-    for callers in READERS {
+    for callers in wanted(READ_FILE, &READERS) {
         let caller = engine.caller(Call::file());
         calls.push(bench.alone(READ_FILE, callers, move || caller.clone().succeed()).await?);
     }
     let mut synced = disk::syncs(folder, plan.disk).await?;
-    for callers in WRITERS {
+    for callers in wanted(WRITE, &WRITERS) {
         calls.push(bench.write(callers).await?);
     }
     synced.join(disk::syncs(folder, plan.disk).await?);
-    for callers in READERS {
+    for callers in wanted(REPLAY, &READERS) {
         let caller = engine.caller(Call::repeated());
         caller.clone().succeed().await?;
         calls.push(bench.alone(REPLAY, callers, move || caller.clone().replay()).await?);

@@ -49,6 +49,9 @@ struct Cli {
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
+    /// Measure only the calls whose name in the table contains this, such as `write`, for a profile of one kind.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    only: String,
     /// How many calls are held to measure their memory; 0: none.
     #[arg(long, value_name = "N", default_value_t = 0)]
     held: u64,
@@ -139,7 +142,7 @@ async fn governed(
     let engine = Engine::start(placet, folder, &contract::all(peer.url())?).await?;
     let direct = McpClient::connect(peer.url(), None).await?;
     let clients = Clients { direct, governed: engine.mcp_client().await? };
-    let mut measured = governed::measure(plan, &engine, &clients, folder).await?;
+    let mut measured = governed::measure(plan, &engine, &clients, folder, &cli.only).await?;
     if cli.held > 0 {
         measured.held = Some(governed::hold(plan, &engine, cli.held).await?);
     }

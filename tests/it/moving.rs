@@ -109,4 +109,6 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     placet.stop().await;
     back.configured(&["audit", "verify"]).await.ok();
     back.configured(&["ledger", "fsck"]).await.ok();
+    let counted = back.configured(&["ledger", "stats", "--json"]).await.json();
+    assert!(counted["records"]["succeeded"].as_u64().is_some_and(|many| many > 0), "{counted}");
 }

@@ -265,7 +265,7 @@ pub(crate) struct Brokered {
 /// With its permit.
 #[derive(Debug)]
 pub(crate) struct Gated {
-    pub(crate) brokered: Brokered,
+    pub(crate) brokered: Box<Brokered>,
     pub(crate) permit: Permit,
     /// The record it runs under; absent for a read that nobody held.
     pub(crate) record: Option<EffectRecord>,

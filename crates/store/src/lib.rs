@@ -12,6 +12,7 @@ mod present;
 mod rules;
 pub mod seal;
 pub mod sessions;
+pub mod stats;
 #[cfg(test)]
 #[expect(
     clippy::arithmetic_side_effects,

@@ -37,6 +37,7 @@ mod sessions;
 mod sightings;
 mod snapshot;
 mod state;
+mod stats;
 #[cfg(test)]
 #[expect(
     clippy::arithmetic_side_effects,
@@ -79,6 +80,7 @@ pub use config::{DatabaseUrl, PostgresConfig};
 pub use error::OpenError;
 pub use inspect::{Inspection, inspect};
 pub use node::StartReport;
+pub use stats::stats;
 pub use transfer::{export, export_as, import};
 pub use verify::{LogVerdict, LogVisitor, LogsError, log_names, verify_logs};
 

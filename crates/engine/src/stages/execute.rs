@@ -59,7 +59,7 @@ const DIRECTIVE_PAUSE: Duration = Duration::from_millis(25);
 
 /// What is kept of a call while its permit and arguments are with the adapter.
 struct Executing {
-    brokered: Brokered,
+    brokered: Box<Brokered>,
     subject: Subject,
 }
 
@@ -69,12 +69,12 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     if facts::is_locked_down(context, &brokered) {
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
-        return decide_again(&context.routes, responder, brokered, record);
+        return decide_again(&context.routes, responder, *brokered, record);
     }
     if context.node.is_ending() {
         drop(permit);
         let refused = Refused::of(ending_refusal(), None);
-        return refuse::brokered(context, Call { responder, stage: brokered }, refused).await;
+        return refuse::brokered(context, Call { responder, stage: *brokered }, refused).await;
     }
     let call_id = record.as_ref().map_or_else(|| responder.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&responder, &brokered, &permit, &call_id);
@@ -125,7 +125,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         Err(error) => {
             drop(ready);
             context.node.noticed(&error);
-            not_dispatched(context, responder, brokered, record, error).await;
+            // Boxed, as everything that is rare here: every call's task would be as large as that.
+            Box::pin(not_dispatched(context, responder, *brokered, record, error)).await;
         }
     }
 }
@@ -260,7 +261,8 @@ async fn dispatched(
     if let (true, Some(record)) = (is_open, record) {
         // Its next try, or the one who takes it over, learns what became of it.
         late.inspect(JoinHandle::abort);
-        return unsettled(context, Call { responder, stage: brokered }, record, action).await;
+        let call = Call { responder, stage: *brokered };
+        return Box::pin(unsettled(context, call, record, action)).await;
     }
     let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = action == AfterAnswer::SettleAndTryAgain;
@@ -280,7 +282,7 @@ async fn dispatched(
     match kept {
         Err(unsettled) => unsettled.tell(&context.outcomes, responder).await,
         Ok(_) if again && retry::goes_on(context, &mut brokered, record_id).await => {
-            retry::repeat(context, Call { responder, stage: brokered }).await;
+            Box::pin(retry::repeat(context, Call { responder, stage: *brokered })).await;
         }
         Ok(result) => {
             remember(context, &brokered, &result);

@@ -65,7 +65,8 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         None if call.stage.built.target.capability.is_write_class() => {
             match claim(context, &mut call).await {
                 Ok(Claim::Ours(record)) => Some(record),
-                Ok(Claim::Taken(record)) => return taken(context, call, record).await,
+                // Boxed, as everything that is rare here: every call's task would be as large as that.
+                Ok(Claim::Taken(record)) => return Box::pin(taken(context, call, record)).await,
                 Err(refusal) => return refuse(context, call, refusal).await,
             }
         }
@@ -103,13 +104,15 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 return refuse::brokered(context, call, refused).await;
             }
             context.routes.invoke(call.advance(|brokered| Gated {
-                brokered,
+                brokered: Box::new(brokered),
                 permit,
                 record,
                 broken,
             }));
         }
-        Verdict::Hold(held) => held_by_policy(context, call, record, held, budget_of(&run)).await,
+        Verdict::Hold(held) => {
+            Box::pin(held_by_policy(context, call, record, held, budget_of(&run))).await;
+        }
         Verdict::Deny(denial) => denied(context, call, denial).await,
     }
 }

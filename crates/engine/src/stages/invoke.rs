@@ -39,12 +39,12 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
         Err(_) if !context.current.is_active(&call.stage.brokered.built.active) => {
             let Call { responder, stage: Gated { brokered, permit, record, .. } } = call;
             drop(permit);
-            execute::decide_again(&context.routes, responder, brokered, record);
+            execute::decide_again(&context.routes, responder, *brokered, record);
         }
         Err(unready) => {
-            let unready =
-                credential::blamed(&context.credentials, &call.stage.brokered, unready).await;
-            refuse_prepared(context, call, unready).await;
+            let blamed = credential::blamed(&context.credentials, &call.stage.brokered, unready);
+            let unready = Box::pin(blamed).await;
+            Box::pin(refuse_prepared(context, call, unready)).await;
         }
     }
 }
@@ -87,7 +87,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
     let refused = Refused { refusal, decision: Some(&decision), cause };
     let call = call.advance(|gated| {
         drop(gated.permit);
-        gated.brokered
+        *gated.brokered
     });
     refuse::brokered(context, call, refused).await;
 }

@@ -81,6 +81,12 @@ enum Action {
         )]
         admin_url: Url,
     },
+    /// Count what is in the ledger: records by state, approvals, contents, messages, room; the embedded one has to be stopped.
+    Stats {
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
     /// Check journal, state, contents and every move of a stopped Placet's records.
     #[command(
         alias = "verify",
@@ -167,6 +173,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             rearm(&Client::of(&args.client, environment)?, *id, evidence, json).await
         }
         Action::Backup { admin_url } => backup(admin_url, json).await,
+        Action::Stats { config } => offline::stats(&Config::load(config, environment)?, json).await,
         Action::Fsck { rebuild: false, config } => {
             offline::check(&Config::load(config, environment)?, json).await
         }

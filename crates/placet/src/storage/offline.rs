@@ -9,6 +9,8 @@ use placet_ledger::store::Store as _;
 use placet_store::embedded::{
     self, EmbeddedConfig, EmbeddedStore, OpenError, StateVerdict, VerifyReport,
 };
+use placet_store::postgres;
+use placet_store::stats::StoreStats;
 use placet_types::clock::{Clock, Timestamp};
 use serde_json::json;
 
@@ -70,6 +72,41 @@ pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
         (true, false) => Exit::Part,
         (false, _) => Exit::Findings,
     })
+}
+
+/// Counts what is in the ledger.
+///
+/// # Errors
+/// [`Failure`] when it cannot be looked at.
+pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
+    let stats = match choice(config, &config.data)? {
+        Choice::Embedded => offline(stopped(config)?, embedded::stats).await?,
+        Choice::Postgres(postgres) => {
+            postgres::stats(&postgres).await.attempted("the ledger cannot be counted")?
+        }
+    };
+    if json {
+        output::json(&stats);
+        return Ok(Exit::Ok);
+    }
+    let StoreStats { entries, records, approvals, directives, runs, contents, messages, bytes } =
+        stats;
+    for (what, many) in [
+        ("entries", entries),
+        ("directives", directives),
+        ("runs", runs),
+        ("contents", contents),
+        ("messages", messages),
+    ] {
+        output::line(format!("{what:<12} {many}"));
+    }
+    for (what, by_name) in [("records", records), ("approvals", approvals), ("bytes", bytes)] {
+        output::line(format!("{what:<12} {}", by_name.values().sum::<u64>()));
+        for (name, many) in by_name {
+            output::line(format!("  {name:<20} {many}"));
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 /// Makes a snapshot in a stopped Placet's ledger, or moves old segments to the archive.

@@ -63,7 +63,7 @@ const READ_TO: u8 = b'w';
 const MESSAGE: u8 = b'y';
 
 /// The states of an effect by name, with their code in keys. Codes are for ever.
-const EFFECT_STATES: [(&str, u8); 11] = [
+pub(super) const EFFECT_STATES: [(&str, u8); 11] = [
     ("claimed", 0),
     ("pending_approval", 1),
     ("approved", 2),
@@ -78,7 +78,7 @@ const EFFECT_STATES: [(&str, u8); 11] = [
 ];
 
 /// The states of an approval by name, with their code in keys. Codes are for ever.
-const APPROVAL_STATES: [(&str, u8); 7] = [
+pub(super) const APPROVAL_STATES: [(&str, u8); 7] = [
     ("pending", 0),
     ("approved", 1),
     ("denied", 2),

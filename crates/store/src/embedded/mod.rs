@@ -20,6 +20,7 @@ mod claims;
 mod codec;
 mod directives;
 mod edits;
+mod fresh;
 mod identity;
 mod keeper;
 mod kept;
@@ -34,6 +35,7 @@ mod read;
 mod replay;
 mod snapshot;
 mod state;
+mod stats;
 mod store;
 mod transfer;
 mod tree;
@@ -67,6 +69,7 @@ pub use keeper::{Archived, BackupMade};
 pub use kept::imported_logs;
 pub use log::LOG;
 pub use open::{OpenError, RecoveryReport, StateFate};
+pub use stats::stats;
 pub use transfer::{export, export_as, import};
 
 use tokio::sync::oneshot;
@@ -84,7 +87,7 @@ use state::State;
 const SEGMENT_BYTES: u64 = 64 << 20;
 const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
 const STATE_CACHE_BYTES: u64 = 64 << 20;
-const SNAPSHOT_ENTRIES: u64 = 20_000;
+const SNAPSHOT_ENTRIES: u64 = 100_000;
 
 /// Where the store is and what it may use.
 #[derive(Debug, Clone)]
@@ -111,7 +114,7 @@ pub struct EmbeddedConfig {
 
 impl EmbeddedConfig {
     /// A store in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB, pages of the state in 64 MiB,
-    /// a snapshot after 20,000 entries.
+    /// a snapshot after 100,000 entries.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),

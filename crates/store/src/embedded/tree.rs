@@ -1,7 +1,7 @@
 //! The tree: sled behind guards, with a count and a sum over everything in it.
 //!
 //! Owns opening sled, batches of whole entries, reading, and the copy of the tree as it stands at one entry while it goes on changing.
-//! Not here: what the keys mean (`keys`, `edits`), whether the tree is believed (`open`).
+//! What is taken in is gathered in memory (`fresh`), and given to sled once it is much, or the tree is closed. Not here: what the keys mean (`keys`, `edits`), whether the tree is believed (`open`).
 //! Invariants: a batch holds whole entries and the number of the last of them; number and sum of the keys follow every batch, so that
 //! a key that sled has forgotten is noticed; no answer comes from a value that does not verify; an error or a panic of sled is an
 //! error of the store.
@@ -24,9 +24,12 @@ use tokio::time::Instant;
 
 use super::codec::{Meta, Stored, decode_value};
 use super::edits::Edits;
+use super::fresh::{Fresh, Pair, Pairs, Span};
 use super::keys;
 use crate::journal::medium::{Disk, Medium as _, is_refusal};
 
+/// How many keys are gathered before sled is given them.
+const FRESH_KEYS: usize = 2_048;
 /// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
 const FLUSH_WITHIN: Duration = Duration::from_secs(40);
 
@@ -116,10 +119,14 @@ pub(super) struct Tree {
     db: Held,
     directory: PathBuf,
     meta: Mutex<Meta>,
-    /// Held for writing while a batch is applied: a list is read between two batches.
-    applying: RwLock<()>,
-    /// How many batches were applied since it was opened.
+    /// What sled does not have yet. Held for reading while a list is read: nothing is taken in meanwhile.
+    fresh: RwLock<Fresh>,
+    /// Held by whoever takes edits in or gives them to sled, and while a page of a copy is read; taken before `copying` and `fresh`.
+    writing: Mutex<()>,
+    /// How many batches were taken in since it was opened.
     batches: AtomicU64,
+    /// How many of them sled has.
+    given: AtomicU64,
     copying: Mutex<Option<Copying>>,
 }
 
@@ -151,8 +158,10 @@ impl Tree {
             db: Held(Some(db)),
             directory: directory.to_owned(),
             meta: Mutex::new(meta),
-            applying: RwLock::new(()),
+            fresh: RwLock::new(Fresh::new()),
+            writing: Mutex::new(()),
             batches: AtomicU64::new(0),
+            given: AtomicU64::new(0),
             copying: Mutex::new(None),
         })
     }
@@ -162,13 +171,16 @@ impl Tree {
         self.meta.lock().clone()
     }
 
-    /// How many batches were applied: as long as it stays the same, what was read once is not read again.
+    /// How many batches were taken in: as long as it stays the same, what was read once is not read again.
     pub(super) fn batches(&self) -> u64 {
         self.batches.load(Ordering::Acquire)
     }
 
     /// The value of a key.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<IVec>, TreeFault> {
+        if let Some(value) = self.fresh.read().get(key) {
+            return Ok(value.clone());
+        }
         guarded(|| self.db.get()?.get(key))
     }
 
@@ -180,16 +192,16 @@ impl Tree {
         }
     }
 
-    /// Takes over edits, all or none; `advance` says how far the tree goes with them.
+    /// Takes edits in, all or none; `advance` says how far the tree goes with them.
     pub(super) fn apply(
         &self,
         edits: &Edits,
         advance: impl FnOnce(&mut Meta),
     ) -> Result<(), TreeFault> {
-        let _applying = self.applying.write();
+        let _writing = self.writing.lock();
         let mut meta = self.meta();
-        let mut batch = Batch::default();
         let mut copying = self.copying.lock();
+        let mut fresh = Vec::with_capacity(edits.len());
         for (key, value) in edits {
             let old = self.get(key)?;
             if old.as_deref() == value.as_deref() {
@@ -204,20 +216,41 @@ impl Tree {
             {
                 copying.before.entry(key.clone()).or_insert(old);
             }
+            if let Some(value) = value {
+                meta.keys = meta.keys.wrapping_add(1);
+                meta.sum = meta.sum.wrapping_add(hash_of(key, value));
+            }
+            fresh.push((key.clone(), value.as_deref().map(IVec::from)));
+        }
+        advance(&mut meta);
+        let many = {
+            let mut known = self.fresh.write();
+            known.extend(fresh);
+            *self.meta.lock() = meta;
+            known.len()
+        };
+        self.batches.fetch_add(1, Ordering::Release);
+        if many >= FRESH_KEYS { self.give_to_sled() } else { Ok(()) }
+    }
+
+    /// Gives sled what it does not have yet, in one batch, with how far the tree goes. `writing` is held. Readers find the same before,
+    /// meanwhile and after.
+    fn give_to_sled(&self) -> Result<(), TreeFault> {
+        let batches = self.batches();
+        if self.given.load(Ordering::Acquire) == batches {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        for (key, value) in &*self.fresh.read() {
             match value {
-                Some(value) => {
-                    meta.keys = meta.keys.wrapping_add(1);
-                    meta.sum = meta.sum.wrapping_add(hash_of(key, value));
-                    batch.insert(key.as_slice(), value.as_slice());
-                }
+                Some(value) => batch.insert(key.as_slice(), value),
                 None => batch.remove(key.as_slice()),
             }
         }
-        advance(&mut meta);
-        batch.insert(keys::META, meta.encode(keys::META));
+        batch.insert(keys::META, self.meta().encode(keys::META));
         guarded(|| self.db.get()?.apply_batch(batch))?;
-        self.batches.fetch_add(1, Ordering::Release);
-        *self.meta.lock() = meta;
+        self.fresh.write().clear();
+        self.given.store(batches, Ordering::Release);
         Ok(())
     }
 
@@ -245,8 +278,9 @@ impl Tree {
     pub(super) fn check(&self) -> Result<Option<String>, TreeFault> {
         let meta = self.meta();
         let (mut count, mut sum) = (0_u64, 0_u64);
+        let fresh = self.fresh.read();
         let altered = guarded(|| {
-            for pair in self.db.get()?.iter() {
+            for pair in Pairs::new(self.db.get()?, &fresh, Span::of(&[]), Order::Ascending) {
                 let (key, value) = pair?;
                 if key.as_ref() == keys::META {
                     continue;
@@ -278,10 +312,11 @@ impl Tree {
         order: Order,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), TreeFault> {
-        let _quiet = self.applying.read();
+        let fresh = self.fresh.read();
         guarded(|| {
             let db = self.db.get()?;
-            let mut cursors: Vec<_> = lists.iter().map(|list| cursor(db, list, order)).collect();
+            let cursor = |list| cursor(db, &fresh, list, order);
+            let mut cursors: Vec<_> = lists.iter().map(cursor).collect();
             let mut heads: BTreeMap<(Vec<u8>, usize), IVec> = BTreeMap::new();
             for (at, cursor) in cursors.iter_mut().enumerate() {
                 heads.extend(cursor.next().transpose()?.map(|(rest, value)| ((rest, at), value)));
@@ -301,34 +336,38 @@ impl Tree {
         })
     }
 
-    /// Up to `limit` keys behind one of them, with their values, in order; how far the tree goes is not among them.
-    pub(super) fn page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
-        let _quiet = self.applying.read();
-        self.read_page(after, limit)
+    /// How many keys begin so.
+    pub(super) fn count(&self, prefix: &[u8]) -> Result<u64, TreeFault> {
+        let fresh = self.fresh.read();
+        guarded(|| {
+            let mut pairs = Pairs::new(self.db.get()?, &fresh, Span::of(prefix), Order::Ascending);
+            pairs.try_fold(0_u64, |many, pair| pair.map(|_| many.saturating_add(1)))
+        })
     }
 
-    fn read_page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
+    /// Up to `limit` keys behind one of them, with their values, in order; how far the tree goes is not among them.
+    pub(super) fn page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
+        let fresh = self.fresh.read();
         guarded(|| {
-            let pairs =
-                self.db.get()?.range::<&[u8], _>((Bound::Excluded(after), Bound::Unbounded));
-            let is_own = |pair: &sled::Result<(IVec, IVec)>| !matches!(pair, Ok((key, _)) if key.as_ref() == keys::META);
+            let pairs = Pairs::new(self.db.get()?, &fresh, Span::behind(after), Order::Ascending);
+            let is_own = |pair: &Pair| !matches!(pair, Ok((key, _)) if key.as_ref() == keys::META);
             pairs.filter(is_own).take(limit).collect()
         })
     }
 
     /// Begins a copy of the tree as it is now, and answers how far it goes. One at a time.
     pub(super) fn begin_copy(&self) -> Meta {
-        let _applying = self.applying.write();
+        let _writing = self.writing.lock();
         *self.copying.lock() = Some(Copying::default());
         self.meta()
     }
 
     /// The next keys of the copy, up to about `limit`, as they were when it began; none: it is complete.
     pub(super) fn copy_on(&self, limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
-        let _quiet = self.applying.read();
+        let _writing = self.writing.lock();
         let mut copying = self.copying.lock();
         let Some(copy) = &mut *copying else { return Ok(Vec::new()) };
-        let page = self.read_page(&copy.cursor, limit)?;
+        let page = self.page(&copy.cursor, limit)?;
         let last = page.last().map(|(key, _)| key.to_vec()).filter(|_| page.len() >= limit);
         let mut pairs: BTreeMap<IVec, IVec> = page.into_iter().collect();
         let later = match &last {
@@ -363,8 +402,11 @@ impl Tree {
         *self.copying.lock() = None;
     }
 
-    /// Gives what sled holds in memory to the operating system.
+    /// Gives what is held in memory to the operating system.
     pub(super) fn flush(&self) -> Result<(), TreeFault> {
+        let writing = self.writing.lock();
+        self.give_to_sled()?;
+        drop(writing);
         // On a thread of its own: after an error sled may wait for ever, for a word that was spoken before it listened.
         let db = self.db.get()?.clone();
         let (done, answer) = mpsc::channel();
@@ -383,9 +425,11 @@ impl Tree {
         parent.map_or(Ok(()), |parent| Ok(Disk.sync_dir(parent)?))
     }
 
-    /// For tests: sled, to be damaged behind the store's back.
+    /// For tests: sled with everything in it, to be damaged behind the store's back.
     #[cfg(test)]
     pub(super) fn sled(&self) -> &Db {
+        let _writing = self.writing.lock();
+        self.give_to_sled().unwrap();
         self.db.get().unwrap()
     }
 }
@@ -414,28 +458,26 @@ fn hash_of(key: &[u8], value: &[u8]) -> u64 {
 type Head = sled::Result<(Vec<u8>, IVec)>;
 
 /// The keys of a list from its place on, without what all of them begin with.
-fn cursor<'a>(db: &Db, list: &'a List, order: Order) -> Box<dyn Iterator<Item = Head> + 'a> {
-    let at = |rest: &[u8]| [list.prefix.as_slice(), rest].concat();
-    let rest_of = |pair: sled::Result<(IVec, IVec)>| match pair {
+fn cursor<'a>(
+    db: &Db,
+    fresh: &'a Fresh,
+    list: &'a List,
+    order: Order,
+) -> impl Iterator<Item = Head> + use<'a> {
+    let mut span = Span::of(&list.prefix);
+    if let Some(after) = &list.after {
+        let at = Bound::Excluded([list.prefix.as_slice(), after].concat());
+        match order {
+            Order::Ascending => span.from = at,
+            Order::Descending => span.to = at,
+        }
+    }
+    Pairs::new(db, fresh, span, order).filter_map(|pair| match pair {
         Ok((key, value)) => {
             key.strip_prefix(list.prefix.as_slice()).map(|rest| Ok((rest.to_vec(), value)))
         }
         Err(error) => Some(Err(error)),
-    };
-    match (order, &list.after) {
-        (Order::Ascending, None) => Box::new(db.scan_prefix(&list.prefix).filter_map(rest_of)),
-        (Order::Descending, None) => {
-            Box::new(db.scan_prefix(&list.prefix).rev().filter_map(rest_of))
-        }
-        (Order::Ascending, Some(after)) => {
-            let from = (Bound::Excluded(at(after)), Bound::<Vec<u8>>::Unbounded);
-            Box::new(db.range(from).map_while(rest_of))
-        }
-        (Order::Descending, Some(after)) => {
-            let until = (Bound::<Vec<u8>>::Unbounded, Bound::Excluded(at(after)));
-            Box::new(db.range(until).rev().map_while(rest_of))
-        }
-    }
+    })
 }
 
 /// Runs something of sled, which panics on damaged pages instead of answering an error.

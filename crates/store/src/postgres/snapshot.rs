@@ -65,7 +65,8 @@ impl Snapshot {
         Ok(Self { connection })
     }
 
-    async fn rows(
+    /// The rows that a statement finds.
+    pub(super) async fn rows(
         &mut self,
         find: Query<'_, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, StoreError> {

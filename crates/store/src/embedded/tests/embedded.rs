@@ -355,6 +355,25 @@ async fn messages_that_wait_outlive_restarts_and_rebuilds() {
     store.close().await.unwrap();
     let report = crate::embedded::verify_with(&config).unwrap();
     assert_eq!(report.state, crate::embedded::StateVerdict::Agrees);
+    assert_eq!(crate::embedded::stats(&config).unwrap().messages, 1);
     crate::embedded::rebuild_with(&config).unwrap();
     assert_eq!(open(&config).0.outbox().await.unwrap(), kept);
+}
+
+#[tokio::test]
+async fn what_is_there_is_counted_once_nobody_serves_it() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    assert!(crate::embedded::stats(&config).is_err(), "there is no store");
+    let (store, _) = open(&config);
+    make(&*store, "one", true).await;
+    make(&*store, "two", true).await;
+    make(&*store, "three", false).await;
+    assert!(crate::embedded::stats(&config).is_err(), "it is in use");
+    store.close().await.unwrap();
+    let counted = crate::embedded::stats(&config).unwrap();
+    let records = [("succeeded".to_owned(), 2), ("dispatched".to_owned(), 1)];
+    assert_eq!(counted.records, records.into());
+    assert_eq!((counted.contents, counted.approvals.len()), (0, 0));
+    assert!(counted.bytes["journal"] > 0 && counted.bytes["state"] > 0, "{counted:?}");
 }

@@ -1,7 +1,7 @@
 //! A look at a database, and that it is nothing but one.
 
 use super::*;
-use crate::postgres::inspect;
+use crate::postgres::{inspect, stats};
 
 #[tokio::test]
 async fn a_look_says_what_is_there_and_leaves_no_trace() {
@@ -18,6 +18,11 @@ async fn a_look_says_what_is_there_and_leaves_no_trace() {
     // Under the node's own name too nobody is fenced.
     make(&*store, "key", true).await;
     assert_eq!(database.sql("SELECT 1 FROM placet.epochs").await.len(), 1);
+    let counted = stats(&config()).await.unwrap();
+    assert_eq!(counted.records, [("succeeded".to_owned(), 1)].into());
+    assert_eq!((counted.runs, counted.messages, counted.approvals.len()), (0, 0, 0));
+    assert!(counted.entries > 0, "{counted:?}");
+    assert!(counted.bytes["effects"] > 0 && counted.bytes.contains_key("entries"), "{counted:?}");
     store.close().await.unwrap();
     assert_eq!(inspect(&config()).await.unwrap().nodes, 0);
 }

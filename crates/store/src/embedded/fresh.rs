@@ -1,0 +1,97 @@
+//! Keys that sled does not have yet, and the reading of both as one.
+//!
+//! Owns the merging. Why it is needed: for each batch, however small, sled writes its buffer out twice and wakes all its threads, which
+//! costs more than everything else about a commit. So edits are gathered here until there are many. The journal has them: what is lost
+//! with the process is taken over from there at the next start.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::ops::Bound;
+
+use sled::{Db, IVec};
+
+use super::tree::Order;
+
+/// Keys with what they hold now; nothing: the key is gone.
+pub(super) type Fresh = BTreeMap<Vec<u8>, Option<IVec>>;
+
+/// A key with what it holds.
+pub(super) type Pair = sled::Result<(IVec, IVec)>;
+
+type FreshPair<'a> = (&'a Vec<u8>, &'a Option<IVec>);
+
+/// A part of the keys.
+#[derive(Debug, Clone)]
+pub(super) struct Span {
+    pub(super) from: Bound<Vec<u8>>,
+    pub(super) to: Bound<Vec<u8>>,
+}
+
+impl Span {
+    /// All keys that begin so.
+    pub(super) fn of(prefix: &[u8]) -> Self {
+        let mut end = prefix.to_vec();
+        let mut to = Bound::Unbounded;
+        while let Some(last) = end.pop() {
+            if let Some(next) = last.checked_add(1) {
+                end.push(next);
+                to = Bound::Excluded(end);
+                break;
+            }
+        }
+        Self { from: Bound::Included(prefix.to_vec()), to }
+    }
+
+    /// All keys behind one.
+    pub(super) fn behind(key: &[u8]) -> Self {
+        Self { from: Bound::Excluded(key.to_vec()), to: Bound::Unbounded }
+    }
+}
+
+/// The keys of a span in order: those of sled, and over them the fresh ones.
+pub(super) struct Pairs<'a> {
+    order: Order,
+    kept: Peekable<Box<dyn Iterator<Item = Pair>>>,
+    fresh: Peekable<Box<dyn Iterator<Item = FreshPair<'a>> + 'a>>,
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn new(db: &Db, fresh: &'a Fresh, span: Span, order: Order) -> Self {
+        let bounds = (span.from, span.to);
+        let (kept, fresh) = (db.range(bounds.clone()), fresh.range(bounds));
+        let (kept, fresh): (Box<dyn Iterator<Item = _>>, Box<dyn Iterator<Item = _>>) = match order
+        {
+            Order::Ascending => (Box::new(kept), Box::new(fresh)),
+            Order::Descending => (Box::new(kept.rev()), Box::new(fresh.rev())),
+        };
+        Self { order, kept: kept.peekable(), fresh: fresh.peekable() }
+    }
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = Pair;
+
+    fn next(&mut self) -> Option<Pair> {
+        loop {
+            let first = match (self.kept.peek(), self.fresh.peek()) {
+                (_, None) | (Some(Err(_)), Some(_)) => {
+                    return self.kept.next();
+                }
+                (None, Some(_)) => Ordering::Greater,
+                (Some(Ok((kept, _))), Some((fresh, _))) => match self.order {
+                    Order::Ascending => kept.as_ref().cmp(fresh.as_slice()),
+                    Order::Descending => fresh.as_slice().cmp(kept.as_ref()),
+                },
+            };
+            match first {
+                Ordering::Less => return self.kept.next(),
+                Ordering::Equal => drop(self.kept.next()),
+                Ordering::Greater => {}
+            }
+            if let Some((key, Some(value))) = self.fresh.next() {
+                return Some(Ok((key.as_slice().into(), value.clone())));
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How much is in a data folder that no process serves.
+//!
+//! Owns the counting. Invariant: nothing is changed but what sled does when it is opened.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::EmbeddedConfig;
+use super::identity::check_finished;
+use super::keys;
+use super::open::{JOURNAL, OpenError, STATE};
+use super::snapshot::SNAPSHOTS;
+use super::tree::{Tree, TreeFault};
+use crate::journal::lock::Lock;
+use crate::stats::StoreStats;
+
+/// Counts what the state holds, as far as entries are in it.
+///
+/// # Errors
+/// [`OpenError`]: the folder is in use, or has no state that can be read.
+pub fn stats(config: &EmbeddedConfig) -> Result<StoreStats, OpenError> {
+    let directory = &config.directory;
+    check_finished(directory)?;
+    let _lock = Lock::take(&directory.join(JOURNAL))?;
+    let folder = directory.join(STATE);
+    std::fs::metadata(&folder).map_err(OpenError::io("find the state", &folder))?;
+    let mut bytes = BTreeMap::new();
+    for part in [JOURNAL, STATE, SNAPSHOTS] {
+        let path = directory.join(part);
+        bytes.insert(part.to_owned(), size(&path).map_err(OpenError::io("look through", &path))?);
+    }
+    let counted =
+        Tree::open(&folder, config.state_cache_bytes).and_then(|tree| count(&tree, bytes));
+    counted.map_err(|fault| OpenError::State(fault.to_string()))
+}
+
+fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFault> {
+    let by_state = |states: &[(&str, u8)], list: &dyn Fn(u8) -> Vec<u8>| {
+        let mut found = BTreeMap::new();
+        for (name, code) in states {
+            let many = tree.count(&list(*code))?;
+            if many > 0 {
+                found.insert((*name).to_owned(), many);
+            }
+        }
+        Ok::<_, TreeFault>(found)
+    };
+    let meta = tree.meta();
+    Ok(StoreStats {
+        entries: meta.applied_seq,
+        records: by_state(&keys::EFFECT_STATES, &|code| keys::effect_state_at(code, None))?,
+        approvals: by_state(&keys::APPROVAL_STATES, &|code| keys::approval_list(None, code, None))?,
+        directives: meta.counts.directives,
+        runs: meta.counts.runs,
+        contents: tree.count(&[keys::CONTENT])?,
+        messages: tree.count(&keys::message(None))?,
+        bytes,
+    })
+}
+
+/// What the files of a folder take, as the file system has it: not what was allocated ahead and never written. Nothing: it is not there.
+fn size(folder: &Path) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut sum = 0_u64;
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        let size = match found.is_dir() {
+            true => size(&entry.path())?,
+            false => found.blocks().saturating_mul(512),
+        };
+        sum = sum.saturating_add(size);
+    }
+    Ok(sum)
+}
