@@ -6,11 +6,14 @@
 use std::{
     io::{self, BufRead as _, IsTerminal as _, Write as _},
     sync::OnceLock,
+    time::Duration,
 };
 
 use comfy_table::{Table, presets};
+use parking_lot::Mutex;
 use placet_types::text;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::failure::Failure;
 
@@ -75,6 +78,43 @@ pub(crate) fn line(text: impl AsRef<str>) {
 pub(crate) fn note(text: impl AsRef<str>) {
     write_to(io::stderr().lock(), &printable(text.as_ref()));
 }
+
+/// How far long work has come: one line on standard error, written over once a second; nothing where that is no terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: &'static str,
+    next: Mutex<Option<Instant>>,
+}
+
+impl Progress {
+    /// Shown from a second on: what is quicker needs none.
+    pub(crate) fn of(what: &'static str) -> Self {
+        let next = io::stderr().is_terminal().then(|| Instant::now().checked_add(EVERY)).flatten();
+        Self { what, next: Mutex::new(next) }
+    }
+
+    /// It has come to this.
+    pub(crate) fn at(&self, done: u64) {
+        let mut next = self.next.lock();
+        let now = Instant::now();
+        if next.is_some_and(|next| next <= now) {
+            *next = now.checked_add(EVERY);
+            let mut out = io::stderr().lock();
+            settle(write!(out, "\r{} {done}\u{1b}[K", self.what).and_then(|()| out.flush()));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if io::stderr().is_terminal() {
+            settle(write!(io::stderr().lock(), "\r\u{1b}[K"));
+        }
+    }
+}
+
+/// How often progress is shown.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Why the command failed, on standard error.
 pub(crate) fn failure(failure: &Failure) {

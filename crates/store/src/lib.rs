@@ -9,6 +9,7 @@ pub mod journal;
 pub mod notary;
 pub mod postgres;
 mod present;
+pub mod progress;
 mod rules;
 pub mod seal;
 pub mod sessions;

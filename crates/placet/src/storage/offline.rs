@@ -10,6 +10,7 @@ use placet_store::embedded::{
     self, EmbeddedConfig, EmbeddedStore, OpenError, StateVerdict, VerifyReport,
 };
 use placet_store::postgres;
+use placet_store::progress::Progress;
 use placet_store::stats::StoreStats;
 use placet_types::clock::{Clock, Timestamp};
 use serde_json::json;
@@ -50,6 +51,9 @@ async fn offline<T: Send + 'static>(
     config: EmbeddedConfig,
     work: impl FnOnce(&EmbeddedConfig) -> Result<T, OpenError> + Send + 'static,
 ) -> Result<T, Failure> {
+    let shown = output::Progress::of("entries read:");
+    let progress = Progress::new(move |seq| shown.at(seq));
+    let config = EmbeddedConfig { progress, ..config };
     let done = tokio::task::spawn_blocking(move || work(&config)).await;
     done.map_err(|error| Failure::new("the store cannot be looked at").because(error))?
         .map_err(|error| refused(&error))

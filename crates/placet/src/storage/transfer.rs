@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader},
+    io::{self, BufReader, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -77,8 +77,9 @@ async fn into_place(
 
 async fn write(
     config: &Config,
-    mut out: impl io::Write + Send + 'static,
+    out: impl io::Write + Send + 'static,
 ) -> Result<TransferSummary, Failure> {
+    let mut out = Counted::new(out, "bytes written:");
     let deployment = config.ledger.deployment.clone();
     match choice(config, &config.data)? {
         Choice::Embedded => {
@@ -98,6 +99,43 @@ async fn write(
     }
 }
 
+/// A file that shows how much of it was read or written.
+struct Counted<T> {
+    inner: T,
+    bytes: u64,
+    shown: output::Progress,
+}
+
+impl<T> Counted<T> {
+    fn new(inner: T, what: &'static str) -> Self {
+        Self { inner, bytes: 0, shown: output::Progress::of(what) }
+    }
+
+    fn count(&mut self, bytes: usize) -> usize {
+        self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.shown.at(self.bytes);
+        bytes
+    }
+}
+
+impl<T: io::Read> io::Read for Counted<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.inner.read(buffer)?;
+        Ok(self.count(bytes))
+    }
+}
+
+impl<T: io::Write> io::Write for Counted<T> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let bytes = self.inner.write(buffer)?;
+        Ok(self.count(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
 /// Makes a ledger of an export, where there is none yet.
 ///
 /// # Errors
@@ -111,7 +149,7 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
         let opened = File::open(file);
         Box::new(opened.attempted(format!("`{}` cannot be read", file.display()))?)
     };
-    let input = BufReader::new(input);
+    let input = BufReader::new(Counted::new(input, "bytes read:"));
     let summary = match choice(config, &config.data)? {
         Choice::Embedded => {
             let store = embedded_config(config, &config.data);

@@ -230,6 +230,7 @@ pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
                 return Ok(());
             }
             replay.take(frame)?;
+            config.progress.at(frame.seq);
             contents.take(frame, &replay)?;
             comes_to(frame.seq, &mut replay)
         })?;

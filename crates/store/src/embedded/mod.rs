@@ -78,6 +78,7 @@ use crate::journal::medium::{Disk, Medium};
 use crate::journal::writer::{
     self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch,
 };
+use crate::progress::Progress;
 use keeper::{Command, Keeper};
 use machine::Machine;
 use open::{JOURNAL, Opened, open};
@@ -108,6 +109,8 @@ pub struct EmbeddedConfig {
     pub known_head: Option<KnownHead>,
     /// Who is told of every sync of the journal.
     pub on_sync: Option<SyncObserver>,
+    /// Who is told how far a check or a rebuild has come.
+    pub progress: Progress,
     /// The file operations of journal and snapshots; the real ones but in tests.
     pub medium: Arc<dyn Medium>,
 }
@@ -125,6 +128,7 @@ impl EmbeddedConfig {
             archive: None,
             known_head: None,
             on_sync: None,
+            progress: Progress::default(),
             medium: Arc::new(Disk),
         }
     }

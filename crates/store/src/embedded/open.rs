@@ -25,6 +25,7 @@ use super::trust;
 use crate::journal::lock::Lock;
 use crate::journal::medium::{Disk, Medium as _};
 use crate::journal::{Base, Begin, Journal, JournalConfig, JournalError, Place, SegmentFiles};
+use crate::progress::Progress;
 
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -187,7 +188,7 @@ pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Ope
         Some(believed) => believed,
         None => start.rebuild(&journal, &base)?,
     };
-    let replayed = catch_up(&tree, &merkle, &journal)?;
+    let replayed = catch_up(&tree, &merkle, &journal, &config.progress)?;
     let open = count_open(&tree)?;
     erase(&tree, &mut journal, &base)?;
     let (frames, head) = journal.head();
@@ -478,12 +479,19 @@ pub(super) fn leaves_of(base: &Base, size: u64) -> Vec<[u8; 32]> {
 }
 
 /// Takes the entries over that are not in the state; answers how many that were.
-pub(super) fn catch_up(tree: &Tree, merkle: &Merkle, journal: &Journal) -> Result<u64, OpenError> {
+pub(super) fn catch_up(
+    tree: &Tree,
+    merkle: &Merkle,
+    journal: &Journal,
+    progress: &Progress,
+) -> Result<u64, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError::State(error.to_string());
     let first = tree.meta().applied_seq.saturating_add(1);
     let mut replay = Replay::new(tree, merkle, None);
     for frame in journal.read_from(first) {
-        replay.take(&frame?).map_err(|error| failed(&error))?;
+        let frame = frame?;
+        replay.take(&frame).map_err(|error| failed(&error))?;
+        progress.at(frame.seq);
     }
     replay.flush().map_err(|fault| failed(&fault))?;
     Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
