@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
@@ -24,6 +25,8 @@ use crate::journal::{Base, JournalError, JournalReader};
 /// How often what sled holds in memory is given to the operating system. What a crash takes with it is taken over from the journal
 /// again.
 const FLUSH_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether sled does not have much yet.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A snapshot is due once as many entries came as a part of the keys: it takes as long as there are keys.
 const KEYS_PER_ENTRY: u64 = 4;
 
@@ -116,10 +119,17 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Works until the other end of `commands` is gone.
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        let mut tended = Instant::now();
         loop {
-            let done = match commands.recv_timeout(FLUSH_EVERY) {
+            let done = match commands.recv_timeout(LOOK_EVERY) {
                 Ok(command) => self.serve(command),
-                Err(RecvTimeoutError::Timeout) => self.tend(),
+                Err(RecvTimeoutError::Timeout) if tended.elapsed() < FLUSH_EVERY => {
+                    self.tree.give_much().map_err(KeepError::from)
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    tended = Instant::now();
+                    self.tend()
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             match done {

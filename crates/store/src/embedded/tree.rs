@@ -28,8 +28,10 @@ use super::fresh::{Fresh, Pair, Pairs, Span};
 use super::keys;
 use crate::journal::medium::{Disk, Medium as _, is_refusal};
 
-/// How many keys are gathered before sled is given them.
+/// How many keys are gathered before sled is given them beside the work.
 const FRESH_KEYS: usize = 2_048;
+/// How many at most: whoever takes in more gives them.
+const FRESH_KEYS_MAX: usize = 16_384;
 /// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
 const FLUSH_WITHIN: Duration = Duration::from_secs(40);
 
@@ -121,12 +123,12 @@ pub(super) struct Tree {
     meta: Mutex<Meta>,
     /// What sled does not have yet. Held for reading while a list is read: nothing is taken in meanwhile.
     fresh: RwLock<Fresh>,
-    /// Held by whoever takes edits in or gives them to sled, and while a page of a copy is read; taken before `copying` and `fresh`.
+    /// Held while edits are taken in, and while a page of a copy is read; taken before `copying` and `fresh`.
     writing: Mutex<()>,
     /// How many batches were taken in since it was opened.
     batches: AtomicU64,
-    /// How many of them sled has.
-    given: AtomicU64,
+    /// How many of them sled has. Held while it is given more; taken before `writing`.
+    given: Mutex<u64>,
     copying: Mutex<Option<Copying>>,
 }
 
@@ -161,7 +163,7 @@ impl Tree {
             fresh: RwLock::new(Fresh::new()),
             writing: Mutex::new(()),
             batches: AtomicU64::new(0),
-            given: AtomicU64::new(0),
+            given: Mutex::new(0),
             copying: Mutex::new(None),
         })
     }
@@ -198,7 +200,7 @@ impl Tree {
         edits: &Edits,
         advance: impl FnOnce(&mut Meta),
     ) -> Result<(), TreeFault> {
-        let _writing = self.writing.lock();
+        let writing = self.writing.lock();
         let mut meta = self.meta();
         let mut copying = self.copying.lock();
         let mut fresh = Vec::with_capacity(edits.len());
@@ -230,27 +232,38 @@ impl Tree {
             known.len()
         };
         self.batches.fetch_add(1, Ordering::Release);
-        if many >= FRESH_KEYS { self.give_to_sled() } else { Ok(()) }
+        drop(copying);
+        drop(writing);
+        if many >= FRESH_KEYS_MAX { self.give_to_sled() } else { Ok(()) }
     }
 
-    /// Gives sled what it does not have yet, in one batch, with how far the tree goes. `writing` is held. Readers find the same before,
-    /// meanwhile and after.
+    /// Gives sled what it does not have yet, if that is much.
+    pub(super) fn give_much(&self) -> Result<(), TreeFault> {
+        if self.fresh.read().len() >= FRESH_KEYS { self.give_to_sled() } else { Ok(()) }
+    }
+
+    /// Gives sled what it does not have yet, in one batch, with how far the tree goes. Edits are taken in meanwhile, and readers find the
+    /// same before, meanwhile and after: a key stays here until sled has it, and beyond that where it was changed since.
     fn give_to_sled(&self) -> Result<(), TreeFault> {
-        let batches = self.batches();
-        if self.given.load(Ordering::Acquire) == batches {
-            return Ok(());
-        }
+        let mut given = self.given.lock();
+        let (fresh, meta, batches) = {
+            let _writing = self.writing.lock();
+            if *given == self.batches() {
+                return Ok(());
+            }
+            (self.fresh.read().clone(), self.meta(), self.batches())
+        };
         let mut batch = Batch::default();
-        for (key, value) in &*self.fresh.read() {
+        for (key, value) in &fresh {
             match value {
                 Some(value) => batch.insert(key.as_slice(), value),
                 None => batch.remove(key.as_slice()),
             }
         }
-        batch.insert(keys::META, self.meta().encode(keys::META));
+        batch.insert(keys::META, meta.encode(keys::META));
         guarded(|| self.db.get()?.apply_batch(batch))?;
-        self.fresh.write().clear();
-        self.given.store(batches, Ordering::Release);
+        self.fresh.write().retain(|key, value| fresh.get(key) != Some(value));
+        *given = batches;
         Ok(())
     }
 
@@ -404,9 +417,7 @@ impl Tree {
 
     /// Gives what is held in memory to the operating system.
     pub(super) fn flush(&self) -> Result<(), TreeFault> {
-        let writing = self.writing.lock();
         self.give_to_sled()?;
-        drop(writing);
         // On a thread of its own: after an error sled may wait for ever, for a word that was spoken before it listened.
         let db = self.db.get()?.clone();
         let (done, answer) = mpsc::channel();
@@ -428,7 +439,6 @@ impl Tree {
     /// For tests: sled with everything in it, to be damaged behind the store's back.
     #[cfg(test)]
     pub(super) fn sled(&self) -> &Db {
-        let _writing = self.writing.lock();
         self.give_to_sled().unwrap();
         self.db.get().unwrap()
     }
