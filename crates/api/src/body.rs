@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use placet_types::{
     error::{ErrorCode, Execution, Problem, Refusal},
-    json::{JsonError, JsonLimits, from_value_strict, parse_strict},
+    json::{JsonError, JsonFault, JsonLimits, from_value_strict, parse_strict},
 };
 
 use crate::{
@@ -128,12 +128,11 @@ fn object(document: Value) -> Result<Value, JsonError> {
     if document.is_object() {
         return Ok(document);
     }
-    let problem = "an object is expected".to_owned();
-    Err(JsonError::Shape { pointer: String::new(), problem })
+    Err(JsonError::new(JsonFault::Shape, "an object is expected"))
 }
 
 fn invalid(error: &JsonError) -> Failure {
-    let pointer = error.pointer().unwrap_or_default().to_owned();
+    let pointer = error.pointer().to_owned();
     let places = vec![Problem { pointer, problem: error.to_string() }];
     Failure::new(Refusal::new(ErrorCode::ValidationError, error.to_string()).with_problems(places))
 }

@@ -11,7 +11,10 @@ use parking_lot::Mutex;
 use placet_approvals::audit;
 use placet_identity::VerifiedCaller;
 use placet_ledger::audit::{AuditEvent, AuditKind};
-use placet_types::{error::ErrorCode, json::JsonError};
+use placet_types::{
+    error::ErrorCode,
+    json::{JsonError, JsonFault},
+};
 use serde_json::Value;
 
 /// Of how many callers, and of how many addresses, attempts are told apart within that time.
@@ -33,11 +36,11 @@ pub enum Attempt {
 impl Attempt {
     /// What was tried with a document that a lax reader would have taken.
     #[must_use]
-    pub const fn of(document: &Result<Value, JsonError>) -> Option<Self> {
-        match document {
+    pub fn of(document: &Result<Value, JsonError>) -> Option<Self> {
+        match document.as_ref().map_err(JsonError::fault) {
             Ok(Value::Array(_)) => Some(Self::Batch),
-            Err(JsonError::DuplicateKey { .. }) => Some(Self::DuplicateKey),
-            Err(JsonError::ByteOrderMark | JsonError::NotUtf8 { .. }) => Some(Self::Encoding),
+            Err(JsonFault::DuplicateKey) => Some(Self::DuplicateKey),
+            Err(JsonFault::ByteOrderMark | JsonFault::NotUtf8) => Some(Self::Encoding),
             Ok(_) | Err(_) => None,
         }
     }

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use placet_engine::attempts::Attempt;
 use placet_identity::VerifiedCaller;
-use placet_types::json::{JsonError, JsonLimits, parse_strict};
+use placet_types::json::{JsonFault, JsonLimits, parse_strict};
 
 use crate::shared::Shared;
 
@@ -65,7 +65,7 @@ pub(crate) async fn check(
             return next.run(request).await;
         }
         Ok(_) => (ErrorCode::INVALID_REQUEST, "batches are not accepted: send one message".into()),
-        Err(error @ (JsonError::Syntax { .. } | JsonError::NotUtf8 { .. })) => {
+        Err(error) if matches!(error.fault(), JsonFault::Syntax | JsonFault::NotUtf8) => {
             (ErrorCode::PARSE_ERROR, error.to_string())
         }
         Err(error) => (ErrorCode::INVALID_REQUEST, error.to_string()),

@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Map, Value};
 
 use placet_types::{
-    argument_schema::ArgumentProblem,
     contract::{Capability, Contract},
     error::{ErrorCode, Problem, Refusal},
     ids::{AdapterName, CapabilityId, CapabilityName, TenantId},
@@ -123,14 +122,13 @@ impl Target {
     }
 }
 
-fn summary(problems: &[ArgumentProblem]) -> String {
+fn summary(problems: &[Problem]) -> String {
     match problems {
         [only] => format!("the arguments do not fit the tool: {}", only.problem),
         several => format!("the arguments do not fit the tool in {} places", several.len()),
     }
 }
 
-fn located(problem: ArgumentProblem) -> Problem {
-    let ArgumentProblem { pointer, problem, .. } = problem;
-    Problem { pointer: format!("/args{pointer}"), problem }
+fn located(problem: Problem) -> Problem {
+    Problem { pointer: format!("/args{}", problem.pointer), ..problem }
 }

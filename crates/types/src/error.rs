@@ -8,6 +8,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::json::place;
+
 /// What is known about the effect of a call that did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -148,6 +150,15 @@ pub struct Problem {
     pub pointer: String,
     /// What is wrong there, so that a model can repair it.
     pub problem: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => f.write_str(&self.problem),
+            pointer => write!(f, "{}: {}", place(pointer), self.problem),
+        }
+    }
 }
 
 /// A refusal at some stage: what the caller is told and, apart from it, what the log is told.

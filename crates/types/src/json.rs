@@ -55,148 +55,59 @@ impl Default for JsonLimits {
     }
 }
 
-/// Why a JSON document was refused. A pointer is RFC 6901; the empty one is the whole document.
+/// By which rule a JSON document was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonFault {
+    /// It starts with a byte order mark.
+    ByteOrderMark,
+    /// It is not UTF-8.
+    NotUtf8,
+    /// It is not JSON.
+    Syntax,
+    /// Something follows the value.
+    TrailingBytes,
+    /// An object has a key twice.
+    DuplicateKey,
+    /// It, or a part of it, is larger than a limit.
+    Limit,
+    /// A number that programs would read differently.
+    Number,
+    /// An escape that is half of a character.
+    LoneSurrogate,
+    /// The JSON is sound, but not of the expected form.
+    Shape,
+}
+
+/// Why a JSON document was refused.
 ///
 /// A message echoes at most 64 bytes of a piece of input, without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JsonError {
-    /// The text is longer than the limit.
-    #[error("the document has {bytes} bytes, at most {bytes_max} are accepted")]
-    TooLarge {
-        /// What was sent.
-        bytes: usize,
-        /// The limit.
-        bytes_max: usize,
-    },
-    /// The text starts with a byte order mark.
-    #[error("the document starts with a byte order mark, send plain UTF-8")]
-    ByteOrderMark,
-    /// The text is not UTF-8.
-    #[error("the document is not UTF-8 at byte {offset}")]
-    NotUtf8 {
-        /// The first byte that is not.
-        offset: usize,
-    },
-    /// The text is not JSON.
-    #[error("not JSON in {} at byte {offset}: {expected} expected", place(pointer))]
-    Syntax {
-        /// The value that was being read.
-        pointer: String,
-        /// Where in the text.
-        offset: usize,
-        /// What would have been right there.
-        expected: &'static str,
-    },
-    /// Something follows the value.
-    #[error("the value ends at byte {offset}, but more follows")]
-    TrailingBytes {
-        /// Where the value ended.
-        offset: usize,
-    },
-    /// An object has a key twice.
-    #[error("the key {} is there twice, each key may be there once", place(pointer))]
-    DuplicateKey {
-        /// The member.
-        pointer: String,
-    },
-    /// Arrays and objects are nested too deeply.
-    #[error("{} is nested too deeply, at most {depth_max} levels are accepted", place(pointer))]
-    TooDeep {
-        /// The value that is too deep.
-        pointer: String,
-        /// The limit.
-        depth_max: usize,
-    },
-    /// A string or key is too long.
-    #[error(
-        "a string in {} is too long, at most {string_bytes_max} bytes are accepted",
-        place(pointer)
-    )]
-    StringTooLong {
-        /// The string, or the object of the key.
-        pointer: String,
-        /// The limit.
-        string_bytes_max: usize,
-    },
-    /// An array or object has too many members.
-    #[error("{} has too many members, at most {members_max} are accepted", place(pointer))]
-    TooManyMembers {
-        /// The array or object.
-        pointer: String,
-        /// The limit.
-        members_max: usize,
-    },
-    /// The document has too many values.
-    #[error("the document has too many values, at most {nodes_max} are accepted")]
-    TooManyNodes {
-        /// The limit.
-        nodes_max: usize,
-    },
-    /// A number that programs would read differently.
-    #[error("the number `{literal}` in {} cannot be carried exactly: {repair}", place(pointer))]
-    Number {
-        /// The number.
-        pointer: String,
-        /// Its text, shortened.
-        literal: String,
-        /// What to send instead.
-        repair: String,
-    },
-    /// An escape that is half of a character.
-    #[error("the escape at byte {offset} in {} is half of a surrogate pair", place(pointer))]
-    LoneSurrogate {
-        /// The string.
-        pointer: String,
-        /// Where in the text.
-        offset: usize,
-    },
-    /// The JSON is sound, but not of the expected form.
-    #[error("{}: {problem}", place(pointer))]
-    Shape {
-        /// The value.
-        pointer: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+#[error("{}: {problem}", place(pointer))]
+pub struct JsonError {
+    fault: JsonFault,
+    pub(crate) pointer: String,
+    pub(crate) problem: String,
 }
 
 impl JsonError {
-    /// The place of the problem as RFC 6901 pointer, where it has one; long keys are shortened in it.
-    pub fn pointer(&self) -> Option<&str> {
-        match self {
-            Self::Syntax { pointer, .. }
-            | Self::DuplicateKey { pointer }
-            | Self::TooDeep { pointer, .. }
-            | Self::StringTooLong { pointer, .. }
-            | Self::TooManyMembers { pointer, .. }
-            | Self::Number { pointer, .. }
-            | Self::LoneSurrogate { pointer, .. }
-            | Self::Shape { pointer, .. } => Some(pointer),
-            Self::TooLarge { .. }
-            | Self::ByteOrderMark
-            | Self::NotUtf8 { .. }
-            | Self::TrailingBytes { .. }
-            | Self::TooManyNodes { .. } => None,
-        }
+    /// The whole document breaks a rule.
+    pub fn new(fault: JsonFault, problem: impl Into<String>) -> Self {
+        Self { fault, pointer: String::new(), problem: problem.into() }
+    }
+
+    /// The rule.
+    pub const fn fault(&self) -> JsonFault {
+        self.fault
+    }
+
+    /// The place of the problem as RFC 6901 pointer, empty for the whole document; long keys are shortened in it.
+    pub fn pointer(&self) -> &str {
+        &self.pointer
     }
 
     /// The same problem, seen from the array or object around it.
     fn under(mut self, token: &str) -> Self {
-        match &mut self {
-            Self::Syntax { pointer, .. }
-            | Self::DuplicateKey { pointer }
-            | Self::TooDeep { pointer, .. }
-            | Self::StringTooLong { pointer, .. }
-            | Self::TooManyMembers { pointer, .. }
-            | Self::Number { pointer, .. }
-            | Self::LoneSurrogate { pointer, .. }
-            | Self::Shape { pointer, .. } => pointer.insert_str(0, &pointer_token(token)),
-            Self::TooLarge { .. }
-            | Self::ByteOrderMark
-            | Self::NotUtf8 { .. }
-            | Self::TrailingBytes { .. }
-            | Self::TooManyNodes { .. } => {}
-        }
+        self.pointer.insert_str(0, &pointer_token(token));
         self
     }
 }
@@ -206,16 +117,16 @@ impl JsonError {
 /// # Errors
 /// If the text is not UTF-8 JSON, is ambiguous, or exceeds a limit.
 pub fn parse_strict(bytes: &[u8], limits: &JsonLimits) -> Result<Value, JsonError> {
-    if bytes.len() > limits.bytes_max {
-        return Err(JsonError::TooLarge { bytes: bytes.len(), bytes_max: limits.bytes_max });
-    }
+    check_size(bytes.len(), limits)?;
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        return Err(JsonError::ByteOrderMark);
+        let problem = "it starts with a byte order mark, send plain UTF-8";
+        return Err(JsonError::new(JsonFault::ByteOrderMark, problem));
     }
-    match std::str::from_utf8(bytes) {
-        Ok(text) => parser::parse(text, limits),
-        Err(error) => Err(JsonError::NotUtf8 { offset: error.valid_up_to() }),
-    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let problem = format!("it is not UTF-8 at byte {}", error.valid_up_to());
+        JsonError::new(JsonFault::NotUtf8, problem)
+    })?;
+    parser::parse(text, limits)
 }
 
 /// Applies the same rules to a value that something else has built, and returns it in strict form.
@@ -226,12 +137,18 @@ pub fn parse_strict(bytes: &[u8], limits: &JsonLimits) -> Result<Value, JsonErro
 /// # Errors
 /// If a number would not survive, or a limit is exceeded.
 pub fn check_value(value: &Value, limits: &JsonLimits) -> Result<Value, JsonError> {
-    let strict = parser::check(value, limits)?;
-    let bytes = canonical_bytes(&strict).len();
-    if bytes > limits.bytes_max {
-        return Err(JsonError::TooLarge { bytes, bytes_max: limits.bytes_max });
+    let text = value.to_string();
+    check_size(text.len(), limits)?;
+    parser::parse(&text, limits)
+}
+
+fn check_size(bytes: usize, limits: &JsonLimits) -> Result<(), JsonError> {
+    let bytes_max = limits.bytes_max;
+    if bytes <= bytes_max {
+        return Ok(());
     }
-    Ok(strict)
+    let problem = format!("it has {bytes} bytes, at most {bytes_max} are accepted");
+    Err(JsonError::new(JsonFault::Limit, problem))
 }
 
 /// Reads a typed document strictly.
@@ -261,7 +178,8 @@ pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonErr
                 Segment::Enum { .. } | Segment::Unknown => {}
             }
         }
-        JsonError::Shape { pointer, problem: shape_problem(&error.inner().to_string()) }
+        let problem = shape_problem(&error.inner().to_string());
+        JsonError { fault: JsonFault::Shape, pointer, problem }
     })
 }
 
@@ -300,12 +218,10 @@ fn shape_problem(message: &str) -> String {
             Some((found, expected)) => (found, clip(&in_json(expected), EXPECTED_BYTES_MAX)),
             None => (message, String::new()),
         };
-    for mismatch in ["invalid type: ", "invalid value: "] {
-        for kind in ["string", "character", "integer", "floating point", "boolean", "byte array"] {
-            if found.strip_prefix(mismatch).is_some_and(|rest| rest.starts_with(kind)) {
-                return format!("{mismatch}{kind}{expected}");
-            }
-        }
+    // Such a message quotes the value.
+    if found.starts_with("invalid type: ") || found.starts_with("invalid value: ") {
+        let kind = found.split(['"', '`']).next().unwrap_or_default().trim_end();
+        return format!("{kind}{expected}");
     }
     format!("{}{expected}", clip(found, ECHO_BYTES_MAX.saturating_mul(2)))
 }

@@ -10,12 +10,12 @@ use std::{
 
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote},
-    argument_schema::ArgumentProblem,
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
     directory::Directory,
+    error::Problem,
     evidence::{EvidenceItem, EvidenceKind},
     ids::{
         ApprovalId, CapabilityId, DecisionId, DirectiveId, EnvironmentName, GroupId,
@@ -349,12 +349,8 @@ fn made_up_result(tool: &CapabilityId) -> Result<EvidenceItem, String> {
     })
 }
 
-fn misfit(problems: &[ArgumentProblem]) -> String {
-    let place = |one: &ArgumentProblem| match one.pointer.as_str() {
-        "" => one.problem.clone(),
-        pointer => format!("{pointer}: {}", one.problem),
-    };
-    let places: Vec<String> = problems.iter().map(place).collect();
+fn misfit(problems: &[Problem]) -> String {
+    let places: Vec<String> = problems.iter().map(Problem::to_string).collect();
     format!("the arguments do not fit the tool: {}", places.join("; "))
 }
 

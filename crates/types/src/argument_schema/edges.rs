@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use super::index::{SchemaIndex, token};
+use super::survey::{target, token};
 
 /// One schema that applies to one value.
 pub(super) struct Edge<'s, 'v> {
@@ -18,131 +18,96 @@ pub(super) struct Edge<'s, 'v> {
     pub(super) token: String,
 }
 
-/// More edges from one schema than any honest call needs.
-#[derive(Debug)]
-pub(super) struct TooManyEdges;
-
-const EDGES_MAX: usize = 200_000;
-
 /// A schema that is applied to names instead of values is shown this.
 static NAME: Value = Value::Null;
 
-pub(super) fn edges<'s, 'v>(
-    index: &SchemaIndex,
+/// What is done with each edge; `None` ends it.
+type Visit<'a, 's, 'v> = dyn FnMut(Edge<'s, 'v>) -> Option<()> + 'a;
+
+/// Visits the edges from a schema and a value; `None` where `visit` ended it.
+pub(super) fn each_edge<'s, 'v>(
     root: &'s Value,
     schema: &'s Value,
     instance: &'v Value,
-) -> Result<Vec<Edge<'s, 'v>>, TooManyEdges> {
-    let mut edges = Edges { found: Vec::new(), instance };
+    visit: &mut Visit<'_, 's, 'v>,
+) -> Option<()> {
     for (keyword, value) in schema.as_object().into_iter().flatten() {
+        let mut same = |schema| visit(Edge { keyword, schema, instance, token: String::new() });
         match keyword.as_str() {
             "$ref" => {
-                if let Some(target) = value.as_str().and_then(|text| index.target(root, text)) {
-                    edges.same(keyword, target)?;
-                }
+                value.as_str().and_then(|text| target(root, text)).map_or(Some(()), same)?;
             }
             "allOf" | "anyOf" | "oneOf" => {
-                for schema in value.as_array().into_iter().flatten() {
-                    edges.same(keyword, schema)?;
-                }
+                value.as_array().into_iter().flatten().try_for_each(same)?;
             }
             "dependentSchemas" | "dependencies" => {
-                for (_, schema) in value.as_object().into_iter().flatten() {
-                    edges.same(keyword, schema)?;
-                }
+                value.as_object().into_iter().flat_map(Map::values).try_for_each(same)?;
             }
-            "not" | "if" | "then" | "else" => edges.same(keyword, value)?,
-            _ => {
-                edges.of_members(keyword, value, schema)?;
-                edges.of_elements(keyword, value)?;
-            }
+            "not" | "if" | "then" | "else" => same(value)?,
+            _ => match instance {
+                Value::Object(members) => of_members(keyword, value, schema, members, visit)?,
+                Value::Array(elements) => of_elements(keyword, value, elements, visit)?,
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            },
         }
     }
-    Ok(edges.found)
+    Some(())
 }
 
-struct Edges<'s, 'v> {
-    found: Vec<Edge<'s, 'v>>,
-    instance: &'v Value,
+fn of_members<'s, 'v>(
+    keyword: &'s str,
+    value: &'s Value,
+    schema: &'s Value,
+    members: &'v Map<String, Value>,
+    visit: &mut Visit<'_, 's, 'v>,
+) -> Option<()> {
+    let mut member = |schema, name: &str, instance| {
+        visit(Edge { keyword, schema, instance, token: token(name) })
+    };
+    let schemas = || value.as_object().into_iter().flatten();
+    match keyword {
+        "properties" => schemas().try_for_each(|(name, schema)| {
+            members.get(name).map_or(Some(()), |inner| member(schema, name, inner))
+        }),
+        "patternProperties" => schemas().try_for_each(|(_, schema)| {
+            members.iter().try_for_each(|(name, inner)| member(schema, name, inner))
+        }),
+        "additionalProperties" => {
+            let known = schema.get("properties").and_then(Value::as_object);
+            let more = |name: &String| known.is_none_or(|known| !known.contains_key(name));
+            let mut members = members.iter().filter(|(name, _)| more(name));
+            members.try_for_each(|(name, inner)| member(value, name, inner))
+        }
+        // What this skips may be known elsewhere, so all are looked at.
+        "unevaluatedProperties" => {
+            members.iter().try_for_each(|(name, inner)| member(value, name, inner))
+        }
+        "propertyNames" => members.iter().try_for_each(|_| {
+            visit(Edge { keyword, schema: value, instance: &NAME, token: String::new() })
+        }),
+        _ => Some(()),
+    }
 }
 
-impl<'s, 'v> Edges<'s, 'v> {
-    fn same(&mut self, keyword: &'s str, schema: &'s Value) -> Result<(), TooManyEdges> {
-        self.push(keyword, schema, self.instance, String::new())
-    }
-
-    fn of_members(
-        &mut self,
-        keyword: &'s str,
-        value: &'s Value,
-        schema: &'s Value,
-    ) -> Result<(), TooManyEdges> {
-        let Some(members) = self.instance.as_object() else { return Ok(()) };
-        match keyword {
-            "properties" => {
-                for (name, schema) in value.as_object().into_iter().flatten() {
-                    if let Some(member) = members.get(name) {
-                        self.push(keyword, schema, member, token(name))?;
-                    }
-                }
-            }
-            "patternProperties" => {
-                for schema in value.as_object().into_iter().flat_map(Map::values) {
-                    for (name, member) in members {
-                        self.push(keyword, schema, member, token(name))?;
-                    }
-                }
-            }
-            "additionalProperties" | "unevaluatedProperties" => {
-                let known = schema.get("properties").and_then(Value::as_object);
-                for (name, member) in members {
-                    // What `unevaluated` skips may be known elsewhere, so only `additional` looks at the names.
-                    if keyword == "unevaluatedProperties"
-                        || known.is_none_or(|known| !known.contains_key(name))
-                    {
-                        self.push(keyword, value, member, token(name))?;
-                    }
-                }
-            }
-            "propertyNames" => {
-                for _ in members {
-                    self.push(keyword, value, &NAME, String::new())?;
-                }
-            }
-            _ => {}
+fn of_elements<'s, 'v>(
+    keyword: &'s str,
+    value: &'s Value,
+    elements: &'v [Value],
+    visit: &mut Visit<'_, 's, 'v>,
+) -> Option<()> {
+    let elements = elements.iter().enumerate();
+    let mut element = |schema, position: usize, instance| {
+        visit(Edge { keyword, schema, instance, token: format!("/{position}") })
+    };
+    match (keyword, value) {
+        ("items" | "prefixItems", Value::Array(schemas)) => schemas
+            .iter()
+            .zip(elements)
+            .try_for_each(|(schema, (position, inner))| element(schema, position, inner)),
+        ("items" | "additionalItems" | "unevaluatedItems" | "contains", schema) => {
+            let mut elements = elements;
+            elements.try_for_each(|(position, inner)| element(schema, position, inner))
         }
-        Ok(())
-    }
-
-    fn of_elements(&mut self, keyword: &'s str, value: &'s Value) -> Result<(), TooManyEdges> {
-        let Some(elements) = self.instance.as_array() else { return Ok(()) };
-        match (keyword, value) {
-            ("items" | "prefixItems", Value::Array(schemas)) => {
-                for (position, (schema, element)) in schemas.iter().zip(elements).enumerate() {
-                    self.push(keyword, schema, element, format!("/{position}"))?;
-                }
-            }
-            ("items" | "additionalItems" | "unevaluatedItems" | "contains", schema) => {
-                for (position, element) in elements.iter().enumerate() {
-                    self.push(keyword, schema, element, format!("/{position}"))?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn push(
-        &mut self,
-        keyword: &'s str,
-        schema: &'s Value,
-        instance: &'v Value,
-        token: String,
-    ) -> Result<(), TooManyEdges> {
-        if self.found.len() >= EDGES_MAX {
-            return Err(TooManyEdges);
-        }
-        self.found.push(Edge { keyword, schema, instance, token });
-        Ok(())
+        _ => Some(()),
     }
 }

@@ -9,23 +9,21 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::edges::edges;
-use super::index::{SchemaIndex, is_sensitive};
+use super::edges::each_edge;
+use super::survey::is_sensitive;
 
 /// What is shown instead of a sensitive value.
 const MASK: &str = "[sensitive]";
 
 const STEPS_MAX: usize = 500_000;
 
-pub(super) fn sensitive_pointers(
-    index: &SchemaIndex,
-    root: &Value,
-    args: &Value,
-) -> BTreeSet<String> {
+pub(super) fn sensitive_pointers(root: &Value, args: &Value) -> BTreeSet<String> {
+    search(root, args).unwrap_or_else(|| BTreeSet::from([String::new()]))
+}
+
+/// The marked places; `None` if there is too much to look at.
+fn search(root: &Value, args: &Value) -> Option<BTreeSet<String>> {
     let mut found = BTreeSet::new();
-    if !index.marks_sensitive {
-        return found;
-    }
     let mut seen = BTreeSet::new();
     let mut open = vec![(root, args, String::new())];
     while let Some((schema, instance, pointer)) = open.pop() {
@@ -36,19 +34,14 @@ pub(super) fn sensitive_pointers(
             found.insert(pointer);
             continue;
         }
-        let Ok(edges) = edges(index, root, schema, instance) else { return everything() };
-        if seen.len().saturating_add(open.len()).saturating_add(edges.len()) > STEPS_MAX {
-            return everything();
-        }
-        for edge in edges.into_iter().filter(|edge| edge.keyword != "propertyNames") {
-            open.push((edge.schema, edge.instance, format!("{pointer}{}", edge.token)));
-        }
+        each_edge(root, schema, instance, &mut |edge| {
+            if edge.keyword != "propertyNames" {
+                open.push((edge.schema, edge.instance, format!("{pointer}{}", edge.token)));
+            }
+            (seen.len().saturating_add(open.len()) <= STEPS_MAX).then_some(())
+        })?;
     }
-    found
-}
-
-fn everything() -> BTreeSet<String> {
-    BTreeSet::from([String::new()])
+    Some(found)
 }
 
 pub(super) fn redact(args: &Value, sensitive: &BTreeSet<String>) -> Value {

@@ -12,18 +12,14 @@ const LITERAL_BYTES_MAX: usize = 512;
 
 const SAFE_INTEGER_MAX: u64 = 9_007_199_254_740_991;
 
-/// Why a number is refused, as what to send instead.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotExact(pub(super) String);
-
-/// The number that this JSON literal stands for. The literal's grammar was checked before.
-pub(super) fn strict_number(literal: &str) -> Result<Number, NotExact> {
+/// The number that this JSON literal stands for, or what to send instead. The literal's grammar was checked before.
+pub(super) fn strict_number(literal: &str) -> Result<Number, String> {
     if literal.len() > LITERAL_BYTES_MAX {
-        return Err(NotExact(format!(
+        return Err(format!(
             "its text is longer than {LITERAL_BYTES_MAX} bytes, send fewer digits"
-        )));
+        ));
     }
-    let out_of_range = || NotExact("it is out of range, send it as a string".to_owned());
+    let out_of_range = || "it is out of range, send it as a string".to_owned();
     let decimal = Decimal::read(literal).ok_or_else(out_of_range)?;
     let integer = decimal.integer();
     if let Some(integer) = integer.as_ref().filter(|integer| is_safe(integer)) {
@@ -33,14 +29,9 @@ pub(super) fn strict_number(literal: &str) -> Result<Number, NotExact> {
         literal.parse().ok().filter(|double: &f64| double.is_finite()).ok_or_else(out_of_range)?;
     let shortest = shortest_form(double);
     if Decimal::read(&shortest).as_ref() != Some(&decimal) {
-        return Err(NotExact(format!("send it as a string, or `{shortest}`")));
+        return Err(format!("send it as a string, or `{shortest}`"));
     }
     integer.or_else(|| Number::from_f64(double)).ok_or_else(out_of_range)
-}
-
-/// The same for a number that something else has parsed.
-pub(super) fn check_number(number: &Number) -> Result<Number, NotExact> {
-    strict_number(&text(number))
 }
 
 /// The ECMAScript text of a number: what RFC 8785 prescribes, for every number that passed the rule.

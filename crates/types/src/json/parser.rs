@@ -7,118 +7,40 @@
 
 use serde_json::{Map, Value};
 
-use super::{DEPTH_CEILING, JsonError, JsonLimits, clip, number, pointer_token};
+use super::{DEPTH_CEILING, JsonError, JsonFault, JsonLimits, clip, number};
 
 /// What is echoed of a number.
 const LITERAL_ECHO_BYTES_MAX: usize = 40;
 
 pub(super) fn parse(text: &str, limits: &JsonLimits) -> Result<Value, JsonError> {
-    let mut parser = Parser { text, position: 0, budget: Budget { limits, nodes: 0 } };
+    let mut parser = Parser { text, position: 0, limits, nodes: 0 };
     let value = parser.value(0)?;
     parser.skip_whitespace();
     if parser.position < text.len() {
-        return Err(JsonError::TrailingBytes { offset: parser.position });
+        let problem = format!("the value ends at byte {}, but more follows", parser.position);
+        return Err(JsonError::new(JsonFault::TrailingBytes, problem));
     }
     Ok(value)
 }
 
-/// The same rules over a value that is already built.
-pub(super) fn check(value: &Value, limits: &JsonLimits) -> Result<Value, JsonError> {
-    let mut budget = Budget { limits, nodes: 0 };
-    check_node(value, 0, &mut budget)
-}
-
-fn check_node(value: &Value, depth: usize, budget: &mut Budget<'_>) -> Result<Value, JsonError> {
-    budget.node()?;
-    match value {
-        Value::Null | Value::Bool(_) => Ok(value.clone()),
-        Value::Number(given) => match number::check_number(given) {
-            Ok(number) => Ok(Value::Number(number)),
-            Err(not_exact) => Err(number_error(&number::text(given), not_exact)),
-        },
-        Value::String(text) => budget.string(text.len()).map(|()| value.clone()),
-        Value::Array(elements) => {
-            let depth = budget.enter(depth)?;
-            budget.members(elements.len())?;
-            let check_element = |(index, element): (usize, &Value)| {
-                check_node(element, depth, budget).map_err(|error| error.under(&index.to_string()))
-            };
-            elements
-                .iter()
-                .enumerate()
-                .map(check_element)
-                .collect::<Result<Vec<_>, _>>()
-                .map(Value::Array)
-        }
-        Value::Object(members) => {
-            let depth = budget.enter(depth)?;
-            budget.members(members.len())?;
-            let mut checked = Map::new();
-            for (key, member) in members {
-                budget.string(key.len())?;
-                let member = check_node(member, depth, budget).map_err(|error| error.under(key))?;
-                checked.insert(key.clone(), member);
-            }
-            Ok(Value::Object(checked))
-        }
+fn limited(used: usize, max: usize, what: &str) -> Result<(), JsonError> {
+    if used <= max {
+        return Ok(());
     }
-}
-
-/// What of the limits is used up.
-struct Budget<'a> {
-    limits: &'a JsonLimits,
-    nodes: usize,
-}
-
-impl Budget<'_> {
-    fn node(&mut self) -> Result<(), JsonError> {
-        self.nodes = self.nodes.saturating_add(1);
-        let nodes_max = self.limits.nodes_max;
-        if self.nodes > nodes_max { Err(JsonError::TooManyNodes { nodes_max }) } else { Ok(()) }
-    }
-
-    fn enter(&self, depth: usize) -> Result<usize, JsonError> {
-        let depth_max = self.limits.depth_max.min(DEPTH_CEILING);
-        if depth >= depth_max {
-            return Err(JsonError::TooDeep { pointer: String::new(), depth_max });
-        }
-        Ok(depth.saturating_add(1))
-    }
-
-    fn members(&self, members: usize) -> Result<(), JsonError> {
-        let members_max = self.limits.members_max;
-        if members > members_max {
-            return Err(JsonError::TooManyMembers { pointer: String::new(), members_max });
-        }
-        Ok(())
-    }
-
-    fn string(&self, bytes: usize) -> Result<(), JsonError> {
-        let string_bytes_max = self.limits.string_bytes_max;
-        if bytes > string_bytes_max {
-            return Err(JsonError::StringTooLong { pointer: String::new(), string_bytes_max });
-        }
-        Ok(())
-    }
-}
-
-fn number_error(literal: &str, number::NotExact(repair): number::NotExact) -> JsonError {
-    JsonError::Number {
-        pointer: String::new(),
-        literal: clip(literal, LITERAL_ECHO_BYTES_MAX),
-        repair,
-    }
+    Err(JsonError::new(JsonFault::Limit, format!("{what}, at most {max} are accepted")))
 }
 
 struct Parser<'a> {
     text: &'a str,
     position: usize,
-    budget: Budget<'a>,
+    limits: &'a JsonLimits,
+    nodes: usize,
 }
 
 impl<'a> Parser<'a> {
     fn value(&mut self, depth: usize) -> Result<Value, JsonError> {
-        self.budget.node()?;
+        self.nodes = self.nodes.saturating_add(1);
+        limited(self.nodes, self.limits.nodes_max, "too many values")?;
         self.skip_whitespace();
         match self.peek() {
             Some(b'{') => self.object(depth),
@@ -133,21 +55,22 @@ impl<'a> Parser<'a> {
     }
 
     fn object(&mut self, depth: usize) -> Result<Value, JsonError> {
-        let depth = self.budget.enter(depth)?;
+        let depth = self.enter(depth)?;
         self.advance(1);
         let mut members = Map::new();
         if self.closes(b'}') {
             return Ok(Value::Object(members));
         }
         loop {
-            self.budget.members(members.len().saturating_add(1))?;
+            self.another(members.len())?;
             self.skip_whitespace();
             if self.peek() != Some(b'"') {
                 return Err(self.syntax("a key in double quotes"));
             }
             let key = self.string()?;
             if members.contains_key(&key) {
-                return Err(JsonError::DuplicateKey { pointer: pointer_token(&key) });
+                let problem = "the key is there twice, each key may be there once";
+                return Err(JsonError::new(JsonFault::DuplicateKey, problem).under(&key));
             }
             if !self.closes(b':') {
                 return Err(self.syntax("`:`"));
@@ -164,14 +87,14 @@ impl<'a> Parser<'a> {
     }
 
     fn array(&mut self, depth: usize) -> Result<Value, JsonError> {
-        let depth = self.budget.enter(depth)?;
+        let depth = self.enter(depth)?;
         self.advance(1);
         let mut elements = Vec::new();
         if self.closes(b']') {
             return Ok(Value::Array(elements));
         }
         loop {
-            self.budget.members(elements.len().saturating_add(1))?;
+            self.another(elements.len())?;
             elements
                 .push(self.value(depth).map_err(|error| error.under(&elements.len().to_string()))?);
             if self.closes(b']') {
@@ -181,6 +104,18 @@ impl<'a> Parser<'a> {
                 return Err(self.syntax("`,` or `]`"));
             }
         }
+    }
+
+    /// Goes one level deeper.
+    fn enter(&self, depth: usize) -> Result<usize, JsonError> {
+        let depth = depth.saturating_add(1);
+        let depth_max = self.limits.depth_max.min(DEPTH_CEILING);
+        limited(depth, depth_max, "nested too deeply").map(|()| depth)
+    }
+
+    /// Checks that an array or object may have one more member.
+    fn another(&self, members: usize) -> Result<(), JsonError> {
+        limited(members.saturating_add(1), self.limits.members_max, "too many members")
     }
 
     fn number(&mut self) -> Result<Value, JsonError> {
@@ -208,10 +143,11 @@ impl<'a> Parser<'a> {
             self.digits()?;
         }
         let literal = self.text.get(start..self.position).unwrap_or_default();
-        match number::strict_number(literal) {
-            Ok(number) => Ok(Value::Number(number)),
-            Err(not_exact) => Err(number_error(literal, not_exact)),
-        }
+        number::strict_number(literal).map(Value::Number).map_err(|repair| {
+            let shown = clip(literal, LITERAL_ECHO_BYTES_MAX);
+            let problem = format!("the number `{shown}` cannot be carried exactly: {repair}");
+            JsonError::new(JsonFault::Number, problem)
+        })
     }
 
     fn digits(&mut self) -> Result<(), JsonError> {
@@ -232,7 +168,8 @@ impl<'a> Parser<'a> {
                 .bytes()
                 .position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))
                 .unwrap_or(rest.len());
-            self.budget.string(text.len().saturating_add(run))?;
+            let bytes = text.len().saturating_add(run);
+            limited(bytes, self.limits.string_bytes_max, "too many bytes in a string")?;
             text.push_str(rest.get(..run).unwrap_or_default());
             self.advance(run);
             match self.peek() {
@@ -275,7 +212,10 @@ impl<'a> Parser<'a> {
         }
         match char::decode_utf16(units).next() {
             Some(Ok(character)) => Ok(character),
-            Some(Err(_)) | None => Err(JsonError::LoneSurrogate { pointer: String::new(), offset }),
+            Some(Err(_)) | None => {
+                let problem = format!("the escape at byte {offset} is half of a surrogate pair");
+                Err(JsonError::new(JsonFault::LoneSurrogate, problem))
+            }
         }
     }
 
@@ -334,7 +274,8 @@ impl<'a> Parser<'a> {
         self.position = self.position.saturating_add(bytes);
     }
 
-    fn syntax(&self, expected: &'static str) -> JsonError {
-        JsonError::Syntax { pointer: String::new(), offset: self.position, expected }
+    fn syntax(&self, expected: &str) -> JsonError {
+        let problem = format!("not JSON at byte {}: {expected} expected", self.position);
+        JsonError::new(JsonFault::Syntax, problem)
     }
 }

@@ -15,6 +15,10 @@ fn refused(text: &str) -> String {
     parse(text).expect_err(text).to_string()
 }
 
+fn fault<T: fmt::Debug>(read: Result<T, JsonError>) -> JsonFault {
+    read.unwrap_err().fault()
+}
+
 fn canonical(value: &Value) -> String {
     String::from_utf8(canonical_bytes(value)).unwrap()
 }
@@ -79,8 +83,8 @@ fn a_number_that_programs_would_read_differently_is_refused() {
         &long,
     ] {
         let error = parse(&format!("{{\"a\":[0,{literal}]}}")).expect_err(literal);
-        assert!(matches!(error, JsonError::Number { .. }), "{literal}: {error}");
-        assert_eq!(error.pointer(), Some("/a/1"), "{literal}");
+        assert!(error.fault() == JsonFault::Number, "{literal}: {error}");
+        assert_eq!(error.pointer(), "/a/1", "{literal}");
     }
 }
 
@@ -99,7 +103,7 @@ fn an_approval_cannot_be_reused_for_a_neighbouring_number() {
     assert!(parse(r#"{"a":9007199254740992}"#).is_ok());
     assert_eq!(
         refused(r#"{"a":9007199254740993}"#),
-        "the number `9007199254740993` in `/a` cannot be carried exactly: \
+        "`/a`: the number `9007199254740993` cannot be carried exactly: \
          send it as a string, or `9007199254740992`"
     );
     let built = json!({"a": 9_007_199_254_740_993_u64});
@@ -118,8 +122,8 @@ fn a_key_that_is_there_twice_is_refused() {
         (r#"{"":1,"":2}"#, "/"),
     ] {
         let error = parse(text).expect_err(text);
-        assert!(matches!(error, JsonError::DuplicateKey { .. }), "{text}: {error}");
-        assert_eq!(error.pointer(), Some(pointer), "{text}");
+        assert!(error.fault() == JsonFault::DuplicateKey, "{text}: {error}");
+        assert_eq!(error.pointer(), pointer, "{text}");
     }
     // Strings are not normalised: these are two keys.
     assert!(parse("{\"\u{e9}\":1,\"e\u{301}\":2}").is_ok());
@@ -173,7 +177,7 @@ fn what_is_not_json_is_refused() {
         "}",
     ] {
         let error = parse(text).expect_err(text);
-        assert!(matches!(error, JsonError::Syntax { .. }), "{text:?}: {error}");
+        assert!(error.fault() == JsonFault::Syntax, "{text:?}: {error}");
     }
 }
 
@@ -181,7 +185,7 @@ fn what_is_not_json_is_refused() {
 fn bytes_after_the_value_are_refused() {
     for text in ["1 1", "{}{}", "{} x", "truefalse", "null,", "0x10", "\"a\"\"b\"", "1\u{0}", "[]]"]
     {
-        assert!(matches!(parse(text), Err(JsonError::TrailingBytes { .. })), "{text:?}");
+        assert!(fault(parse(text)) == JsonFault::TrailingBytes, "{text:?}");
     }
     assert_eq!(parse(" \t\r\n{ \"a\" : [ 1 , 2 ] } \n"), Ok(json!({"a": [1, 2]})));
 }
@@ -189,10 +193,12 @@ fn bytes_after_the_value_are_refused() {
 #[test]
 fn only_plain_utf8_is_accepted() {
     let limits = JsonLimits::default();
-    assert_eq!(parse_strict(b"\xef\xbb\xbf{}", &limits), Err(JsonError::ByteOrderMark));
-    assert_eq!(parse_strict(b"\"\xff\"", &limits), Err(JsonError::NotUtf8 { offset: 1 }));
-    assert_eq!(parse_strict(b"\"\xed\xa0\x80\"", &limits), Err(JsonError::NotUtf8 { offset: 1 }));
-    assert_eq!(parse_strict(b"\"\xc0\xaf\"", &limits), Err(JsonError::NotUtf8 { offset: 1 }));
+    assert_eq!(fault(parse_strict(b"\xef\xbb\xbf{}", &limits)), JsonFault::ByteOrderMark);
+    for bytes in [&b"\"\xff\""[..], b"\"\xed\xa0\x80\"", b"\"\xc0\xaf\""] {
+        let error = parse_strict(bytes, &limits).unwrap_err();
+        assert_eq!(error.fault(), JsonFault::NotUtf8);
+        assert_eq!(error.to_string(), "the document: it is not UTF-8 at byte 1");
+    }
     assert!(parse_strict(b"{\0}\0", &limits).is_err());
 }
 
@@ -212,7 +218,7 @@ fn escapes_are_whole_characters() {
         r#""\ud83d\n""#,
         r#"{"\udead":1}"#,
     ] {
-        assert!(matches!(parse(text), Err(JsonError::LoneSurrogate { .. })), "{text}");
+        assert!(fault(parse(text)) == JsonFault::LoneSurrogate, "{text}");
     }
 }
 
@@ -237,52 +243,42 @@ fn every_limit_holds_exactly() {
         let value = parse_strict(accepted.as_bytes(), &limits).expect(accepted);
         assert_eq!(check_value(&value, &limits), Ok(value), "{accepted}");
     }
-    let refusals: [(&str, JsonError); 7] = [
-        ("[0,[[[]]]]", JsonError::TooDeep { pointer: "/1/0/0".to_owned(), depth_max: 3 }),
-        (
-            "[0,\"abcde\"]",
-            JsonError::StringTooLong { pointer: "/1".to_owned(), string_bytes_max: 4 },
-        ),
-        ("{\"abcde\":1}", JsonError::StringTooLong { pointer: String::new(), string_bytes_max: 4 }),
-        (
-            "[\"\\n\\n\\n\\n\\n\"]",
-            JsonError::StringTooLong { pointer: "/0".to_owned(), string_bytes_max: 4 },
-        ),
-        ("[[1,2,3,4]]", JsonError::TooManyMembers { pointer: "/0".to_owned(), members_max: 3 }),
+    for (text, refused) in [
+        ("[0,[[[]]]]", "`/1/0/0`: nested too deeply, at most 3 are accepted"),
+        ("[0,\"abcde\"]", "`/1`: too many bytes in a string, at most 4 are accepted"),
+        ("{\"abcde\":1}", "the document: too many bytes in a string, at most 4 are accepted"),
+        ("[\"\\n\\n\\n\\n\\n\"]", "`/0`: too many bytes in a string, at most 4 are accepted"),
+        ("[[1,2,3,4]]", "`/0`: too many members, at most 3 are accepted"),
         (
             "{\"a\":1,\"b\":1,\"c\":1,\"d\":1}",
-            JsonError::TooManyMembers { pointer: String::new(), members_max: 3 },
+            "the document: too many members, at most 3 are accepted",
         ),
-        ("[1,2,[1,2,3]]", JsonError::TooManyNodes { nodes_max: 6 }),
-    ];
-    for (text, error) in refusals {
-        assert_eq!(parse_strict(text.as_bytes(), &limits), Err(error.clone()), "{text}");
+        ("[1,2,[1,2,3]]", "`/2/2`: too many values, at most 6 are accepted"),
+    ] {
+        let error = parse_strict(text.as_bytes(), &limits).unwrap_err();
+        assert_eq!((error.fault(), error.to_string().as_str()), (JsonFault::Limit, refused));
         let built: Value = serde_json::from_str(text).unwrap();
         assert_eq!(check_value(&built, &limits), Err(error), "{text}");
     }
     let spaces = " ".repeat(41);
-    assert_eq!(
-        parse_strict(spaces.as_bytes(), &limits),
-        Err(JsonError::TooLarge { bytes: 41, bytes_max: 40 })
-    );
+    let error = parse_strict(spaces.as_bytes(), &limits).unwrap_err();
+    assert_eq!(error.to_string(), "the document: it has 41 bytes, at most 40 are accepted");
     let wide = JsonLimits { bytes_max: 8, ..JsonLimits::default() };
-    assert_eq!(
-        check_value(&json!(["abcdef"]), &wide),
-        Err(JsonError::TooLarge { bytes: 10, bytes_max: 8 })
-    );
+    let error = check_value(&json!(["abcdef"]), &wide).unwrap_err();
+    assert_eq!(error.to_string(), "the document: it has 10 bytes, at most 8 are accepted");
 }
 
 #[test]
 fn nesting_cannot_exhaust_the_stack() {
     let deep = "[".repeat(500_000) + &"]".repeat(500_000);
     let error = parse(&deep).expect_err("deep");
-    assert!(matches!(error, JsonError::TooDeep { depth_max: 64, .. }), "{error}");
+    assert!(error.to_string().ends_with("nested too deeply, at most 64 are accepted"), "{error}");
     let open = r#"{"a":"#.repeat(150_000);
-    assert!(matches!(parse(&open), Err(JsonError::TooDeep { .. })));
+    assert_eq!(fault(parse(&open)), JsonFault::Limit);
     // No configuration can lift the ceiling.
     let limits = JsonLimits { depth_max: usize::MAX, ..JsonLimits::default() };
     let error = parse_strict(deep.as_bytes(), &limits).expect_err("deep");
-    assert!(matches!(error, JsonError::TooDeep { depth_max: 128, .. }), "{error}");
+    assert!(error.to_string().ends_with("nested too deeply, at most 128 are accepted"), "{error}");
     let accepted = "[".repeat(128) + &"]".repeat(128);
     let value = std::thread::Builder::new()
         .stack_size(1024 * 1024)
@@ -300,8 +296,7 @@ fn nesting_cannot_exhaust_the_stack() {
 fn too_large_a_document_is_refused_unread() {
     // Not even UTF-8: it is not looked at.
     let bytes = vec![0xff; 10 * 1024 * 1024];
-    let error = parse_strict(&bytes, &JsonLimits::default());
-    assert_eq!(error, Err(JsonError::TooLarge { bytes: bytes.len(), bytes_max: 1024 * 1024 }));
+    assert_eq!(fault(parse_strict(&bytes, &JsonLimits::default())), JsonFault::Limit);
 }
 
 #[test]
@@ -315,7 +310,7 @@ fn a_message_echoes_little_of_the_input_and_no_control_characters() {
     ] {
         let error = parse(&text).expect_err(&text);
         assert!(error.to_string().len() < 250, "{error}");
-        assert!(error.pointer().unwrap().len() < 200, "{error}");
+        assert!(error.pointer().len() < 200, "{error}");
     }
     let message = refused("{\"a\\nINFO\\u001b[31m\":1,\"a\\nINFO\\u001b[31m\":2}");
     assert!(!message.chars().any(char::is_control), "{message}");

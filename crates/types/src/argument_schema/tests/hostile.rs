@@ -42,7 +42,7 @@ fn a_reference_that_leaves_the_schema_is_refused() {
             json!({"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"$ref": reference}}}),
         ] {
             let error = refusal(&schema);
-            assert!(matches!(error, SchemaError::ExternalReference { .. }), "{schema}: {error}");
+            assert!(error.contains("may refer only to itself"), "{schema}: {error}");
         }
     }
 }
@@ -54,7 +54,7 @@ fn a_reference_to_a_file_is_not_read() {
         std::env::temp_dir().join(format!("placet-argument-schema-{}.json", std::process::id()));
     std::fs::write(&path, r#"{"const": "s3cret-from-disk"}"#).unwrap();
     let schema = json!({"properties": {"a": {"$ref": format!("file://{}", path.display())}}});
-    let error = refusal(&schema).to_string();
+    let error = refusal(&schema);
     std::fs::remove_file(&path).unwrap();
     assert!(!error.contains("s3cret-from-disk"), "{error}");
     assert!(error.contains("a schema may refer only to itself"), "{error}");
@@ -79,7 +79,7 @@ fn a_pattern_that_needs_backtracking_quarantines_the_tool() {
             json!({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"p": {"pattern": pattern}}}),
         ] {
             let error = refusal(&schema);
-            assert!(matches!(error, SchemaError::Pattern { .. }), "{schema}: {error}");
+            assert!(error.contains("in linear time"), "{schema}: {error}");
         }
     }
 }
@@ -102,16 +102,25 @@ fn a_pattern_is_read_as_ecmascript() {
 }
 
 #[test]
-fn a_schema_that_refers_to_itself_for_the_same_value_is_refused() {
+fn a_schema_that_refers_to_itself_for_the_same_value_never_ends_a_check() {
     for schema in [
         json!({"$ref": "#"}),
         json!({"allOf": [{"$ref": "#"}]}),
         json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"not": {"$ref": "#/$defs/a"}}}}),
-        json!({"properties": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}}}),
-        json!({"$defs": {"unused": {"if": {"$ref": "#/$defs/unused"}}}}),
     ] {
-        let error = refusal(&schema);
-        assert!(matches!(error, SchemaError::EndlessReference { .. }), "{schema}: {error}");
+        bounded(move || assert!(refusal(&schema).contains("never ends"), "{schema}"));
+    }
+    for (definition, args) in [
+        (json!({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}), json!({"x": 1})),
+        (json!({"$ref": "#/$defs/a"}), json!({"x": 1})),
+    ] {
+        bounded(move || {
+            let schema = compile(
+                &json!({"properties": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": definition}}),
+            );
+            assert_eq!(schema.validate(&args), Err(problem::too_complex()));
+            assert!(schema.validate(&json!({})).is_ok());
+        });
     }
 }
 
@@ -134,10 +143,7 @@ fn nested(levels: usize) -> Value {
 fn references_that_multiply_do_not_take_time() {
     bounded(|| {
         let schema = compile(&doubling(60));
-        assert_eq!(
-            schema.validate(&json!({"v": {"x": 1}})),
-            Err(vec![ArgumentProblem::too_complex()])
-        );
+        assert_eq!(schema.validate(&json!({"v": {"x": 1}})), Err(problem::too_complex()));
         // Where the value is absent, nothing is evaluated.
         assert!(schema.validate(&json!({})).is_ok());
         // Some doubling is honest, and explained.
@@ -147,7 +153,7 @@ fn references_that_multiply_do_not_take_time() {
         // More is decided, but not explained.
         let schema = compile(&doubling(17));
         assert!(schema.validate(&json!({"v": {"x": 1}})).is_ok());
-        assert_eq!(schema.validate(&json!({"v": {}})), Err(vec![ArgumentProblem::unexplained()]));
+        assert_eq!(schema.validate(&json!({"v": {}})), Err(problem::unexplained()));
     });
 }
 
@@ -160,7 +166,7 @@ fn recursion_that_multiplies_does_not_take_time() {
                 "$defs": {"x": {"properties": {"a": twice, "b": {"type": "string"}}}},
                 "$ref": "#/$defs/x"
             }));
-            assert_eq!(schema.validate(&nested(60)), Err(vec![ArgumentProblem::too_complex()]));
+            assert_eq!(schema.validate(&nested(60)), Err(problem::too_complex()));
             assert!(schema.validate(&nested(6)).is_err());
         });
     }
@@ -217,7 +223,8 @@ fn deep_evaluation_cannot_exhaust_the_stack() {
                         assert!(length > 10 || schema.validate(&json!({})).is_ok(), "{length}");
                     }
                     Err(error) => {
-                        assert!(matches!(error, SchemaError::TooComplex { .. }), "{error}")
+                        let error = error.to_string();
+                        assert!(error.contains("too many") || error.contains("never"), "{error}");
                     }
                 }
             });
@@ -238,18 +245,16 @@ fn deep_schemas_cannot_exhaust_the_stack() {
             let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| wrap(inner));
             compile(&deep(20));
             for levels in [25, 30, 60] {
-                assert!(matches!(
-                    refusal(&deep(levels)),
-                    SchemaError::TooComplex { .. } | SchemaError::Json(_)
-                ));
+                let error = refusal(&deep(levels));
+                assert!(error.contains("too many") || error.contains("too deeply"), "{error}");
             }
         });
     }
     bounded(|| {
         let long =
             |links| chain(links, |next| (0..20).fold(next, |inner, _| json!({"not": inner})));
-        compile(&long(100));
-        assert!(matches!(refusal(&long(400)), SchemaError::TooComplex { .. }));
+        compile(&long(20));
+        assert!(refusal(&long(400)).contains("too many nested"));
     });
 }
 
@@ -257,18 +262,12 @@ fn deep_schemas_cannot_exhaust_the_stack() {
 fn a_schema_that_is_too_large_is_refused() {
     let properties: Map<String, Value> =
         (0..4000).map(|n| (format!("p{n}"), json!({"title": "t".repeat(100)}))).collect();
-    assert!(matches!(
-        refusal(&json!({"properties": properties})),
-        SchemaError::Json(JsonError::TooLarge { .. })
-    ));
+    assert!(refusal(&json!({"properties": properties})).contains("bytes, at most"));
     let patterns: Map<String, Value> = (0..300).map(|n| (format!("^p{n}"), json!({}))).collect();
-    assert!(matches!(
-        refusal(&json!({"patternProperties": patterns})),
-        SchemaError::TooComplex { .. }
-    ));
+    assert!(refusal(&json!({"patternProperties": patterns})).contains("too many patterns"));
     let references = vec![json!({"$ref": "#/$defs/a"}); 3000];
     let schema = json!({"$defs": {"a": {}}, "properties": {"x": {"allOf": references}}});
-    assert!(matches!(refusal(&schema), SchemaError::TooComplex { .. }));
+    assert!(refusal(&schema).contains("too many references"));
 }
 
 #[test]

@@ -19,10 +19,8 @@ fn typed(text: &str) -> Result<Envelope, JsonError> {
 fn a_typed_document_is_read_strictly() {
     let envelope = typed(r#"{"tool":"a","retries":[1.0,2]}"#);
     assert_eq!(envelope, Ok(Envelope { tool: "a".to_owned(), retries: vec![1, 2] }));
-    assert!(matches!(
-        typed(r#"{"tool":"a","tool":"b","retries":[]}"#),
-        Err(JsonError::DuplicateKey { .. })
-    ));
+    let twice = typed(r#"{"tool":"a","tool":"b","retries":[]}"#).unwrap_err();
+    assert_eq!(twice.fault(), JsonFault::DuplicateKey);
 }
 
 #[test]
@@ -66,15 +64,9 @@ fn an_array_of_its_fields_is_no_object() {
     assert_eq!(read.run_budget.calls_max, Some(3));
     for other in [json!([3, null, null]), json!([]), json!(null), json!(3)] {
         let refused = run(other.clone()).expect_err("it is no object");
-        assert!(
-            matches!(&refused, JsonError::Shape { pointer, .. } if pointer == "/run_budget"),
-            "{other}: {refused}"
-        );
+        assert_eq!((refused.fault(), refused.pointer()), (JsonFault::Shape, "/run_budget"));
     }
     // What is wrong within is still named.
     let refused = run(json!({ "calls_max": "three" })).expect_err("no number");
-    assert!(
-        matches!(&refused, JsonError::Shape { pointer, .. } if pointer == "/run_budget/calls_max"),
-        "{refused}"
-    );
+    assert_eq!((refused.fault(), refused.pointer()), (JsonFault::Shape, "/run_budget/calls_max"));
 }
