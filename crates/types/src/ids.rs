@@ -11,99 +11,75 @@ use crate::digest::Digest;
 
 /// Why a text is not an identifier of the kind asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} must be 1 to {length_max} characters of {allowed}{broken}")]
-pub struct IdError {
-    kind: &'static str,
-    length_max: usize,
-    allowed: &'static str,
-    broken: Broken,
-}
-
-/// Which part of its rule a text breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Broken {
-    Form,
-    Empty,
-    Long(usize),
-    Beginning(char),
-    Character(char),
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form => Ok(()),
-            Self::Empty => f.write_str("; it is empty"),
-            Self::Long(length) => write!(f, "; it has {length}"),
-            Self::Beginning(c) => write!(f, "; it may not begin with `{}`", c.escape_debug()),
-            Self::Character(c) => write!(f, "; it has `{}`", c.escape_debug()),
-        }
-    }
-}
+#[error("{0}")]
+pub struct IdError(String);
 
 /// The rule an identifier's text keeps to.
 struct IdRule {
-    kind: &'static str,
     length_max: usize,
     allowed: &'static str,
+    /// The same as a regular expression.
+    pattern: &'static str,
     first: fn(char) -> bool,
     rest: fn(char) -> bool,
 }
 
+/// What the engine and operators name.
+const PLAIN: IdRule = IdRule {
+    length_max: 64,
+    allowed: "letters, digits, `.`, `_` and `-`",
+    pattern: "^[A-Za-z0-9][A-Za-z0-9._-]*$",
+    first: |c| c.is_ascii_alphanumeric(),
+    rest: |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'),
+};
+const LONG: IdRule = IdRule { length_max: 128, ..PLAIN };
+/// What callers and issuers name.
+const WIDE: IdRule = IdRule {
+    length_max: 128,
+    allowed: "letters, digits and `._-:@/+|=`",
+    pattern: "^[A-Za-z0-9][A-Za-z0-9._:@/+|=-]*$",
+    rest: |c| c.is_ascii_alphanumeric() || "._-:@/+|=".contains(c),
+    ..PLAIN
+};
+/// What stands in paths and in the names of tools.
+const LOWER: IdRule = IdRule {
+    length_max: 32,
+    allowed: "lower-case letters, digits and `-`",
+    pattern: "^[a-z0-9][a-z0-9-]*$",
+    first: |c| c.is_ascii_lowercase() || c.is_ascii_digit(),
+    rest: |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-',
+};
+const VISIBLE: IdRule = IdRule {
+    length_max: 256,
+    allowed: "visible ASCII characters",
+    pattern: "^[!-~]+$",
+    first: |c| c.is_ascii_graphic(),
+    rest: |c| c.is_ascii_graphic(),
+};
+
 impl IdRule {
-    fn check(&self, text: &str) -> Result<(), IdError> {
+    fn check(&self, kind: &str, text: &str) -> Result<(), IdError> {
+        let Self { length_max, allowed, .. } = self;
         let mut chars = text.chars();
-        let broken = match chars.next() {
-            None => Broken::Empty,
-            Some(c) if !(self.first)(c) && (self.rest)(c) => Broken::Beginning(c),
-            Some(c) if !(self.first)(c) => Broken::Character(c),
-            Some(_) => match chars.find(|c| !(self.rest)(*c)) {
-                Some(c) => Broken::Character(c),
-                None if text.len() > self.length_max => Broken::Long(text.len()),
-                None => return Ok(()),
-            },
+        let broken = match (chars.next(), chars.find(|c| !(self.rest)(*c))) {
+            (None, _) => "it is empty".to_owned(),
+            (Some(c), _) if !(self.first)(c) => {
+                format!("it may not begin with `{}`", c.escape_debug())
+            }
+            (_, Some(c)) => format!("it has `{}`", c.escape_debug()),
+            _ if text.len() > *length_max => format!("it has {}", text.len()),
+            _ => return Ok(()),
         };
-        let Self { kind, length_max, allowed, .. } = *self;
-        Err(IdError { kind, length_max, allowed, broken })
+        Err(IdError(format!("{kind} must be 1 to {length_max} characters of {allowed}; {broken}")))
     }
 }
 
-fn alphanumeric(c: char) -> bool {
-    c.is_ascii_alphanumeric()
-}
-
-fn plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
-}
-
-fn wide(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':' | '@' | '/' | '+' | '|' | '=')
-}
-
-fn visible(c: char) -> bool {
-    c.is_ascii_graphic()
-}
-
-fn lower(c: char) -> bool {
-    c.is_ascii_lowercase() || c.is_ascii_digit()
-}
-
-fn lower_dash(c: char) -> bool {
-    lower(c) || c == '-'
-}
-
-macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $max:literal, $allowed:literal, $pattern:literal, $first:path, $rest:path) => {
+macro_rules! text_ids {
+    ($($(#[$doc:meta])* $name:ident, $kind:literal, $rule:ident;)*) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String")]
         pub struct $name(Arc<str>);
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.0)
-            }
-        }
 
         impl JsonSchema for $name {
             fn inline_schema() -> bool {
@@ -115,21 +91,19 @@ macro_rules! text_id {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "minLength": 1, "maxLength": $max, "pattern": $pattern })
+                let IdRule { length_max, pattern, .. } = $rule;
+                json_schema!({ "type": "string", "minLength": 1, "maxLength": length_max, "pattern": pattern })
             }
         }
 
         impl $name {
-            const RULE: IdRule =
-                IdRule { kind: $kind, length_max: $max, allowed: $allowed, first: $first, rest: $rest };
-
             /// Checks `text` against the rule of this identifier.
             ///
             /// # Errors
             /// [`IdError`] when it is empty, too long or has a character outside the allowed set.
             pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
                 let text = text.into();
-                Self::RULE.check(&text)?;
+                $rule.check($kind, &text)?;
                 Ok(Self(text.into()))
             }
 
@@ -165,73 +139,43 @@ macro_rules! text_id {
                 id.as_str().to_owned()
             }
         }
-    };
+    )*};
 }
 
-text_id!(
+text_ids! {
     /// A customer or unit whose calls, records and policies are kept apart from every other's.
-    TenantId, "tenant", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    TenantId, "tenant", PLAIN;
     /// The name of a principal within its tenant: an agent, a user, a service or an automation.
-    PrincipalId, "principal", 128, "letters, digits and `._-:@/+|=`", "^[A-Za-z0-9][A-Za-z0-9._:@/+|=-]*$", alphanumeric, wide
-);
-text_id!(
+    PrincipalId, "principal", WIDE;
     /// The name of a group of people, or of a class of agents, within its tenant.
-    GroupId, "group", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    GroupId, "group", PLAIN;
     /// The name of an adapter; it has no underscore so that `adapter__capability` can be split.
-    AdapterName, "adapter name", 32, "lower-case letters, digits and `-`", "^[a-z0-9][a-z0-9-]*$", lower, lower_dash
-);
-text_id!(
+    AdapterName, "adapter name", LOWER;
     /// The name of one operation of an adapter, as the external system calls it.
-    CapabilityName, "capability name", 128, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    CapabilityName, "capability name", LONG;
     /// The environment a process serves, such as `dev`; contracts live in a folder of that name.
-    EnvironmentName, "environment", 32, "lower-case letters, digits and `-`", "^[a-z0-9][a-z0-9-]*$", lower, lower_dash
-);
-text_id!(
+    EnvironmentName, "environment", LOWER;
     /// One call on its way through the pipeline; made by the engine.
-    ToolCallId, "tool_call_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    ToolCallId, "tool_call_id", PLAIN;
     /// One agent run; supplied by the caller and stable over retries.
-    RunId, "run_id", 128, "letters, digits and `._-:@/+|=`", "^[A-Za-z0-9][A-Za-z0-9._:@/+|=-]*$", alphanumeric, wide
-);
-text_id!(
+    RunId, "run_id", WIDE;
     /// A conversation a run belongs to; supplied by the caller.
-    SessionId, "session_id", 128, "letters, digits and `._-:@/+|=`", "^[A-Za-z0-9][A-Za-z0-9._:@/+|=-]*$", alphanumeric, wide
-);
-text_id!(
+    SessionId, "session_id", WIDE;
     /// One step of a plan; supplied by the caller and stable over retries.
-    StepId, "step_id", 128, "letters, digits and `._-:@/+|=`", "^[A-Za-z0-9][A-Za-z0-9._:@/+|=-]*$", alphanumeric, wide
-);
-text_id!(
+    StepId, "step_id", WIDE;
     /// One request of a planner; supplied by the caller and stable over retries.
-    RequestId, "request_id", 128, "letters, digits and `._-:@/+|=`", "^[A-Za-z0-9][A-Za-z0-9._:@/+|=-]*$", alphanumeric, wide
-);
-text_id!(
+    RequestId, "request_id", WIDE;
     /// A key under which an effect happens at most once (TM-12).
-    IdempotencyKey, "idempotency_key", 256, "visible ASCII characters", "^[!-~]+$", visible, visible
-);
-text_id!(
+    IdempotencyKey, "idempotency_key", VISIBLE;
     /// One policy decision; made by the engine, the same in envelope, span and audit.
-    DecisionId, "policy_decision_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    DecisionId, "policy_decision_id", PLAIN;
     /// One approval request; made by the engine.
-    ApprovalId, "approval_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    ApprovalId, "approval_id", PLAIN;
     /// One entry of the approval service: a standing grant, a break-glass record, a freeze or a delegation; made by the engine.
-    DirectiveId, "directive_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
-);
-text_id!(
+    DirectiveId, "directive_id", PLAIN;
     /// A channel over which people and callers are told of things, as the configuration names it.
-    ChannelName, "channel", 32, "lower-case letters, digits and `-`", "^[a-z0-9][a-z0-9-]*$", lower, lower_dash
-);
+    ChannelName, "channel", LOWER;
+}
 
 /// An operation of an adapter, `adapter/capability`: also the Cedar action's id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
@@ -249,7 +193,7 @@ impl Serialize for CapabilityId {
 }
 
 /// The longest wire name of a tool that planners accept.
-pub const TOOL_NAME_LENGTH_MAX: usize = 64;
+const TOOL_NAME_LENGTH_MAX: usize = 64;
 
 /// What the names of runs begin with that the engine keeps for itself; a caller's run may not.
 const RESERVED: &str = "placet/";
@@ -292,17 +236,14 @@ impl CapabilityId {
     /// Joins an adapter and one of its operations.
     ///
     /// # Errors
-    /// [`IdError`] when the wire name `adapter__capability` would be longer than [`TOOL_NAME_LENGTH_MAX`].
+    /// [`IdError`] when the wire name `adapter__capability` would be longer than planners accept.
     pub fn new(adapter: AdapterName, capability: CapabilityName) -> Result<Self, IdError> {
         let id = Self { adapter, capability };
         let length = id.tool_name().len();
         if length > TOOL_NAME_LENGTH_MAX {
-            return Err(IdError {
-                kind: "tool name `adapter__capability`",
-                length_max: TOOL_NAME_LENGTH_MAX,
-                allowed: "letters, digits, `.`, `_` and `-`",
-                broken: Broken::Long(length),
-            });
+            return Err(IdError(format!(
+                "tool name `adapter__capability` must be 1 to {TOOL_NAME_LENGTH_MAX} characters; it has {length}"
+            )));
         }
         Ok(id)
     }
@@ -330,17 +271,15 @@ impl CapabilityId {
     /// # Errors
     /// [`IdError`] when it has no `__` or a part breaks its own rule.
     pub fn from_tool_name(tool: &str) -> Result<Self, IdError> {
-        let (adapter, capability) = tool.split_once("__").ok_or(NOT_A_TOOL)?;
+        Self::split(tool, "__", "tool must have the form `adapter__capability`")
+    }
+
+    fn split(text: &str, between: &str, problem: &str) -> Result<Self, IdError> {
+        let (adapter, capability) =
+            text.split_once(between).ok_or_else(|| IdError(problem.to_owned()))?;
         Self::new(AdapterName::new(adapter)?, CapabilityName::new(capability)?)
     }
 }
-
-const NOT_A_TOOL: IdError = IdError {
-    kind: "tool",
-    length_max: TOOL_NAME_LENGTH_MAX,
-    allowed: "the form `adapter__capability`",
-    broken: Broken::Form,
-};
 
 impl fmt::Display for CapabilityId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -351,13 +290,7 @@ impl fmt::Display for CapabilityId {
 impl FromStr for CapabilityId {
     type Err = IdError;
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let (adapter, capability) = text.split_once('/').ok_or(IdError {
-            kind: "capability_id",
-            length_max: TOOL_NAME_LENGTH_MAX,
-            allowed: "the form `adapter/capability`",
-            broken: Broken::Form,
-        })?;
-        Self::new(AdapterName::new(adapter)?, CapabilityName::new(capability)?)
+        Self::split(text, "/", "capability_id must have the form `adapter/capability`")
     }
 }
 
