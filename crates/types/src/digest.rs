@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 
@@ -19,7 +19,9 @@ const BYTES: usize = 32;
 const HEX_CHARS: usize = 64;
 
 /// A SHA-256 digest, written `sha256:<64 lowercase hex>`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
+#[schemars(inline, with = "String", description = "A SHA-256 digest")]
+#[schemars(extend("pattern" = "^sha256:[0-9a-f]{64}$"))]
 pub struct Digest([u8; BYTES]);
 
 impl Digest {
@@ -97,24 +99,6 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-impl JsonSchema for Digest {
-    fn schema_name() -> Cow<'static, str> {
-        "Digest".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^sha256:[0-9a-f]{64}$",
-            "description": "A SHA-256 digest"
-        })
-    }
-}
-
 const TAG_END: u8 = 0;
 const TAG_FIELD: u8 = 1;
 const TAG_PRESENT: u8 = 2;
@@ -125,7 +109,7 @@ const TAG_ITEM: u8 = 5;
 /// Computes a digest over named fields, such that different fields can never make the same digest.
 ///
 /// The order of the fields is part of the digest: each use writes them in one fixed order.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct DigestBuilder {
     hasher: Sha256,
 }
@@ -191,12 +175,6 @@ impl DigestBuilder {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         self.hasher.update(length.to_be_bytes());
         self.hasher.update(bytes);
-    }
-}
-
-impl fmt::Debug for DigestBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DigestBuilder").finish_non_exhaustive()
     }
 }
 

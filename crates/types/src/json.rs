@@ -107,7 +107,7 @@ impl JsonError {
 
     /// The same problem, seen from the array or object around it.
     fn under(mut self, token: &str) -> Self {
-        self.pointer.insert_str(0, &pointer_token(token));
+        self.pointer.insert_str(0, &shown_token(token));
         self
     }
 }
@@ -172,8 +172,8 @@ pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonErr
         let mut pointer = String::new();
         for segment in error.path() {
             match segment {
-                Segment::Seq { index } => pointer.push_str(&pointer_token(&index.to_string())),
-                Segment::Map { key } => pointer.push_str(&pointer_token(key)),
+                Segment::Seq { index } => pointer.push_str(&shown_token(&index.to_string())),
+                Segment::Map { key } => pointer.push_str(&shown_token(key)),
                 // A variant's name is already there as key; what is unknown has no name.
                 Segment::Enum { .. } | Segment::Unknown => {}
             }
@@ -205,6 +205,11 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     }
 
     deserializer.deserialize_map(Object(PhantomData))
+}
+
+/// Whether a value is what it is where a document leaves it out, for serde to leave it out again.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What serde says, without the values it quotes.
@@ -249,9 +254,25 @@ fn in_json(expected: &str) -> String {
     format!(", expected {said}")
 }
 
-/// A reference token of a pointer with its slash.
-pub(crate) fn pointer_token(token: &str) -> String {
-    format!("/{}", clip(token, ECHO_BYTES_MAX).replace('~', "~0").replace('/', "~1"))
+/// A reference token of a pointer with its slash, in full length.
+pub(crate) fn token(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Whether a text is a pointer (RFC 6901).
+pub(crate) fn is_pointer(text: &str) -> bool {
+    let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    escapes && (text.is_empty() || text.starts_with('/'))
+}
+
+/// Whether one pointer leads to what another leads to, or into it.
+pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A reference token, shortened for a message.
+fn shown_token(name: &str) -> String {
+    token(&clip(name, ECHO_BYTES_MAX))
 }
 
 /// A pointer in a message.

@@ -7,7 +7,8 @@
 
 use serde_json::{Map, Value};
 
-use super::survey::{target, token};
+use super::survey::target;
+use crate::json::token;
 
 /// One schema that applies to one value.
 pub(super) struct Edge<'s, 'v> {

@@ -10,9 +10,8 @@ use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{JsonType, ValidationError, Validator};
 use serde_json::Value;
 
-use super::survey::token;
 use crate::error::Problem;
-use crate::json::clip;
+use crate::json::{clip, is_within, token};
 
 const PROBLEMS_MAX: usize = 20;
 /// Alternatives within alternatives whose problems are told, too.
@@ -28,7 +27,7 @@ pub(super) fn whole(problem: impl Into<String>) -> Vec<Problem> {
 }
 
 pub(super) fn not_an_object(args: &Value) -> Vec<Problem> {
-    whole(format!("must be an object, got {}", with_article(JsonType::from(args))))
+    whole(format!("must be object, got {}", JsonType::from(args)))
 }
 
 pub(super) fn too_complex() -> Vec<Problem> {
@@ -118,10 +117,7 @@ impl Report<'_> {
     }
 
     fn hidden_above(&self, pointer: &str) -> Option<&'_ String> {
-        self.hidden.iter().find(|hidden| {
-            let rest = pointer.strip_prefix(hidden.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+        self.hidden.iter().find(|hidden| is_within(pointer, hidden))
     }
 
     fn push(&mut self, pointer: &str, problem: String) {
@@ -138,12 +134,13 @@ impl Report<'_> {
 pub(super) fn phrase(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Type { kind } => {
-            let types: Vec<&str> = match kind {
-                TypeKind::Single(one) => vec![with_article(*one)],
-                TypeKind::Multiple(several) => several.iter().map(with_article).collect(),
+            let types = match kind {
+                TypeKind::Single(one) => one.to_string(),
+                TypeKind::Multiple(several) => {
+                    several.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or ")
+                }
             };
-            let got = with_article(JsonType::from(error.instance().as_ref()));
-            format!("must be {}, got {got}", types.join(" or "))
+            format!("must be {types}, got {}", JsonType::from(error.instance().as_ref()))
         }
         Kind::Enum { options } => {
             let options = options.as_array().into_iter().flatten().take(PROBLEMS_MAX);
@@ -169,16 +166,4 @@ pub(super) fn phrase(error: &ValidationError<'_>) -> String {
 /// A name from a schema or from arguments, shortened.
 fn name(text: &str) -> String {
     clip(text, QUOTED_BYTES_MAX)
-}
-
-const fn with_article(name: JsonType) -> &'static str {
-    match name {
-        JsonType::Null => "null",
-        JsonType::Boolean => "a boolean",
-        JsonType::Integer => "an integer",
-        JsonType::Number => "a number",
-        JsonType::String => "a string",
-        JsonType::Array => "an array",
-        JsonType::Object => "an object",
-    }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use serde_json::{Map, Value};
 
 use super::SchemaError;
-use crate::json::clip;
+use crate::json::{clip, token};
 
 /// Nesting of schemas, not of JSON: compiling recurses several frames for each.
 const NESTING_MAX: usize = 24;
@@ -180,7 +180,7 @@ fn too_many(what: &str, max: usize) -> SchemaError {
 }
 
 /// Whether a schema says that what it describes must not be shown or recorded.
-pub(super) fn is_sensitive(keywords: &Map<String, Value>) -> bool {
+pub(crate) fn is_sensitive(keywords: &Map<String, Value>) -> bool {
     let marked = keywords.get("x-sensitive").is_some_and(|mark| mark != &Value::Bool(false));
     marked || keywords.get("format").is_some_and(|format| format == "password")
 }
@@ -215,9 +215,4 @@ fn subschemas(keywords: &Map<String, Value>) -> Vec<String> {
         }
     }
     found
-}
-
-/// A reference token with its slash, in full length.
-pub(crate) fn token(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }

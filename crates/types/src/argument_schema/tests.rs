@@ -67,7 +67,7 @@ fn problems_say_where_and_what() {
             `/depth`: the value is greater than the maximum of 10
             `/tags`: the value has more than 2 items
             `/tags`: the value has non-unique elements
-            `/tags/2`: must be a string, got a number
+            `/tags/2`: must be string, got number
             `/when`: the value is not a "date-time"
             `/kind`: {"a":1} was expected
             `/step`: the value is greater than or equal to the maximum of 2
@@ -78,15 +78,15 @@ fn problems_say_where_and_what() {
         schema.clone(),
         json!({"path": 7.5, "depth": "1"}),
         &expect![[r#"
-            `/path`: must be a string, got a number
-            `/depth`: must be null or an integer, got a string
+            `/path`: must be string, got number
+            `/depth`: must be null or integer, got string
         "#]],
     );
     check(
         schema,
         json!(["path"]),
         &expect![[r#"
-            must be an object, got an array
+            must be object, got array
         "#]],
     );
 }
@@ -113,7 +113,7 @@ fn problems_of_alternatives_name_the_closest() {
         json!({"target": 1, "action": {"do": "fetch", "url": "no url"}, "both": 5, "never": 1, "odd": 2, "much_too_long": 1}),
         &expect![[r#"
             `/target`: matches none of the 2 allowed forms
-            `/target`: must be a string, got a number
+            `/target`: must be string, got number
             `/action`: matches none of the 3 allowed forms
             `/action/url`: the value is not a "uri"
             `/both`: the value is valid under more than one of the schemas listed in the 'oneOf' keyword
@@ -236,12 +236,12 @@ fn a_schema_that_is_wrong_is_refused_with_its_place() {
     let messages: String = schemas.iter().map(|schema| format!("{}\n", refusal(schema))).collect();
     expect![[r#"
         `/properties/p/type`: matches none of the 2 allowed forms
-        `/required`: must be an array, got a string
+        `/required`: must be array, got string
         `/properties/p/minLength`: the value is less than the minimum of 0
-        `/properties`: must be an object, got an array
+        `/properties`: must be object, got array
         `/properties/a/pattern`: cannot be matched in linear time (no lookaround, no backreferences)
         `/maximum`: the number `9007199254740993` cannot be carried exactly: send it as a string, or `9007199254740992`
-        the schema: must be a boolean or an object, got a string
+        the schema: must be boolean or object, got string
         the schema: refers to `#/$defs/none`, which is not in the schema
     "#]].assert_eq(&messages);
 }

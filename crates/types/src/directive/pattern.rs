@@ -9,6 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::json::{is_pointer, is_within, token};
+
 /// The most rules of one pattern.
 pub const RULES_MAX: usize = 64;
 /// The longest place of a rule, in bytes.
@@ -73,7 +75,7 @@ impl ArgumentPattern {
         let mut rules = BTreeMap::new();
         if let Value::Object(fields) = args {
             for (name, value) in fields {
-                rules.insert(pointer_to("", name), ArgumentRule::Equals(value.clone()));
+                rules.insert(token(name), ArgumentRule::Equals(value.clone()));
             }
         }
         Self(rules)
@@ -89,7 +91,7 @@ impl ArgumentPattern {
             return Err(PatternError::TooLarge);
         }
         for (place, rule) in &self.0 {
-            if !is_pointer(place) {
+            if !is_pointer(place) || place.len() < 2 || place.len() > POINTER_BYTES_MAX {
                 return Err(PatternError::Pointer(place.chars().take(80).collect()));
             }
             let says_nothing = match rule {
@@ -171,9 +173,9 @@ impl ArgumentPattern {
             return true;
         }
         match value {
-            Value::Object(fields) => {
-                fields.iter().all(|(name, inner)| self.is_complete(inner, &pointer_to(place, name)))
-            }
+            Value::Object(fields) => fields
+                .iter()
+                .all(|(name, inner)| self.is_complete(inner, &format!("{place}{}", token(name)))),
             Value::Array(items) => {
                 !items.is_empty()
                     && items
@@ -203,17 +205,10 @@ impl ArgumentRule {
     }
 }
 
-fn pointer_to(place: &str, name: &str) -> String {
-    format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
 /// Whether one of the places is the other, or holds it.
 #[must_use]
 pub fn is_related(one: &str, other: &str) -> bool {
-    let is_in = |inner: &str, outer: &str| {
-        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    is_in(one, other) || is_in(other, one)
+    is_within(one, other) || is_within(other, one)
 }
 
 /// Whether these arguments could have this place: where they hold a list, its elements go by number.
@@ -235,11 +230,6 @@ fn can_be_in(place: &str, args: &Value) -> bool {
             true
         }
     })
-}
-
-fn is_pointer(place: &str) -> bool {
-    let escapes = place.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
-    place.len() <= POINTER_BYTES_MAX && place.starts_with('/') && place.len() > 1 && escapes
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::{
     envelope::call::ToolCallEnvelope,
     evidence::EvidenceItem,
     ids::{ApprovalId, CapabilityId, PrincipalId, TenantId, ToolCallId},
-    json::canonical_digest,
+    json::{canonical_digest, is_default},
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain},
     taint::Taint,
@@ -202,7 +202,7 @@ pub struct ExternalPart {
     /// The bundle that held the call.
     pub bundle_digest: Digest,
     /// How often an approver of the asking tenant changed the arguments.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub edits: u32,
     /// When that was last done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,17 +213,12 @@ pub struct ExternalPart {
     /// What is asked of the tenant's own groups, under which terms, and the policies that ask them.
     pub requirement: Requirement,
     /// How many further groups of the tenant were asked after a while of silence.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub escalated: u32,
     /// When it was asked.
     pub asked_at: Timestamp,
     /// When it ends unanswered.
     pub expires_at: Timestamp,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// A request for approval as it stands now, of which an external approver is shown a part.

@@ -27,11 +27,11 @@ pub fn canonical_digest(value: &Value) -> Digest {
 
 fn write_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::Null => out.extend_from_slice(b"null"),
-        Value::Bool(true) => out.extend_from_slice(b"true"),
-        Value::Bool(false) => out.extend_from_slice(b"false"),
+        // The escapes that serde_json writes are those of RFC 8785 §3.2.2.2.
+        Value::Null | Value::Bool(_) | Value::String(_) => {
+            out.extend_from_slice(value.to_string().as_bytes());
+        }
         Value::Number(number) => out.extend_from_slice(number::text(number).as_bytes()),
-        Value::String(text) => write_string(text, out),
         Value::Array(elements) => {
             out.push(b'[');
             for (position, element) in elements.iter().enumerate() {
@@ -51,29 +51,11 @@ fn write_value(value: &Value, out: &mut Vec<u8>) {
                 if position > 0 {
                     out.push(b',');
                 }
-                write_string(key, out);
+                write_value(&Value::from(key.as_str()), out);
                 out.push(b':');
                 write_value(member, out);
             }
             out.push(b'}');
         }
     }
-}
-
-fn write_string(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x09 => out.extend_from_slice(b"\\t"),
-            0x0a => out.extend_from_slice(b"\\n"),
-            0x0c => out.extend_from_slice(b"\\f"),
-            0x0d => out.extend_from_slice(b"\\r"),
-            0x00..=0x1f => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            _ => out.push(byte),
-        }
-    }
-    out.push(b'"');
 }
