@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
     Hash,
     PartialOrd,
     Ord,
+    Default,
     Serialize,
     Deserialize,
     JsonSchema,
-    Default,
 )]
 #[serde(transparent)]
 pub struct Timestamp(i64);

@@ -124,29 +124,11 @@ const fn yes() -> bool {
 
 /// What is wrong with a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DirectoryError {
-    /// An agent's owner is no user of its tenant.
-    #[error(
-        "agent `{agent}` of tenant `{tenant}` is owned by `{owner}`, who is not among its users"
-    )]
-    UnknownOwner {
-        /// The tenant.
-        tenant: TenantId,
-        /// The agent.
-        agent: PrincipalId,
-        /// The owner named.
-        owner: PrincipalId,
-    },
-    /// Somebody is in a group or class that is not declared.
-    #[error("`{member}` of tenant `{tenant}` is in `{group}`, which is not declared there")]
-    UnknownGroup {
-        /// The tenant.
-        tenant: TenantId,
-        /// The person or agent.
-        member: PrincipalId,
-        /// The group or class named.
-        group: GroupId,
-    },
+#[error("`{member}` of tenant `{tenant}` {problem}")]
+pub struct DirectoryError {
+    tenant: TenantId,
+    member: PrincipalId,
+    problem: String,
 }
 
 impl Directory {
@@ -206,33 +188,24 @@ impl Directory {
 
 impl TenantDirectory {
     fn check(&self, tenant: &TenantId) -> Result<(), DirectoryError> {
+        let wrong = |member: &PrincipalId, problem: String| {
+            Err(DirectoryError { tenant: tenant.clone(), member: member.clone(), problem })
+        };
+        let undeclared = |group: &GroupId| format!("is in `{group}`, which is not declared there");
         for (id, agent) in &self.agents {
-            if !self.users.contains_key(&agent.owner) {
-                return Err(DirectoryError::UnknownOwner {
-                    tenant: tenant.clone(),
-                    agent: id.clone(),
-                    owner: agent.owner.clone(),
-                });
+            let owner = &agent.owner;
+            if !self.users.contains_key(owner) {
+                return wrong(id, format!("is owned by `{owner}`, who is not among its users"));
             }
-            check_declared(tenant, id, &agent.classes, &self.classes)?;
+            if let Some(class) = agent.classes.iter().find(|one| !self.classes.contains_key(*one)) {
+                return wrong(id, undeclared(class));
+            }
         }
-        self.users
-            .iter()
-            .try_for_each(|(id, user)| check_declared(tenant, id, &user.groups, &self.groups))
+        for (id, user) in &self.users {
+            if let Some(group) = user.groups.iter().find(|one| !self.groups.contains_key(*one)) {
+                return wrong(id, undeclared(group));
+            }
+        }
+        Ok(())
     }
-}
-
-fn check_declared<T>(
-    tenant: &TenantId,
-    member: &PrincipalId,
-    named: &BTreeSet<GroupId>,
-    declared: &BTreeMap<GroupId, T>,
-) -> Result<(), DirectoryError> {
-    named.iter().find(|group| !declared.contains_key(*group)).map_or(Ok(()), |group| {
-        Err(DirectoryError::UnknownGroup {
-            tenant: tenant.clone(),
-            member: member.clone(),
-            group: group.clone(),
-        })
-    })
 }

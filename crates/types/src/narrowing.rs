@@ -27,16 +27,9 @@ impl Change {
     /// What became of the arguments of a tool with this schema.
     #[must_use]
     pub fn of(schema: &ArgumentSchema, before: &Value, after: &Value) -> Self {
-        let mut sensitive = schema.sensitive_pointers(before);
-        sensitive.extend(schema.sensitive_pointers(after));
-        Self::at(&sensitive, before, after)
-    }
-
-    /// The same, where the places of masked values, before and after, are known.
-    #[must_use]
-    pub fn at(sensitive: &BTreeSet<String>, before: &Value, after: &Value) -> Self {
-        let changed = |place: &&String| before.pointer(place) != after.pointer(place);
-        let masked: BTreeSet<String> = sensitive.iter().filter(changed).cloned().collect();
+        let mut masked = schema.sensitive_pointers(before);
+        masked.extend(schema.sensitive_pointers(after));
+        masked.retain(|place| before.pointer(place) != after.pointer(place));
         Self { narrower: masked.is_empty() && is_narrower(before, after), masked }
     }
 }

@@ -82,40 +82,21 @@ impl BudgetRequest {
 
 /// What one run may use up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct RunBudget {
     /// The most calls that may be dispatched.
-    #[serde(default = "RunBudget::default_calls")]
     #[schemars(range(max = 1_000_000))]
     pub calls_max: u32,
     /// The most that may be spent, in cents, as the contracts state each call's cost.
-    #[serde(default = "RunBudget::default_cents")]
     pub cost_cents_max: u64,
     /// How long one call of an adapter may take, in milliseconds (TM-11).
-    #[serde(default = "RunBudget::default_latency")]
     #[schemars(range(min = 1, max = 600_000))]
     pub tool_latency_ms_max: u64,
 }
 
-impl RunBudget {
-    const fn default_calls() -> u32 {
-        1_000
-    }
-    const fn default_cents() -> u64 {
-        0
-    }
-    const fn default_latency() -> u64 {
-        30_000
-    }
-}
-
 impl Default for RunBudget {
     fn default() -> Self {
-        Self {
-            calls_max: Self::default_calls(),
-            cost_cents_max: Self::default_cents(),
-            tool_latency_ms_max: Self::default_latency(),
-        }
+        Self { calls_max: 1_000, cost_cents_max: 0, tool_latency_ms_max: 30_000 }
     }
 }
 

@@ -6,7 +6,10 @@
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{self, IntoDeserializer},
+};
 
 /// Something that the context of a run may carry.
 #[derive(
@@ -47,15 +50,10 @@ impl fmt::Display for Taint {
     }
 }
 
-/// A text is not one of the four.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("taint must be one of `untrusted_content`, `secret`, `pii`, `external_egress`")]
-pub struct UnknownTaint;
-
 impl FromStr for Taint {
-    type Err = UnknownTaint;
-    fn from_str(text: &str) -> Result<Self, UnknownTaint> {
-        Self::ALL.into_iter().find(|taint| taint.as_str() == text).ok_or(UnknownTaint)
+    type Err = de::value::Error;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(text.into_deserializer())
     }
 }
 
@@ -77,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_taint_has_one_name_everywhere() {
-        for taint in Taint::ALL {
+        for taint in [Taint::UntrustedContent, Taint::Secret, Taint::Pii, Taint::ExternalEgress] {
             assert_eq!(serde_json::json!(taint), taint.as_str());
             assert_eq!(taint.as_str().parse(), Ok(taint));
         }
