@@ -103,7 +103,7 @@ impl HttpAdapter {
 #[async_trait]
 impl Adapter for HttpAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
-        Ok(self.contract.capabilities.values().map(Capability::definition).collect())
+        Ok(self.contract.capabilities.iter().map(|(name, one)| one.definition(name)).collect())
     }
 
     fn generation(&self) -> u64 {

@@ -10,7 +10,10 @@ use serde_json::Value;
 
 use placet_adapter::outcome::{Answer, Probe};
 use placet_types::{
-    contract::{Capability, Contract, Dedup, LiveTool, file::ResultForm, repeating::ProbePlan},
+    contract::{
+        Capability, Contract, Dedup, LiveTool,
+        file::{ProbeFile, ResultForm},
+    },
     ids::CapabilityName,
     mode::ApprovalMode,
 };
@@ -23,13 +26,13 @@ use crate::{
 /// What is asked about one capability.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
-    pub(crate) plan: &'a ProbePlan,
+    pub(crate) plan: &'a ProbeFile,
     tool: &'a Capability,
 }
 
 /// How `capability` is asked, if it can be: its contract says how, and the tool for it may be called.
 pub(crate) fn plan<'a>(contract: &'a Contract, capability: &CapabilityName) -> Option<Plan<'a>> {
-    let plan = contract.capabilities.get(capability)?.probe.as_ref()?;
+    let plan = contract.capabilities.get(capability)?.probe()?;
     let tool = contract.capabilities.get(&plan.tool)?;
     // The contract was checked for this when it was read; a question that acts would be worse than none.
     let looks_only = tool.dedup == Dedup::ReadOnly && tool.mode_highest == ApprovalMode::ReadOnly;

@@ -74,7 +74,7 @@ impl Default for Aliases {
 impl Aliases {
     /// The alias that a capability has at this moment.
     pub(crate) fn of<'a>(&self, active: &Active, capability: &'a Capability) -> Option<&'a Alias> {
-        let alias = capability.offering.alias.as_ref()?;
+        let alias = capability.alias.as_ref()?;
         let (epoch, id) = (active.policy.epoch(), &capability.id);
         let is_good = || {
             let scores = self.scores.load();
@@ -98,7 +98,7 @@ impl Aliases {
     /// contract asks for it.
     pub(crate) fn are_scored(&self, active: &Active, again: bool) -> bool {
         let is_asked = |capability: &Capability| {
-            let alias = capability.offering.alias.as_ref();
+            let alias = capability.alias.as_ref();
             alias.is_some_and(|alias| alias.when == AliasWhen::Scored)
         };
         (!again && self.scores.load().epoch == active.policy.epoch())

@@ -79,7 +79,7 @@ impl Catalog {
 fn aliases_of(adapters: &BTreeMap<AdapterName, Listed>) -> BTreeMap<String, Option<CapabilityId>> {
     let mut aliases = BTreeMap::new();
     for capability in adapters.values().flat_map(|listed| listed.capabilities.values()) {
-        let Some(alias) = &capability.offering.alias else { continue };
+        let Some(alias) = &capability.alias else { continue };
         let only = (!aliases.contains_key(&alias.name)).then(|| capability.id.clone());
         aliases.insert(alias.name.clone(), only);
     }
@@ -110,7 +110,7 @@ impl Target {
 
 impl Target {
     fn checked(&self, args: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
-        let feedback = self.capability.offering.feedback(&args);
+        let feedback = self.capability.feedback(&args);
         if feedback.is_empty() {
             return Ok(args);
         }

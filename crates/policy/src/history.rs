@@ -23,7 +23,7 @@ pub(crate) struct HistoryShape(BTreeMap<CapabilityId, BTreeMap<String, Kind>>);
 
 impl HistoryShape {
     pub(crate) fn of<'a>(capabilities: impl IntoIterator<Item = &'a Capability>) -> Self {
-        let keyed = capabilities.into_iter().filter(|one| !one.offering.run_keys.is_empty());
+        let keyed = capabilities.into_iter().filter(|one| !one.run_keys.is_empty());
         Self(keyed.map(|one| (one.id.clone(), keys_of(one))).collect())
     }
 
@@ -61,7 +61,7 @@ fn keys_of(capability: &Capability) -> BTreeMap<String, Kind> {
         let is_long = word.and_then(serde_json::Value::as_str) == Some("integer");
         (key.clone(), if is_long { Kind::Long } else { Kind::Text })
     };
-    capability.offering.run_keys.iter().map(kind).collect()
+    capability.run_keys.iter().map(kind).collect()
 }
 
 /// What is of another kind than the contract says now was remembered under another contract.

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use self::cost::cost;
 pub use self::numbers::NUMBER_KEYWORD;
+pub(crate) use self::survey::is_sensitive;
 use crate::error::Problem;
 use crate::json::{self, JsonError, JsonLimits, place};
 

@@ -69,7 +69,7 @@ pub(super) async fn committed(run: &mut Run<'_>, called: &Called, settle_delay_m
 
 fn compare(run: &mut Run<'_>, answered: &Answer, told: &Answer) {
     // A compiled-in adapter has no plan, and always tells the result.
-    let tells = run.capability.probe.as_ref().is_none_or(|plan| plan.result.is_some());
+    let tells = run.capability.probe().is_none_or(|plan| plan.result.is_some());
     if !tells {
         let why = "the contract does not say where the result is: `dedup.probe.result`";
         return run.note(RESULT, Standing::NotChecked, why);

@@ -50,8 +50,7 @@ pub(super) async fn keyed(run: &mut Run<'_>) {
     } else {
         run.note(ANOTHER, Standing::Passed, "its answer is another one");
     }
-    if let Some(probe) = &run.capability.probe {
-        let delay = probe.settle_delay_ms;
+    if let Some(delay) = run.capability.settle_delay_ms() {
         asking::strangers(run).await;
         asking::committed(run, &first, delay).await;
         run.counts(asking::NO_EFFECT, before, 2).await;

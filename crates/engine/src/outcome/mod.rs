@@ -64,7 +64,7 @@ impl Outcomes {
             Class::Keyed { .. } => {
                 let (tenant, capability) = (&record.scope.tenant, &record.scope.capability);
                 let target = self.current.active().catalog.resolve(tenant, capability)?;
-                target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
+                target.capability.settle_delay_ms()
             }
             Class::ReadOnly | Class::Opaque => None,
         }

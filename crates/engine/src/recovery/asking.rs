@@ -130,7 +130,7 @@ async fn ask(outcomes: &Outcomes, record: &EffectRecord, attempt: &Attempt) -> P
 /// How long an adapter waits for its target when it is asked about a record.
 fn patience_of(current: &Current, record: &EffectRecord) -> Duration {
     let target = current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
-    let plan = target.as_ref().and_then(|target| target.capability.probe.as_ref());
+    let plan = target.as_ref().and_then(|target| target.capability.probe());
     Duration::from_millis(plan.map_or(ANSWER_MS, |plan| plan.timeout_ms.min(ANSWER_MS)))
 }
 

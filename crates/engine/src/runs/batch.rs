@@ -198,7 +198,7 @@ fn taking_control(places: &[Place], turn: &Turn) -> Option<Vec<String>> {
 
 fn takes_control(place: &Place, turn: &Turn) -> bool {
     let capability = place.capability.as_ref().and_then(|id| turn.offered.get(id));
-    capability.is_some_and(|capability| capability.offering.takes_control)
+    capability.is_some_and(|capability| capability.takes_control)
 }
 
 fn refuse_all(places: &mut [Place], names: &[String]) {

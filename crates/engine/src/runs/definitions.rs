@@ -87,7 +87,7 @@ pub(crate) fn of_run(run: &Run, usable: &Tools, format: ToolsFormat) -> Result<R
 }
 
 fn prompt(tool: &Tool, format: ToolsFormat) -> Option<ToolPrompt> {
-    let said = &tool.offering.prompt;
+    let said = tool.prompt.as_ref()?;
     let texts = [&said.when_to_use, &said.inputs, &said.outputs];
     if texts.iter().all(|text| text.is_empty()) && said.examples.is_empty() {
         return None;
@@ -102,6 +102,6 @@ fn prompt(tool: &Tool, format: ToolsFormat) -> Option<ToolPrompt> {
 }
 
 fn formatting(tool: &Tool, format: ToolsFormat) -> Option<ToolFormatting> {
-    let formatting = tool.offering.prompt.formatting.clone();
+    let formatting = tool.prompt.as_ref().map(|prompt| prompt.formatting.clone())?;
     (!formatting.is_empty()).then(|| ToolFormatting { tool: format.name(tool), formatting })
 }

@@ -23,7 +23,7 @@ pub(crate) fn apply(
     tool: &Capability,
     output: &Value,
 ) -> Option<Exposure> {
-    let said = output.pointer(tool.offering.exposes.as_ref()?)?;
+    let said = output.pointer(tool.exposes.as_ref()?)?;
     Some(changed(run, usable, tool, said).unwrap_or_else(|refusal| Exposure {
         error: Some(error_of(&refusal)),
         ..Exposure::default()

@@ -35,7 +35,7 @@ impl Deref for Tool {
 impl Tool {
     /// Its name in runs: its alias where it has one.
     pub(crate) fn name(&self) -> String {
-        let alias = self.offering.alias.as_ref().filter(|_| self.is_aliased);
+        let alias = self.alias.as_ref().filter(|_| self.is_aliased);
         alias.map_or_else(|| self.id.tool_name(), |alias| alias.name.clone())
     }
 }
@@ -85,15 +85,14 @@ impl Wanted {
             if is_first_of_chosen || self.removed.contains(id) {
                 return is_first_of_chosen && self.chosen.contains(id);
             }
-            !tool.offering.on_demand || self.added.contains(id) || self.chosen.contains(id)
+            !tool.on_demand || self.added.contains(id) || self.chosen.contains(id)
         };
         let mut offered: Tools = usable
             .iter()
             .filter(|(id, tool)| is_offered(id, tool))
             .map(|(id, tool)| (id.clone(), tool.clone()))
             .collect();
-        let alone =
-            offered.iter().find(|(_, one)| one.offering.exclusive).map(|(id, _)| id.clone());
+        let alone = offered.iter().find(|(_, one)| one.exclusive).map(|(id, _)| id.clone());
         if let Some(alone) = alone {
             offered.retain(|id, _| *id == alone);
         }

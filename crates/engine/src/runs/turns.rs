@@ -151,12 +151,12 @@ impl Run {
             return;
         }
         self.used.insert(capability.id.clone());
-        self.evaluation_checks.extend(capability.offering.evaluation_checks.iter().cloned());
+        self.evaluation_checks.extend(capability.evaluation_checks.iter().cloned());
         if envelope.status != ResultStatus::Succeeded {
             return;
         }
         if let Some(args) = ran_with(capability, place, envelope) {
-            self.history.remember(&capability.id, &capability.offering.run_keys, &args);
+            self.history.remember(&capability.id, &capability.run_keys, &args);
         }
         result.exposure = exposure::apply(self, usable, capability, &envelope.output);
     }

@@ -97,7 +97,7 @@ pub(crate) fn check_run(run: &RunRequest) -> Result<(), Refusal> {
 
 /// What a result adds and removes is of a run's surface, so that outside of one it would be lost unseen.
 fn check_exposing(target: &Target, is_in_batch: bool) -> Result<(), Refusal> {
-    if is_in_batch || target.capability.offering.exposes.is_none() {
+    if is_in_batch || target.capability.exposes.is_none() {
         return Ok(());
     }
     let message =

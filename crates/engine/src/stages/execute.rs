@@ -316,7 +316,7 @@ fn listened_to(
 fn remember(context: &Context, brokered: &Brokered, result: &ToolResultEnvelope) {
     let built = &brokered.built;
     let is_fresh = built.by_alias && result.cached_at.is_none();
-    let Some(alias) = built.target.capability.offering.alias.as_ref().filter(|_| is_fresh) else {
+    let Some(alias) = built.target.capability.alias.as_ref().filter(|_| is_fresh) else {
         return;
     };
     let now = context.ledger.store().now();

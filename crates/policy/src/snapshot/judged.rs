@@ -146,13 +146,13 @@ mod tests {
         let templates: Vec<_> = world.contracts[0].capabilities.values().cloned().collect();
         let further = [0, 1].map(|number| {
             let mut contract = Contract::clone(&world.contracts[0]);
-            contract.adapter = AdapterName::new(format!("many-{number}")).unwrap();
+            contract.file.adapter = AdapterName::new(format!("many-{number}")).unwrap();
             contract.capabilities.clear();
             for tool in 0..tools / 2 {
                 let mut capability = templates[tool.checked_rem(templates.len()).unwrap()].clone();
                 let name = CapabilityName::new(format!("tool{tool}")).unwrap();
                 capability.id = CapabilityId::new(contract.adapter.clone(), name.clone()).unwrap();
-                capability.input_schema = json!({
+                capability.file.input_schema = json!({
                     "type": "object", "required": ["path"],
                     "properties": { "path": { "type": "string" }, format!("own{number}x{tool}"): { "type": "integer" } },
                 });

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{feature::Feature, file::CapabilityFile};
+use super::{ensure, feature::Feature, file::CapabilityFile};
 use crate::{
     ids::CapabilityId,
+    json::is_default,
     mode::{ApprovalMode, Effect},
 };
 
@@ -26,14 +27,9 @@ pub struct AliasFile {
     /// What it takes to have it.
     pub when: AliasWhen,
     /// For how long an answer to a call by the alias is given again to the same caller with the same arguments, in milliseconds. 0: never.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(max = 3_600_000))]
     pub answer_ttl_ms: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// What it takes for a capability to have its alias.
@@ -68,19 +64,12 @@ impl Alias {
         let only_reads = file.mode == ApprovalMode::ReadOnly
             && file.effect == Effect::None
             && file.also.is_subset(&only_network);
-        if !only_reads {
-            return Err("only a capability with `mode: read_only` may have one".to_owned());
-        }
-        if file.tool.as_deref().and_then(Feature::of_method).is_some() {
-            return Err("only a tool may have one".to_owned());
-        }
-        if answer_ttl_ms > ANSWER_TTL_MS_MAX {
-            return Err(format!("`answer_ttl_ms` must be at most {ANSWER_TTL_MS_MAX}"));
-        }
+        let is_feature = file.tool.as_deref().and_then(Feature::of_method).is_some();
         let name = format!("mcp_{}_{}", id.adapter(), id.capability());
-        if name.len() > NAME_BYTES_MAX {
-            return Err(format!("`{name}` is longer than {NAME_BYTES_MAX} bytes"));
-        }
+        ensure(only_reads, "only a capability with `mode: read_only` may have one")?;
+        ensure(!is_feature, "only a tool may have one")?;
+        ensure(answer_ttl_ms <= ANSWER_TTL_MS_MAX, "`answer_ttl_ms` must be at most 3600000")?;
+        ensure(name.len() <= NAME_BYTES_MAX, "its name is longer than 64 bytes")?;
         Ok(Some(Self { name, when, answer_ttl_ms }))
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::header::check_header;
 use super::file::TransportFile;
-use crate::{digest::DigestBuilder, ids::CapabilityName};
+use crate::{digest::DigestBuilder, ids::CapabilityName, json::is_default};
 
 /// The most scopes of a section, and of one capability in it.
 const SCOPES_MAX: usize = 64;
@@ -42,10 +42,6 @@ impl CredentialKind {
             Self::ClientCredentials => "client_credentials",
         }
     }
-
-    fn is_static(&self) -> bool {
-        *self == Self::StaticSecret
-    }
 }
 
 /// Who is named as acting in an exchanged token.
@@ -71,10 +67,6 @@ impl ActorSource {
             Self::Nobody => "nobody",
         }
     }
-
-    fn is_agent(&self) -> bool {
-        *self == Self::Agent
-    }
 }
 
 /// Whether a minted credential may serve further calls of the same kind.
@@ -88,18 +80,12 @@ pub enum CachePolicy {
     Never,
 }
 
-impl CachePolicy {
-    fn is_short(&self) -> bool {
-        *self == Self::Short
-    }
-}
-
 /// The credential that will be attached, as planned before the gate: never the credential itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialPlan {
     /// How it comes about.
-    #[serde(default, skip_serializing_if = "is_static")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub kind: CredentialKind,
     /// Where the credential comes from: absent for none, else the name of a secret, or of a token service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,10 +102,6 @@ pub struct CredentialPlan {
     /// Who is named as acting, where the caller's token is exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorSource>,
-}
-
-fn is_static(kind: &CredentialKind) -> bool {
-    *kind == CredentialKind::StaticSecret
 }
 
 impl CredentialPlan {
@@ -151,7 +133,7 @@ impl CredentialPlan {
 #[serde(deny_unknown_fields)]
 pub struct CredentialFile {
     /// How it comes about.
-    #[serde(rename = "type", default, skip_serializing_if = "CredentialKind::is_static")]
+    #[serde(rename = "type", default, skip_serializing_if = "is_default")]
     pub kind: CredentialKind,
     /// The name of a secret in the configuration: what a `static_secret` sends. Of the other kinds it is what goes along where no call is
     /// made, such as the listing of tools, if the server wants something there.
@@ -176,26 +158,21 @@ pub struct CredentialFile {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scopes_for: BTreeMap<CapabilityName, BTreeSet<String>>,
     /// Says that the target knows no scopes; needed where a token service is asked without any.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scopeless: bool,
     /// Asks for no scope that the caller's own token does not have. A call whose token lacks one that is needed is refused before anybody is
     /// asked about it.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scopes_of_caller: bool,
     /// The name of a token service in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sts: Option<String>,
     /// Who is named as acting.
-    #[serde(default, skip_serializing_if = "ActorSource::is_agent")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub actor: ActorSource,
     /// Whether a minted one may serve further calls.
-    #[serde(default, skip_serializing_if = "CachePolicy::is_short")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CachePolicy,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
 }
 
 impl CredentialFile {
@@ -279,8 +256,8 @@ impl CredentialFile {
         &self,
         transport: &TransportFile,
         capabilities: impl Iterator<Item = &'a CapabilityName>,
-    ) -> Result<(), (&'static str, String)> {
-        check_header(&self.header).map_err(|problem| ("header", problem.to_owned()))?;
+    ) -> Result<(), (&'static str, &'static str)> {
+        check_header(&self.header).map_err(|problem| ("header", problem))?;
         self.check_scopes(capabilities)?;
         match self.kind {
             CredentialKind::StaticSecret => self.check_static(transport),
@@ -290,87 +267,84 @@ impl CredentialFile {
         }
     }
 
-    fn check_static(&self, transport: &TransportFile) -> Result<(), (&'static str, String)> {
-        if self.secret.is_none() {
-            return Err(("secret", "a static secret is named here".to_owned()));
-        }
-        if matches!(transport, TransportFile::Internal { .. }) {
-            return Err(("", "an internal adapter takes no credential".to_owned()));
-        }
-        let others = [
-            ("sts", self.sts.is_some()),
-            ("resource", self.resource.is_some()),
-            ("scopes_optional", !self.scopes_optional.is_empty()),
-            ("scopes_for", !self.scopes_for.is_empty()),
-            ("scopeless", self.scopeless),
-            ("scopes_of_caller", self.scopes_of_caller),
-            ("actor", self.actor != ActorSource::Agent),
-            ("cache", self.cache != CachePolicy::Short),
-        ];
-        others.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(key, _)| {
-            Err((key, "goes with a token service, not with a static secret".to_owned()))
-        })
+    fn check_static(&self, transport: &TransportFile) -> Result<(), (&'static str, &'static str)> {
+        const MINTED: &str = "goes with a token service, not with a static secret";
+        let is_internal = matches!(transport, TransportFile::Internal { .. });
+        first_broken([
+            (self.secret.is_none(), "secret", "a static secret is named here"),
+            (is_internal, "", "an internal adapter takes no credential"),
+            (self.sts.is_some(), "sts", MINTED),
+            (self.resource.is_some(), "resource", MINTED),
+            (!self.scopes_optional.is_empty(), "scopes_optional", MINTED),
+            (!self.scopes_for.is_empty(), "scopes_for", MINTED),
+            (self.scopeless, "scopeless", MINTED),
+            (self.scopes_of_caller, "scopes_of_caller", MINTED),
+            (self.actor != ActorSource::Agent, "actor", MINTED),
+            (self.cache != CachePolicy::Short, "cache", MINTED),
+        ])
     }
 
-    fn check_minted(&self, transport: &TransportFile) -> Result<(), (&'static str, String)> {
-        if transport.http().is_none() {
-            let problem = "a minted credential is for one host, so the transport has to be HTTP";
-            return Err(("type", problem.to_owned()));
-        }
-        if self.sts.as_deref().is_none_or(str::is_empty) {
-            return Err(("sts", "a token service of the configuration is named here".to_owned()));
-        }
-        if self.audience.is_none() && self.resource.is_none() {
-            return Err(("audience", "`audience` or `resource` names the one target".to_owned()));
-        }
-        if self.audience.as_ref().is_some_and(|text| !is_text(text)) {
-            return Err(("audience", "it is empty, too long or not printable ASCII".to_owned()));
-        }
-        if self.resource.as_ref().is_some_and(|text| !is_absolute_uri(text)) {
-            let problem = "it has to be an absolute URI without a fragment (RFC 8707)";
-            return Err(("resource", problem.to_owned()));
-        }
-        if self.kind == CredentialKind::ClientCredentials && self.actor != ActorSource::Agent {
-            return Err(("actor", "nobody is acted for with `client_credentials`".to_owned()));
-        }
-        if self.scopes_of_caller && self.kind == CredentialKind::ClientCredentials {
-            let problem = "with `client_credentials` no token of the caller is looked at";
-            return Err(("scopes_of_caller", problem.to_owned()));
-        }
-        let empty = self.scopes.is_empty() || self.scopes_for.values().any(BTreeSet::is_empty);
-        if empty != self.scopeless {
-            let problem = "name the scopes that are needed, or say `scopeless: true`";
-            return Err(("scopes", problem.to_owned()));
-        }
-        Ok(())
+    fn check_minted(&self, transport: &TransportFile) -> Result<(), (&'static str, &'static str)> {
+        let is_client = self.kind == CredentialKind::ClientCredentials;
+        let no_audience = self.audience.as_ref().is_some_and(|text| !is_text(text));
+        let no_resource = self.resource.as_ref().is_some_and(|text| !is_absolute_uri(text));
+        let no_target = self.audience.is_none() && self.resource.is_none();
+        let no_scopes = self.scopes.is_empty() || self.scopes_for.values().any(BTreeSet::is_empty);
+        let no_service = self.sts.as_deref().is_none_or(str::is_empty);
+        let acts = is_client && self.actor != ActorSource::Agent;
+        let looks = is_client && self.scopes_of_caller;
+        first_broken([
+            (transport.http().is_none(), "type", "a minted credential is for one host over HTTP"),
+            (no_service, "sts", "a token service of the configuration is named here"),
+            (no_target, "audience", "`audience` or `resource` names the one target"),
+            (no_audience, "audience", "it is empty, too long or not printable ASCII"),
+            (no_resource, "resource", "it has to be an absolute URI without a fragment (RFC 8707)"),
+            (acts, "actor", "nobody is acted for with `client_credentials`"),
+            (looks, "scopes_of_caller", "`client_credentials` look at no token of the caller"),
+            (
+                no_scopes != self.scopeless,
+                "scopes",
+                "name the scopes that are needed, or say `scopeless: true`",
+            ),
+        ])
     }
 
     fn check_scopes<'a>(
         &self,
-        mut capabilities: impl Iterator<Item = &'a CapabilityName>,
-    ) -> Result<(), (&'static str, String)> {
-        let sets = || {
-            let main = [("scopes", &self.scopes), ("scopes_optional", &self.scopes_optional)];
-            main.into_iter().chain(self.scopes_for.values().map(|set| ("scopes_for", set)))
-        };
-        if let Some((key, _)) = sets().find(|(_, set)| set.len() > SCOPES_MAX) {
-            return Err((key, format!("there are more than {SCOPES_MAX}")));
-        }
+        capabilities: impl Iterator<Item = &'a CapabilityName>,
+    ) -> Result<(), (&'static str, &'static str)> {
         let usable = |scope: &String| is_scope(scope) && !scope.contains('*');
-        if let Some((key, _)) = sets().find(|(_, set)| !set.iter().all(usable)) {
-            let problem = "a scope may not be empty or hold a wildcard, a space or a quote";
-            return Err((key, problem.to_owned()));
+        let sets = [("scopes", &self.scopes), ("scopes_optional", &self.scopes_optional)];
+        let for_one = self.scopes_for.values().map(|set| ("scopes_for", set));
+        for (key, set) in sets.into_iter().chain(for_one) {
+            first_broken([
+                (set.len() > SCOPES_MAX, key, "there are more than 64"),
+                (
+                    !set.iter().all(usable),
+                    key,
+                    "a scope may not be empty or hold a wildcard, a space or a quote",
+                ),
+            ])?;
         }
-        if self.scopes_for.values().any(|set| !set.is_subset(&self.scopes)) {
-            return Err(("scopes_for", "it asks for more than `scopes` says".to_owned()));
-        }
-        let unknown = self.scopes_for.len()
-            > capabilities.by_ref().filter(|name| self.scopes_for.contains_key(*name)).count();
-        if unknown {
-            return Err(("scopes_for", "it names a capability that is not there".to_owned()));
-        }
-        Ok(())
+        let wider = self.scopes_for.values().any(|set| !set.is_subset(&self.scopes));
+        let known = capabilities.filter(|name| self.scopes_for.contains_key(*name)).count();
+        first_broken([
+            (wider, "scopes_for", "it asks for more than `scopes` says"),
+            (
+                self.scopes_for.len() > known,
+                "scopes_for",
+                "it names a capability that is not there",
+            ),
+        ])
     }
+}
+
+/// The first of these rules that is broken, with its key.
+fn first_broken<const N: usize>(
+    rules: [(bool, &'static str, &'static str); N],
+) -> Result<(), (&'static str, &'static str)> {
+    let broken = rules.into_iter().find(|(is_broken, ..)| *is_broken);
+    broken.map_or(Ok(()), |(_, key, problem)| Err((key, problem)))
 }
 
 /// Whether a text is a scope (RFC 6749, section 3.3).

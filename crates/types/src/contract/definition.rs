@@ -3,25 +3,15 @@
 //! Owns the digest that a pin holds, and which arguments a capability takes when a reviewer has changed its schema. Invariant: arguments
 //! pass the reviewed schema and the server's own; neither ever widens the other.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde_json::{Value, json};
 
-use super::{
-    Capability, ContractError,
-    file::{CapabilityFile, TransportFile},
-    repeating::TokenPlace,
-};
+use super::{file::CapabilityFile, repeating::TokenPlace};
 use crate::{
     argument_schema::ArgumentSchema,
     digest::Digest,
     ids::{AdapterName, CapabilityName},
     json::canonical_digest,
-    text::is_hidden,
 };
-
-/// The longest name of a tool at its server, in bytes.
-const TOOL_BYTES_MAX: usize = 256;
 
 /// The definition of a tool as the live endpoint states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,55 +74,6 @@ impl CapabilityFile {
     }
 }
 
-impl Capability {
-    /// Its definition, where the contract is all there is about it.
-    #[must_use]
-    pub fn definition(&self) -> LiveTool {
-        LiveTool {
-            name: self.tool.clone(),
-            title: None,
-            description: self.description.clone(),
-            input_schema: self.input_schema.clone(),
-            output_schema: self.output_schema.clone(),
-            annotations: None,
-            task_only: false,
-        }
-    }
-}
-
-/// The capability as its transport has it: with its own definition as the pin where no server states another, and with a request where
-/// one is needed.
-pub(super) fn pinned(
-    transport: &TransportFile,
-    adapter: &AdapterName,
-    capability: Capability,
-) -> Result<Capability, ContractError> {
-    let rule = |problem: &str| {
-        let place = format!("capabilities.{}", capability.id.capability());
-        Err(ContractError::Rule { adapter: adapter.clone(), place, problem: problem.to_owned() })
-    };
-    match (transport, &capability.rest) {
-        (TransportFile::Rest { .. }, None) => {
-            return rule("`rest` is needed: which request a call is");
-        }
-        (TransportFile::Rest { .. }, Some(rest)) => {
-            if let Err(problem) = rest.check(&capability.input_schema, capability.effect) {
-                return rule(&problem);
-            }
-        }
-        (_, Some(_)) => return rule("`rest` goes with `transport.type: rest`"),
-        (_, None) => {}
-    }
-    if !transport.defines_its_tools() {
-        return Ok(capability);
-    }
-    if capability.pin.is_some() {
-        return rule("leave out `pin`: no server states another definition");
-    }
-    let pin = Some(capability.definition().digest(adapter));
-    Ok(Capability { pin, ..capability })
-}
-
 /// What the arguments of a capability have to pass, or why it can take none.
 pub(super) fn arguments(
     file: &CapabilityFile,
@@ -161,31 +102,6 @@ fn without(schema: &Value, argument: &str) -> Value {
         required.retain(|name| name != argument);
     }
     schema
-}
-
-/// Checks the names of the tools: each is text that people can read, and belongs to one capability.
-pub(super) fn check_tools(
-    adapter: &AdapterName,
-    capabilities: &BTreeMap<CapabilityName, Capability>,
-) -> Result<(), ContractError> {
-    let mut known = BTreeSet::new();
-    for (name, capability) in capabilities {
-        let tool = capability.tool.as_str();
-        let problem =
-            if tool.is_empty() || tool.len() > TOOL_BYTES_MAX || tool.chars().any(is_hidden) {
-                "must be 1 to 256 bytes without control or invisible characters"
-            } else if known.insert(tool) {
-                continue;
-            } else {
-                "another capability has this tool already"
-            };
-        return Err(ContractError::Rule {
-            adapter: adapter.clone(),
-            place: format!("capabilities.{name}.tool"),
-            problem: problem.to_owned(),
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -256,7 +172,7 @@ mod tests {
         let look = |tool: &str| json!({ "mode": "read_only", "effect": "none", "tool": tool, "input_schema": { "type": "object" } });
         contract(&json!({ "a": look("x/y"), "b": look("x/z") })).unwrap();
         let twice = contract(&json!({ "a": look("x/y"), "b": look("x/y") })).unwrap_err();
-        assert!(twice.contains("capabilities.b.tool: another capability"), "{twice}");
+        assert!(twice.contains("capabilities.b: another capability"), "{twice}");
         contract(&json!({ "a": look("") })).unwrap_err();
         contract(&json!({ "a": look("x\u{202e}y") })).unwrap_err();
     }

@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ensure;
 use crate::ids::EnvironmentName;
 
 /// The one environment in which errors may be made up.
@@ -54,19 +55,15 @@ pub enum InjectedErrorKind {
 impl ErrorInjectionFile {
     /// Checks it for a contract of this environment.
     pub(super) fn check(&self, environment: &EnvironmentName) -> Result<(), String> {
-        if environment.as_str() != ENVIRONMENT {
-            return Err(format!("errors are injected in the environment `{ENVIRONMENT}` only"));
-        }
-        if self.errors.is_empty() || self.errors.len() > ERRORS_MAX {
-            return Err(format!("there must be 1 to {ERRORS_MAX} errors"));
-        }
-        if !self.errors.iter().all(|error| (0.0..=1.0).contains(&error.probability)) {
-            return Err("a probability must be 0 to 1".to_owned());
-        }
-        let is_long = |message: &String| message.len() > MESSAGE_BYTES_MAX;
-        if self.errors.iter().filter_map(|error| error.message.as_ref()).any(is_long) {
-            return Err(format!("a message must be at most {MESSAGE_BYTES_MAX} bytes"));
-        }
-        Ok(())
+        let is_test = environment.as_str() == ENVIRONMENT;
+        ensure(is_test, "errors are injected in the environment `test` only")?;
+        ensure((1..=ERRORS_MAX).contains(&self.errors.len()), "there must be 1 to 16 errors")?;
+        let is_share = |error: &InjectedErrorFile| (0.0..=1.0).contains(&error.probability);
+        ensure(self.errors.iter().all(is_share), "a probability must be 0 to 1")?;
+        let mut messages = self.errors.iter().filter_map(|error| error.message.as_ref());
+        ensure(
+            messages.all(|message| message.len() <= MESSAGE_BYTES_MAX),
+            "a message must be at most 512 bytes",
+        )
     }
 }

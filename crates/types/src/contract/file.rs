@@ -13,7 +13,7 @@ use super::{
     alias::AliasFile,
     credential::CredentialFile,
     error_injection::ErrorInjectionFile,
-    not_executed::NotExecutedFile,
+    not_executed::NotExecuted,
     offering::{CheckFile, PromptFile},
     process::ProcessFile,
     rest::RestFile,
@@ -22,6 +22,7 @@ use crate::{
     digest::Digest,
     directory::CALLS_PER_MINUTE_MAX,
     ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
+    json::is_default,
     mode::{ApprovalMode, Effect},
     taint::Taint,
 };
@@ -63,7 +64,7 @@ pub struct ContractFile {
     pub credential: Option<CredentialFile>,
     /// Whether its calls carry the caller's `tracestate` (W3C Trace Context): up to 512 bytes that the caller chooses, that no policy sees and
     /// no digest covers.
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pass_tracestate: bool,
     /// Bounds on its use.
     #[serde(default)]
@@ -73,11 +74,6 @@ pub struct ContractFile {
     pub error_injection: Option<ErrorInjectionFile>,
     /// Its operations.
     pub capabilities: BTreeMap<CapabilityName, CapabilityFile>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_no(flag: &bool) -> bool {
-    !*flag
 }
 
 /// Tenants that may use an adapter: a list, or the word `all` where nothing behind it belongs to one tenant.
@@ -168,7 +164,7 @@ pub enum TransportFile {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
         /// Its bounds.
-        #[serde(default, skip_serializing_if = "ProcessFile::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         process: ProcessFile,
     },
     /// An MCP server over HTTP.
@@ -232,6 +228,12 @@ impl TransportFile {
             }
             Self::Internal { .. } | Self::McpStdio { .. } => None,
         }
+    }
+
+    /// Whether it leads to an MCP server.
+    #[must_use]
+    pub const fn is_mcp(&self) -> bool {
+        matches!(self, Self::McpStdio { .. } | Self::McpHttp { .. })
     }
 
     /// Whether the contract is all there is about its tools: there is no server that lists them, so nothing to compare with a pin.
@@ -338,7 +340,7 @@ pub struct CapabilityFile {
     /// Which error answers to a call that was sent mean that it was not executed; for `effect: write` over MCP. All others say nothing of
     /// the kind, but for HTTP statuses that are given before a handler can run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_executed: Option<NotExecutedFile>,
+    pub not_executed: Option<NotExecuted>,
     /// What one call costs at most, in cents: what a run's budget is charged with. A result may report another cost (`dev.placet/cost-cents`).
     #[serde(default)]
     pub cost_cents: u64,
@@ -352,19 +354,19 @@ pub struct CapabilityFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Digest>,
     /// Whether the server runs it as an MCP task only. Placet makes no such calls, so it is never callable.
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub task_only: bool,
     /// What the server says about itself: shown to operators, never trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_hints: Option<Value>,
     /// Whether a run that has it in its surface has no other tool.
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
     /// Whether it takes over from the model: of a batch with it and any other call nothing is executed.
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_control: bool,
     /// Whether runs have it only where it is asked for: chosen, forced, or added by another tool.
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_demand: bool,
     /// What is to be checked about answers that use its results; gathered over a run for its orchestrator, which makes the checks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

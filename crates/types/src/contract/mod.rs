@@ -3,17 +3,20 @@
 //! Owns what a valid contract is. Does not read files (the binary does) nor talk to the adapter. Invariant: a
 //! [`Contract`] has passed every check, and a capability whose schema cannot be enforced is quarantined, not loosened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    ops::Deref,
+};
 
 use serde_json::Value;
 
 use crate::{
     argument_schema::ArgumentSchema,
     digest::Digest,
-    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
+    ids::{AdapterName, CapabilityId, CapabilityName, TenantId},
     json::canonical_digest,
     mode::{ApprovalMode, Effect},
-    taint::Taint,
     text::is_hidden,
 };
 
@@ -23,101 +26,81 @@ mod definition;
 pub mod error_injection;
 pub mod feature;
 pub mod file;
-mod network;
 pub mod not_executed;
 pub mod offering;
 pub mod process;
 pub mod repeating;
 pub mod rest;
+#[cfg(test)]
+mod tests;
 
 pub use definition::LiveTool;
 
-use credential::{CredentialFile, CredentialPlan};
-use error_injection::ErrorInjectionFile;
+use alias::Alias;
+use credential::CredentialPlan;
 use feature::Feature;
-use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
+use file::{CapabilityFile, ContractFile, DedupFile, ProbeFile, TransportFile};
 use not_executed::NotExecuted;
-use offering::Offering;
-use repeating::{ProbePlan, Repeating, TokenPlace};
-use rest::RestFile;
+use offering::ArgumentCheck;
+use repeating::TokenPlace;
 
 /// The most capabilities a contract may have.
 pub const CAPABILITIES_MAX: usize = 1_000;
 /// The longest description, in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 8_192;
 
-/// A checked contract.
+/// The longest name of a tool at its server, in bytes.
+const TOOL_BYTES_MAX: usize = 256;
+
+/// A checked contract, with all that its file says.
 #[derive(Debug, Clone)]
 pub struct Contract {
-    /// The adapter's name.
-    pub adapter: AdapterName,
-    /// The environment it is for.
-    pub environment: EnvironmentName,
-    /// What it is for.
-    pub description: String,
-    /// Who may use it.
-    pub tenants: TenantsFile,
-    /// How sensitive the data behind it is.
-    pub data_class: DataClass,
-    /// How it is reached.
-    pub transport: TransportFile,
-    /// The pinned protocol version.
-    pub protocol_version: String,
-    /// The credential attached to its calls.
-    pub credential: Option<CredentialFile>,
-    /// Whether its calls carry the caller's `tracestate`.
-    pub pass_tracestate: bool,
-    /// Bounds on its use.
-    pub limits: LimitsFile,
-    /// Errors that it makes up.
-    pub error_injection: Option<ErrorInjectionFile>,
+    /// What its file says, without its capabilities.
+    pub file: ContractFile,
     /// Its operations by name.
     pub capabilities: BTreeMap<CapabilityName, Capability>,
     /// The digest of the whole contract: bound by every approval and recorded with every call.
     pub digest: Digest,
 }
 
-/// One checked operation.
+impl Deref for Contract {
+    type Target = ContractFile;
+
+    fn deref(&self) -> &ContractFile {
+        &self.file
+    }
+}
+
+/// One checked operation, with all that its file says.
 #[derive(Debug, Clone)]
 pub struct Capability {
     /// Its id.
     pub id: CapabilityId,
     /// The tool's name at its server.
     pub tool: String,
-    /// What it does, as a planner reads it.
-    pub description: String,
-    /// The JSON Schema of its arguments as written.
-    pub input_schema: Value,
-    /// The JSON Schema of its structured output.
-    pub output_schema: Option<Value>,
-    /// Its request, of a service over HTTP.
-    pub rest: Option<RestFile>,
     /// What arguments have to pass: the compiled schema, and the server's own where that is another. Or why the capability is quarantined.
     pub arguments: Result<ArgumentSchema, String>,
     /// The strongest mode it can have.
     pub mode_highest: ApprovalMode,
-    /// Further things it does, its mode left out.
-    pub also: BTreeSet<ApprovalMode>,
-    /// Whether it changes anything.
-    pub effect: Effect,
     /// What is known about repeating it.
     pub dedup: Dedup,
     /// Where its dispatch token is sent, beside the places where every write has it.
     pub token: TokenPlace,
-    /// How it is asked about a token, where its contract says so.
-    pub probe: Option<ProbePlan>,
     /// Which error answers to a call that was sent mean that it was not executed.
     pub not_executed: NotExecuted,
-    /// What one call costs, in cents.
-    pub cost_cents: u64,
-    /// What its results carry into the context of the run that gets them.
-    pub result_taint: BTreeSet<Taint>,
-    /// Whether it may be called at all.
-    pub enabled: bool,
-    /// The digest of the live definition that was reviewed.
-    pub pin: Option<Digest>,
-    /// How it is offered in runs.
-    pub offering: Offering,
+    /// The short name that it may have.
+    pub alias: Option<Alias>,
+    /// What the file says of it.
+    pub file: CapabilityFile,
+    checks: Vec<ArgumentCheck>,
+}
+
+impl Deref for Capability {
+    type Target = CapabilityFile;
+
+    fn deref(&self) -> &CapabilityFile {
+        &self.file
+    }
 }
 
 /// What is known about repeating a call.
@@ -154,27 +137,11 @@ impl Dedup {
 
 /// What is wrong with a contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ContractError {
-    /// A rule is broken at a place.
-    #[error("contract `{adapter}`: {place}: {problem}")]
-    Rule {
-        /// The adapter.
-        adapter: AdapterName,
-        /// Where in the file.
-        place: String,
-        /// What is wrong there.
-        problem: String,
-    },
-    /// A capability's name cannot be used.
-    #[error("contract `{adapter}`: capability `{capability}`: {source}")]
-    Name {
-        /// The adapter.
-        adapter: AdapterName,
-        /// The capability.
-        capability: CapabilityName,
-        /// Why.
-        source: IdError,
-    },
+#[error("contract `{adapter}`: {place}: {problem}")]
+pub struct ContractError {
+    adapter: AdapterName,
+    place: String,
+    problem: String,
 }
 
 impl Contract {
@@ -183,36 +150,29 @@ impl Contract {
     /// # Errors
     /// [`ContractError`] for the first rule it breaks. A schema that cannot be enforced is no error: its capability is
     /// quarantined, so that one bad tool does not take the others away.
-    pub fn from_file(file: ContractFile) -> Result<Self, ContractError> {
+    pub fn from_file(mut file: ContractFile) -> Result<Self, ContractError> {
         let digest = file.digest();
-        check_file(&file)?;
-        let capabilities = file
-            .capabilities
+        let adapter = file.adapter.clone();
+        let wrong = |place, problem| ContractError { adapter: adapter.clone(), place, problem };
+        let of = |name: &CapabilityName| format!("capabilities.{name}");
+        check_file(&file).map_err(|(place, problem)| wrong(place, problem))?;
+        let capabilities = mem::take(&mut file.capabilities)
             .into_iter()
             .map(|(name, capability)| {
-                let capability = network::reached(&file.transport, capability);
-                Capability::from_file(&file.adapter, name.clone(), capability)
-                    .and_then(|checked| definition::pinned(&file.transport, &file.adapter, checked))
+                Capability::from_file(&file, &name, capability)
+                    .map_err(|problem| wrong(of(&name), problem))
                     .map(|checked| (name, checked))
             })
-            .collect::<Result<_, _>>()?;
-        definition::check_tools(&file.adapter, &capabilities)?;
-        repeating::check(&file.adapter, &file.transport, &capabilities)?;
-        Ok(Self {
-            adapter: file.adapter,
-            environment: file.environment,
-            description: file.description,
-            tenants: file.tenants,
-            data_class: file.data_class,
-            transport: file.transport,
-            protocol_version: file.protocol_version,
-            credential: file.credential,
-            pass_tracestate: file.pass_tracestate,
-            limits: file.limits,
-            error_injection: file.error_injection,
-            capabilities,
-            digest,
-        })
+            .collect::<Result<BTreeMap<_, _>, _>>()?;
+        let mut tools = BTreeSet::new();
+        for (name, capability) in &capabilities {
+            if !tools.insert(&capability.tool) {
+                return Err(wrong(of(name), "another capability has this tool already".to_owned()));
+            }
+            repeating::check(capability, &file.transport, &capabilities)
+                .map_err(|problem| wrong(of(name), problem))?;
+        }
+        Ok(Self { file, capabilities, digest })
     }
 
     /// Whether `tenant` may have this adapter in its surface.
@@ -247,8 +207,7 @@ impl Contract {
 
 impl ContractFile {
     /// The digest of the whole file's meaning: layout and comments do not change it, every value does.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
+    fn digest(&self) -> Digest {
         canonical_digest(&serde_json::to_value(self).unwrap_or(Value::Null))
     }
 }
@@ -265,67 +224,61 @@ const fn fits(effect: Effect, mode: ApprovalMode) -> bool {
 
 impl Capability {
     fn from_file(
-        adapter: &AdapterName,
-        name: CapabilityName,
-        file: CapabilityFile,
-    ) -> Result<Self, ContractError> {
-        let id = CapabilityId::new(adapter.clone(), name.clone()).map_err(|source| {
-            ContractError::Name { adapter: adapter.clone(), capability: name.clone(), source }
-        })?;
-        let rule = |problem: &str| ContractError::Rule {
-            adapter: adapter.clone(),
-            place: format!("capabilities.{name}"),
-            problem: problem.to_owned(),
-        };
-        if file.description.len() > DESCRIPTION_BYTES_MAX {
-            return Err(rule("the description is longer than 8,192 bytes"));
+        contract: &ContractFile,
+        name: &CapabilityName,
+        mut file: CapabilityFile,
+    ) -> Result<Self, String> {
+        let transport = &contract.transport;
+        let id = CapabilityId::new(contract.adapter.clone(), name.clone())
+            .map_err(|error| error.to_string())?;
+        let tool = file.tool_of(name).to_owned();
+        check_capability(&file, &tool, transport)?;
+        if transport.http().is_some() {
+            file.also.insert(ApprovalMode::Network);
         }
-        if file.description.chars().any(|c| is_hidden(c) && !matches!(c, '\n' | '\t')) {
-            return Err(rule(
-                "the description has control, invisible or text-direction characters, or unusual spaces",
-            ));
+        file.also.remove(&file.mode);
+        if transport.defines_its_tools() {
+            // No server states another definition.
+            file.pin = Some(file.definition(name).digest(&contract.adapter));
         }
-        if !fits(file.effect, file.mode) {
-            return Err(rule(
-                "`effect: none` goes with the modes read_only, network and delegated; `effect: write` with all but read_only",
-            ));
-        }
-        if let (Some(feature), Effect::Write) =
-            (file.tool.as_deref().and_then(Feature::of_method), file.effect)
-        {
-            let method = feature.method();
-            return Err(rule(&format!("`{method}` changes nothing: it goes with `effect: none`")));
-        }
-        let Repeating { dedup, token, probe } =
-            Repeating::of(file.effect, file.dedup.clone()).map_err(|problem| rule(&problem))?;
-        let not_executed = NotExecuted::of(file.effect, file.not_executed.clone())
-            .map_err(|problem| rule(&problem))?;
+        let (dedup, token) = repeating::read(file.effect, file.dedup.as_ref())?;
+        let not_executed = file.not_executed.clone().unwrap_or_default();
         let arguments = definition::arguments(&file, &token);
-        let offering = Offering::of(&id, &file, arguments.as_ref())
-            .map_err(|(key, problem)| rule(&format!("`{key}`: {problem}")))?;
-        let mut also = file.also;
-        also.remove(&file.mode);
+        offering::check(&file, arguments.as_ref().ok())?;
         Ok(Self {
-            tool: file.tool.unwrap_or_else(|| name.to_string()),
-            id,
-            description: file.description,
+            tool,
             arguments,
-            input_schema: file.input_schema,
-            output_schema: file.output_schema,
-            rest: file.rest.map(|rest| *rest),
             mode_highest: file.mode,
-            also,
-            effect: file.effect,
             dedup,
             token,
-            probe,
             not_executed,
-            cost_cents: file.cost_cents,
-            result_taint: file.result_taint,
-            enabled: file.enabled,
-            pin: file.pin,
-            offering,
+            alias: Alias::of(&id, &file).map_err(|problem| format!("`alias`: {problem}"))?,
+            checks: offering::checks_of(&file.checks)
+                .map_err(|problem| format!("`checks`: {problem}"))?,
+            id,
+            file,
         })
+    }
+
+    /// How long after the deadline of an attempt «not found» means «did not happen», in milliseconds; absent where nobody can be asked.
+    #[must_use]
+    pub const fn settle_delay_ms(&self) -> Option<u64> {
+        match &self.file.dedup {
+            Some(DedupFile::Keyed { settle_delay_ms, .. }) => *settle_delay_ms,
+            Some(DedupFile::Queryable { settle_delay_ms, .. }) => Some(*settle_delay_ms),
+            Some(DedupFile::Opaque) | None => None,
+        }
+    }
+
+    /// How it is asked about a token, where its contract says so.
+    #[must_use]
+    pub fn probe(&self) -> Option<&ProbeFile> {
+        match &self.file.dedup {
+            Some(DedupFile::Keyed { probe, .. } | DedupFile::Queryable { probe, .. }) => {
+                probe.as_deref()
+            }
+            Some(DedupFile::Opaque) | None => None,
+        }
     }
 
     /// What it asks an MCP server for, where that is no tool.
@@ -353,10 +306,8 @@ impl Capability {
     }
 }
 
-fn check_file(file: &ContractFile) -> Result<(), ContractError> {
-    let rule = |place: &str, problem: String| {
-        Err(ContractError::Rule { adapter: file.adapter.clone(), place: place.to_owned(), problem })
-    };
+fn check_file(file: &ContractFile) -> Result<(), (String, String)> {
+    let rule = |place: &str, problem: String| Err((place.to_owned(), problem));
     if let Err(problem) = file.tenants.check(&file.transport) {
         return rule("tenants", problem.to_owned());
     }
@@ -375,9 +326,8 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
     if let Some(credential) = &file.credential
         && let Err((key, problem)) = credential.check(&file.transport, file.capabilities.keys())
     {
-        let place =
-            if key.is_empty() { "credential".to_owned() } else { format!("credential.{key}") };
-        return rule(&place, problem);
+        let place = format!("credential.{key}");
+        return rule(place.trim_end_matches('.'), problem.to_owned());
     }
     if let TransportFile::McpStdio { process, .. } = &file.transport
         && let Err((key, problem)) = process.check()
@@ -389,12 +339,66 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
     {
         return rule("error_injection", problem);
     }
-    let is_mcp =
-        matches!(file.transport, TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. });
-    let aliased = file.capabilities.iter().find(|(_, one)| one.alias.is_some());
-    if let (Some((name, _)), false) = (aliased, is_mcp) {
-        let problem = "`alias`: only tools of MCP servers may have one".to_owned();
-        return rule(&format!("capabilities.{name}"), problem);
+    Ok(())
+}
+
+/// Checks what can be checked of a capability without the others.
+fn check_capability(
+    file: &CapabilityFile,
+    tool: &str,
+    transport: &TransportFile,
+) -> Result<(), String> {
+    ensure(
+        (1..=TOOL_BYTES_MAX).contains(&tool.len()) && !tool.chars().any(is_hidden),
+        "`tool` must be 1 to 256 bytes without control or invisible characters",
+    )?;
+    check_text("description", &file.description)?;
+    ensure(
+        fits(file.effect, file.mode),
+        "`effect: none` goes with the modes read_only, network and delegated; `effect: write` with all but read_only",
+    )?;
+    ensure(
+        Feature::of_method(tool).is_none() || file.effect == Effect::None,
+        format!("`{tool}` changes nothing: it goes with `effect: none`"),
+    )?;
+    ensure(
+        matches!(transport, TransportFile::Rest { .. }) == file.rest.is_some(),
+        "`rest` says which request a call is: it goes with `transport.type: rest`, and is needed there",
+    )?;
+    if let Some(rest) = &file.rest {
+        rest.check(&file.input_schema, file.effect)?;
     }
-    network::check(file).or_else(|(place, problem)| rule(&place, problem))
+    ensure(
+        !transport.defines_its_tools() || file.pin.is_none(),
+        "leave out `pin`: no server states another definition",
+    )?;
+    ensure(
+        file.alias.is_none() || transport.is_mcp(),
+        "`alias`: only tools of MCP servers may have one",
+    )?;
+    if let Some(not_executed) = &file.not_executed {
+        not_executed.check(file.effect, transport)?;
+    }
+    // Over HTTP the one host is the contract's, and what is compiled in opens no socket (TM-08).
+    let goes_out = file.mode == ApprovalMode::Network || file.also.contains(&ApprovalMode::Network);
+    let is_unbounded =
+        matches!(transport, TransportFile::McpStdio { process, .. } if process.network.is_none());
+    ensure(
+        !is_unbounded || !goes_out,
+        "it goes over a network, and a contract cannot bound where a child process connects to: `transport.process.network: unconfined` says that you know it",
+    )
+}
+
+/// Checks a text for people and models.
+fn check_text(key: &str, text: &str) -> Result<(), String> {
+    ensure(text.len() <= DESCRIPTION_BYTES_MAX, format!("`{key}` is longer than 8,192 bytes"))?;
+    ensure(
+        !text.chars().any(|c| is_hidden(c) && !matches!(c, '\n' | '\t')),
+        format!("`{key}` has control, invisible or text-direction characters, or unusual spaces"),
+    )
+}
+
+/// A rule of contracts, and what is wrong where it does not hold.
+fn ensure(holds: bool, problem: impl Into<String>) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(problem.into()) }
 }

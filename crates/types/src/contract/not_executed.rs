@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::file::TransportFile;
+use super::{ensure, file::TransportFile};
 use crate::mode::Effect;
 
 /// The most answers of each kind.
@@ -19,7 +19,7 @@ const STATUS_MAX: u16 = 599;
 /// Answers of an MCP server that mean that a call was not executed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct NotExecutedFile {
+pub struct NotExecuted {
     /// Codes of JSON-RPC errors. Only those that the server never answers with once its tool has begun.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 16))]
@@ -28,13 +28,6 @@ pub struct NotExecutedFile {
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 16))]
     pub http: BTreeSet<u16>,
-}
-
-/// The checked form of [`NotExecutedFile`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NotExecuted {
-    jsonrpc: BTreeSet<i32>,
-    http: BTreeSet<u16>,
 }
 
 /// An error with which a target answered a call that was sent to it.
@@ -88,47 +81,30 @@ impl fmt::Display for ErrorAnswer {
 }
 
 impl NotExecuted {
-    /// Checks what can be checked without the transport.
-    pub(super) fn of(effect: Effect, file: Option<NotExecutedFile>) -> Result<Self, String> {
-        let Some(NotExecutedFile { jsonrpc, http }) = file else { return Ok(Self::default()) };
-        if effect != Effect::Write {
-            return Err("`not_executed` goes with `effect: write` only".to_owned());
-        }
-        if jsonrpc.is_empty() && http.is_empty() {
-            return Err("`not_executed` must name an answer, or be left out".to_owned());
-        }
-        if jsonrpc.len() > ANSWERS_MAX || http.len() > ANSWERS_MAX {
-            return Err(format!(
-                "`not_executed` must name at most {ANSWERS_MAX} answers of a kind"
-            ));
-        }
-        if http.iter().any(|status| !(STATUS_MIN..=STATUS_MAX).contains(status)) {
-            return Err("`not_executed.http` must be statuses of failure, 400 to 599".to_owned());
-        }
-        Ok(Self { jsonrpc, http })
-    }
-
-    /// Checks that the target gives such answers.
-    pub(super) fn check(&self, transport: &TransportFile) -> Result<(), String> {
-        match transport {
-            TransportFile::Internal { .. } if *self != Self::default() => {
-                Err("a compiled-in adapter knows what it has not executed: leave out `not_executed`"
-                    .to_owned())
-            }
-            TransportFile::McpStdio { .. } if !self.http.is_empty() => Err(
-                "a server over standard input and output has no http statuses: leave out `not_executed.http`"
-                    .to_owned(),
-            ),
-            TransportFile::Rest { .. } | TransportFile::Lm { .. } if !self.jsonrpc.is_empty() => {
-                Err("it speaks no json-rpc: leave out `not_executed.jsonrpc`".to_owned())
-            }
-            TransportFile::Internal { .. }
-            | TransportFile::McpStdio { .. }
-            | TransportFile::McpHttp { .. }
-            | TransportFile::Rest { .. }
-            | TransportFile::A2a { .. }
-            | TransportFile::Lm { .. } => Ok(()),
-        }
+    /// Checks that a capability with this effect may name them, and that its target gives such answers.
+    pub(super) fn check(&self, effect: Effect, transport: &TransportFile) -> Result<(), String> {
+        let Self { jsonrpc, http } = self;
+        let counts = [jsonrpc.len(), http.len()];
+        ensure(effect == Effect::Write, "`not_executed` goes with `effect: write` only")?;
+        ensure(counts != [0, 0], "`not_executed` must name an answer, or be left out")?;
+        ensure(
+            counts.iter().all(|count| *count <= ANSWERS_MAX),
+            "`not_executed` must name at most 16 answers of a kind",
+        )?;
+        ensure(
+            http.iter().all(|status| (STATUS_MIN..=STATUS_MAX).contains(status)),
+            "`not_executed.http` must be statuses of failure, 400 to 599",
+        )?;
+        let (has_jsonrpc, has_http) = match transport {
+            TransportFile::Internal { .. } => (false, false),
+            TransportFile::McpStdio { .. } => (true, false),
+            TransportFile::Rest { .. } | TransportFile::Lm { .. } => (false, true),
+            TransportFile::McpHttp { .. } | TransportFile::A2a { .. } => (true, true),
+        };
+        ensure(
+            (has_jsonrpc || jsonrpc.is_empty()) && (has_http || http.is_empty()),
+            "`not_executed` names answers that its transport never gives",
+        )
     }
 
     /// Whether an error answer means that the call was not executed.
@@ -227,11 +203,11 @@ mod tests {
             })
         };
         let stdio = over(json!({"type": "mcp_stdio", "command": "/bin/true"}));
-        assert!(stdio.unwrap_err().contains("no http statuses"));
+        assert!(stdio.unwrap_err().contains("never gives"));
         let internal = declared(&json!({"jsonrpc": [1]}), |file| {
             file["transport"] = json!({"type": "internal", "builtin": "files", "root": "files"});
         });
-        assert!(internal.unwrap_err().contains("compiled-in"));
+        assert!(internal.unwrap_err().contains("never gives"));
     }
 
     #[test]

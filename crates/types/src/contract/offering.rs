@@ -9,8 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{DESCRIPTION_BYTES_MAX, alias::Alias, file::CapabilityFile};
-use crate::{argument_schema::ArgumentSchema, ids::CapabilityId, text::is_hidden};
+use super::{Capability, check_text, ensure, file::CapabilityFile};
+use crate::{
+    argument_schema::{ArgumentSchema, is_sensitive},
+    json::is_pointer,
+    text::is_hidden,
+};
 
 /// The longest text that a check gives a model, in bytes.
 const FEEDBACK_BYTES_MAX: usize = 1_024;
@@ -50,64 +54,33 @@ pub struct CheckFile {
     pub feedback: String,
 }
 
-/// How a capability is offered in runs.
-#[derive(Debug, Clone, Default)]
-pub struct Offering {
-    /// Whether a run that has it has no other tool.
-    pub exclusive: bool,
-    /// Whether it takes over from the model: it is the only call of its batch.
-    pub takes_control: bool,
-    /// Whether runs have it only where it is asked for: chosen, forced, or added by another tool.
-    pub on_demand: bool,
-    /// What is to be checked about answers that use it.
-    pub evaluation_checks: BTreeSet<String>,
-    /// What a model is told of it.
-    pub prompt: PromptFile,
-    /// Where its result says which tools the run gets and loses, as a JSON pointer.
-    pub exposes: Option<String>,
-    /// The arguments whose values a run remembers.
-    pub run_keys: BTreeSet<String>,
-    /// The short name that it may have.
-    pub alias: Option<Alias>,
-    checks: Vec<ArgumentCheck>,
-}
-
+/// A check, compiled.
 #[derive(Debug, Clone)]
-struct ArgumentCheck {
+pub(super) struct ArgumentCheck {
     schema: ArgumentSchema,
     feedback: String,
 }
 
-impl Offering {
-    /// What the file says, or which key is wrong and how.
-    pub(super) fn of(
-        id: &CapabilityId,
-        file: &CapabilityFile,
-        arguments: Result<&ArgumentSchema, &String>,
-    ) -> Result<Self, (&'static str, String)> {
-        let prompt = file.prompt.clone().unwrap_or_default();
-        check_prompt(&prompt, arguments.ok()).map_err(|problem| ("prompt", problem))?;
-        check_names(&file.evaluation_checks).map_err(|problem| ("evaluation_checks", problem))?;
-        check_names(&file.run_keys)
-            .and_then(|()| file.run_keys.iter().try_for_each(|key| check_key(file, key)))
-            .map_err(|problem| ("run_keys", problem))?;
-        let is_pointer = |text: &String| text.is_empty() || text.starts_with('/');
-        if file.exposes.as_ref().is_some_and(|text| !is_pointer(text)) {
-            return Err(("exposes", "must be a JSON pointer, such as `/tools`".to_owned()));
-        }
-        Ok(Self {
-            exclusive: file.exclusive,
-            takes_control: file.takes_control,
-            on_demand: file.on_demand,
-            evaluation_checks: file.evaluation_checks.clone(),
-            prompt,
-            exposes: file.exposes.clone(),
-            run_keys: file.run_keys.clone(),
-            alias: Alias::of(id, file).map_err(|problem| ("alias", problem))?,
-            checks: checks_of(&file.checks).map_err(|problem| ("checks", problem))?,
-        })
+/// Checks what the file says of how the capability is offered.
+pub(super) fn check(
+    file: &CapabilityFile,
+    arguments: Option<&ArgumentSchema>,
+) -> Result<(), String> {
+    if let Some(prompt) = &file.prompt {
+        check_prompt(prompt, arguments).map_err(|problem| format!("`prompt`: {problem}"))?;
     }
+    check_names(&file.evaluation_checks)
+        .map_err(|problem| format!("`evaluation_checks`: {problem}"))?;
+    check_names(&file.run_keys)
+        .and_then(|()| file.run_keys.iter().try_for_each(|key| check_key(file, key)))
+        .map_err(|problem| format!("`run_keys`: {problem}"))?;
+    ensure(
+        file.exposes.as_ref().is_none_or(|text| is_pointer(text)),
+        "`exposes`: must be a JSON pointer, such as `/tools`",
+    )
+}
 
+impl Capability {
     /// What the checks that these arguments do not pass tell the model.
     #[must_use]
     pub fn feedback(&self, args: &Map<String, Value>) -> Vec<&str> {
@@ -120,14 +93,11 @@ impl Offering {
     }
 }
 
-fn checks_of(files: &[CheckFile]) -> Result<Vec<ArgumentCheck>, String> {
-    if files.len() > LISTED_MAX {
-        return Err(format!("there may be {LISTED_MAX}"));
-    }
+pub(super) fn checks_of(files: &[CheckFile]) -> Result<Vec<ArgumentCheck>, String> {
+    ensure(files.len() <= LISTED_MAX, "there may be 16")?;
     let checks = files.iter().map(|CheckFile { schema, feedback }| {
-        if feedback.trim().is_empty() || feedback.len() > FEEDBACK_BYTES_MAX {
-            return Err(format!("`feedback` must have 1 to {FEEDBACK_BYTES_MAX} bytes"));
-        }
+        let fits = !feedback.trim().is_empty() && feedback.len() <= FEEDBACK_BYTES_MAX;
+        ensure(fits, "`feedback` must have 1 to 1024 bytes")?;
         check_text("feedback", feedback)?;
         let schema = ArgumentSchema::compile(schema).map_err(|error| error.to_string())?;
         Ok(ArgumentCheck { schema, feedback: feedback.clone() })
@@ -145,9 +115,7 @@ fn check_prompt(prompt: &PromptFile, arguments: Option<&ArgumentSchema>) -> Resu
     ] {
         check_text(key, text)?;
     }
-    if examples.len() > LISTED_MAX {
-        return Err(format!("there may be {LISTED_MAX} `examples`"));
-    }
+    ensure(examples.len() <= LISTED_MAX, "there may be 16 `examples`")?;
     for (number, example) in (1_usize..).zip(examples) {
         let problems = arguments
             .and_then(|schema| schema.validate(&Value::Object(example.clone())).err())
@@ -159,26 +127,14 @@ fn check_prompt(prompt: &PromptFile, arguments: Option<&ArgumentSchema>) -> Resu
     Ok(())
 }
 
-fn check_text(key: &str, text: &str) -> Result<(), String> {
-    if text.len() > DESCRIPTION_BYTES_MAX {
-        return Err(format!("`{key}` is longer than 8,192 bytes"));
-    }
-    if text.chars().any(|c| is_hidden(c) && !matches!(c, '\n' | '\t')) {
-        return Err(format!(
-            "`{key}` has control, invisible or text-direction characters, or unusual spaces"
-        ));
-    }
-    Ok(())
-}
-
 fn check_names(names: &BTreeSet<String>) -> Result<(), String> {
     let fits = |name: &String| {
         !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(is_hidden)
     };
-    if names.len() <= LISTED_MAX && names.iter().all(fits) {
-        return Ok(());
-    }
-    Err(format!("there may be {LISTED_MAX} names of 1 to {NAME_BYTES_MAX} bytes"))
+    ensure(
+        names.len() <= LISTED_MAX && names.iter().all(fits),
+        "there may be 16 names of 1 to 64 bytes",
+    )
 }
 
 /// A value that is remembered is a text or a whole number that may be shown.
@@ -186,15 +142,14 @@ fn check_key(file: &CapabilityFile, key: &str) -> Result<(), String> {
     let property = file.input_schema.get("properties").and_then(|all| all.get(key));
     let property = property.ok_or_else(|| format!("there is no argument `{key}`"))?;
     let word = property.get("type").and_then(Value::as_str);
-    if !matches!(word, Some("string" | "integer")) {
-        return Err(format!("`{key}` must have the type `string` or `integer`"));
-    }
-    let is_sensitive = property.get("x-sensitive") == Some(&Value::Bool(true))
-        || property.get("format").and_then(Value::as_str) == Some("password");
-    if is_sensitive {
-        return Err(format!("`{key}` is sensitive, and what a run remembers is shown"));
-    }
-    Ok(())
+    ensure(
+        matches!(word, Some("string" | "integer")),
+        format!("`{key}` must have the type `string` or `integer`"),
+    )?;
+    ensure(
+        !property.as_object().is_some_and(is_sensitive),
+        format!("`{key}` is sensitive, and what a run remembers is shown"),
+    )
 }
 
 #[cfg(test)]
@@ -228,7 +183,7 @@ mod tests {
             { "schema": { "properties": { "id": { "pattern": "^REC-" } } }, "feedback": "Ids begin with `REC-`." },
             { "schema": { "required": ["to"] }, "feedback": "Say where it ends." },
         ]);
-        let get = capability(&json!({ "checks": checks })).unwrap().offering;
+        let get = capability(&json!({ "checks": checks })).unwrap();
         let feedback = |args: Value| get.feedback(args.as_object().unwrap()).join(" ");
         assert_eq!(feedback(json!({ "id": "REC-1", "to": 2 })), "");
         assert_eq!(feedback(json!({ "id": "REC-1" })), "Say where it ends.");

@@ -67,12 +67,6 @@ pub struct ChildFiles {
 }
 
 impl ProcessFile {
-    /// Whether nothing is said.
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Where it breaks a rule, and what is wrong.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let Some(files) = &self.files else {

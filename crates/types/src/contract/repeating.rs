@@ -3,16 +3,17 @@
 //! Owns the rules for `dedup`. Does not send or ask anything (adapters do). Invariant: what a probe
 //! calls is declared `read_only` in the same contract, and no caller can fill the argument that carries a token.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
-    Capability, ContractError, Dedup,
-    file::{DedupFile, ProbeFile, ResultForm, TransportFile},
+    Capability, Dedup, ensure,
+    file::{DedupFile, ProbeFile, TransportFile},
 };
 use crate::{
-    ids::{AdapterName, CapabilityName},
+    ids::CapabilityName,
+    json::is_pointer,
     mode::{ApprovalMode, Effect},
 };
 
@@ -49,94 +50,47 @@ pub enum TokenPlace {
     Meta(String),
 }
 
-/// How an MCP server is asked about a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProbePlan {
-    /// How long after the deadline «not found» means «did not happen», in milliseconds.
-    pub settle_delay_ms: u64,
-    /// The tool that is called.
-    pub tool: CapabilityName,
-    /// Its argument that carries the token.
-    pub argument: String,
-    /// Its other arguments.
-    pub args: Map<String, Value>,
-    /// How long the answer may take, in milliseconds.
-    pub timeout_ms: u64,
-    /// Where the state stands in the answer.
-    pub state: String,
-    /// The states that say: it happened.
-    pub committed: BTreeSet<String>,
-    /// The states that say: the token is not known.
-    pub not_found: BTreeSet<String>,
-    /// Where the recorded result stands.
-    pub result: Option<String>,
-    /// What stands there.
-    pub result_form: ResultForm,
-}
-
-/// The checked parts of `dedup`.
-#[derive(Debug)]
-pub(super) struct Repeating {
-    pub(super) dedup: Dedup,
-    pub(super) token: TokenPlace,
-    pub(super) probe: Option<ProbePlan>,
-}
-
-impl Repeating {
-    /// Checks what can be checked without the other capabilities.
-    pub(super) fn of(effect: Effect, file: Option<DedupFile>) -> Result<Self, String> {
-        match (effect, file) {
-            (Effect::None, None) => Ok(Self::plain(Dedup::ReadOnly)),
-            (Effect::None, Some(_)) => Err("`dedup` goes with `effect: write` only".to_owned()),
-            (Effect::Write, None) => {
-                Err("`effect: write` needs `dedup`; say `class: opaque` if unsure".to_owned())
-            }
-            (Effect::Write, Some(dedup)) => Self::of_write(dedup),
+/// What `dedup` says of a capability, as far as it can be checked without the others.
+pub(super) fn read(
+    effect: Effect,
+    file: Option<&DedupFile>,
+) -> Result<(Dedup, TokenPlace), String> {
+    let plain = |dedup| Ok((dedup, TokenPlace::Standard));
+    match (effect, file) {
+        (Effect::None, None) => plain(Dedup::ReadOnly),
+        (Effect::None, Some(_)) => Err("`dedup` goes with `effect: write` only".to_owned()),
+        (Effect::Write, None) => {
+            Err("`effect: write` needs `dedup`; say `class: opaque` if unsure".to_owned())
         }
-    }
-
-    const fn plain(dedup: Dedup) -> Self {
-        Self { dedup, token: TokenPlace::Standard, probe: None }
-    }
-
-    fn of_write(file: DedupFile) -> Result<Self, String> {
-        match file {
-            DedupFile::Opaque => Ok(Self::plain(Dedup::Opaque)),
-            DedupFile::Keyed { window_ms, argument, meta_key, settle_delay_ms, probe } => {
-                if !(WINDOW_MS_MIN..=WINDOW_MS_MAX).contains(&window_ms) {
-                    return Err("`dedup.window_ms` must be 1,000 to 315,360,000,000".to_owned());
-                }
-                let probe = match (settle_delay_ms, probe) {
-                    (None, None) => None,
-                    (Some(delay), Some(probe)) => Some(plan(*probe, delay)?),
-                    (None, Some(_)) | (Some(_), None) => {
-                        return Err(
-                            "`dedup.settle_delay_ms` and `dedup.probe` of a keyed tool go together"
-                                .to_owned(),
-                        );
-                    }
-                };
-                let token = place(argument, meta_key)?;
-                Ok(Self { dedup: Dedup::Keyed { window_ms }, token, probe })
-            }
-            DedupFile::Queryable { settle_delay_ms, argument, meta_key, probe } => {
-                check_delay(settle_delay_ms)?;
-                let probe = probe.map(|probe| plan(*probe, settle_delay_ms)).transpose()?;
-                let token = place(argument, meta_key)?;
-                Ok(Self { dedup: Dedup::Queryable { settle_delay_ms }, token, probe })
-            }
+        (Effect::Write, Some(DedupFile::Opaque)) => plain(Dedup::Opaque),
+        (
+            Effect::Write,
+            Some(DedupFile::Keyed { window_ms, argument, meta_key, settle_delay_ms, probe }),
+        ) => {
+            ensure(
+                (WINDOW_MS_MIN..=WINDOW_MS_MAX).contains(window_ms),
+                "`dedup.window_ms` must be 1,000 to 315,360,000,000",
+            )?;
+            ensure(
+                settle_delay_ms.is_some() == probe.is_some(),
+                "`dedup.settle_delay_ms` and `dedup.probe` of a keyed tool go together",
+            )?;
+            check_asking(settle_delay_ms.unwrap_or_default(), probe.as_deref())?;
+            let token = place(argument.as_ref(), meta_key.as_ref())?;
+            Ok((Dedup::Keyed { window_ms: *window_ms }, token))
+        }
+        (
+            Effect::Write,
+            Some(DedupFile::Queryable { settle_delay_ms, argument, meta_key, probe }),
+        ) => {
+            check_asking(*settle_delay_ms, probe.as_deref())?;
+            let token = place(argument.as_ref(), meta_key.as_ref())?;
+            Ok((Dedup::Queryable { settle_delay_ms: *settle_delay_ms }, token))
         }
     }
 }
 
-fn check_delay(settle_delay_ms: u64) -> Result<(), String> {
-    if settle_delay_ms > SETTLE_DELAY_MS_MAX {
-        return Err("`dedup.settle_delay_ms` must be at most 86,400,000".to_owned());
-    }
-    Ok(())
-}
-
-fn place(argument: Option<String>, meta_key: Option<String>) -> Result<TokenPlace, String> {
+fn place(argument: Option<&String>, meta_key: Option<&String>) -> Result<TokenPlace, String> {
     match (argument, meta_key) {
         (None, None) => Ok(TokenPlace::Standard),
         (Some(_), Some(_)) => {
@@ -144,17 +98,16 @@ fn place(argument: Option<String>, meta_key: Option<String>) -> Result<TokenPlac
                 .to_owned())
         }
         (Some(argument), None) => {
-            check_name("dedup.argument", &argument)?;
-            Ok(TokenPlace::Argument(argument))
+            check_name("dedup.argument", argument)?;
+            Ok(TokenPlace::Argument(argument.clone()))
         }
         (None, Some(key)) => {
-            check_name("dedup.meta_key", &key)?;
-            if is_reserved(&key) {
-                return Err(format!(
-                    "`dedup.meta_key`: `{key}` belongs to the protocol or to Placet"
-                ));
-            }
-            Ok(TokenPlace::Meta(key))
+            check_name("dedup.meta_key", key)?;
+            ensure(
+                !is_reserved(key),
+                format!("`dedup.meta_key`: `{key}` belongs to the protocol or to Placet"),
+            )?;
+            Ok(TokenPlace::Meta(key.clone()))
         }
     }
 }
@@ -162,10 +115,7 @@ fn place(argument: Option<String>, meta_key: Option<String>) -> Result<TokenPlac
 fn check_name(place: &str, name: &str) -> Result<(), String> {
     let usable = (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic());
-    if usable {
-        return Ok(());
-    }
-    Err(format!("`{place}` must be 1 to {NAME_BYTES_MAX} visible ascii characters"))
+    ensure(usable, format!("`{place}` must be 1 to {NAME_BYTES_MAX} visible ascii characters"))
 }
 
 /// Keys of `_meta` with a meaning of their own: what the protocol reserves, and ours.
@@ -177,158 +127,105 @@ fn is_reserved(key: &str) -> bool {
     PLAIN.contains(&key) || of_protocol || prefix == "dev.placet"
 }
 
-fn plan(file: ProbeFile, settle_delay_ms: u64) -> Result<ProbePlan, String> {
-    check_delay(settle_delay_ms)?;
+fn check_asking(settle_delay_ms: u64, probe: Option<&ProbeFile>) -> Result<(), String> {
+    ensure(
+        settle_delay_ms <= SETTLE_DELAY_MS_MAX,
+        "`dedup.settle_delay_ms` must be at most 86,400,000",
+    )?;
+    let Some(file) = probe else { return Ok(()) };
     check_name("dedup.probe.argument", &file.argument)?;
     check_pointer("dedup.probe.state", &file.state)?;
     if let Some(result) = &file.result {
         check_pointer("dedup.probe.result", result)?;
     }
-    if !(PROBE_MS_MIN..=PROBE_MS_MAX).contains(&file.timeout_ms) {
-        return Err("`dedup.probe.timeout_ms` must be 100 to 30,000".to_owned());
-    }
+    ensure(
+        (PROBE_MS_MIN..=PROBE_MS_MAX).contains(&file.timeout_ms),
+        "`dedup.probe.timeout_ms` must be 100 to 30,000",
+    )?;
     for (key, states) in [("committed", &file.committed), ("not_found", &file.not_found)] {
         let fits = |state: &String| (1..=NAME_BYTES_MAX).contains(&state.len());
-        if !(1..=STATES_MAX).contains(&states.len()) || !states.iter().all(fits) {
-            return Err(format!(
-                "`dedup.probe.{key}` must be 1 to {STATES_MAX} words of 1 to {NAME_BYTES_MAX} bytes"
-            ));
-        }
+        ensure(
+            (1..=STATES_MAX).contains(&states.len()) && states.iter().all(fits),
+            format!("`dedup.probe.{key}` must be 1 to 32 words of 1 to {NAME_BYTES_MAX} bytes"),
+        )?;
     }
-    if let Some(both) = file.committed.intersection(&file.not_found).next() {
-        return Err(format!("`dedup.probe`: `{both}` cannot be both committed and not found"));
-    }
-    if file.args.contains_key(&file.argument) {
-        return Err(
-            "`dedup.probe.args` must leave out the argument that carries the token".to_owned()
-        );
-    }
-    Ok(ProbePlan {
-        settle_delay_ms,
-        tool: file.tool,
-        argument: file.argument,
-        args: file.args,
-        timeout_ms: file.timeout_ms,
-        state: file.state,
-        committed: file.committed,
-        not_found: file.not_found,
-        result: file.result,
-        result_form: file.result_form,
-    })
+    ensure(
+        file.committed.is_disjoint(&file.not_found),
+        "`dedup.probe`: a state cannot be both committed and not found",
+    )?;
+    ensure(
+        !file.args.contains_key(&file.argument),
+        "`dedup.probe.args` must leave out the argument that carries the token",
+    )
 }
 
 fn check_pointer(place: &str, pointer: &str) -> Result<(), String> {
-    // What follows a tilde in a pointer is a 0 or a 1.
-    let escapes = pointer.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
-    if pointer.starts_with('/') && pointer.len() <= POINTER_BYTES_MAX && escapes {
-        return Ok(());
-    }
-    Err(format!(
-        "`{place}` must be a json pointer such as `/structured/state`, of at most {POINTER_BYTES_MAX} bytes"
-    ))
+    ensure(
+        (1..=POINTER_BYTES_MAX).contains(&pointer.len()) && is_pointer(pointer),
+        format!("`{place}` must be a json pointer of 1 to 256 bytes, such as `/structured/state`"),
+    )
 }
 
 /// Checks what needs the whole contract.
 pub(super) fn check(
-    adapter: &AdapterName,
+    capability: &Capability,
     transport: &TransportFile,
     capabilities: &BTreeMap<CapabilityName, Capability>,
-) -> Result<(), ContractError> {
-    let compiled_in = matches!(transport, TransportFile::Internal { .. });
-    for (name, capability) in capabilities {
-        let checked = check_one(capability, compiled_in, capabilities)
-            .and_then(|()| check_told(capability, transport))
-            .and_then(|()| capability.not_executed.check(transport));
-        checked.map_err(|problem| ContractError::Rule {
-            adapter: adapter.clone(),
-            place: format!("capabilities.{name}"),
-            problem,
-        })?;
-    }
-    Ok(())
-}
-
-fn check_one(
-    capability: &Capability,
-    compiled_in: bool,
-    capabilities: &BTreeMap<CapabilityName, Capability>,
 ) -> Result<(), String> {
-    if compiled_in && (capability.probe.is_some() || capability.token != TokenPlace::Standard) {
-        return Err(
-            "a compiled-in adapter knows itself how it is asked: leave out `probe`, `argument` and `meta_key`"
-                .to_owned(),
-        );
+    // A compiled-in adapter knows itself how it is asked. An endpoint whose tools the contract defines is told the token in the one place that
+    // it has, the header `Idempotency-Key` or the id of the message, and cannot be asked.
+    let has_more = capability.probe().is_some() || capability.token != TokenPlace::Standard;
+    ensure(
+        transport.is_mcp() || !has_more,
+        "only an MCP server is asked as a contract says: leave out `probe`, `argument` and `meta_key`",
+    )?;
+    ensure(
+        matches!(transport, TransportFile::Internal { .. })
+            || !matches!(capability.dedup, Dedup::Queryable { .. })
+            || capability.probe().is_some(),
+        "`class: queryable` needs `dedup.probe`: which tool is asked, and how",
+    )?;
+    if let TokenPlace::Argument(argument) = &capability.token {
+        let properties = capability.input_schema.get("properties");
+        ensure(
+            properties.and_then(|all| all.get(argument)).is_none(),
+            format!(
+                "`{argument}` carries the token, so take it out of `input_schema`: no caller may fill it"
+            ),
+        )?;
     }
-    if !compiled_in
-        && matches!(capability.dedup, Dedup::Queryable { .. })
-        && capability.probe.is_none()
-    {
-        return Err(
-            "`class: queryable` needs `dedup.probe`: which tool is asked, and how".to_owned()
-        );
-    }
-    if let TokenPlace::Argument(argument) = &capability.token
-        && declares(&capability.input_schema, argument)
-    {
-        return Err(format!(
-            "`{argument}` carries the token, so take it out of `input_schema`: no caller may fill it"
-        ));
-    }
-    if let Some(probe) = &capability.probe {
-        let mut args = probe.args.clone();
-        args.insert(probe.argument.clone(), Value::String(TOKEN_SAMPLE.to_owned()));
-        check_look("dedup.probe", &probe.tool, args, capabilities)?;
-    }
-    Ok(())
-}
-
-/// Checks that an endpoint whose tools the contract defines is told the token in the one place that it has: the header `Idempotency-Key`, or
-/// the id of the message.
-fn check_told(capability: &Capability, transport: &TransportFile) -> Result<(), String> {
-    let has_more = capability.probe.is_some() || capability.token != TokenPlace::Standard;
-    if transport.defines_its_tools() && has_more {
-        return Err(
-            "the token is sent in the one place that it has, and nobody is asked about it: leave out `argument`, `meta_key` and `probe`"
-                .to_owned(),
-        );
-    }
-    Ok(())
-}
-
-/// Whether a schema names `argument` among the properties of its top level.
-fn declares(schema: &Value, argument: &str) -> bool {
-    schema.get("properties").and_then(|properties| properties.get(argument)).is_some()
+    capability.probe().map_or(Ok(()), |probe| check_probe(probe, capabilities))
 }
 
 /// Checks a call that only looks: its tool is here, changes nothing, and takes the arguments.
-fn check_look(
-    place: &str,
-    tool: &CapabilityName,
-    args: Map<String, Value>,
+fn check_probe(
+    probe: &ProbeFile,
     capabilities: &BTreeMap<CapabilityName, Capability>,
 ) -> Result<(), String> {
+    let tool = &probe.tool;
     let Some(target) = capabilities.get(tool) else {
-        return Err(format!("`{place}.tool`: there is no capability `{tool}` in this contract"));
-    };
-    if target.dedup != Dedup::ReadOnly || target.mode_highest != ApprovalMode::ReadOnly {
         return Err(format!(
-            "`{place}.tool`: `{tool}` must be `mode: read_only`, as looking must have no effect"
+            "`dedup.probe.tool`: there is no capability `{tool}` in this contract"
         ));
-    }
-    check_args(&format!("{place}.args"), target, &args)
-}
-
-fn check_args(place: &str, target: &Capability, args: &Map<String, Value>) -> Result<(), String> {
-    let args = Value::Object(args.clone());
-    if args.to_string().len() > ARGS_BYTES_MAX {
-        return Err(format!("`{place}` is longer than {ARGS_BYTES_MAX} bytes"));
-    }
-    let tool = target.id.capability();
+    };
+    ensure(
+        target.dedup == Dedup::ReadOnly && target.mode_highest == ApprovalMode::ReadOnly,
+        format!(
+            "`dedup.probe.tool`: `{tool}` must be `mode: read_only`, as looking must have no effect"
+        ),
+    )?;
+    let mut args = probe.args.clone();
+    args.insert(probe.argument.clone(), Value::String(TOKEN_SAMPLE.to_owned()));
+    let args = Value::Object(args);
+    ensure(
+        args.to_string().len() <= ARGS_BYTES_MAX,
+        "`dedup.probe.args` is longer than 65,536 bytes",
+    )?;
     // A tool whose schema cannot be enforced is quarantined and never called; it takes no other away.
     let Ok(schema) = &target.arguments else { return Ok(()) };
-    schema.validate(&args).map(|_with_defaults| ()).map_err(|problems| {
+    schema.validate(&args).map(drop).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
-        format!("`{place}` does not fit the schema of `{tool}`: {first}")
+        format!("`dedup.probe.args` does not fit the schema of `{tool}`: {first}")
     })
 }
 

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::{credential::check_header, ensure};
 use crate::mode::Effect;
 
 const PATH_BYTES_MAX: usize = 2_048;
@@ -86,27 +87,21 @@ pub struct RestRequest {
 impl RestFile {
     /// Checks the templates against the arguments that the capability has.
     pub(super) fn check(&self, schema: &Value, effect: Effect) -> Result<(), String> {
-        if self.method == RestMethod::Get && effect == Effect::Write {
-            return Err(
-                "`rest.method`: GET changes nothing, so it goes with `effect: none`".to_owned()
-            );
-        }
+        ensure(
+            self.method != RestMethod::Get || effect == Effect::None,
+            "`rest.method`: GET changes nothing, so it goes with `effect: none`",
+        )?;
         let is_path = self.path.starts_with('/')
             && self.path.len() <= PATH_BYTES_MAX
             && !self.path.contains(['?', '#', '\\'])
             && self.path.split('/').skip(1).all(|segment| !matches!(segment, "." | ".."));
-        if !is_path {
-            return Err("`rest.path` must begin with `/` and have no `?`, `#`, `\\`, `.` or `..`"
-                .to_owned());
-        }
-        if self.body.is_some() && !self.method.has_body() {
-            return Err(format!("`rest.body`: {} has no body", self.method.as_str()));
-        }
-        if self.headers.len() > PARTS_MAX
-            || self.query.as_ref().is_some_and(|query| query.len() > PARTS_MAX)
-        {
-            return Err("`rest` has more than 64 headers or parameters".to_owned());
-        }
+        ensure(is_path, "`rest.path` must begin with `/` and have no `?`, `#`, `\\`, `.` or `..`")?;
+        ensure(
+            self.body.is_none() || self.method.has_body(),
+            "`rest.body`: GET and DELETE have no body",
+        )?;
+        let parts = self.headers.len().max(self.query.as_ref().map_or(0, BTreeMap::len));
+        ensure(parts <= PARTS_MAX, "`rest` has more than 64 headers or parameters")?;
         if let Some(name) = self.headers.keys().find(|name| !is_own_header(name)) {
             return Err(format!("`rest.headers`: `{name}` is no header that a contract can set"));
         }
@@ -176,28 +171,13 @@ impl RestFile {
     }
 }
 
-/// Whether a contract may set the header: a token (RFC 9110, section 5.6.2), and none that the connection, the credential, the dispatch token
-/// or the trace are sent in.
+/// Whether a contract may set the header: a name that a credential could have, or `accept`, and none that credentials or the dispatch token are
+/// sent in.
 #[must_use]
 pub fn is_own_header(name: &str) -> bool {
-    const OTHERS: [&str; 13] = [
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "cookie",
-        "host",
-        "idempotency-key",
-        "keep-alive",
-        "proxy-authorization",
-        "te",
-        "traceparent",
-        "tracestate",
-        "transfer-encoding",
-    ];
-    let is_token = (1..=128).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    is_token && !OTHERS.contains(&name.to_ascii_lowercase().as_str())
+    let name = name.to_ascii_lowercase();
+    let is_secret = matches!(name.as_str(), "authorization" | "cookie" | "idempotency-key");
+    name == "accept" || (check_header(&name).is_ok() && !is_secret)
 }
 
 fn texts_of<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
@@ -348,7 +328,7 @@ mod tests {
             (json!({ "method": "GET", "path": "/{other}" }), "`{other}` is no argument"),
             (json!({ "method": "GET", "path": "/{id" }), "not closed"),
             (json!({ "method": "GET", "path": "/id}" }), "stands alone"),
-            (json!({ "method": "GET", "path": "/", "body": {} }), "GET has no body"),
+            (json!({ "method": "GET", "path": "/", "body": {} }), "GET and DELETE have no body"),
             (
                 json!({ "method": "GET", "path": "/", "headers": { "Authorization": "x" } }),
                 "no header",

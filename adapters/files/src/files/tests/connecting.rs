@@ -103,7 +103,7 @@ async fn tenants_have_directories_of_their_own() {
 async fn a_contract_without_named_tenants_opens_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut shared = contract("root", 1_024);
-    shared.tenants = TenantsFile::All(AllTenants::All);
+    shared.file.tenants = TenantsFile::All(AllTenants::All);
     assert!(matches!(connect(folder.path(), shared).await, Err(AdapterError::Misconfigured(_))));
 }
 
@@ -120,11 +120,11 @@ async fn a_link_in_place_of_a_tenants_directory_is_refused() {
 async fn a_contract_of_something_else_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut other = contract("root", 1_024);
-    other.transport =
+    other.file.transport =
         TransportFile::Internal { builtin: "mail".to_owned(), root: "root".to_owned() };
     assert!(matches!(connect(folder.path(), other).await, Err(AdapterError::Misconfigured(_))));
     let mut newer = contract("root", 1_024);
-    newer.protocol_version = "files/2".to_owned();
+    newer.file.protocol_version = "files/2".to_owned();
     assert!(matches!(connect(folder.path(), newer).await, Err(AdapterError::SchemaMismatch(_))));
 }
 

@@ -37,7 +37,7 @@ fn run() -> Run {
 }
 
 fn loader(tools: &Tools) -> Arc<Capability> {
-    Arc::clone(&tools.values().find(|tool| tool.offering.exposes.is_some()).unwrap().capability)
+    Arc::clone(&tools.values().find(|tool| tool.exposes.is_some()).unwrap().capability)
 }
 
 /// The tools of the next iteration, by name.

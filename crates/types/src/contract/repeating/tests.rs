@@ -60,9 +60,9 @@ fn refused(dedup: &Value, expected: &str) {
 fn a_queryable_tool_keeps_how_it_is_asked() {
     let capability = pay(&queryable());
     assert_eq!(capability.dedup, Dedup::Queryable { settle_delay_ms: 2_000 });
-    let plan = capability.probe.unwrap();
+    let plan = capability.probe().unwrap();
     assert_eq!((plan.tool.as_str(), plan.argument.as_str()), ("status", "token"));
-    assert_eq!((plan.settle_delay_ms, plan.timeout_ms), (2_000, 5_000));
+    assert_eq!((capability.settle_delay_ms(), plan.timeout_ms), (Some(2_000), 5_000));
     assert_eq!(plan.result.as_deref(), Some("/structured/result"));
     assert_eq!(capability.token, TokenPlace::Standard);
 }
@@ -71,7 +71,7 @@ fn a_queryable_tool_keeps_how_it_is_asked() {
 fn a_keyed_tool_may_have_a_probe_for_the_time_after_its_window() {
     let plain = pay(&json!({"class": "keyed", "window_ms": 60_000, "argument": "request_id"}));
     assert_eq!(plain.token, TokenPlace::Argument("request_id".to_owned()));
-    assert!(plain.probe.is_none());
+    assert!(plain.probe().is_none());
     let dedup = json!({
         "class": "keyed", "window_ms": 60_000, "meta_key": "bank.example/request",
         "settle_delay_ms": 5, "probe": probe(),
@@ -79,7 +79,7 @@ fn a_keyed_tool_may_have_a_probe_for_the_time_after_its_window() {
     let both = pay(&dedup);
     assert_eq!(both.dedup, Dedup::Keyed { window_ms: 60_000 });
     assert_eq!(both.token, TokenPlace::Meta("bank.example/request".to_owned()));
-    assert_eq!(both.probe.unwrap().settle_delay_ms, 5);
+    assert_eq!(both.settle_delay_ms(), Some(5));
     for half in ["settle_delay_ms", "probe"] {
         let mut dedup = dedup.clone();
         dedup.as_object_mut().unwrap().remove(half);
@@ -95,7 +95,7 @@ fn an_mcp_server_is_queryable_only_if_it_says_how_it_is_asked() {
     };
     assert!(contract(&json!({"class": "queryable", "settle_delay_ms": 0}), internal).is_ok());
     let error = contract(&queryable(), internal).unwrap_err();
-    assert!(error.contains("knows itself how it is asked"), "{error}");
+    assert!(error.contains("only an MCP server is asked"), "{error}");
 }
 
 #[test]
