@@ -16,7 +16,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 use url::Url;
 
-use crate::{environment::Environment, failure::Failure, output};
+use crate::{
+    environment::Environment,
+    failure::{Failure, Outcome},
+    output,
+};
 
 pub(crate) use events::{Events, NotOpened};
 
@@ -52,12 +56,21 @@ pub(crate) struct Client {
     traceparent: Option<String>,
     /// What names another place to ask.
     named_by: &'static str,
+    /// Whether answers are printed as JSON for programs.
+    pub(crate) json: bool,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("host", &self.base.host_str()).finish_non_exhaustive()
     }
+}
+
+/// The parameters of a query that have a value.
+pub(crate) fn given<'q, const N: usize>(
+    parameters: [(&'q str, Option<&'q str>); N],
+) -> Vec<(&'q str, &'q str)> {
+    parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// What was answered.
@@ -91,7 +104,8 @@ impl Client {
                 ))
         })?;
         let delegation = environment.get("PLACET_DELEGATION").map(SecretString::from);
-        Self::new(url, SecretString::from(token), delegation)
+        let client = Self::new(url, SecretString::from(token), delegation)?;
+        Ok(Self { json: args.json, ..client })
     }
 
     /// A client for `base` with these tokens.
@@ -116,8 +130,8 @@ impl Client {
         };
         let http =
             EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
-        let (token, traceparent) = (Some(token), None);
-        Ok(Self { base, http, token, delegation, traceparent, named_by: "PLACET_URL" })
+        let (token, traceparent, json) = (Some(token), None, false);
+        Ok(Self { base, http, token, delegation, traceparent, named_by: "PLACET_URL", json })
     }
 
     /// The same client, whose requests are part of this trace.
@@ -144,6 +158,11 @@ impl Client {
         query: &[(&str, &str)],
     ) -> Result<T, Failure> {
         self.fetch(path, query).await?.document()
+    }
+
+    /// Prints what was answered: as JSON for programs, if that is wanted, else as `told` does.
+    pub(crate) fn answer<T: Serialize>(&self, document: &T, told: impl FnOnce(&T)) -> Outcome {
+        output::answer(self.json, document, told)
     }
 
     /// Reads what is answered, whatever the status.

@@ -15,7 +15,7 @@ use placet_types::text;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure, Outcome};
 
 /// What a state means, and so its colour on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +126,16 @@ pub(crate) fn failure(failure: &Failure) {
 pub(crate) fn json(document: &impl Serialize) {
     let text = serde_json::to_string_pretty(document).unwrap_or_else(|_| "null".to_owned());
     write_to(io::stdout().lock(), &text::visible_json(&text));
+}
+
+/// What was asked for, as JSON for programs or as people read it, and nothing to complain about.
+pub(crate) fn answer<T: Serialize>(is_json: bool, document: &T, told: impl FnOnce(&T)) -> Outcome {
+    if is_json {
+        json(document);
+    } else {
+        told(document);
+    }
+    Ok(Exit::Ok)
 }
 
 /// A document for programs, in one line.

@@ -7,11 +7,13 @@ mod words;
 use std::{
     fmt,
     fs::File,
-    io::Read as _,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
 use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -58,19 +60,43 @@ impl fmt::Display for FileProblem {
     }
 }
 
+impl From<FileProblem> for Failure {
+    fn from(problem: FileProblem) -> Self {
+        Self::new(problem.to_string())
+    }
+}
+
 /// The text of a file.
 ///
 /// # Errors
 /// [`FileProblem`] when it cannot be read, is too large or no text.
 pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
-    let failed =
-        |error: std::io::Error| FileProblem::of_file(path, format!("cannot be read: {error}"));
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
+    let file = File::open(path).map_err(|error| unread(path, &error))?;
+    if !file.metadata().map_err(|error| unread(path, &error))?.is_file() {
         return Err(FileProblem::of_file(path, "is not a file"));
     }
-    file.take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    text_of(path, file)
+}
+
+/// The text that is handed to a command: of a file, of a pipe that has a name, or for `-` of standard input.
+///
+/// # Errors
+/// [`FileProblem`] when it cannot be read, is too large or no text.
+pub(crate) fn read_input(path: &Path) -> Result<String, FileProblem> {
+    if path == Path::new("-") {
+        return text_of(Path::new("standard input"), io::stdin().lock());
+    }
+    text_of(path, File::open(path).map_err(|error| unread(path, &error))?)
+}
+
+fn unread(path: &Path, error: &io::Error) -> FileProblem {
+    FileProblem::of_file(path, format!("cannot be read: {error}"))
+}
+
+fn text_of(path: &Path, input: impl io::Read) -> Result<String, FileProblem> {
+    let mut bytes = Vec::new();
+    let read = input.take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|error| unread(path, &error))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
         return Err(FileProblem::of_file(path, format!("is larger than {FILE_BYTES_MAX} bytes")));
     }

@@ -12,7 +12,6 @@ mod edit;
 pub(super) mod entries;
 mod freezes;
 mod grants;
-mod input;
 mod list;
 mod pattern;
 mod quotation;
@@ -22,16 +21,20 @@ mod watch;
 mod withdraw;
 pub(super) mod words;
 
+use std::path::Path;
+
 use clap::{Args as ClapArgs, Subcommand};
 use placet_types::{
-    approval::VoteChoice,
     ids::{ApprovalId, ToolCallId},
+    json::{JsonLimits, parse_strict},
 };
+use serde_json::Value;
 
 use crate::{
     client::{Client, ClientArgs},
     environment::Environment,
-    failure::Outcome,
+    failure::{Attempted as _, Failure, Outcome},
+    yaml,
 };
 
 /// Look at held calls, decide them, and run the approval service.
@@ -94,24 +97,56 @@ enum Action {
     Freezes(freezes::Args),
 }
 
+/// The JSON document in a file, read as strictly as the listeners read; `-` is standard input.
+fn document(file: &Path) -> Result<Value, Failure> {
+    let what = || format!("`{}` cannot be read", file.display());
+    let text = yaml::read_input(file).attempted(what())?;
+    parse_strict(text.as_bytes(), &JsonLimits::default())
+        .map_err(|error| Failure::usage(what()).because(error))
+}
+
 /// Does what was asked.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    let client = Client::of(&args.client, environment)?;
-    let (client, json) = (&client, args.client.json);
+    let client = &Client::of(&args.client, environment)?;
     match &args.action {
-        Action::List(args) => list::run(client, args, json).await,
-        Action::Show { id } => show::run(client, id, json).await,
-        Action::Approve(args) => decide::approve(client, args, json).await,
-        Action::Deny(decide) => decide::run(client, decide, VoteChoice::Deny, json).await,
-        Action::Edit(args) => edit::run(client, args, json).await,
-        Action::Withdraw(args) => withdraw::run(client, args, json).await,
-        Action::Together(args) => bulk::run(client, args, json).await,
-        Action::Watch => watch::run(client, json).await,
-        Action::Timeline { call } => timeline::run(client, call, json).await,
-        Action::Grants(args) => grants::run(client, args, json).await,
-        Action::Delegate(args) => delegations::delegate(client, args, json).await,
-        Action::Delegations(args) => delegations::run(client, args, json).await,
-        Action::BreakGlass(args) => break_glass::run(client, args, json).await,
-        Action::Freezes(args) => freezes::run(client, args, json).await,
+        Action::List(args) => list::run(client, args).await,
+        Action::Show { id } => show::run(client, id).await,
+        Action::Approve(args) => decide::approve(client, args).await,
+        Action::Deny(args) => decide::deny(client, args).await,
+        Action::Edit(args) => edit::run(client, args).await,
+        Action::Withdraw(args) => withdraw::run(client, args).await,
+        Action::Together(args) => bulk::run(client, args).await,
+        Action::Watch => watch::run(client).await,
+        Action::Timeline { call } => timeline::run(client, call).await,
+        Action::Grants(args) => grants::run(client, args).await,
+        Action::Delegate(args) => delegations::delegate(client, args).await,
+        Action::Delegations(args) => delegations::run(client, args).await,
+        Action::BreakGlass(args) => break_glass::run(client, args).await,
+        Action::Freezes(args) => freezes::run(client, args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::document;
+
+    #[test]
+    fn a_document_is_read_strictly_and_within_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("args.json");
+        std::fs::write(&file, "{\"a\": [1]}").unwrap();
+        assert_eq!(document(&file).unwrap(), json!({ "a": [1] }));
+        for wrong in ["", "{\"a\":1,\"a\":2}", "{"] {
+            std::fs::write(&file, wrong).unwrap();
+            let failure = document(&file).unwrap_err().to_string();
+            assert!(failure.contains("args.json` cannot be read"), "{failure}");
+        }
+        std::fs::write(&file, format!("\"{}\"", "x".repeat(1 << 20))).unwrap();
+        assert!(document(&file).unwrap_err().to_string().contains("at most"));
+        assert!(document(Path::new("/none/at/all")).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     clock::SystemClock,
     config::{
         console::is_loopback,
-        load::{Config, ConfigArgs},
+        load::{Config, LocalArgs},
     },
     development::dev_key_here,
     environment::Environment,
@@ -43,17 +43,14 @@ pub(crate) struct Args {
     /// Where Placet is [env: PLACET_URL, default: what the configuration says].
     #[arg(long, value_name = "URL")]
     url: Option<Url>,
-    /// Print JSON for programs.
-    #[arg(long)]
-    json: bool,
-    /// Which configuration.
+    /// Which configuration, and in which form.
     #[command(flatten)]
-    config: ConfigArgs,
+    local: LocalArgs,
 }
 
 /// Prints a link, and opens it where that is wanted.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    let config = Config::load(&args.config, environment)?;
+    let config = args.local.load(environment)?;
     if !config.console.enabled {
         return Err(Failure::new("this configuration serves no console")
             .because("it says `console: { enabled: false }`"));
@@ -66,12 +63,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             .try_this(format!("open {base} and sign in with your provider")));
     }
     let link = link(&config, &base)?;
-    if args.json {
-        output::json(&json!({ "url": link, "valid_ms": SIGN_IN_CODE_MS }));
-    } else {
+    let document = json!({ "url": link, "valid_ms": SIGN_IN_CODE_MS });
+    output::answer(args.local.json, &document, |_| {
         output::line(&link);
         output::note(format!("note: it works once, for {LINK_LIFE}"));
-    }
+    })?;
     if args.open {
         open(&link, &config.data).await.map_err(|why| {
             Failure::new("no browser could be started")

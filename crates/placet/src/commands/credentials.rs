@@ -4,7 +4,7 @@
 //! for.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_approvals::views::Arrangement;
+use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_engine::views::CredentialsView;
 use placet_types::{
     directive::{DirectiveKind, REVOCATION_MS_MIN, Revocation},
@@ -12,13 +12,13 @@ use placet_types::{
 };
 
 use super::approvals::{
-    entries::{self, New},
+    entries::{self, Entries, arrange},
     words,
 };
 use crate::{
     client::{Client, ClientArgs},
     environment::Environment,
-    failure::{Exit, Outcome},
+    failure::Outcome,
     output,
 };
 
@@ -76,44 +76,38 @@ struct Revoke {
 
 /// Does what was asked.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    let client = Client::of(&args.client, environment)?;
-    let json = args.client.json;
+    let client = &Client::of(&args.client, environment)?;
+    let revocations = Entries { client, kind: DirectiveKind::Revocation };
     match &args.action {
-        Action::List => list(&client, json).await,
-        Action::Revoke(wanted) => revoke(&client, wanted, json).await,
-        Action::Revocations(wanted) => {
-            entries::list(&client, DirectiveKind::Revocation, wanted, json).await
-        }
-        Action::Show { id } => entries::show(&client, DirectiveKind::Revocation, id, json).await,
-        Action::Lift(end) => entries::end(&client, DirectiveKind::Revocation, end, json).await,
+        Action::List => list(client).await,
+        Action::Revoke(wanted) => revoke(client, wanted).await,
+        Action::Revocations(wanted) => revocations.list(wanted).await,
+        Action::Show { id } => revocations.show(id).await,
+        Action::Lift(end) => revocations.end(end).await,
     }
 }
 
-async fn list(client: &Client, json: bool) -> Outcome {
+async fn list(client: &Client) -> Outcome {
     let view: CredentialsView = client.get(&["v1", "credentials"], &[]).await?;
-    if json {
-        output::json(&view);
-        return Ok(Exit::Ok);
-    }
-    let services = if view.services.is_empty() {
-        "none configured".to_owned()
-    } else {
-        view.services.join(", ")
-    };
-    let rows = [
-        ["token services".to_owned(), services],
-        ["minted".to_owned(), view.minted.to_string()],
-        ["reused".to_owned(), view.reused.to_string()],
-        ["refused".to_owned(), view.refused.to_string()],
-        ["kept now".to_owned(), view.kept.to_string()],
-        ["subjects revoked".to_owned(), view.revoked.to_string()],
-    ];
-    output::table(["what", "on this node"], rows);
-    Ok(Exit::Ok)
+    client.answer(&view, |view| {
+        let services = match view.services.as_slice() {
+            [] => "none configured".to_owned(),
+            services => services.join(", "),
+        };
+        let rows = [
+            ("token services", services),
+            ("minted", view.minted.to_string()),
+            ("reused", view.reused.to_string()),
+            ("refused", view.refused.to_string()),
+            ("kept now", view.kept.to_string()),
+            ("subjects revoked", view.revoked.to_string()),
+        ];
+        output::table(["what", "on this node"], rows.map(|(what, value)| [what.to_owned(), value]));
+    })
 }
 
-async fn revoke(client: &Client, wanted: &Revoke, json: bool) -> Outcome {
-    let new = New {
+async fn revoke(client: &Client, wanted: &Revoke) -> Outcome {
+    let new = DirectiveRequest {
         arrange: Arrangement::Revocation(Revocation {
             subject: wanted.subject.clone(),
             issuer: wanted.issuer.clone(),
@@ -122,5 +116,5 @@ async fn revoke(client: &Client, wanted: &Revoke, json: bool) -> Outcome {
         starts_at: None,
         lasts_ms: wanted.lasts_ms.unwrap_or(REVOCATION_MS_MIN),
     };
-    entries::arrange(client, new, json).await
+    arrange(client, &new).await
 }

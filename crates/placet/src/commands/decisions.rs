@@ -12,9 +12,9 @@ use placet_types::{
 
 use super::approvals::words;
 use crate::{
-    client::{Client, ClientArgs},
+    client::{Client, ClientArgs, given},
     environment::Environment,
-    failure::{Exit, Outcome},
+    failure::Outcome,
     output,
 };
 
@@ -83,20 +83,15 @@ struct Filters {
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
     match &args.action {
-        Action::List(filters) => list(&client, filters, args.client.json).await,
+        Action::List(filters) => list(&client, filters).await,
         Action::Show { id } => {
             let one: DecisionView = client.get(&["v1", "decisions", id.as_str()], &[]).await?;
-            if args.client.json {
-                output::json(&one);
-            } else {
-                output::line(shown(&one));
-            }
-            Ok(Exit::Ok)
+            client.answer(&one, |one| output::line(shown(one)))
         }
     }
 }
 
-async fn list(client: &Client, filters: &Filters, json: bool) -> Outcome {
+async fn list(client: &Client, filters: &Filters) -> Outcome {
     let end_ms = filters.to.map_or_else(super::call::now_ms, Timestamp::as_ms);
     let from = filters.last.map(|last| {
         let last = i64::try_from(last).unwrap_or(i64::MAX);
@@ -105,7 +100,7 @@ async fn list(client: &Client, filters: &Filters, json: bool) -> Outcome {
     let to = filters.to.map(|to| to.as_ms().to_string());
     let limit = filters.limit.to_string();
     let agent = filters.agent.as_ref().map(ToString::to_string);
-    let query: Vec<(&str, &str)> = [
+    let query = given([
         ("agent", agent.as_deref()),
         ("tool", filters.tool.as_deref()),
         ("verdict", filters.verdict.as_deref()),
@@ -115,27 +110,21 @@ async fn list(client: &Client, filters: &Filters, json: bool) -> Outcome {
         ("from", from.as_deref()),
         ("to", to.as_deref()),
         ("limit", Some(limit.as_str())),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)))
-    .collect();
+    ]);
     let page: DecisionsPage = client.get(&["v1", "decisions"], &query).await?;
-    if json {
-        output::json(&page);
-        return Ok(Exit::Ok);
-    }
-    if page.decisions.is_empty() {
-        output::line("no such decisions that you may see");
-    } else {
-        output::table(
-            ["decision", "at", "verdict", "outcome", "tool", "asked by", "policies"],
-            page.decisions.iter().map(row),
-        );
-    }
-    if let Some(next) = page.next_to {
-        output::note(format!("note: there may be older ones; go on with --to {next}"));
-    }
-    Ok(Exit::Ok)
+    client.answer(&page, |page| {
+        if page.decisions.is_empty() {
+            output::line("no such decisions that you may see");
+        } else {
+            output::table(
+                ["decision", "at", "verdict", "outcome", "tool", "asked by", "policies"],
+                page.decisions.iter().map(row),
+            );
+        }
+        if let Some(next) = page.next_to {
+            output::note(format!("note: there may be older ones; go on with --to {next}"));
+        }
+    })
 }
 
 fn row(one: &DecisionView) -> [String; 7] {

@@ -25,7 +25,7 @@ use crate::{
     compose,
     config::{
         ledger::Choice,
-        load::{Config, ConfigArgs},
+        load::{Config, LocalArgs},
     },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
@@ -37,12 +37,9 @@ use crate::{
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  placet doctor\n  placet doctor -f placet.yaml --json")]
 pub(crate) struct Args {
-    /// Print JSON for programs.
-    #[arg(long)]
-    json: bool,
-    /// Which configuration.
+    /// Which configuration, and in which form.
     #[command(flatten)]
-    config: ConfigArgs,
+    local: LocalArgs,
 }
 
 /// How a check came out.
@@ -89,7 +86,7 @@ impl Check {
 /// Checks everything.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let mut checks = Vec::new();
-    match Config::load(&args.config, environment) {
+    match args.local.load(environment) {
         // Without a configuration there is nothing to check the rest against.
         Err(failure) => checks.push(Check::of("configuration", &failure)),
         Ok(config) => {
@@ -114,19 +111,16 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     }
     let failed = checks.iter().any(|check| check.level == Level::Fail);
     let warned = checks.iter().any(|check| check.level == Level::Warn);
-    if args.json {
-        output::json(&checks);
-    } else {
+    output::answer(args.local.json, &checks, |checks| {
         checks.iter().for_each(print_report);
-        let verdict = if failed {
+        output::line(if failed {
             "fix what failed before `placet serve` can start"
         } else if warned {
             "`placet serve` can start, once you have looked at what is marked `warn`"
         } else {
             "`placet serve` can start"
-        };
-        output::line(verdict);
-    }
+        });
+    })?;
     Ok(if failed { Exit::Findings } else { Exit::Ok })
 }
 

@@ -3,8 +3,7 @@
 //! Owns the list of files. Invariant: nothing that is there already is touched; one file that is in the way, and none is begun.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -88,7 +87,7 @@ fn write_all(dir: &Path, tenant: &TenantId) -> Result<Vec<PathBuf>, Failure> {
         }
     }
     for (name, text) in &files {
-        write(&dir.join(name), text)?;
+        adapters::written::write(&dir.join(name), text)?;
     }
     Ok(files.iter().map(|(name, _)| dir.join(name)).collect())
 }
@@ -119,16 +118,6 @@ fn files(tenant: &TenantId) -> Result<Vec<(String, String)>, Failure> {
         files.push((format!("{file}.schema.json"), text));
     }
     Ok(files)
-}
-
-/// Writes a file that must not be there.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let what = || format!("`{}` cannot be written", path.display());
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).attempted(what())?;
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).attempted(what())?;
-    file.write_all(text.as_bytes()).attempted(what())
 }
 
 #[cfg(test)]

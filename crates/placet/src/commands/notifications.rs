@@ -10,11 +10,10 @@ use placet_notify::{
     sender::MessageSender as _,
 };
 use placet_types::{clock::Clock as _, ids::ChannelName};
-use serde_json::json;
 
 use crate::{
     clock::SystemClock,
-    config::load::{Config, ConfigArgs},
+    config::load::{Config, ConfigArgs, LocalArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
     notices, output, svids,
@@ -33,20 +32,9 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the channels and what is told over them.
-    List(ListArgs),
+    List(LocalArgs),
     /// Send a test message over a channel and say what came back.
     Test(TestArgs),
-}
-
-/// Listing.
-#[derive(Debug, ClapArgs)]
-struct ListArgs {
-    /// Which configuration.
-    #[command(flatten)]
-    config: ConfigArgs,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Trying.
@@ -68,25 +56,22 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     }
 }
 
-fn list(args: &ListArgs, environment: &Environment) -> Outcome {
-    let config = Config::load(&args.config, environment)?.notifications;
-    if args.json {
-        output::json(&json!(config));
-        return Ok(Exit::Ok);
-    }
-    if config.channels.is_empty() {
-        output::line("no channels are configured: they are named under `notifications:`");
-        return Ok(Exit::Ok);
-    }
-    let rows = config.channels.iter().map(|(name, channel)| {
-        let routes = config.routes.iter().filter(|route| route.channels.contains(name));
-        let told: BTreeSet<&str> =
-            routes.flat_map(|route| &route.events).map(|kind| kind.as_str()).collect();
-        let events: Vec<&str> = told.into_iter().collect();
-        [name.to_string(), channel.to.name().to_owned(), events.join(" ")]
-    });
-    output::table(["channel", "kind", "told of"], rows);
-    Ok(Exit::Ok)
+fn list(args: &LocalArgs, environment: &Environment) -> Outcome {
+    output::answer(args.json, &args.load(environment)?.notifications, |config| {
+        if config.channels.is_empty() {
+            return output::line(
+                "no channels are configured: they are named under `notifications:`",
+            );
+        }
+        let rows = config.channels.iter().map(|(name, channel)| {
+            let routes = config.routes.iter().filter(|route| route.channels.contains(name));
+            let told: BTreeSet<&str> =
+                routes.flat_map(|route| &route.events).map(|kind| kind.as_str()).collect();
+            let events: Vec<&str> = told.into_iter().collect();
+            [name.to_string(), channel.to.name().to_owned(), events.join(" ")]
+        });
+        output::table(["channel", "kind", "told of"], rows);
+    })
 }
 
 async fn test(args: &TestArgs, environment: &Environment) -> Outcome {

@@ -12,7 +12,7 @@ use placet_policy::{
         CasesVersion, Expectation, ExpectedOutcome,
         run::{CaseOutcome, run_cases},
     },
-    snapshot::UntypedTool,
+    snapshot::{self, UntypedTool},
 };
 use placet_types::{
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
@@ -20,11 +20,12 @@ use placet_types::{
     principal::PrincipalKind,
     taint::Taint,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     commands::call::arguments,
-    config::load::{Config, ConfigArgs},
+    config::load::{Config, LocalArgs},
     development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
@@ -33,11 +34,8 @@ use crate::{
     yaml,
 };
 
-mod expand;
-mod outcome;
 mod proof;
 
-use outcome::{FileOutcome, cases_told};
 use proof::ProofArgs;
 
 /// Check, test and explain policies.
@@ -73,12 +71,9 @@ enum Action {
 struct Bundle {
     /// The folder with *.cedar and cases/*.yaml [default: the configured one, else the shipped policies].
     dir: Option<PathBuf>,
-    /// Print JSON for programs.
-    #[arg(long)]
-    json: bool,
-    /// Which configuration.
+    /// Which configuration, and in which form.
     #[command(flatten)]
-    config: ConfigArgs,
+    local: LocalArgs,
 }
 
 /// Which call.
@@ -148,7 +143,7 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     match &args.action {
         Action::Check(bundle) => check(bundle, environment),
         Action::Test(bundle) => test(bundle, environment),
-        Action::Expand(bundle) => expand::expand(bundle, environment),
+        Action::Expand(bundle) => expand(bundle, environment),
         Action::Explain(explain) => self::explain(explain, environment),
     }
 }
@@ -162,7 +157,7 @@ struct Subject {
 }
 
 fn subject(args: &Bundle, environment: &Environment) -> Result<Subject, Failure> {
-    let mut config = Config::load(&args.config, environment)?;
+    let mut config = args.local.load(environment)?;
     if args.dir.is_some() {
         config.policies.clone_from(&args.dir);
     }
@@ -179,24 +174,15 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
         .map_or_else(|| "the shipped policies".to_owned(), |dir| dir.display().to_string());
     match world.compile(&source, &config) {
         Ok(snapshot) => {
-            if args.json {
-                output::json(&json!({
-                    "ok": true,
-                    "policies": snapshot.policies().count(),
-                    "digest": snapshot.digest(),
-                    "untyped_tools": snapshot.untyped_tools(),
-                }));
-                return Ok(Exit::Ok);
-            }
-            output::line(format!(
-                "ok: {} policies in {place}, {}",
-                snapshot.policies().count(),
-                snapshot.digest()
-            ));
-            unseen_told(snapshot.untyped_tools());
-            Ok(Exit::Ok)
+            let (count, digest) = (snapshot.policies().count(), snapshot.digest());
+            let untyped = snapshot.untyped_tools();
+            let document = json!({ "ok": true, "policies": count, "digest": digest, "untyped_tools": untyped });
+            output::answer(args.local.json, &document, |_| {
+                output::line(format!("ok: {count} policies in {place}, {digest}"));
+                unseen_told(untyped);
+            })
         }
-        Err(problems) => Ok(problems_told(&problems, folder.as_deref(), args.json)),
+        Err(problems) => Ok(problems_told(&problems, folder.as_deref(), args.local.json)),
     }
 }
 
@@ -266,19 +252,62 @@ fn test(args: &Bundle, environment: &Environment) -> Outcome {
         let counter = if case.passed() { &mut passed } else { &mut failed };
         *counter = counter.saturating_add(1);
     }
-    if args.json {
-        output::json(&json!({
-            "passed": passed, "failed": failed, "files_not_run": broken, "files": outcomes,
-        }));
-    } else {
+    let document = json!({
+        "passed": passed, "failed": failed, "files_not_run": broken, "files": outcomes,
+    });
+    output::answer(args.local.json, &document, |_| {
         outcomes.iter().for_each(cases_told);
         let not_run = match broken {
             0 => String::new(),
             files => format!(", {} not run", output::counted(files, "file", "files")),
         };
         output::line(format!("{passed} passed, {failed} failed{not_run}"));
-    }
+    })?;
     Ok(if failed == 0 && broken == 0 { Exit::Ok } else { Exit::Findings })
+}
+
+/// What came of one file of cases.
+#[derive(Debug, Serialize)]
+struct FileOutcome {
+    /// The file.
+    file: String,
+    /// Its cases.
+    cases: Vec<CaseOutcome>,
+    /// Why none of its cases could be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Prints a file: each case, and why those that failed did.
+fn cases_told(outcome: &FileOutcome) {
+    output::line(&outcome.file);
+    if let Some(error) = &outcome.error {
+        output::line(format!("  ✗ not run: {error}"));
+    }
+    for case in &outcome.cases {
+        output::line(format!("  {} {}", if case.passed() { "✓" } else { "✗" }, case.name));
+        if !case.passed() {
+            let why = case.differences.iter().map(|difference| format!("      {difference}"));
+            let how = case.explanation.iter().map(|line| format!("      | {line}"));
+            why.chain(how).for_each(output::line);
+        }
+    }
+}
+
+/// Prints each file of the bundle as it is decided with.
+fn expand(args: &Bundle, environment: &Environment) -> Outcome {
+    let Subject { source, folder, .. } = subject(args, environment)?;
+    let files = match snapshot::expanded(&source) {
+        Ok(files) => files,
+        Err(problems) => return Ok(problems_told(&problems, folder.as_deref(), args.local.json)),
+    };
+    let documents: Vec<Value> =
+        files.iter().map(|file| json!({ "file": file.name, "text": file.text })).collect();
+    output::answer(args.local.json, &documents, |_| {
+        for file in &files {
+            output::line(format!("// ===== {} =====\n{}", file.name, file.text.trim_end()));
+        }
+    })
 }
 
 /// The case files of a bundle: of its folder, or the shipped ones.
@@ -304,13 +333,9 @@ fn case_files(folder: Option<&Path>) -> Result<Vec<(String, String)>, Failure> {
 }
 
 fn explain(args: &Explain, environment: &Environment) -> Outcome {
-    let outcome = explained(args, environment)?;
-    if args.bundle.json {
-        output::json(&json!({ "name": outcome.name, "explanation": outcome.explanation }));
-    } else {
-        outcome.explanation.iter().for_each(output::line);
-    }
-    Ok(Exit::Ok)
+    let CaseOutcome { name, explanation, .. } = explained(args, environment)?;
+    let document = json!({ "name": name, "explanation": explanation });
+    output::answer(args.bundle.local.json, &document, |_| explanation.iter().for_each(output::line))
 }
 
 fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, Failure> {

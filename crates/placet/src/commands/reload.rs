@@ -7,7 +7,7 @@ use placet_types::mode::EngineMode;
 use crate::{
     client::{Client, ClientArgs},
     environment::Environment,
-    failure::{Exit, Failure, Outcome},
+    failure::{Failure, Outcome},
     output,
 };
 
@@ -36,12 +36,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
     if args.status {
         let status: StatusView = client.get(&["v1", "status"], &[]).await?;
-        if args.client.json {
-            output::json(&status);
-        } else {
-            print_report(&status);
-        }
-        return Ok(Exit::Ok);
+        return client.answer(&status, print_report);
     }
     let request = ReloadRequest { roll_back: args.roll_back };
     let reply = client.post(&["v1", "reload"], &request).await?;
@@ -53,18 +48,15 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         ));
     }
     let view: ReloadView = reply.document()?;
-    if args.client.json {
-        output::json(&view);
-        return Ok(Exit::Ok);
-    }
-    if view.changed.is_empty() {
-        output::line("nothing has changed");
-    }
-    for change in &view.changed {
-        output::line(format!("reloaded: {change}"));
-    }
-    print_report(&view.status);
-    Ok(Exit::Ok)
+    client.answer(&view, |view| {
+        if view.changed.is_empty() {
+            output::line("nothing has changed");
+        }
+        for change in &view.changed {
+            output::line(format!("reloaded: {change}"));
+        }
+        print_report(&view.status);
+    })
 }
 
 fn print_report(status: &StatusView) {

@@ -8,9 +8,9 @@ use placet_types::clock::Timestamp;
 
 use super::approvals::words;
 use crate::{
-    client::{Client, ClientArgs},
+    client::{Client, ClientArgs, given},
     environment::Environment,
-    failure::{Exit, Outcome},
+    failure::Outcome,
     output,
 };
 
@@ -49,39 +49,32 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     };
     let from = from_ms.map(|ms| ms.to_string());
     let to = (args.to.is_some() || args.last.is_some()).then(|| end_ms.to_string());
-    let query: Vec<(&str, &str)> = [("from", &from), ("to", &to)]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-        .collect();
+    let query = given([("from", from.as_deref()), ("to", to.as_deref())]);
     let report: ReportView = client.get(&["v1", "report"], &query).await?;
-    if args.client.json {
-        output::json(&report);
-        return Ok(Exit::Ok);
-    }
-    output::line(format!("from {} to {}", report.from, report.to));
-    let rows = report
-        .rows
-        .iter()
-        .map(|row| line(format!("{}/{}", row.adapter, row.capability), &row.numbers));
-    let rows = rows.chain(std::iter::once(line("all".to_owned(), &report.total)));
-    let header = [
-        "capability",
-        "calls",
-        "refused",
-        "success",
-        "misclassified",
-        "violations",
-        "mean ms",
-        "p99 ms",
-        "replays",
-        "conflicts",
-    ];
-    output::table(header, rows);
-    if report.incomplete {
-        output::note("not everything in this range was read; take a shorter range");
-    }
-    Ok(Exit::Ok)
+    client.answer(&report, |report| {
+        output::line(format!("from {} to {}", report.from, report.to));
+        let rows = report.rows.iter();
+        let rows =
+            rows.map(|row| line(format!("{}/{}", row.adapter, row.capability), &row.numbers));
+        output::table(HEADER, rows.chain([line("all".to_owned(), &report.total)]));
+        if report.incomplete {
+            output::note("not everything in this range was read; take a shorter range");
+        }
+    })
 }
+
+const HEADER: [&str; 10] = [
+    "capability",
+    "calls",
+    "refused",
+    "success",
+    "misclassified",
+    "violations",
+    "mean ms",
+    "p99 ms",
+    "replays",
+    "conflicts",
+];
 
 fn line(name: String, numbers: &ReportNumbers) -> [String; 10] {
     let share = |rate: Option<f64>| {

@@ -9,7 +9,7 @@ use placet_types::{ids::RunId, taint, text::visible};
 use crate::{
     client::{Client, ClientArgs},
     environment::Environment,
-    failure::{Exit, Outcome},
+    failure::Outcome,
     output,
 };
 
@@ -33,24 +33,21 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
     let query: Vec<(&str, &str)> = args.run.iter().map(|run| ("run_id", run.as_str())).collect();
     let found: OpenRuns = client.get(&["v1", "runs"], &query).await?;
-    if args.client.json {
-        output::json(&found);
-        return Ok(Exit::Ok);
-    }
-    if found.runs.is_empty() {
-        output::line("no such run that you may see is open on this node");
-    } else if args.run.is_some() {
-        found.runs.iter().for_each(|run| output::line(told(run)));
-    } else {
-        output::table(
-            ["run", "agent", "for", "turn", "calls", "pending", "cents", "ceiling"],
-            found.runs.iter().map(row),
-        );
-    }
-    if found.more {
-        output::note("note: there are more; these were used last");
-    }
-    Ok(Exit::Ok)
+    client.answer(&found, |found| {
+        if found.runs.is_empty() {
+            output::line("no such run that you may see is open on this node");
+        } else if args.run.is_some() {
+            found.runs.iter().for_each(|run| output::line(told(run)));
+        } else {
+            output::table(
+                ["run", "agent", "for", "turn", "calls", "pending", "cents", "ceiling"],
+                found.runs.iter().map(row),
+            );
+        }
+        if found.more {
+            output::note("note: there are more; these were used last");
+        }
+    })
 }
 
 fn row(run: &OpenRunView) -> [String; 8] {

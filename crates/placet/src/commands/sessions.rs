@@ -4,7 +4,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -22,7 +21,7 @@ use placet_types::{
 use crate::{
     client::{Client, ClientArgs},
     environment::Environment,
-    failure::{Attempted as _, Exit, Failure, Outcome},
+    failure::{Exit, Failure, Outcome},
     output, yaml,
 };
 
@@ -85,7 +84,6 @@ enum Action {
 /// Does it.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
-    let is_json = args.client.json;
     match &args.action {
         Action::Open { session, safety_mode, namespaces } => {
             let request = OpenSession {
@@ -95,18 +93,12 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
                 taint: std::collections::BTreeSet::new(),
                 namespaces: named(namespaces)?,
             };
-            let view = client.post(&["v1", "sessions"], &request).await?.document()?;
-            show(&view, is_json);
+            client.answer(&client.post(&["v1", "sessions"], &request).await?.document()?, show)
         }
-        Action::Execute { session, calls } => {
-            tell(&made(&client, session, "execute", calls).await?, is_json);
-        }
-        Action::Simulate { session, calls } => {
-            tell(&made(&client, session, "simulate", calls).await?, is_json);
-        }
+        Action::Execute { session, calls } => made(&client, session, "execute", calls).await,
+        Action::Simulate { session, calls } => made(&client, session, "simulate", calls).await,
         Action::Show { session } => {
-            let view = client.get(&["v1", "sessions", session.as_str()], &[]).await?;
-            show(&view, is_json);
+            client.answer(&client.get(&["v1", "sessions", session.as_str()], &[]).await?, show)
         }
         Action::Close { session } => {
             let closed = client.delete(&["v1", "sessions", session.as_str()]).await?;
@@ -114,9 +106,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
                 return Err(closed.refusal());
             }
             output::note(format!("session {session} is closed"));
+            Ok(Exit::Ok)
         }
     }
-    Ok(Exit::Ok)
 }
 
 fn named(namespaces: &[String]) -> Result<BTreeMap<String, AdapterName>, Failure> {
@@ -131,34 +123,19 @@ fn named(namespaces: &[String]) -> Result<BTreeMap<String, AdapterName>, Failure
     namespaces.iter().map(one).collect()
 }
 
-async fn made(
-    client: &Client,
-    session: &RunId,
-    how: &str,
-    file: &Path,
-) -> Result<SessionResults, Failure> {
-    let unusable = |problem| Failure::usage("the calls cannot be read").because(problem);
-    let batch: Batch = if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).attempted("the calls cannot be read")?;
-        yaml::parse(file, &text).map_err(unusable)?
-    } else {
-        yaml::read(file).map_err(unusable)?
-    };
-    client.post(&["v1", "sessions", session.as_str(), how], &batch).await?.document()
-}
-
-fn tell(made: &SessionResults, is_json: bool) {
-    if is_json {
-        output::json(made);
-        return;
-    }
-    let rows = made.results.iter().map(|result| {
-        let status = serde_json::to_value(result.status).unwrap_or_default();
-        let status = status.as_str().unwrap_or_default().to_owned();
-        [result.id.clone(), result.tool.clone(), status, told(result)]
-    });
-    output::table(["id", "tool", "status", "result"], rows);
+async fn made(client: &Client, session: &RunId, how: &str, file: &Path) -> Outcome {
+    let read = yaml::read_input(file).and_then(|text| yaml::parse(file, &text));
+    let batch: Batch =
+        read.map_err(|problem| Failure::usage("the calls cannot be read").because(problem))?;
+    let reply = client.post(&["v1", "sessions", session.as_str(), how], &batch).await?;
+    client.answer(&reply.document()?, |made: &SessionResults| {
+        let rows = made.results.iter().map(|result| {
+            let status = serde_json::to_value(result.status).unwrap_or_default();
+            let status = status.as_str().unwrap_or_default().to_owned();
+            [result.id.clone(), result.tool.clone(), status, told(result)]
+        });
+        output::table(["id", "tool", "status", "result"], rows);
+    })
 }
 
 fn told(result: &CallResult) -> String {
@@ -172,14 +149,9 @@ fn told(result: &CallResult) -> String {
     output::clipped(&text, RESULT_CHARS_SHOWN)
 }
 
-fn show(view: &SessionView, is_json: bool) {
-    if is_json {
-        output::json(view);
-        return;
-    }
+fn show(view: &SessionView) {
     if view.calls.is_empty() {
-        output::line(format!("session {} has no calls", view.session_id));
-        return;
+        return output::line(format!("session {} has no calls", view.session_id));
     }
     let rows = view.calls.iter().map(|call| {
         let args = serde_json::to_string(&call.args).unwrap_or_default();

@@ -8,7 +8,7 @@ use placet_api::documents::ToolList;
 use crate::{
     client::{Client, ClientArgs},
     environment::Environment,
-    failure::{Exit, Outcome},
+    failure::Outcome,
     output,
 };
 
@@ -36,36 +36,27 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let Action::List = args.action.unwrap_or(Action::List);
     let client = Client::of(&args.client, environment)?;
     let list: ToolList = client.get(&["v1", "tools"], &[]).await?;
-    if args.client.json {
-        output::json(&list);
-        return Ok(Exit::Ok);
-    }
-    if list.tools.is_empty() {
-        output::line(
-            "there are no tools that you may call: the directory has to know an agent, and policies decide what it sees",
-        );
-        return Ok(Exit::Ok);
-    }
-    let rows = list.tools.iter().map(|tool| {
-        let writes = if tool.writes { "yes" } else { "no" };
-        [
-            tool.tool.clone(),
-            tool.mode_highest.to_string(),
-            writes.to_owned(),
-            required(&tool.input_schema),
-            first_line(&tool.description),
-        ]
-    });
-    output::table(["tool", "mode", "writes", "needs", "what it does"], rows);
-    Ok(Exit::Ok)
+    client.answer(&list, |list| {
+        if list.tools.is_empty() {
+            return output::line(
+                "there are no tools that you may call: the directory has to know an agent, and policies decide what it sees",
+            );
+        }
+        let rows = list.tools.iter().map(|tool| {
+            [
+                tool.tool.clone(),
+                tool.mode_highest.to_string(),
+                if tool.writes { "yes" } else { "no" }.to_owned(),
+                required(&tool.input_schema),
+                output::clipped(tool.description.lines().next().unwrap_or_default(), 70),
+            ]
+        });
+        output::table(["tool", "mode", "writes", "needs", "what it does"], rows);
+    })
 }
 
 /// The required arguments of a schema.
 fn required(schema: &serde_json::Value) -> String {
     let names = schema.get("required").and_then(serde_json::Value::as_array);
     names.into_iter().flatten().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", ")
-}
-
-fn first_line(text: &str) -> String {
-    output::clipped(text.lines().next().unwrap_or_default(), 70)
 }

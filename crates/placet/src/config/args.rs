@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::load::Config;
+use crate::{environment::Environment, failure::Failure};
+
 /// What the command line says about the configuration.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
@@ -14,4 +17,22 @@ pub(crate) struct ConfigArgs {
     /// Where records are kept, whatever the file says: `embedded`, or `postgres://user@host/database`.
     #[arg(long, value_name = "WHERE", env = "PLACET_LEDGER", hide_env_values = true)]
     pub(crate) ledger: Option<String>,
+}
+
+/// What commands take that need no running Placet.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct LocalArgs {
+    /// Print JSON for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which configuration.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+}
+
+impl LocalArgs {
+    /// The configuration.
+    pub(crate) fn load(&self, environment: &Environment) -> Result<Config, Failure> {
+        Config::load(&self.config, environment)
+    }
 }

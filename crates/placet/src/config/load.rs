@@ -19,7 +19,7 @@ use placet_telemetry::export::{LogFormat, OtlpConfig, OtlpProtocol, TelemetryCon
 use placet_types::ids::EnvironmentName;
 use secrecy::SecretString;
 
-pub(crate) use super::args::ConfigArgs;
+pub(crate) use super::args::{ConfigArgs, LocalArgs};
 use super::{
     console::ConsoleFile,
     file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile, TlsFile},

@@ -23,14 +23,13 @@ use placet_types::{
         },
         process::{ChildNetwork, ProcessFile},
     },
-    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, TenantId},
+    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
     mode::{ApprovalMode, Effect},
     text::is_hidden,
 };
 
 use super::{
     live::{self, Live},
-    names::Names,
     openapi::{self, Service},
     search_path::pass_on,
     servers::{self, Source},
@@ -52,9 +51,9 @@ const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers", "openapi"]))]
 pub(crate) struct Args {
-    /// What it is called.
-    #[command(flatten)]
-    names: Names,
+    /// The adapter's name; of an mcpServers file, the one server to take. As TOOL=NAME, another name for a tool, whose own cannot be used.
+    #[arg(long, value_name = "NAME|TOOL=NAME")]
+    name: Vec<String>,
     /// A server to start as a child process: its command follows `--`.
     #[arg(long, requires = "command")]
     stdio: bool,
@@ -111,6 +110,39 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
+/// What `--name` names.
+#[derive(Default)]
+struct Names {
+    adapter: Option<AdapterName>,
+    /// The names of capabilities, by the names of their tools.
+    tools: BTreeMap<String, CapabilityName>,
+}
+
+impl Names {
+    fn read(given: &[String]) -> Result<Self, Failure> {
+        let mut names = Self::default();
+        for text in given {
+            let wrong = |error: IdError| Failure::usage(format!("`--name {text}`")).because(error);
+            let is_second = match text.rsplit_once('=') {
+                None => names.adapter.replace(text.parse().map_err(wrong)?).is_some(),
+                Some((tool, name)) => {
+                    let name = name.parse().map_err(wrong)?;
+                    names.tools.insert(tool.to_owned(), name).is_some()
+                }
+            };
+            if is_second {
+                return Err(Failure::usage(format!("`--name {text}` names it a second time")));
+            }
+        }
+        Ok(names)
+    }
+
+    fn adapter(&self) -> Result<&AdapterName, Failure> {
+        let nameless = || Failure::usage("`--name` says what the adapter is called");
+        self.adapter.as_ref().ok_or_else(nameless)
+    }
+}
+
 /// How tools are turned into capabilities.
 #[derive(Debug, Clone)]
 pub(crate) struct ImportOptions {
@@ -138,7 +170,9 @@ pub(crate) struct Imported {
 /// Imports one server, or every server of a file.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
-    let mut sources = if args.openapi.is_some() { Vec::new() } else { sources(args, environment)? };
+    let names = Names::read(&args.name)?;
+    let mut sources =
+        if args.openapi.is_some() { Vec::new() } else { sources(args, &names, environment)? };
     if args.network_unconfined || args.mode_default == ApprovalMode::Network {
         sources.iter_mut().for_each(|source| unconfined(&mut source.transport));
     }
@@ -147,14 +181,14 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         tenants: TenantsFile::Only([world::tenant(&config, args.tenant.as_ref())?].into()),
         mode: args.mode_default,
         pins: !args.no_pins,
-        names: args.names.tools()?,
+        names: names.tools.clone(),
     };
     let folder = args.out.clone().unwrap_or_else(|| folder_of(&config));
     let folder = (!args.print).then_some(&folder);
     let exit = match &args.openapi {
         Some(document) => {
             let service = Service {
-                name: args.names.adapter()?.ok_or_else(nameless)?,
+                name: names.adapter()?,
                 base: args.base_url.as_deref(),
                 private_network: args.private_network,
                 secret: args.credential.as_deref(),
@@ -171,10 +205,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     Ok(exit)
 }
 
-fn nameless() -> Failure {
-    Failure::usage("`--name` says what the adapter is called")
-}
-
 /// Imports every server of an `mcpServers` file into the contracts of a configuration.
 ///
 /// # Errors
@@ -183,7 +213,7 @@ pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environm
     let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
     let config = Config::load(&named, environment)?;
     let (mut sources, mut exit) = (Vec::new(), Exit::Ok);
-    for server in servers::read_each(servers, environment)? {
+    for server in servers::read(servers, environment)? {
         match server {
             Ok(mut source) => {
                 pass_on(&mut source.transport, environment);
@@ -502,21 +532,22 @@ pub(super) fn clean(text: &str) -> String {
     kept
 }
 
-fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failure> {
-    let wanted_name = args.names.adapter()?;
+fn sources(args: &Args, names: &Names, environment: &Environment) -> Result<Vec<Source>, Failure> {
     let mut sources = match &args.mcp_servers {
         Some(path) => {
-            let all = servers::read(path, environment)?;
-            let wanted =
-                |source: &Source| wanted_name.as_ref().is_none_or(|name| **name == source.name);
-            all.into_iter().filter(wanted).collect()
+            let all: Result<Vec<Source>, String> =
+                servers::read(path, environment)?.into_iter().collect();
+            let all = all.attempted(format!("`{}` cannot be imported", path.display()))?;
+            let is_wanted =
+                |source: &Source| names.adapter.as_ref().is_none_or(|name| *name == source.name);
+            all.into_iter().filter(is_wanted).collect()
         }
-        None => vec![described(args)?],
+        None => vec![described(args, names.adapter()?.clone())?],
     };
     if sources.is_empty() {
         return Err(Failure::usage("the file names no server of that name"));
     }
-    if sources.len() > 1 && !args.names.tools()?.is_empty() {
+    if sources.len() > 1 && !names.tools.is_empty() {
         return Err(Failure::usage(
             "`--name TOOL=NAME` is for one server, and the file has several",
         )
@@ -529,8 +560,7 @@ fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failur
 }
 
 /// The server that the options describe.
-fn described(args: &Args) -> Result<Source, Failure> {
-    let name = args.names.adapter()?.cloned().ok_or_else(nameless)?;
+fn described(args: &Args, name: AdapterName) -> Result<Source, Failure> {
     let transport = match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
             let private_network = args.private_network;
@@ -550,24 +580,17 @@ fn described(args: &Args) -> Result<Source, Failure> {
 }
 
 fn variables(args: &Args) -> Result<BTreeMap<String, EnvValue>, Failure> {
-    let split = |pair: &String| {
-        let parts =
-            pair.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
-        parts.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| {
-            Failure::usage(format!(
-                "`{}` is not NAME=VALUE",
-                pair.split('=').next().unwrap_or_default()
-            ))
-        })
-    };
-    let mut variables = BTreeMap::new();
-    for pair in &args.env {
-        let (name, value) = split(pair)?;
-        variables.insert(name, EnvValue::Literal(value));
-    }
-    for pair in &args.env_secret {
-        let (name, secret) = split(pair)?;
-        variables.insert(name, EnvValue::Secret { secret });
-    }
-    Ok(variables)
+    let literals = args.env.iter().map(|text| (text, false));
+    let secrets = args.env_secret.iter().map(|text| (text, true));
+    let variables = literals.chain(secrets).map(|(text, is_secret)| {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        if name.is_empty() || value.is_empty() {
+            return Err(Failure::usage(format!("`{name}` is not NAME=VALUE")));
+        }
+        let value = value.to_owned();
+        let value =
+            if is_secret { EnvValue::Secret { secret: value } } else { EnvValue::Literal(value) };
+        Ok((name.to_owned(), value))
+    });
+    variables.collect()
 }

@@ -6,11 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Adapter, Connector},
+    adapter::{Adapter, Connector as _},
     outcome::AdapterError,
 };
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
-use placet_adapter_http::{HttpConnector, HttpSettings};
 use placet_adapter_mcp::connector::{
     Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
@@ -75,42 +74,27 @@ pub(crate) async fn ask(
         sessions: SessionLimits::default(),
     });
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
-    let private = is_refused_as_private(&endpoint.transport);
+    let target = endpoint.transport.http();
+    let is_refused_as_private =
+        target.is_some_and(|target| !target.private_network && is_private(target.url));
+    // A child process that may open no TCP connection.
+    let is_without_tcp = matches!(&endpoint.transport, TransportFile::McpStdio { process, .. } if process.network.is_none());
     let connected = connector.connect_any(endpoint).await.map_err(|error| {
         let started = !matches!(error, AdapterError::Misconfigured(_));
         let failure = Failure::new(what.clone()).because(error);
-        if private {
+        if is_refused_as_private {
             failure.try_this("--private-network, if that host is meant to be private")
-        } else if started && is_without_tcp(&endpoint.transport) {
+        } else if started && is_without_tcp {
             failure.try_this("if its program needs TCP connections, as `npx` does to download: `process: { network: unconfined }` in the contract, `--network-unconfined` of `placet adapters import`")
         } else {
             failure
         }
     })?;
-    let tools = tools_of(connected.adapter.as_ref())
-        .await
-        .map_err(|why| Failure::new(what).because(why))?;
+    let tools = tools_of(connected.adapter.as_ref()).await.attempted(what)?;
     Ok(Live { protocol_version: connected.protocol_version, server: connected.server, tools })
 }
 
-/// Whether it is a child process that may open no TCP connection.
-fn is_without_tcp(transport: &TransportFile) -> bool {
-    match transport {
-        TransportFile::McpStdio { process, .. } => process.network.is_none(),
-        TransportFile::McpHttp { .. }
-        | TransportFile::Rest { .. }
-        | TransportFile::A2a { .. }
-        | TransportFile::Lm { .. }
-        | TransportFile::Internal { .. } => false,
-    }
-}
-
-/// Whether the transport names a private place without saying so.
-fn is_refused_as_private(transport: &TransportFile) -> bool {
-    transport.http().is_some_and(|target| !target.private_network && is_private(target.url))
-}
-
-/// Asks the adapter of a contract, whatever version it speaks now.
+/// Asks the adapter of a contract that does not define its tools itself, whatever version it speaks now.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be asked.
@@ -118,16 +102,13 @@ pub(crate) async fn ask_contracted(
     contract: &Arc<Contract>,
     config: &Config,
 ) -> Result<Live, Failure> {
-    match &contract.transport {
-        TransportFile::Internal { .. } => {
-            let files = FilesConnector::new(config.data.clone(), FilesSettings::default());
-            return ask_over(&files, contract).await;
-        }
-        TransportFile::Rest { .. } | TransportFile::A2a { .. } | TransportFile::Lm { .. } => {
-            let settings = HttpSettings { trust: config.trust.clone(), own_listeners: Vec::new() };
-            return ask_over(&HttpConnector::new(settings), contract).await;
-        }
-        TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => {}
+    if matches!(contract.transport, TransportFile::Internal { .. }) {
+        let what = format!("the adapter `{}` cannot be asked", contract.adapter);
+        let files = FilesConnector::new(config.data.clone(), FilesSettings::default());
+        let adapter = files.connect(Arc::clone(contract)).await.attempted(what.clone())?;
+        let tools = tools_of(adapter.as_ref()).await.attempted(what)?;
+        let protocol_version = contract.protocol_version.clone();
+        return Ok(Live { protocol_version, server: None, tools });
     }
     let endpoint = Endpoint {
         adapter: contract.adapter.clone(),
@@ -136,13 +117,6 @@ pub(crate) async fn ask_contracted(
         limits: contract.limits.clone(),
     };
     ask(&endpoint, BTreeMap::new(), config).await
-}
-
-async fn ask_over(connector: &dyn Connector, contract: &Arc<Contract>) -> Result<Live, Failure> {
-    let what = format!("the adapter `{}` cannot be asked", contract.adapter);
-    let adapter = connector.connect(Arc::clone(contract)).await.attempted(what.clone())?;
-    let tools = tools_of(adapter.as_ref()).await.map_err(|why| Failure::new(what).because(why))?;
-    Ok(Live { protocol_version: contract.protocol_version.clone(), server: None, tools })
 }
 
 async fn tools_of(adapter: &dyn Adapter) -> Result<Vec<LiveTool>, String> {

@@ -6,12 +6,11 @@
 mod changes;
 pub(crate) mod import;
 mod live;
-mod names;
 mod openapi;
 mod pins;
 mod search_path;
 pub(crate) mod servers;
-mod written;
+pub(crate) mod written;
 
 pub(crate) use live::ask_contracted;
 
@@ -24,9 +23,9 @@ use placet_types::contract::{Capability, Contract};
 use serde_json::json;
 
 use crate::{
-    config::load::{Config, ConfigArgs},
+    config::load::LocalArgs,
     environment::Environment,
-    failure::{Exit, Failure, Outcome},
+    failure::{Attempted as _, Outcome},
     output, world,
 };
 
@@ -52,22 +51,11 @@ enum Action {
     /// Write a contract from a live MCP server, an existing mcpServers file, or the OpenAPI document of a service.
     Import(Box<import::Args>),
     /// List capabilities with their modes and whether they may be called.
-    List(List),
+    List(LocalArgs),
     /// Compare live tool lists with the pins; exit code 1 if anything differs.
     Diff(pins::DiffArgs),
     /// Accept a live definition, named by its digest, as reviewed.
     Pin(pins::PinArgs),
-}
-
-/// List capabilities.
-#[derive(Debug, ClapArgs)]
-struct List {
-    /// Print JSON for programs.
-    #[arg(long)]
-    json: bool,
-    /// Which configuration.
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 /// Does what was asked.
@@ -97,28 +85,24 @@ fn unseen(capability: &Capability) -> Option<String> {
     Some(format!("`{tool}`: policies do not see all of its arguments: {}", lost.join("; ")))
 }
 
-fn list(args: &List, environment: &Environment) -> Outcome {
-    let config = Config::load(&args.config, environment)?;
-    let entries = world::contracts(&config)
-        .map_err(|problem| Failure::new("a contract cannot be used").because(problem))?;
-    if args.json {
-        let documents: Vec<_> = entries.iter().map(|entry| document(&entry.contract)).collect();
-        output::json(&documents);
-        return Ok(Exit::Ok);
-    }
-    let rows = entries.iter().flat_map(|entry| {
-        entry.contract.capabilities.values().map(|capability| {
-            [
-                capability.id.tool_name(),
-                capability.mode_highest.to_string(),
-                if capability.is_write_class() { "yes" } else { "no" }.to_owned(),
-                capability.pin.map(|pin| pin.short()).unwrap_or_default(),
-                state_of(capability),
-            ]
-        })
-    });
-    output::table(["tool", "mode", "writes", "pin", "state"], rows);
-    Ok(Exit::Ok)
+fn list(args: &LocalArgs, environment: &Environment) -> Outcome {
+    let entries =
+        world::contracts(&args.load(environment)?).attempted("a contract cannot be used")?;
+    let documents: Vec<_> = entries.iter().map(|entry| document(&entry.contract)).collect();
+    output::answer(args.json, &documents, |_| {
+        let rows = entries.iter().flat_map(|entry| {
+            entry.contract.capabilities.values().map(|capability| {
+                [
+                    capability.id.tool_name(),
+                    capability.mode_highest.to_string(),
+                    if capability.is_write_class() { "yes" } else { "no" }.to_owned(),
+                    capability.pin.map(|pin| pin.short()).unwrap_or_default(),
+                    state_of(capability),
+                ]
+            })
+        });
+        output::table(["tool", "mode", "writes", "pin", "state"], rows);
+    })
 }
 
 fn document(contract: &Contract) -> serde_json::Value {

@@ -111,7 +111,9 @@ pub(crate) fn contract_of(
             }
         }
     }
-    let mut file = json!({
+    let credential =
+        service.secret.map(|secret| json!({ "secret": secret, "header": key_header(document) }));
+    let file = json!({
         "contract_version": "placet.contract.v1",
         "adapter": service.name,
         "environment": options.environment,
@@ -119,16 +121,9 @@ pub(crate) fn contract_of(
         "tenants": options.tenants,
         "transport": { "type": "rest", "url": url.as_str(), "private_network": service.private_network },
         "protocol_version": "rest/1",
+        "credential": credential,
         "capabilities": capabilities,
     });
-    if let (Some(secret), Some(file)) = (service.secret, file.as_object_mut()) {
-        let mut credential = json!({ "secret": secret });
-        if let (Some(header), Some(credential)) = (key_header(document), credential.as_object_mut())
-        {
-            credential.insert("header".to_owned(), json!(header));
-        }
-        file.insert("credential".to_owned(), credential);
-    }
     let what = format!("no contract can be made of `{}`", service.name);
     let file: ContractFile = serde_json::from_value(file).attempted(what.clone())?;
     let contract = Contract::from_file(file.clone()).attempted(what)?;
@@ -212,33 +207,23 @@ impl Operation<'_> {
         let Request { properties, required, query, headers, body, definitions } = request;
         let mut schema =
             json!({ "type": "object", "properties": properties, "additionalProperties": false });
-        let mut rest =
-            json!({ "method": self.method.to_uppercase(), "path": self.path, "query": query });
-        let insert = |to: &mut Value, key: &str, value: Value| {
-            if let Some(to) = to.as_object_mut() {
-                to.insert(key.to_owned(), value);
-            }
-        };
-        if !required.is_empty() {
-            insert(&mut schema, "required", json!(required));
+        if let Some(schema) = schema.as_object_mut() {
+            let more = [("required", json!(required)), ("$defs", json!(definitions))];
+            let is_said = |value: &Value| *value != json!([]) && *value != json!({});
+            let more = more.into_iter().filter(|(_, value)| is_said(value));
+            schema.extend(more.map(|(key, value)| (key.to_owned(), value)));
         }
-        if !definitions.is_empty() {
-            insert(&mut schema, "$defs", json!(definitions));
-        }
-        if !headers.is_empty() {
-            insert(&mut rest, "headers", json!(headers));
-        }
-        if let Some(body) = body {
-            insert(&mut rest, "body", body);
-        }
-        let mut capability = json!({
-            "description": clean(&description), "mode": mode, "effect": if reads { "none" } else { "write" },
-            "rest": rest, "input_schema": schema,
-        });
-        if !reads {
-            insert(&mut capability, "dedup", json!({ "class": "opaque" }));
-        }
-        Ok(capability)
+        Ok(json!({
+            "description": clean(&description),
+            "mode": mode,
+            "effect": if reads { "none" } else { "write" },
+            "dedup": (!reads).then(|| json!({ "class": "opaque" })),
+            "rest": {
+                "method": self.method.to_uppercase(), "path": self.path, "query": query,
+                "headers": headers, "body": body,
+            },
+            "input_schema": schema,
+        }))
     }
 
     fn parameters(&self, request: &mut Request) -> Result<(), String> {

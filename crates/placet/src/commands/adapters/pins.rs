@@ -23,9 +23,10 @@ use super::{
     changes::{self, Change},
     import::{self, ImportOptions},
     live::{self, Live},
+    written::yaml_of,
 };
 use crate::{
-    config::load::{Config, ConfigArgs},
+    config::load::{Config, ConfigArgs, LocalArgs},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
@@ -37,12 +38,9 @@ use crate::{
 pub(crate) struct DiffArgs {
     /// Which adapter [default: all].
     name: Option<AdapterName>,
-    /// Print JSON for programs.
-    #[arg(long)]
-    json: bool,
-    /// Which configuration.
+    /// Which configuration, and in which form.
     #[command(flatten)]
-    config: ConfigArgs,
+    local: LocalArgs,
 }
 
 /// Accept a live definition as reviewed.
@@ -205,7 +203,7 @@ const DEFINED: &str = "the contract is all there is about its tools";
 
 /// Compares one adapter, or all.
 pub(crate) async fn diff(args: &DiffArgs, environment: &Environment) -> Outcome {
-    let config = Config::load(&args.config, environment)?;
+    let config = args.local.load(environment)?;
     let entries = chosen(&config, args.name.as_ref())?;
     let mut exit = Exit::Ok;
     let mut comparisons = Vec::with_capacity(entries.len());
@@ -226,11 +224,7 @@ pub(crate) async fn diff(args: &DiffArgs, environment: &Environment) -> Outcome 
     if comparisons.iter().any(|comparison| !comparison.is_clean()) {
         exit = Exit::Findings;
     }
-    if args.json {
-        output::json(&comparisons);
-    } else {
-        comparisons.iter().for_each(print_report);
-    }
+    output::answer(args.local.json, &comparisons, |all| all.iter().for_each(print_report))?;
     Ok(exit)
 }
 
@@ -289,8 +283,7 @@ pub(super) fn chosen(
     config: &Config,
     name: Option<&AdapterName>,
 ) -> Result<Vec<ContractEntry>, Failure> {
-    let all = world::contracts(config)
-        .map_err(|problem| Failure::new("a contract cannot be used").because(problem))?;
+    let all = world::contracts(config).attempted("a contract cannot be used")?;
     let wanted = |entry: &ContractEntry| name.is_none_or(|name| *name == entry.file.adapter);
     let entries: Vec<ContractEntry> = all.into_iter().filter(wanted).collect();
     if entries.is_empty() {
@@ -460,11 +453,7 @@ fn replace(path: &Path, file: &ContractFile) -> Result<(), Failure> {
         .take_while(|line| line.starts_with('#'))
         .flat_map(|line| [line, "\n"])
         .collect();
-    text.push_str(&serde_saphyr::to_string(file).attempted(what())?);
-    let back: ContractFile = serde_saphyr::from_str(&text).attempted(what())?;
-    if back != *file {
-        return Err(Failure::new(what()).because("it would not be read back as it is"));
-    }
+    text.push_str(&yaml_of(file)?);
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(folder).attempted(what())?;
     draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).attempted(what())?;

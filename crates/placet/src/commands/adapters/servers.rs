@@ -3,11 +3,7 @@
 //! Owns the reading and what becomes of secrets in it: a value that looks like one is never written into a contract; the
 //! contract names a secret instead, and the operator is told how to provide it. Unknown keys are other clients' business.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Read as _},
-    path::Path,
-};
+use std::{collections::BTreeMap, path::Path};
 
 use placet_telemetry::redact::{holds_secret, is_secret_name};
 use placet_types::{
@@ -26,9 +22,6 @@ use crate::{
     failure::{Attempted as _, Failure},
     yaml,
 };
-
-/// The longest file of servers on standard input, in bytes.
-const INPUT_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A server to import.
 #[derive(Debug, Clone)]
@@ -70,42 +63,27 @@ struct Server {
     disabled: bool,
 }
 
-/// The servers of a file.
-///
-/// # Errors
-/// [`Failure`] when the file cannot be read, or a server in it cannot be expressed as a contract.
-pub(crate) fn read(path: &Path, environment: &Environment) -> Result<Vec<Source>, Failure> {
-    let what = || format!("`{}` cannot be imported", path.display());
-    let text = yaml::read_text(path).attempted(what())?;
-    parse(&text, environment).map_err(|problem| Failure::new(what()).because(problem))
-}
-
 /// Each server of a file, or why it cannot be expressed as a contract; `-` is standard input.
 ///
 /// # Errors
 /// [`Failure`] when the file cannot be read.
-pub(crate) fn read_each(
+pub(crate) fn read(
     path: &Path,
     environment: &Environment,
 ) -> Result<Vec<Result<Source, String>>, Failure> {
     let what = || format!("`{}` cannot be imported", path.display());
-    let text = if path == Path::new("-") {
-        io::read_to_string(io::stdin().lock().take(INPUT_BYTES_MAX)).attempted(what())?
-    } else {
-        yaml::read_text(path).attempted(what())?
-    };
-    each(&text, environment).map_err(|problem| Failure::new(what()).because(problem))
+    let text = yaml::read_input(path).attempted(what())?;
+    parse(&text, environment).attempted(what())
 }
 
-/// The servers in the text of such a file.
+/// Each server in the text of such a file, or why it cannot be expressed as a contract.
 ///
 /// # Errors
 /// What is wrong with it, without any of its values.
-pub(crate) fn parse(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
-    each(text, environment)?.into_iter().collect()
-}
-
-fn each(text: &str, environment: &Environment) -> Result<Vec<Result<Source, String>>, String> {
+pub(crate) fn parse(
+    text: &str,
+    environment: &Environment,
+) -> Result<Vec<Result<Source, String>>, String> {
     let file: ServersFile = serde_json::from_str(text).map_err(|error| {
         format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column())
     })?;
@@ -184,20 +162,11 @@ struct Vault<'a> {
 
 impl Vault<'_> {
     fn variable(&mut self, variable: String, value: String) -> Result<(String, EnvValue), String> {
-        let reference =
-            value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
-        if reference.is_none() && !is_secret_name(&variable) && !holds_secret(&value) {
+        let is_reference = reference(&value).is_some();
+        if !is_reference && !is_secret_name(&variable) && !holds_secret(&value) {
             return Ok((variable, EnvValue::Literal(value)));
         }
-        let from = reference.clone().unwrap_or_else(|| variable.clone());
-        let value = match reference {
-            None => value,
-            Some(name) => self
-                .environment
-                .get(&name)
-                .ok_or_else(|| format!("the variable `{name}` that it refers to is not set"))?,
-        };
-        let secret = self.keep(&variable, value, &from);
+        let secret = self.keep(&variable, &value, &variable)?;
         Ok((variable, EnvValue::Secret { secret }))
     }
 
@@ -224,28 +193,31 @@ impl Vault<'_> {
         } else {
             value
         };
-        let reference =
-            value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
-        let value = match &reference {
-            None => value,
-            Some(name) => self
-                .environment
-                .get(name)
-                .ok_or_else(|| format!("the variable `{name}` that it refers to is not set"))?,
-        };
         let variable = format!("{}_TOKEN", self.adapter.as_str().to_uppercase().replace('-', "_"));
-        let secret = self.keep("token", value, &reference.unwrap_or(variable));
+        let secret = self.keep("token", &value, &variable)?;
         Ok(Some(CredentialFile::secret(secret, Some(header))))
     }
 
-    /// Keeps a value for the connection and gives its name.
-    fn keep(&mut self, what: &str, value: String, variable: &str) -> String {
+    /// Keeps a value, or that of the variable it refers to, for the connection and gives its name.
+    fn keep(&mut self, what: &str, value: &str, variable: &str) -> Result<String, String> {
+        let (value, variable) = match reference(value) {
+            None => (value.to_owned(), variable),
+            Some(name) => {
+                let unset = || format!("the variable `{name}` that it refers to is not set");
+                (self.environment.get(name).ok_or_else(unset)?, name)
+            }
+        };
         let secret = format!("{}-{}", self.adapter, what.to_lowercase().replace('_', "-"));
         self.notes.push(format!(
             "`{what}` looks like a secret and is not written into the contract: put `{secret}: ${{{variable}}}` under \
              `secrets:` in placet.yaml"
         ));
         self.secrets.insert(secret.clone(), SecretString::from(value));
-        secret
+        Ok(secret)
     }
+}
+
+/// The name in `${NAME}`.
+fn reference(value: &str) -> Option<&str> {
+    value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
 }

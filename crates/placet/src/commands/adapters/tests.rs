@@ -69,6 +69,10 @@ fn options(mode: ApprovalMode) -> ImportOptions {
     }
 }
 
+fn sources(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
+    parse(text, environment)?.into_iter().collect()
+}
+
 fn name(text: &str) -> CapabilityName {
     CapabilityName::new(text).unwrap()
 }
@@ -266,7 +270,7 @@ fn servers_of_a_client_are_read_and_their_secrets_are_not_written_out() {
         "off": { "command": "x", "disabled": true }
     }});
     let environment = Environment::of([("TOKEN", "s3cret-c")]);
-    let sources = parse(&text.to_string(), &environment).unwrap();
+    let sources = sources(&text.to_string(), &environment).unwrap();
     assert_eq!(
         sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(),
         ["my-files", "remote"]
@@ -304,7 +308,7 @@ fn a_servers_file_that_cannot_be_expressed_is_refused() {
         r#"{"mcpServers": {"a": {"url": "https://y", "headers": {"A": "1", "B": "2"}}}}"#,
         r#"{"mcpServers": {"a": {"url": "https://y", "headers": {"Authorization": "Basic eA=="}}}}"#,
     ] {
-        assert!(parse(text, &environment).is_err(), "{text}");
+        assert!(sources(text, &environment).is_err(), "{text}");
     }
 }
 

@@ -32,17 +32,23 @@ pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure`] when it does not.
-pub(crate) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failure> {
+pub(super) fn yaml_of(file: &ContractFile) -> Result<String, Failure> {
     let what = "the contract cannot be written";
-    let body = serde_saphyr::to_string(file).attempted(what)?;
-    let back: ContractFile = serde_saphyr::from_str(&body).attempted(what)?;
+    let text = serde_saphyr::to_string(file).attempted(what)?;
+    let back: ContractFile = serde_saphyr::from_str(&text).attempted(what)?;
     if back != *file {
         return Err(Failure::new(what).because("it would not be read back as it is"));
     }
+    Ok(text)
+}
+
+/// The same of a contract that was imported, with a word to its reviewer.
+pub(super) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failure> {
     Ok(format!(
         "# Imported from {}. Review every mode: each tool starts as strong as the import said.\n\
-         # `server_hints` is what the server claims about itself; nothing trusts it. `pin` is the definition that was reviewed.\n{body}",
-        output::printable(source)
+         # `server_hints` is what the server claims about itself; nothing trusts it. `pin` is the definition that was reviewed.\n{}",
+        output::printable(source),
+        yaml_of(file)?
     ))
 }
 
@@ -50,7 +56,7 @@ pub(crate) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failu
 ///
 /// # Errors
 /// [`Failure`] when it cannot be written, or is there.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be written", path.display());
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).attempted(what())?;

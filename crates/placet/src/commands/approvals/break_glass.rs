@@ -3,7 +3,7 @@
 //! Owns the options.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_approvals::views::{Arrangement, DirectiveAct};
+use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_types::{
     approval::VoteChoice,
     directive::{BreakGlass, DirectiveKind},
@@ -11,7 +11,7 @@ use placet_types::{
 };
 
 use super::{
-    entries::{self, New},
+    entries::{self, Entries, arrange},
     words,
 };
 use crate::{client::Client, failure::Outcome};
@@ -79,35 +79,30 @@ struct Declare {
 }
 
 /// Does what was asked.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DirectiveKind = DirectiveKind::BreakGlass;
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
+    let entries = Entries { client, kind: DirectiveKind::BreakGlass };
     match &args.action {
-        Action::Declare(args) => declare(client, args, json).await,
-        Action::Confirm(args) => {
-            entries::decide(client, KIND, VoteChoice::Approve, args, json).await
-        }
-        Action::Deny(args) => entries::decide(client, KIND, VoteChoice::Deny, args, json).await,
-        Action::End(args) => entries::end(client, KIND, args, json).await,
-        Action::Review { id, note } => {
-            entries::read(client, KIND, id).await?;
-            entries::did(client, id, &DirectiveAct::Review { note: note.clone() }, json).await
-        }
-        Action::Show { id } => entries::show(client, KIND, id, json).await,
-        Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
+        Action::Declare(args) => declare(client, args).await,
+        Action::Confirm(args) => entries.decide(VoteChoice::Approve, args).await,
+        Action::Deny(args) => entries.decide(VoteChoice::Deny, args).await,
+        Action::End(args) => entries.end(args).await,
+        Action::Review { id, note } => entries.review(id, note).await,
+        Action::Show { id } => entries.show(id).await,
+        Action::List(wanted) => entries.list(wanted).await,
     }
 }
 
-async fn declare(client: &Client, args: &Declare, json: bool) -> Outcome {
+async fn declare(client: &Client, args: &Declare) -> Outcome {
     let glass = BreakGlass {
         ticket: args.ticket.clone(),
         agent: args.agent.clone(),
         capability: args.capability.clone(),
     };
-    let new = New {
+    let new = DirectiveRequest {
         arrange: Arrangement::BreakGlass(glass),
         reason: args.reason.clone(),
         starts_at: None,
         lasts_ms: args.lasts_ms,
     };
-    entries::arrange(client, new, json).await
+    arrange(client, &new).await
 }

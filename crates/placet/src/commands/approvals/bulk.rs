@@ -2,8 +2,10 @@
 //!
 //! Owns how they are named, each with its digest.
 
-use clap::{Args as ClapArgs, ValueEnum};
-use placet_approvals::views::{BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem};
+use clap::Args as ClapArgs;
+use placet_approvals::views::{
+    BULK_MAX, BulkDecisionRequest, BulkDecisionView, BulkItem, BulkRefusal,
+};
 use placet_types::{approval::VoteChoice, text::visible};
 
 use super::decide::recorded;
@@ -22,7 +24,8 @@ use crate::{
     the measure. Each is recorded by itself. Exit codes: 0 all were decided, 1 some were not, 2 usage.")]
 pub(super) struct Args {
     /// Yes or no.
-    choice: Choice,
+    #[arg(value_parser = ["approve", "deny"])]
+    choice: String,
     /// Which, each as approval=digest, with the digest that `show` printed.
     #[arg(required = true, value_name = "APPROVAL=DIGEST", value_parser = item)]
     approvals: Vec<BulkItem>,
@@ -31,41 +34,22 @@ pub(super) struct Args {
     reason: String,
 }
 
-/// Yes or no.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Choice {
-    /// Yes to all.
-    Approve,
-    /// No to all.
-    Deny,
-}
-
 /// Decides.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
     if args.approvals.len() > BULK_MAX {
         return Err(Failure::usage(format!("at most {BULK_MAX} are decided together")));
     }
-    let decision = match args.choice {
-        Choice::Approve => VoteChoice::Approve,
-        Choice::Deny => VoteChoice::Deny,
-    };
+    let decision = if args.choice == "approve" { VoteChoice::Approve } else { VoteChoice::Deny };
     let approvals = args.approvals.clone();
     let request = BulkDecisionRequest { decision, reason: args.reason.clone(), approvals };
     let view: BulkDecisionView =
         client.post(&["v1", "approvals", "decisions"], &request).await?.document()?;
-    if json {
-        output::json(&view);
-    } else {
+    client.answer(&view, |view| {
         view.decided.iter().for_each(|approval| output::line(recorded(approval)));
-        for refused in &view.refused {
-            output::line(format!(
-                "not decided: {} ({}: {})",
-                refused.approval_id,
-                refused.code,
-                visible(&refused.message)
-            ));
+        for BulkRefusal { approval_id, code, message } in &view.refused {
+            output::line(format!("not decided: {approval_id} ({code}: {})", visible(message)));
         }
-    }
+    })?;
     Ok(if view.refused.is_empty() { Exit::Ok } else { Exit::Findings })
 }
 

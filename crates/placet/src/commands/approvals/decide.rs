@@ -47,33 +47,20 @@ pub(super) struct Decide {
     digest: Option<Digest>,
 }
 
-/// Decides.
-pub(super) async fn run(
-    client: &Client,
-    decide: &Decide,
-    choice: VoteChoice,
-    json: bool,
-) -> Outcome {
-    let digest = match decide.digest {
-        Some(digest) => digest,
-        None => asked(client, &decide.id, choice).await?,
-    };
-    let request = DecisionRequest { decision: choice, reason: decide.reason.clone(), digest };
-    let path = ["v1", "approvals", decide.id.as_str(), "decisions"];
-    let approval: ApprovalView = client.post(&path, &request).await?.document()?;
-    if json {
-        output::json(&approval);
-    } else {
-        output::line(recorded(&approval));
-    }
-    Ok(Exit::Ok)
+/// Disagrees.
+pub(super) async fn deny(client: &Client, args: &Decide) -> Outcome {
+    let approval = decided(client, args, VoteChoice::Deny).await?;
+    client.answer(&approval, |approval| output::line(recorded(approval)))
 }
 
 /// Agrees, and waits for the outcome of the call if asked to.
-pub(super) async fn approve(client: &Client, args: &Approve, json: bool) -> Outcome {
-    let decided = run(client, &args.decide, VoteChoice::Approve, json && args.wait == 0).await?;
+pub(super) async fn approve(client: &Client, args: &Approve) -> Outcome {
+    let approval = decided(client, &args.decide, VoteChoice::Approve).await?;
     if args.wait == 0 {
-        return Ok(decided);
+        return client.answer(&approval, |approval| output::line(recorded(approval)));
+    }
+    if !client.json {
+        output::line(recorded(&approval));
     }
     let until = tokio::time::Instant::now() + Duration::from_secs(args.wait);
     let (detail, exit) = loop {
@@ -84,13 +71,31 @@ pub(super) async fn approve(client: &Client, args: &Approve, json: bool) -> Outc
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     };
-    if json {
-        output::json(&detail);
-    } else {
+    client.answer(&detail, |detail| {
         let states = words::states_of(&detail.approval.state);
-        output::lines_with_states(&show::awaited(&detail), &states);
-    }
+        output::lines_with_states(&show::awaited(detail), &states);
+    })?;
     Ok(exit)
+}
+
+/// Decides. Without a digest on the command line, the person at the terminal is shown the proposal and asked; the digest is of what was shown.
+async fn decided(
+    client: &Client,
+    decide: &Decide,
+    choice: VoteChoice,
+) -> Result<ApprovalView, Failure> {
+    let digest = match decide.digest {
+        Some(digest) => digest,
+        None => {
+            let detail = show::read(client, &decide.id).await?;
+            output::note(show::shown(&detail));
+            agreed(words::verb(choice), &format!("placet approvals show {}", decide.id))?;
+            detail.approval.digest
+        }
+    };
+    let request = DecisionRequest { decision: choice, reason: decide.reason.clone(), digest };
+    let path = ["v1", "approvals", decide.id.as_str(), "decisions"];
+    client.post(&path, &request).await?.document()
 }
 
 /// How the command ends once the call has, as `placet call` would; nothing while it may still run.
@@ -112,14 +117,6 @@ pub(super) fn recorded(approval: &ApprovalView) -> String {
         words::state(&approval.state),
         words::votes_so_far(approval)
     )
-}
-
-/// Shows the proposal and asks the person at the terminal; the digest is of what was shown.
-async fn asked(client: &Client, id: &ApprovalId, choice: VoteChoice) -> Result<Digest, Failure> {
-    let detail = show::read(client, id).await?;
-    output::note(show::shown(&detail));
-    agreed(words::verb(choice), &format!("placet approvals show {id}"))?;
-    Ok(detail.approval.digest)
 }
 
 /// Asks the person at the terminal to type `word`; `look` is the command that shows what it is about.

@@ -3,7 +3,7 @@
 //! Owns the options.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_approvals::views::Arrangement;
+use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_types::{
     clock::Timestamp,
     directive::{Delegation, DirectiveKind},
@@ -11,7 +11,7 @@ use placet_types::{
 };
 
 use super::{
-    entries::{self, New},
+    entries::{self, Entries, arrange},
     words,
 };
 use crate::{client::Client, failure::Outcome};
@@ -67,23 +67,23 @@ enum Action {
 }
 
 /// Hands over.
-pub(super) async fn delegate(client: &Client, args: &Delegate, json: bool) -> Outcome {
+pub(super) async fn delegate(client: &Client, args: &Delegate) -> Outcome {
     let groups = args.groups.iter().cloned().collect();
-    let new = New {
+    let new = DirectiveRequest {
         arrange: Arrangement::Delegation(Delegation { to: args.colleague.clone(), groups }),
         reason: args.reason.clone(),
         starts_at: args.from,
         lasts_ms: args.lasts_ms,
     };
-    entries::arrange(client, new, json).await
+    arrange(client, &new).await
 }
 
 /// Does what was asked.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DirectiveKind = DirectiveKind::Delegation;
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
+    let entries = Entries { client, kind: DirectiveKind::Delegation };
     match &args.action {
-        None => entries::list(client, KIND, &args.listing, json).await,
-        Some(Action::Show { id }) => entries::show(client, KIND, id, json).await,
-        Some(Action::End(args)) => entries::end(client, KIND, args, json).await,
+        None => entries.list(&args.listing).await,
+        Some(Action::Show { id }) => entries.show(id).await,
+        Some(Action::End(args)) => entries.end(args).await,
     }
 }

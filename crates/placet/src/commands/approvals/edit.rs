@@ -9,7 +9,7 @@ use placet_approvals::views::{ApprovalView, EditRequest};
 use placet_types::{digest::Digest, ids::ApprovalId};
 use serde_json::Value;
 
-use super::{decide::recorded, difference, input, show};
+use super::{decide::recorded, difference, document, show};
 use crate::{
     client::Client,
     failure::{Exit, Failure, Outcome},
@@ -40,8 +40,8 @@ pub(super) struct Args {
 }
 
 /// Edits.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    let Value::Object(fields) = input::document(&args.args)? else {
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
+    let Value::Object(fields) = document(&args.args)? else {
         return Err(Failure::usage("the arguments are not a JSON object").try_this(
             "start from `proposal.evidence.preview` of `placet approvals show ID --json`",
         ));
@@ -49,7 +49,7 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     let request = EditRequest { args: fields, reason: args.reason.clone(), digest: args.digest };
     let path = ["v1", "approvals", args.id.as_str(), "edits"];
     let approval: ApprovalView = client.post(&path, &request).await?.document()?;
-    if json {
+    if client.json {
         output::json(&approval);
         return Ok(Exit::Ok);
     }

@@ -3,12 +3,9 @@
 //! Owns their tables and words. Invariant: a command for one kind never touches an entry of another kind.
 
 use clap::Args as ClapArgs;
-use placet_approvals::views::{
-    Arrangement, DirectiveAct, DirectiveRequest, DirectiveView, EntriesPage,
-};
+use placet_approvals::views::{DirectiveAct, DirectiveRequest, DirectiveView, EntriesPage};
 use placet_types::{
     approval::VoteChoice,
-    clock::Timestamp,
     digest::Digest,
     directive::{DirectiveBody, DirectiveKind, pattern::ArgumentRule},
     ids::DirectiveId,
@@ -59,53 +56,110 @@ pub(in crate::commands) struct Listing {
     after: Option<DirectiveId>,
 }
 
-/// Something new, and how long it lasts.
+/// The entries of one kind, for a command.
 #[derive(Debug)]
-pub(in crate::commands) struct New {
-    pub(in crate::commands) arrange: Arrangement,
-    pub(in crate::commands) reason: String,
-    pub(in crate::commands) starts_at: Option<Timestamp>,
-    pub(in crate::commands) lasts_ms: u64,
+pub(in crate::commands) struct Entries<'a> {
+    pub(in crate::commands) client: &'a Client,
+    pub(in crate::commands) kind: DirectiveKind,
 }
 
-/// Lists the entries of a kind, the newest first: those of which something may still become, or all.
-pub(in crate::commands) async fn list(
-    client: &Client,
-    kind: DirectiveKind,
-    wanted: &Listing,
-    json: bool,
-) -> Outcome {
-    let mut entries: Vec<DirectiveView> = Vec::new();
-    let mut after = wanted.after.clone();
-    loop {
+impl Entries<'_> {
+    /// Lists them, the newest first: those of which something may still become, or all.
+    pub(in crate::commands) async fn list(&self, wanted: &Listing) -> Outcome {
+        let mut entries: Vec<DirectiveView> = Vec::new();
+        let mut after = wanted.after.clone();
         let state = if wanted.all { "all" } else { "open" };
-        let mut query =
-            vec![("kind", kind.as_str()), ("state", state), ("order", "newest"), ("limit", "200")];
-        query.extend(after.as_ref().map(|after| ("after", after.as_str())));
-        let page: EntriesPage = client.get(&["v1", "directives"], &query).await?;
-        entries.extend(page.entries);
-        after = page.next_after;
-        // What may still matter is listed to its end: there is not room for very much of it.
-        if after.is_none() || (wanted.all && entries.len() >= LISTED_MAX) {
-            break;
+        loop {
+            let kind = ("kind", self.kind.as_str());
+            let mut query = vec![kind, ("state", state), ("order", "newest"), ("limit", "200")];
+            query.extend(after.as_ref().map(|after| ("after", after.as_str())));
+            let page: EntriesPage = self.client.get(&["v1", "directives"], &query).await?;
+            entries.extend(page.entries);
+            after = page.next_after;
+            // What may still matter is listed to its end: there is not room for very much of it.
+            if after.is_none() || (wanted.all && entries.len() >= LISTED_MAX) {
+                break;
+            }
         }
+        self.client.answer(&entries, |entries| match (entries.as_slice(), wanted.all) {
+            ([], true) => output::line(format!("you see no {}s", named(self.kind))),
+            ([], false) => output::line(format!(
+                "you see no open {}s; --all shows those that are over",
+                named(self.kind)
+            )),
+            (entries, _) => {
+                output::table(
+                    ["entry", "state", "by", "what", "from", "ends"],
+                    entries.iter().map(row),
+                );
+            }
+        })?;
+        if let Some(after) = after {
+            output::note(format!(
+                "note: {} are listed, the newest first; go on with --after {after}",
+                entries.len()
+            ));
+        }
+        Ok(Exit::Ok)
     }
-    if json {
-        output::json(&entries);
-    } else if entries.is_empty() {
-        let hint = if wanted.all { "" } else { "; --all shows those that are over" };
-        let open = if wanted.all { "" } else { "open " };
-        output::line(format!("you see no {open}{}{hint}", plural(kind)));
-    } else {
-        output::table(["entry", "state", "by", "what", "from", "ends"], entries.iter().map(row));
+
+    /// Shows one.
+    pub(in crate::commands) async fn show(&self, id: &DirectiveId) -> Outcome {
+        let entry = self.read(id).await?;
+        self.client.answer(&entry, |entry| output::line(text(entry)))
     }
-    if let Some(after) = after {
-        output::note(format!(
-            "note: {} are listed, the newest first; go on with --after {after}",
-            entries.len()
-        ));
+
+    /// Decides on one.
+    pub(in crate::commands) async fn decide(&self, choice: VoteChoice, args: &Decide) -> Outcome {
+        let entry = self.read(&args.id).await?;
+        let digest = match args.digest {
+            Some(digest) => digest,
+            None => {
+                output::note(text(&entry));
+                let look = format!("placet {} show {}", command(self.kind), args.id);
+                agreed(words::verb(choice), &look)?;
+                entry.digest
+            }
+        };
+        let act = DirectiveAct::Decide { decision: choice, reason: args.reason.clone(), digest };
+        self.act(&args.id, &act).await
     }
-    Ok(Exit::Ok)
+
+    /// Ends one before its time.
+    pub(in crate::commands) async fn end(&self, args: &End) -> Outcome {
+        self.read(&args.id).await?;
+        self.act(&args.id, &DirectiveAct::End { reason: args.reason.clone() }).await
+    }
+
+    /// Says afterwards what one was used for.
+    pub(in crate::commands) async fn review(&self, id: &DirectiveId, note: &str) -> Outcome {
+        self.read(id).await?;
+        self.act(id, &DirectiveAct::Review { note: note.to_owned() }).await
+    }
+
+    async fn act(&self, id: &DirectiveId, act: &DirectiveAct) -> Outcome {
+        let reply = self.client.post(&["v1", "directives", id.as_str(), "acts"], act).await?;
+        self.client.answer(&reply.document()?, |entry: &DirectiveView| {
+            output::line(format!("recorded; {} is now {}", entry.directive_id, entry.state));
+        })
+    }
+
+    /// Reads one, which must be of this kind.
+    async fn read(&self, id: &DirectiveId) -> Result<DirectiveView, Failure> {
+        let entry: DirectiveView = self.client.get(&["v1", "directives", id.as_str()], &[]).await?;
+        let is = entry.body.kind();
+        if is == self.kind {
+            return Ok(entry);
+        }
+        Err(Failure::usage(format!("`{id}` is a {}, not a {}", named(is), named(self.kind)))
+            .try_this(format!("`placet {}` is for those", command(is))))
+    }
+}
+
+/// Arranges something.
+pub(in crate::commands) async fn arrange(client: &Client, new: &DirectiveRequest) -> Outcome {
+    let reply = client.post(&["v1", "directives"], new).await?;
+    client.answer(&reply.document()?, |entry| output::line(text(entry)))
 }
 
 fn row(entry: &DirectiveView) -> [String; 6] {
@@ -120,98 +174,6 @@ fn row(entry: &DirectiveView) -> [String; 6] {
     ]
 }
 
-/// Shows one.
-pub(in crate::commands) async fn show(
-    client: &Client,
-    kind: DirectiveKind,
-    id: &DirectiveId,
-    json: bool,
-) -> Outcome {
-    let entry = read(client, kind, id).await?;
-    print_report(&entry, json, text);
-    Ok(Exit::Ok)
-}
-
-/// Arranges something.
-pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) -> Outcome {
-    let New { arrange, reason, starts_at, lasts_ms } = new;
-    let request = DirectiveRequest { arrange, reason, starts_at, lasts_ms };
-    let entry: DirectiveView = client.post(&["v1", "directives"], &request).await?.document()?;
-    print_report(&entry, json, text);
-    Ok(Exit::Ok)
-}
-
-/// Decides on one.
-pub(in crate::commands) async fn decide(
-    client: &Client,
-    kind: DirectiveKind,
-    choice: VoteChoice,
-    args: &Decide,
-    json: bool,
-) -> Outcome {
-    let entry = read(client, kind, &args.id).await?;
-    let digest = match args.digest {
-        Some(digest) => digest,
-        None => {
-            output::note(text(&entry));
-            let look = format!("placet {} show {}", command(kind), args.id);
-            agreed(words::verb(choice), &look)?;
-            entry.digest
-        }
-    };
-    let act = DirectiveAct::Decide { decision: choice, reason: args.reason.clone(), digest };
-    did(client, &args.id, &act, json).await
-}
-
-/// Ends one before its time.
-pub(in crate::commands) async fn end(
-    client: &Client,
-    kind: DirectiveKind,
-    args: &End,
-    json: bool,
-) -> Outcome {
-    read(client, kind, &args.id).await?;
-    did(client, &args.id, &DirectiveAct::End { reason: args.reason.clone() }, json).await
-}
-
-/// Does something with one, and tells how it stands.
-pub(in crate::commands) async fn did(
-    client: &Client,
-    id: &DirectiveId,
-    act: &DirectiveAct,
-    json: bool,
-) -> Outcome {
-    let entry: DirectiveView =
-        client.post(&["v1", "directives", id.as_str(), "acts"], act).await?.document()?;
-    print_report(&entry, json, |entry| {
-        format!("recorded; {} is now {}", entry.directive_id, entry.state)
-    });
-    Ok(Exit::Ok)
-}
-
-fn print_report(entry: &DirectiveView, json: bool, text: impl Fn(&DirectiveView) -> String) {
-    if json {
-        output::json(entry);
-    } else {
-        output::line(text(entry));
-    }
-}
-
-/// Reads one, which must be of this kind.
-pub(in crate::commands) async fn read(
-    client: &Client,
-    kind: DirectiveKind,
-    id: &DirectiveId,
-) -> Result<DirectiveView, Failure> {
-    let entry: DirectiveView = client.get(&["v1", "directives", id.as_str()], &[]).await?;
-    let is = entry.body.kind();
-    if is == kind {
-        return Ok(entry);
-    }
-    Err(Failure::usage(format!("`{id}` is a {}, not a {}", named(is), named(kind)))
-        .try_this(format!("`placet {}` is for those", command(is))))
-}
-
 const fn named(kind: DirectiveKind) -> &'static str {
     match kind {
         DirectiveKind::Grant => "standing grant",
@@ -219,16 +181,6 @@ const fn named(kind: DirectiveKind) -> &'static str {
         DirectiveKind::Freeze => "freeze",
         DirectiveKind::Delegation => "delegation",
         DirectiveKind::Revocation => "revocation",
-    }
-}
-
-const fn plural(kind: DirectiveKind) -> &'static str {
-    match kind {
-        DirectiveKind::Grant => "standing grants",
-        DirectiveKind::BreakGlass => "break-glass records",
-        DirectiveKind::Freeze => "freezes",
-        DirectiveKind::Delegation => "delegations",
-        DirectiveKind::Revocation => "revocations",
     }
 }
 

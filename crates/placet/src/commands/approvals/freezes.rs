@@ -3,7 +3,7 @@
 //! Owns the options.
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_approvals::views::Arrangement;
+use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_types::{
     clock::Timestamp,
     directive::{DirectiveKind, Freeze},
@@ -11,7 +11,7 @@ use placet_types::{
 };
 
 use super::{
-    entries::{self, New},
+    entries::{self, Entries, arrange},
     words,
 };
 use crate::{client::Client, failure::Outcome};
@@ -70,27 +70,26 @@ struct Set {
 }
 
 /// Does what was asked.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DirectiveKind = DirectiveKind::Freeze;
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
+    let entries = Entries { client, kind: DirectiveKind::Freeze };
     match &args.action {
-        Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
-        Action::Set(args) => set(client, args, json).await,
-        Action::Show { id } => entries::show(client, KIND, id, json).await,
-        Action::Lift(args) => entries::end(client, KIND, args, json).await,
+        Action::List(wanted) => entries.list(wanted).await,
+        Action::Set(args) => set(client, args).await,
+        Action::Show { id } => entries.show(id).await,
+        Action::Lift(args) => entries.end(args).await,
     }
 }
 
-async fn set(client: &Client, args: &Set, json: bool) -> Outcome {
-    let adapters = args.adapters.iter().cloned().collect();
-    let new = New {
+async fn set(client: &Client, args: &Set) -> Outcome {
+    let new = DirectiveRequest {
         arrange: Arrangement::Freeze(Freeze {
             name: args.name.clone(),
-            adapters,
+            adapters: args.adapters.iter().cloned().collect(),
             lockdown: args.lockdown,
         }),
         reason: args.reason.clone(),
         starts_at: args.from,
         lasts_ms: args.lasts_ms,
     };
-    entries::arrange(client, new, json).await
+    arrange(client, &new).await
 }

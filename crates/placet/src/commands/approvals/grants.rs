@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_approvals::views::Arrangement;
+use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_types::{
     approval::VoteChoice,
     digest::Digest,
@@ -14,8 +14,8 @@ use placet_types::{
 };
 
 use super::{
-    entries::{self, New},
-    input,
+    document,
+    entries::{self, Entries, arrange},
     pattern::{self, Rule},
     show, words,
 };
@@ -94,36 +94,37 @@ struct Propose {
 }
 
 /// Does what was asked.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
-    const KIND: DirectiveKind = DirectiveKind::Grant;
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
+    let entries = Entries { client, kind: DirectiveKind::Grant };
     match &args.action {
-        Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
-        Action::Propose(args) => propose(client, args, json).await,
-        Action::Show { id } => entries::show(client, KIND, id, json).await,
-        Action::Approve(args) => {
-            entries::decide(client, KIND, VoteChoice::Approve, args, json).await
-        }
-        Action::Deny(args) => entries::decide(client, KIND, VoteChoice::Deny, args, json).await,
-        Action::End(args) => entries::end(client, KIND, args, json).await,
+        Action::List(wanted) => entries.list(wanted).await,
+        Action::Propose(args) => propose(client, args).await,
+        Action::Show { id } => entries.show(id).await,
+        Action::Approve(args) => entries.decide(VoteChoice::Approve, args).await,
+        Action::Deny(args) => entries.decide(VoteChoice::Deny, args).await,
+        Action::End(args) => entries.end(args).await,
     }
 }
 
-async fn propose(client: &Client, args: &Propose, json: bool) -> Outcome {
-    let arrange = Arrangement::Grant {
-        approval_id: args.id.clone(),
-        pattern: pattern_of(client, args).await?,
-        uses_max: args.uses,
-        digest: args.digest,
+async fn propose(client: &Client, args: &Propose) -> Outcome {
+    let new = DirectiveRequest {
+        arrange: Arrangement::Grant {
+            approval_id: args.id.clone(),
+            pattern: pattern_of(client, args).await?,
+            uses_max: args.uses,
+            digest: args.digest,
+        },
+        reason: args.reason.clone(),
+        starts_at: None,
+        lasts_ms: args.lasts_ms,
     };
-    let new =
-        New { arrange, reason: args.reason.clone(), starts_at: None, lasts_ms: args.lasts_ms };
-    entries::arrange(client, new, json).await
+    arrange(client, &new).await
 }
 
 /// The pattern, where it is not exactly the arguments of the approval.
 async fn pattern_of(client: &Client, args: &Propose) -> Result<Option<ArgumentPattern>, Failure> {
     if let Some(file) = &args.pattern {
-        let pattern = serde_json::from_value(input::document(file)?);
+        let pattern = serde_json::from_value(document(file)?);
         let pattern = pattern.map_err(|error| Failure::usage("these are no rules").because(error));
         return pattern.map(Some);
     }

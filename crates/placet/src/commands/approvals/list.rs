@@ -59,7 +59,7 @@ pub(super) struct Args {
 }
 
 /// Lists them.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
     let states = states(&args.state)?;
     may_go_on(&args.state, args.after.as_ref())?;
     let (mut items, mut mine, mut total) = (Vec::new(), 0, 0_usize);
@@ -74,7 +74,7 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
             ));
         }
     }
-    if json {
+    if client.json {
         output::json(&items);
         return Ok(Exit::Ok);
     }

@@ -17,20 +17,16 @@ use serde_json::Value;
 use super::{difference, quotation, words};
 use crate::{
     client::Client,
-    failure::{Exit, Failure, Outcome},
+    failure::{Failure, Outcome},
     output,
 };
 
 /// Shows one.
-pub(super) async fn run(client: &Client, id: &ApprovalId, json: bool) -> Outcome {
-    let detail = read(client, id).await?;
-    if json {
-        output::json(&detail);
-    } else {
+pub(super) async fn run(client: &Client, id: &ApprovalId) -> Outcome {
+    client.answer(&read(client, id).await?, |detail| {
         let states = words::states_of(&detail.approval.state);
-        output::lines_with_states(&shown(&detail), &states);
-    }
-    Ok(Exit::Ok)
+        output::lines_with_states(&shown(detail), &states);
+    })
 }
 
 /// Reads one.

@@ -6,28 +6,22 @@ use placet_api::documents::Timeline;
 use placet_approvals::views::TimelineStep;
 use placet_types::{error::ErrorCode, ids::ToolCallId, principal};
 
-use crate::{
-    client::Client,
-    failure::{Exit, Outcome},
-    output,
-};
+use crate::{client::Client, failure::Outcome, output};
 
 /// Shows it.
-pub(super) async fn run(client: &Client, call: &ToolCallId, json: bool) -> Outcome {
+pub(super) async fn run(client: &Client, call: &ToolCallId) -> Outcome {
     let timeline: Timeline = client.get(&["v1", "calls", call.as_str(), "timeline"], &[]).await?;
-    if json {
-        output::json(&timeline);
-        return Ok(Exit::Ok);
-    }
-    if timeline.steps.is_empty() {
-        output::line(format!("no steps of {call} are in the log"));
-        return Ok(Exit::Ok);
-    }
-    output::table(["when", "what", "by", "note", "log"], timeline.steps.iter().map(row));
-    if timeline.incomplete {
-        output::line("steps are missing whose entries were archived: the archive is not at hand");
-    }
-    Ok(Exit::Ok)
+    client.answer(&timeline, |timeline| {
+        if timeline.steps.is_empty() {
+            return output::line(format!("no steps of {call} are in the log"));
+        }
+        output::table(["when", "what", "by", "note", "log"], timeline.steps.iter().map(row));
+        if timeline.incomplete {
+            output::line(
+                "steps are missing whose entries were archived: the archive is not at hand",
+            );
+        }
+    })
 }
 
 fn row(step: &TimelineStep) -> [String; 5] {

@@ -20,9 +20,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Follows the approval service until Ctrl-C.
-pub(super) async fn run(client: &Client, json: bool) -> Outcome {
+pub(super) async fn run(client: &Client) -> Outcome {
     tokio::select! {
-        ended = follow(client, json) => ended,
+        ended = follow(client) => ended,
         stopped = tokio::signal::ctrl_c() => {
             stopped.attempted("signals cannot be listened for")?;
             Ok(Exit::Ok)
@@ -30,11 +30,11 @@ pub(super) async fn run(client: &Client, json: bool) -> Outcome {
     }
 }
 
-async fn follow(client: &Client, json: bool) -> Outcome {
+async fn follow(client: &Client) -> Outcome {
     let mut events = open(client).await.map_err(crate::client::NotOpened::failure)?;
     output::note("following approvals; Ctrl-C ends it");
     loop {
-        read(&mut events, json).await;
+        read(&mut events, client.json).await;
         events = again(client).await?;
         output::note(
             "note: connected again; what happened in between is in `placet approvals list`",

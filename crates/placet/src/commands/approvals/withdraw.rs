@@ -5,11 +5,7 @@ use placet_approvals::views::{ApprovalView, WithdrawalRequest};
 use placet_types::ids::ApprovalId;
 
 use super::words;
-use crate::{
-    client::Client,
-    failure::{Exit, Outcome},
-    output,
-};
+use crate::{client::Client, failure::Outcome, output};
 
 /// A withdrawal.
 #[derive(Debug, ClapArgs)]
@@ -26,15 +22,12 @@ pub(super) struct Args {
 }
 
 /// Withdraws.
-pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
     let request = WithdrawalRequest { reason: args.reason.clone() };
     let path = ["v1", "approvals", args.id.as_str(), "withdrawal"];
     let approval: ApprovalView = client.post(&path, &request).await?.document()?;
-    if json {
-        output::json(&approval);
-    } else {
+    client.answer(&approval, |approval| {
         let state = words::state(&approval.state);
         output::line(format!("{} is now {state}; the call did not run", approval.approval_id));
-    }
-    Ok(Exit::Ok)
+    })
 }
