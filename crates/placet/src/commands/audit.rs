@@ -84,12 +84,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             let config = Config::load(config, environment)?;
             export::run(&config, file, log.as_deref()).await
         }
-        Action::Checkpoints { log } => {
-            evidence::checkpoints(&client()?, log.as_deref(), json).await
-        }
-        Action::Key => evidence::key(&client()?, json).await,
+        Action::Checkpoints { log } => evidence::checkpoints(&client()?, log.as_deref()).await,
+        Action::Key => evidence::key(&client()?).await,
         Action::Prove(prove) => evidence::prove(&client()?, prove).await,
-        Action::Receipt { call } => evidence::receipt(&client()?, call, json).await,
+        Action::Receipt { call } => evidence::receipt(&client()?, call).await,
         Action::VerifyReceipt(args) => evidence::verify_receipt(args, json),
     }
 }

@@ -2,30 +2,23 @@
 //!
 //! Owns the printing. Not here: what is checked (`placet-store`).
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use placet_api::documents::CheckpointList;
-use placet_engine::engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView};
+use placet_engine::engine::evidence::{AuditKeyView, ConsistencyView, ReceiptView};
 use placet_ledger::proof::{Consistency, receipt::ReceiptClaims};
 use placet_store::seal::{
     SealPublic, verify_checkpoint, verify_receipt as check_receipt, verify_receipt_under,
 };
 use placet_types::ids::ToolCallId;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    client::Client,
+    client::{Client, given},
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output,
+    output, yaml,
 };
-
-/// The largest file that is read: a receipt, a checkpoint or a proof.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Which proof.
 #[derive(Debug, ClapArgs)]
@@ -63,22 +56,6 @@ pub(super) struct VerifyReceipt {
     proof: Option<PathBuf>,
 }
 
-/// Reads a small file, or standard input.
-pub(super) fn read_text(path: &Path) -> Result<String, Failure> {
-    let what = || format!("`{}` cannot be read", path.display());
-    let input: Box<dyn io::Read> = if path.as_os_str() == "-" {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).attempted(what())?)
-    };
-    let mut text = String::new();
-    let read = input.take(FILE_BYTES_MAX).read_to_string(&mut text).attempted(what())?;
-    if u64::try_from(read).is_ok_and(|read| read >= FILE_BYTES_MAX) {
-        return Err(Failure::new(what()).because("it is too large"));
-    }
-    Ok(text)
-}
-
 /// Reads a public key.
 pub(super) fn read_key(text: &str) -> Result<SealPublic, Failure> {
     SealPublic::parse_vkey(text).map_err(|error| {
@@ -89,104 +66,86 @@ pub(super) fn read_key(text: &str) -> Result<SealPublic, Failure> {
 }
 
 /// Prints checkpoints.
-pub(super) async fn checkpoints(client: &Client, log: Option<&str>, json: bool) -> Outcome {
+pub(super) async fn checkpoints(client: &Client, log: Option<&str>) -> Outcome {
     let mut list: CheckpointList = client.get(&["v1", "audit", "checkpoints"], &[]).await?;
     if let Some(log) = log {
         list.checkpoints.retain(|checkpoint| checkpoint.log == log);
-        let Some(checkpoint) = list.checkpoints.first() else {
+        if list.checkpoints.is_empty() {
             return Err(Failure::new(format!("there is no log `{log}`")));
-        };
-        if !json {
-            output::raw(&checkpoint.note);
-            return Ok(Exit::Ok);
         }
     }
-    if json {
-        output::json(&list);
-    } else {
-        let notes: Vec<_> =
-            list.checkpoints.iter().map(|checkpoint| checkpoint.note.trim_end()).collect();
-        output::line(notes.join("\n\n"));
-    }
-    Ok(Exit::Ok)
+    client.answer(&list, |list| match (log, list.checkpoints.as_slice()) {
+        // Exactly as it is signed.
+        (Some(_), [checkpoint, ..]) => output::raw(&checkpoint.note),
+        (_, checkpoints) => {
+            let notes: Vec<_> = checkpoints.iter().map(|one| one.note.trim_end()).collect();
+            output::line(notes.join("\n\n"));
+        }
+    })
 }
 
 /// Prints the public key.
-pub(super) async fn key(client: &Client, json: bool) -> Outcome {
+pub(super) async fn key(client: &Client) -> Outcome {
     let key: AuditKeyView = client.get(&["v1", "audit", "key"], &[]).await?;
-    if json {
-        output::json(&key)
-    } else {
-        output::line(key.vkey)
-    }
-    Ok(Exit::Ok)
+    client.answer(&key, |key| output::line(&key.vkey))
 }
 
 /// Prints a proof.
 pub(super) async fn prove(client: &Client, prove: &Prove) -> Outcome {
-    let text = |number: Option<u64>| number.unwrap_or_default().to_string();
-    if prove.from.is_some() {
-        let (from, to) = (text(prove.from), text(prove.to));
-        let query = [("log", prove.log.as_str()), ("from", &from), ("to", &to)];
-        let proof: ConsistencyView = client.get(&["v1", "audit", "consistency"], &query).await?;
-        output::json(&proof);
-        return Ok(Exit::Ok);
-    }
-    let (seq, size) = (text(prove.seq), text(prove.size));
-    let mut query = vec![("log", prove.log.as_str()), ("seq", &seq)];
-    query.extend(prove.size.is_some().then_some(("size", size.as_str())));
-    let proof: InclusionView = client.get(&["v1", "audit", "inclusion"], &query).await?;
+    let text = |number: Option<u64>| number.map(|number| number.to_string());
+    let (seq, size, from, to) =
+        (text(prove.seq), text(prove.size), text(prove.from), text(prove.to));
+    let query = given([
+        ("log", Some(prove.log.as_str())),
+        ("seq", seq.as_deref()),
+        ("size", size.as_deref()),
+        ("from", from.as_deref()),
+        ("to", to.as_deref()),
+    ]);
+    let what = if prove.from.is_some() { "consistency" } else { "inclusion" };
+    let proof: Value = client.get(&["v1", "audit", what], &query).await?;
     output::json(&proof);
     Ok(Exit::Ok)
 }
 
 /// Prints a receipt.
-pub(super) async fn receipt(client: &Client, call: &ToolCallId, json: bool) -> Outcome {
+pub(super) async fn receipt(client: &Client, call: &ToolCallId) -> Outcome {
     let receipt: ReceiptView = client.get(&["v1", "calls", call.as_str(), "receipt"], &[]).await?;
-    if json {
-        output::json(&receipt)
-    } else {
-        output::line(receipt.receipt)
-    }
-    Ok(Exit::Ok)
+    client.answer(&receipt, |receipt| output::line(&receipt.receipt))
 }
 
 /// Checks a receipt.
 pub(super) fn verify_receipt(args: &VerifyReceipt, json: bool) -> Outcome {
     let key = read_key(&args.key)?;
-    let text = read_text(&args.file)?;
+    let text = yaml::read_input(&args.file)?;
     match check(args, &key, text.trim()) {
         Ok(claims) => {
-            if json {
-                output::json(&json!({ "ok": true, "claims": claims }));
-            } else {
-                print_report(&claims);
-            }
-            Ok(Exit::Ok)
+            let document = json!({ "ok": true, "claims": claims });
+            output::answer(json, &document, |_| print_report(&claims))
         }
-        Err(why) => {
-            if json {
-                output::json(&json!({ "ok": false, "problem": why.in_a_line() }));
-            } else {
-                output::line(format!("WRONG: {}", why.in_a_line()));
-            }
-            Ok(Exit::Findings)
-        }
+        Err(why) => wrong(json, &why.in_a_line()),
     }
+}
+
+/// Says that something does not verify.
+pub(super) fn wrong(json: bool, why: &str) -> Outcome {
+    let document = json!({ "ok": false, "problem": why });
+    output::answer(json, &document, |_| output::line(format!("WRONG: {why}")))?;
+    Ok(Exit::Findings)
 }
 
 fn check(args: &VerifyReceipt, key: &SealPublic, text: &str) -> Result<ReceiptClaims, Failure> {
     let what = "the receipt does not verify";
     let claims = check_receipt(text, key).attempted(what)?;
     let Some(file) = &args.checkpoint else { return Ok(claims) };
-    let checkpoint = verify_checkpoint(&read_text(file)?, key, None);
+    let checkpoint = verify_checkpoint(&yaml::read_input(file)?, key, None);
     let checkpoint = checkpoint.attempted("the checkpoint does not verify")?;
     let (low, high) =
         (claims.tree_size.min(checkpoint.head.size), claims.tree_size.max(checkpoint.head.size));
     let proof = match &args.proof {
         Some(file) => {
-            let proof: ConsistencyView =
-                serde_json::from_str(&read_text(file)?).attempted("the proof cannot be read")?;
+            let proof: ConsistencyView = serde_json::from_str(&yaml::read_input(file)?)
+                .attempted("the proof cannot be read")?;
             Consistency { from: proof.from, to: proof.to, path: proof.path }
         }
         None if low == high => Consistency { from: low, to: high, path: Vec::new() },

@@ -96,23 +96,10 @@ pub(super) fn verify(
             }
         };
         let mut sealed = None;
-        for Signed { origin, checkpoint, .. } in signed {
-            if checkpoint.origin != log.origin {
-                continue;
-            }
-            let size = checkpoint.head.size;
-            match log.seen.get(&size) {
-                Some(seen) if *seen == (checkpoint.head.root, checkpoint.chain) => {
-                    sealed = sealed.max(Some(size));
-                }
-                Some(_) => findings.push(format!(
-                    "the first {size} entries of `{}` are not those that {origin} covers: the log was rebuilt",
-                    log.origin
-                )),
-                None => findings.push(format!(
-                    "{origin} covers {size} entries, but `{}` has only {}: the end was cut off",
-                    log.origin, log.entries
-                )),
+        for signed in signed.iter().filter(|signed| signed.checkpoint.origin == log.origin) {
+            match signed.covered(log.origin.as_str(), log.entries, &log.seen) {
+                Ok(size) => sealed = sealed.max(Some(size)),
+                Err(why) => findings.push(why),
             }
         }
         let (origin, entries, head) = (log.origin, log.entries, log.head);

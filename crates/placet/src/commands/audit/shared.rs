@@ -49,11 +49,7 @@ pub(super) async fn verify(
     // A start that has written nothing yet has nothing to tell.
     verdicts.retain(|verdict| verdict.entries > 0 || verdict.fault.is_some());
     let found = Found::of(&verdicts, args, signed);
-    if json {
-        output::json(&document(&verdicts, &found))
-    } else {
-        print_report(&verdicts, &found)
-    }
+    output::answer(json, &document(&verdicts, &found), |_| print_report(&verdicts, &found))?;
     Ok(if found.problems.is_empty() { Exit::Ok } else { Exit::Findings })
 }
 
@@ -76,10 +72,10 @@ impl Found {
         let mut sealed = BTreeMap::new();
         for signed in signed {
             match against(verdicts, signed) {
-                Some(problem) => problems.push(problem),
-                None => {
+                Err(problem) => problems.push(problem),
+                Ok(covered) => {
                     let size = sealed.entry(signed.log.clone()).or_insert(0);
-                    *size = signed.checkpoint.head.size.max(*size);
+                    *size = covered.max(*size);
                 }
             }
         }
@@ -97,25 +93,18 @@ impl Found {
     }
 }
 
-/// What is wrong with a log according to a checkpoint.
-fn against(verdicts: &[LogVerdict], signed: &Signed) -> Option<String> {
+/// How many entries of a log a checkpoint covers, or what is wrong with the log according to it.
+fn against(verdicts: &[LogVerdict], signed: &Signed) -> Result<u64, String> {
     let Signed { origin, log, checkpoint, .. } = signed;
     let size = checkpoint.head.size;
     let Some(verdict) = verdicts.iter().find(|verdict| verdict.log == *log) else {
-        return Some(format!("{origin} covers {size} entries, but there is no log `{log}`"));
+        return Err(format!("{origin} covers {size} entries, but there is no log `{log}`"));
     };
-    match verdict.seen.get(&size) {
-        Some((root, chain)) if *root == checkpoint.head.root && *chain == checkpoint.chain => None,
-        Some(_) => Some(format!(
-            "the first {size} entries of `{log}` are not those that {origin} covers: the log was rebuilt"
-        )),
-        // What is wrong with it is told already.
-        None if verdict.fault.is_some() => Some(format!("{origin} is NOT COMPARED")),
-        None => Some(format!(
-            "{origin} covers {size} entries, but `{log}` has only {}: the end was cut off, or this is an old copy",
-            verdict.entries
-        )),
+    // What is wrong with it is told already.
+    if verdict.fault.is_some() && !verdict.seen.contains_key(&size) {
+        return Err(format!("{origin} is NOT COMPARED"));
     }
+    signed.covered(log, verdict.entries, &verdict.seen)
 }
 
 fn total(verdicts: &[LogVerdict]) -> u64 {

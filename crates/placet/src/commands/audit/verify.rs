@@ -22,7 +22,7 @@ use placet_types::{clock::Timestamp, digest::Digest};
 use serde_json::{Value, json};
 
 use super::{
-    evidence::{read_key, read_text},
+    evidence::{read_key, wrong},
     imported::{self, Imported},
     shared,
 };
@@ -33,7 +33,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output, sealing, storage,
+    output, sealing, storage, yaml,
 };
 
 /// What to verify against.
@@ -69,6 +69,26 @@ pub(super) struct Signed {
     pub(super) is_named: bool,
 }
 
+/// The root and the last hash of a log at the sizes that were signed.
+pub(super) type Seen = BTreeMap<u64, (Digest, [u8; 32])>;
+
+impl Signed {
+    /// How many entries it covers of a log that agrees with it, or what is wrong with that. The log was read to its end.
+    pub(super) fn covered(&self, log: &str, entries: u64, seen: &Seen) -> Result<u64, String> {
+        let Self { origin, checkpoint, .. } = self;
+        let size = checkpoint.head.size;
+        match seen.get(&size) {
+            Some(seen) if *seen == (checkpoint.head.root, checkpoint.chain) => Ok(size),
+            Some(_) => Err(format!(
+                "the first {size} entries of `{log}` are not those that {origin} covers: the log was rebuilt"
+            )),
+            None => Err(format!(
+                "{origin} covers {size} entries, but `{log}` has only {entries}: the end was cut off, or this is an old copy"
+            )),
+        }
+    }
+}
+
 /// What is said of a log that nothing vouches for.
 pub(super) const UNSIGNED: &str =
     "nothing signed was compared; anyone who can write here could have rebuilt it";
@@ -84,7 +104,7 @@ struct Walk {
     floor: Option<Frontier>,
     /// How many entries that tree covers. What ends within it cannot be compared where the chain begins later.
     floor_size: u64,
-    seen: BTreeMap<u64, (Digest, [u8; 32])>,
+    seen: Seen,
 }
 
 impl Walk {
@@ -125,33 +145,25 @@ impl Walk {
     /// How the chain stands to a checkpoint.
     fn against(&self, report: &VerifyReport, signed: &Signed) -> Against {
         let (size, origin) = (signed.checkpoint.head.size, &signed.origin);
-        let Some((root, chain)) = self.seen.get(&size) else {
-            let (first, last) = (report.first_seq, report.last_seq);
-            return if first > 1 && size <= last {
-                // What ends after the archived part is compared by means of the tree over that, which a ledger that archived keeps. Some of
-                // what was archived may be here, or not be moved yet: that tree says nothing of what ends before it.
-                let covered = if self.floor_size <= last { self.floor_size } else { 0 };
-                let stands = if size < covered.max(first.saturating_sub(1)) {
-                    Against::Archived
-                } else if signed.is_named {
-                    Against::Wrong
-                } else {
-                    Against::NotCompared
-                };
-                stands(format!(
-                    "{origin} is not compared: it covers {size} entries, and the chain that is here begins with entry {first}"
-                ))
-            } else {
-                Against::Wrong(format!(
-                    "{origin} covers {size} entries, but there are only {last}: the end was cut off, or this is an old copy"
-                ))
+        let (first, last) = (report.first_seq, report.last_seq);
+        if self.seen.contains_key(&size) || first <= 1 || size > last {
+            return match signed.covered(LOG, last, &self.seen) {
+                Ok(size) => Against::Agrees(size),
+                Err(why) => Against::Wrong(why),
             };
-        };
-        if *root == signed.checkpoint.head.root && *chain == signed.checkpoint.chain {
-            return Against::Agrees(size);
         }
-        Against::Wrong(format!(
-            "the first {size} entries are not those that {origin} covers: the chain was rebuilt"
+        // What ends after the archived part is compared by means of the tree over that, which a ledger that archived keeps. Some of what was
+        // archived may be here, or not be moved yet: that tree says nothing of what ends before it.
+        let covered = if self.floor_size <= last { self.floor_size } else { 0 };
+        let stands = if size < covered.max(first.saturating_sub(1)) {
+            Against::Archived
+        } else if signed.is_named {
+            Against::Wrong
+        } else {
+            Against::NotCompared
+        };
+        stands(format!(
+            "{origin} is not compared: it covers {size} entries, and the chain that is here begins with entry {first}"
         ))
     }
 }
@@ -213,20 +225,18 @@ pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> O
     let config = Config::load(&args.config, environment)?;
     // A key that is none must not go unnoticed where there happens to be nothing to check with it.
     let named = args.key.as_deref().map(read_key).transpose()?;
-    let choice = storage::choice(&config, &config.data)?;
-    let journal = match &choice {
-        Choice::Embedded => Some(journal(&config)?),
-        Choice::Postgres(_) => None,
-    };
-    let signed = match signed(args, &config, named, journal.is_none()) {
-        Ok(signed) => signed,
-        Err(Wrong::Unusable(failure)) => return Err(failure),
-        Err(Wrong::Checkpoint(why)) => return Ok(wrong(json, &why)),
-    };
-    match (choice, journal) {
-        (Choice::Postgres(postgres), _) => shared::verify(&postgres, args, json, &signed).await,
-        (Choice::Embedded, Some(journal)) => own(args, json, &config, &journal, &signed),
-        (Choice::Embedded, None) => Err(Failure::new("there is no journal")),
+    match storage::choice(&config, &config.data)? {
+        Choice::Embedded => {
+            let journal = journal(&config)?;
+            match signed(args, &config, named, false)? {
+                Ok(signed) => own(args, json, &config, &journal, &signed),
+                Err(why) => wrong(json, &why),
+            }
+        }
+        Choice::Postgres(postgres) => match signed(args, &config, named, true)? {
+            Ok(signed) => shared::verify(&postgres, args, json, &signed).await,
+            Err(why) => wrong(json, &why),
+        },
     }
 }
 
@@ -281,50 +291,42 @@ pub(super) fn journal(config: &Config) -> Result<PathBuf, Failure> {
         .try_this("name the data folder with --data"))
 }
 
-/// Why there is nothing to compare with.
-enum Wrong {
-    /// A file or key cannot be used.
-    Unusable(Failure),
-    /// A checkpoint is not one.
-    Checkpoint(String),
-}
-
-/// The checkpoints: what was signed last in this folder, and those that were named. Of a database there are several logs.
+/// The checkpoints: what was signed last in this folder, and those that were named; or why one of them is none. Of a database there are
+/// several logs.
 fn signed(
     args: &Args,
     config: &Config,
     named: Option<SealPublic>,
     is_shared: bool,
-) -> Result<Vec<Signed>, Wrong> {
-    let mut files: Vec<(PathBuf, String)> = args
-        .checkpoint
-        .iter()
+) -> Result<Result<Vec<Signed>, String>, Failure> {
+    let named_files = args.checkpoint.iter();
+    let mut files: Vec<(PathBuf, String)> = named_files
         .map(|path| (path.clone(), format!("checkpoint `{}`", path.display())))
         .collect();
-    files.extend(own_notes(config, is_shared).map_err(Wrong::Unusable)?);
+    files.extend(own_notes(config, is_shared)?);
     if files.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Ok(Vec::new()));
     }
-    let key = named.map_or_else(|| own_key(config), Ok).map_err(Wrong::Unusable)?;
+    let key = named.map_or_else(|| own_key(config), Ok)?;
     let mut signed = Vec::with_capacity(files.len());
     for (path, origin) in files {
-        let text = read_text(&path).map_err(Wrong::Unusable)?;
-        let checkpoint = verify_checkpoint(&text, &key, None)
-            .map_err(|error| Wrong::Checkpoint(format!("{origin}: {error}")))?;
+        let checkpoint = match verify_checkpoint(&yaml::read_input(&path)?, &key, None) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => return Ok(Err(format!("{origin}: {error}"))),
+        };
         let whole = checkpoint.origin.to_string();
         let log = whole.rsplit('/').next().unwrap_or_default().to_owned();
-        let is_imported = || imported::origins(config).map(|of| of.contains(&checkpoint.origin));
-        if !is_shared && log != LOG && !is_imported().map_err(Wrong::Unusable)? {
+        let is_named = args.checkpoint.contains(&path);
+        if !is_shared && log != LOG && !imported::origins(config)?.contains(&checkpoint.origin) {
             // A note of a time before this ledger; named, it is about something that is not here.
-            if args.checkpoint.contains(&path) {
-                return Err(Wrong::Checkpoint(format!("{origin} is about the log `{whole}`")));
+            if is_named {
+                return Ok(Err(format!("{origin} is about the log `{whole}`")));
             }
             continue;
         }
-        let is_named = args.checkpoint.contains(&path);
         signed.push(Signed { origin, log, checkpoint, is_named });
     }
-    Ok(signed)
+    Ok(Ok(signed))
 }
 
 /// What was signed last in this folder, where anything was: of a ledger in the data folder that is its own log, and those that it brought
@@ -464,15 +466,6 @@ fn print_report(report: &VerifyReport, head: &str, compared: &Compared) {
     output::line(format!("    head {head}"));
 }
 
-fn wrong(json: bool, why: &str) -> Exit {
-    if json {
-        output::json(&json!({ "ok": false, "problem": why }));
-    } else {
-        output::line(format!("WRONG: {why}"));
-    }
-    Exit::Findings
-}
-
 fn damaged(json: bool, error: &JournalError) -> Outcome {
     let place = if let JournalError::Corrupt { segment, offset, seq, .. } = error {
         json!({ "segment": segment, "offset": offset, "entry": seq })
@@ -481,14 +474,13 @@ fn damaged(json: bool, error: &JournalError) -> Outcome {
     } else {
         return Err(Failure::new("the journal cannot be read").because(error));
     };
-    if json {
-        output::json(&json!({ "ok": false, "problem": error.to_string(), "at": place }));
-    } else {
+    let document = json!({ "ok": false, "problem": error.to_string(), "at": place });
+    output::answer(json, &document, |_| {
         output::line(format!("WRONG: {error}"));
         output::line(
             "    Everything before that entry is verified. Keep the folder as it is, and restore it from a copy.",
         );
-    }
+    })?;
     Ok(Exit::Findings)
 }
 
