@@ -5,11 +5,12 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use placet_credentials::{Broker, ClientAuth, StsConfig, egress_limits};
-use placet_egress::{Destination, EgressClient, EgressPolicy};
+use placet_egress::Destination;
 use placet_types::clock::Clock;
 
 use crate::{
     config::load::Config,
+    egress,
     failure::{Attempted as _, Failure},
 };
 
@@ -34,12 +35,7 @@ pub(crate) fn broker(
             .because(format!("nothing proves who we are to `{}`", unproven.name))
             .try_this("name a certificate for its token endpoint under `trust.certificates`"));
     }
-    let egress = if destinations.is_empty() {
-        None
-    } else {
-        let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
-        Some(EgressClient::with_trust(policy, egress_limits(), &config.trust).attempted(what)?)
-    };
+    let egress = egress::client(config, destinations, egress_limits(), own_listeners, what)?;
     Broker::new(config.sts.clone(), config.secrets.clone(), egress, Arc::clone(clock))
         .attempted(what)
 }

@@ -4,6 +4,7 @@
 //! only then is anything served. Makes no decision of its own.
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -20,7 +21,7 @@ use placet_api::{
     listen::{Bound, bind},
     tls::TlsSettings,
 };
-use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
+use placet_egress::{Destination, Limits, PrivateRanges};
 use placet_engine::{
     engine::{Connectors, Engine, EngineParts, StartError},
     reload::Read,
@@ -33,6 +34,7 @@ use placet_telemetry::{
     metrics::Metrics,
 };
 use placet_types::{clock::Clock, contract::Contract};
+use secrecy::SecretString;
 
 #[cfg(feature = "sabotage")]
 use crate::sabotage;
@@ -43,6 +45,7 @@ use crate::{
     config::load::Config,
     console,
     development::make_data_folder,
+    egress,
     failure::{Attempted as _, Failure},
     issuers, mcp, notices,
     reload::ConfiguredFiles,
@@ -51,21 +54,20 @@ use crate::{
     world::{self, World},
 };
 
-/// The configured secrets, for connections.
-#[derive(Debug, Clone)]
-pub(crate) struct ConfiguredSecrets(Secrets);
-
-impl ConfiguredSecrets {
-    /// These.
-    pub(crate) fn new(secrets: &Secrets) -> Self {
-        Self(secrets.clone())
-    }
+/// The secrets for connections: those of an import, before those of the configuration.
+#[derive(Debug)]
+struct ConnectionSecrets {
+    imported: BTreeMap<String, SecretString>,
+    configured: Secrets,
 }
 
 #[async_trait]
-impl SecretLookup for ConfiguredSecrets {
+impl SecretLookup for ConnectionSecrets {
     async fn secret(&self, name: &str) -> Result<SecretVersions, String> {
-        let live = self.0.live_soon(name).await.map_err(|error| error.to_string())?;
+        if let Some(value) = self.imported.get(name) {
+            return Ok(SecretVersions { newest: value.clone(), previous: None });
+        }
+        let live = self.configured.live_soon(name).await.map_err(|error| error.to_string())?;
         let (newest, previous) = live.into_values();
         Ok(SecretVersions { newest, previous })
     }
@@ -249,18 +251,9 @@ fn connectors(
     fault_injection: FaultInjection,
 ) -> Connectors {
     let files = FilesSettings { pause_after_effect_ms: fault_injection.pause_after_effect_ms };
-    let mcp = McpSettings {
-        data_dir: data.clone(),
-        client_name: "placet".to_owned(),
-        client_version: env!("CARGO_PKG_VERSION").to_owned(),
-        secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
-        trust: config.trust.clone(),
-        own_listeners: own.clone(),
-        sessions: SessionLimits::default(),
-    };
     let connectors = Connectors {
+        mcp: Arc::new(mcp_connector(config, data.clone(), BTreeMap::new(), own.clone())),
         internal: Arc::new(FilesConnector::new(data, files)),
-        mcp: Arc::new(McpConnector::new(mcp)),
         http: Arc::new(HttpConnector::new(HttpSettings {
             trust: config.trust.clone(),
             own_listeners: own,
@@ -269,6 +262,24 @@ fn connectors(
     #[cfg(feature = "sabotage")]
     let connectors = sabotage::connectors(connectors);
     connectors
+}
+
+/// Connects to MCP servers; `imported` are secrets that the configuration does not have yet.
+pub(crate) fn mcp_connector(
+    config: &Config,
+    data_dir: PathBuf,
+    imported: BTreeMap<String, SecretString>,
+    own_listeners: Vec<SocketAddr>,
+) -> McpConnector {
+    McpConnector::new(McpSettings {
+        data_dir,
+        client_name: "placet".to_owned(),
+        client_version: env!("CARGO_PKG_VERSION").to_owned(),
+        secrets: Arc::new(ConnectionSecrets { imported, configured: config.secrets.clone() }),
+        trust: config.trust.clone(),
+        own_listeners,
+        sessions: SessionLimits::default(),
+    })
 }
 
 /// The data folder, made if it is missing, as an absolute path.
@@ -283,20 +294,13 @@ pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
 
 fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
     let what = "the telemetry cannot start";
-    let egress = match &config.telemetry.otlp {
-        None => None,
-        Some(otlp) => {
-            // The configuration names the collector, so it may be on a private network.
-            let destination =
-                Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
-            // The listeners are not open yet; with port 0 nobody can have meant them.
-            let own = vec![config.server.listen, config.server.admin_listen];
-            let policy = EgressPolicy::new(vec![destination]).refusing_listeners(own);
-            Some(
-                EgressClient::with_trust(policy, Limits::default(), &config.trust)
-                    .attempted(what)?,
-            )
-        }
-    };
+    // The configuration names the collector, so it may be on a private network.
+    let collector = config.telemetry.otlp.iter();
+    let collector =
+        collector.map(|otlp| Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed));
+    let collector = collector.collect::<Result<_, _>>().attempted(what)?;
+    // The listeners are not open yet; with port 0 nobody can have meant them.
+    let own = [config.server.listen, config.server.admin_listen];
+    let egress = egress::client(config, collector, Limits::default(), &own, what)?;
     init(&config.telemetry, egress.as_ref()).attempted(what)
 }

@@ -6,13 +6,14 @@ use std::{net::SocketAddr, sync::Arc};
 
 use placet_api::listen::Bound;
 use placet_console::{ConsoleSettings, Development, DevelopmentPerson};
-use placet_egress::{EgressClient, EgressPolicy, Limits};
+use placet_egress::Limits;
 use placet_identity::{Provider, Verifier};
 use placet_types::{clock::Clock, directory::Directory, sessions::SessionStore};
 
 use crate::{
     config::load::Config,
     development::dev_key,
+    egress,
     failure::{Attempted as _, Failure},
 };
 
@@ -36,22 +37,17 @@ pub(crate) fn with_console(
     let mut settings = ConsoleSettings::new(Arc::clone(clock), Arc::clone(sessions));
     settings.public_url.clone_from(&file.public_url);
     settings.is_tls = bound.is_tls();
-    settings.idle_ms = file.idle_ms;
-    settings.session_ms = file.session_ms;
-    settings.sessions_max = usize::try_from(file.sessions_max).unwrap_or(usize::MAX);
+    settings.idle_ms = file.idle_ms.0;
+    settings.session_ms = file.session_ms.0;
+    settings.sessions_max = usize::try_from(file.sessions_max.0).unwrap_or(usize::MAX);
     if let Some(sign_in) = &file.sign_in {
         let what = "the console's sign-in cannot be used";
         let destinations = sign_in.destinations().attempted(what)?;
-        let policy = EgressPolicy::new(destinations).refusing_listeners(own.to_vec());
-        let egress =
-            EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?;
-        settings.provider = Some(Provider::new(
-            sign_in.clone(),
-            verifier.clone(),
-            config.secrets.clone(),
-            egress,
-            Arc::clone(clock),
-        ));
+        let egress = egress::client(config, destinations, Limits::default(), own, what)?;
+        settings.provider = egress.map(|egress| {
+            let (verifier, secrets) = (verifier.clone(), config.secrets.clone());
+            Provider::new(sign_in.clone(), verifier, secrets, egress, Arc::clone(clock))
+        });
     }
     if config.development_tokens {
         settings.development = Some(development(config, directory, verifier)?);

@@ -4,7 +4,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use placet_egress::{EgressClient, EgressPolicy, Limits};
+use placet_egress::{EgressClient, Limits};
 use placet_identity::{DevKey, IdentityConfig, NextIssuers, Verifier};
 use placet_types::{clock::Clock, digest::Digest, directory::Directory, json::canonical_digest};
 use serde_json::json;
@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::{
     config::load::Config,
     development::dev_key,
+    egress,
     failure::{Attempted as _, Failure},
 };
 
@@ -50,7 +51,6 @@ fn issuers(
     directory: &Directory,
     own_listeners: &[SocketAddr],
 ) -> Result<(IdentityConfig, Option<EgressClient>), Failure> {
-    let what = ISSUERS;
     let mut identity: IdentityConfig = config.identity.clone();
     if config.development_tokens {
         let key: DevKey = dev_key(config)?;
@@ -58,17 +58,12 @@ fn issuers(
             let audiences = [config.audience.clone()].into();
             let issuer = key
                 .issuer_config(config.server.listen.ip(), tenant.clone(), audiences)
-                .attempted(what)?;
+                .attempted(ISSUERS)?;
             identity.issuers.push(issuer);
         }
     }
-    let destinations = identity.key_destinations().attempted(what)?;
-    let egress = if destinations.is_empty() {
-        None
-    } else {
-        let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
-        Some(EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?)
-    };
+    let destinations = identity.key_destinations().attempted(ISSUERS)?;
+    let egress = egress::client(config, destinations, Limits::default(), own_listeners, ISSUERS)?;
     Ok((identity, egress))
 }
 

@@ -15,6 +15,7 @@ mod config;
 mod console;
 mod demo;
 mod development;
+mod egress;
 mod environment;
 mod failure;
 mod issuers;

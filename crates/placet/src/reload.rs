@@ -184,7 +184,7 @@ mod tests {
         let mut now = ConfigFile { policies: Some("policies".into()), ..before.clone() };
         assert_eq!(needs_restart(&before, &now), Vec::<String>::new());
         now.audience = "other".to_owned();
-        now.limits.body_bytes_max = 2;
+        now.limits.body_bytes_max.0 = 2;
         assert_eq!(needs_restart(&before, &now), ["audience", "limits"]);
     }
 }

@@ -244,21 +244,8 @@ fn in_words(report: &RecoveryReport) -> String {
     format!("ledger: {} entries, {} records{open}{torn}{state}", report.frames, report.effects)
 }
 
-/// Who holds the lock on the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder(Option<String>);
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(pid) => write!(f, "process {pid}"),
-            None => f.write_str("another process"),
-        }
-    }
-}
-
 /// Who holds the lock on the store, if anybody does. Changes nothing.
-pub(crate) fn lock_holder(data: &Path) -> Option<Holder> {
+pub(crate) fn lock_holder(data: &Path) -> Option<String> {
     let file = File::open(journal_folder(data).join("lock")).ok()?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
         return None;
@@ -266,7 +253,10 @@ pub(crate) fn lock_holder(data: &Path) -> Option<Holder> {
     let mut text = String::new();
     // Without a number in it, it is still held.
     file.take(20).read_to_string(&mut text).unwrap_or_default();
-    Some(Holder(Some(text.trim().to_owned()).filter(|pid| !pid.is_empty())))
+    Some(match text.trim() {
+        "" => "another process".to_owned(),
+        pid => format!("process {pid}"),
+    })
 }
 
 #[cfg(test)]
@@ -292,7 +282,7 @@ mod tests {
         };
         let opened = open().await.unwrap();
         let holder = lock_holder(data.path()).unwrap();
-        assert_eq!(holder.to_string(), format!("process {}", std::process::id()));
+        assert_eq!(holder, format!("process {}", std::process::id()));
         let second = open().await.unwrap_err().to_string();
         assert!(second.contains("in use by process") && second.contains("--data"), "{second}");
         opened.store.close().await.unwrap();

@@ -44,6 +44,9 @@ const DEPTH_MAX: u32 = 8;
 /// The root of the built-in `files` adapter, below the data folder.
 const FILES_ROOT: &str = "files";
 
+/// What stands for the file of a contract that is compiled in.
+const BUILT_IN: &str = "the built-in contract";
+
 /// A contract and where it stands.
 #[derive(Debug, Clone)]
 pub(crate) struct ContractEntry {
@@ -53,6 +56,12 @@ pub(crate) struct ContractEntry {
     pub(crate) file: ContractFile,
     /// Checked.
     pub(crate) contract: Arc<Contract>,
+}
+
+impl ContractEntry {
+    fn place(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(BUILT_IN))
+    }
 }
 
 /// Everything that the configuration names.
@@ -124,25 +133,17 @@ pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProbl
 
 /// No root of one contract is inside that of another, where it could be the folder of a tenant.
 fn check_roots(entries: &[ContractEntry], data: &Path) -> Result<(), FileProblem> {
-    let root = |entry: &ContractEntry| match &entry.file.transport {
-        TransportFile::Internal { root, .. } => Some(data.join(root)),
-        TransportFile::McpStdio { .. }
-        | TransportFile::McpHttp { .. }
-        | TransportFile::Rest { .. }
-        | TransportFile::A2a { .. }
-        | TransportFile::Lm { .. } => None,
-    };
-    for inner in entries {
-        for outer in entries {
-            let (Some(one), Some(other)) = (root(inner), root(outer)) else { continue };
-            if one != other && one.starts_with(&other) {
-                let path = inner.path.as_deref().unwrap_or(Path::new("the built-in contract"));
-                let problem = format!(
-                    "is inside the root of `{}`; name a folder outside it",
-                    outer.file.adapter
-                );
-                return Err(FileProblem::at(path, "transport.root", problem));
-            }
+    let roots = entries.iter().filter_map(|entry| {
+        let TransportFile::Internal { root, .. } = &entry.file.transport else { return None };
+        Some((entry, data.join(root)))
+    });
+    let roots: Vec<_> = roots.collect();
+    for (entry, root) in &roots {
+        let outer = roots.iter().find(|(_, outer)| root != outer && root.starts_with(outer));
+        if let Some((outer, _)) = outer {
+            let outer = &outer.file.adapter;
+            let problem = format!("is inside the root of `{outer}`; name a folder outside it");
+            return Err(FileProblem::at(entry.place(), "transport.root", problem));
         }
     }
     Ok(())
@@ -152,7 +153,7 @@ fn builtin(config: &Config) -> Result<ContractEntry, FileProblem> {
     let tenants = read_directory(config)?.tenants.into_keys().collect();
     let file = builtin_contract(config.environment.clone(), tenants, FILES_ROOT);
     let contract = Contract::from_file(file.clone())
-        .map_err(|error| FileProblem::of_file(Path::new("the built-in contract"), error))?;
+        .map_err(|error| FileProblem::of_file(Path::new(BUILT_IN), error))?;
     Ok(ContractEntry { path: None, file, contract: Arc::new(contract) })
 }
 
@@ -183,29 +184,19 @@ pub(crate) fn secrets_of<'a>(
 ) -> Vec<(String, &'a str)> {
     let credential = credential.into_iter().filter_map(|one| one.secret.as_deref());
     let credential = credential.map(|secret| ("credential.secret".to_owned(), secret));
-    let variables = match transport {
-        TransportFile::McpStdio { env, .. } => env
-            .iter()
-            .filter_map(|(name, value)| match value {
-                EnvValue::Secret { secret } => {
-                    Some((format!("transport.env.{name}.secret"), secret.as_str()))
-                }
-                EnvValue::Literal(_) => None,
-            })
-            .collect(),
-        TransportFile::Internal { .. }
-        | TransportFile::McpHttp { .. }
-        | TransportFile::Rest { .. }
-        | TransportFile::A2a { .. }
-        | TransportFile::Lm { .. } => Vec::new(),
-    };
-    credential.chain(variables).collect()
+    let mut secrets: Vec<_> = credential.collect();
+    if let TransportFile::McpStdio { env, .. } = transport {
+        secrets.extend(env.iter().filter_map(|(name, value)| {
+            let EnvValue::Secret { secret } = value else { return None };
+            Some((format!("transport.env.{name}.secret"), secret.as_str()))
+        }));
+    }
+    secrets
 }
 
 fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FileProblem> {
     for (key, secret) in secrets_of(&entry.file.transport, entry.file.credential.as_ref()) {
-        let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
-        secrets.named(secret).map_err(|error| FileProblem::at(path, key, error))?;
+        secrets.named(secret).map_err(|error| FileProblem::at(entry.place(), key, error))?;
     }
     Ok(())
 }
@@ -214,7 +205,7 @@ fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FilePro
 fn check_service(entry: &ContractEntry, services: &[StsConfig]) -> Result<(), FileProblem> {
     let Some(credential) = &entry.file.credential else { return Ok(()) };
     let Some(name) = &credential.sts else { return Ok(()) };
-    let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
+    let path = entry.place();
     let Some(service) = services.iter().find(|service| service.name == *name) else {
         // What is written there is not repeated: it may be a value in the place of a name.
         let names: Vec<&str> = services.iter().map(|service| service.name.as_str()).collect();

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::file::bounded;
+use super::file::Bounded;
 use crate::yaml::FileProblem;
 
 /// The web console.
@@ -25,17 +25,11 @@ pub(crate) struct ConsoleFile {
     /// With which OpenID provider people sign in; absent: with a link of `placet console`, where development tokens are accepted.
     pub(crate) sign_in: Option<SignInConfig>,
     /// How long a session may be unused, in milliseconds.
-    #[schemars(range(min = 60_000, max = 86_400_000))]
-    #[serde(deserialize_with = "bounded::<60_000, 86_400_000, _>")]
-    pub(crate) idle_ms: u64,
+    pub(crate) idle_ms: Bounded<60_000, 86_400_000>,
     /// How long a session lasts at most, in milliseconds.
-    #[schemars(range(min = 60_000, max = 86_400_000))]
-    #[serde(deserialize_with = "bounded::<60_000, 86_400_000, _>")]
-    pub(crate) session_ms: u64,
+    pub(crate) session_ms: Bounded<60_000, 86_400_000>,
     /// Sessions at the same time.
-    #[schemars(range(min = 1, max = 100_000))]
-    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
-    pub(crate) sessions_max: u64,
+    pub(crate) sessions_max: Bounded<1, 100_000>,
 }
 
 impl Default for ConsoleFile {
@@ -44,9 +38,9 @@ impl Default for ConsoleFile {
             enabled: true,
             public_url: None,
             sign_in: None,
-            idle_ms: IDLE_MS,
-            session_ms: SESSION_MS,
-            sessions_max: u64::try_from(SESSIONS_MAX).unwrap_or(u64::MAX),
+            idle_ms: Bounded(IDLE_MS),
+            session_ms: Bounded(SESSION_MS),
+            sessions_max: Bounded(u64::try_from(SESSIONS_MAX).unwrap_or(u64::MAX)),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `placet schema config`.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -14,7 +15,7 @@ use placet_credentials::StsConfig;
 use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig};
 use placet_notify::config::NotifyConfig;
 use placet_types::ids::{EnvironmentName, GroupId};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use super::{console::ConsoleFile, ledger::LedgerFile, mcp::McpFile, trust::TrustFile};
@@ -260,15 +261,14 @@ pub(crate) struct OtlpFile {
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, HeaderFile>,
     /// The limit of one export, in milliseconds.
-    #[schemars(range(min = 100, max = 60_000))]
-    #[serde(default = "OtlpFile::default_timeout", deserialize_with = "bounded::<100, 60_000, _>")]
-    pub(crate) timeout_ms: u64,
+    #[serde(default = "OtlpFile::default_timeout")]
+    pub(crate) timeout_ms: Bounded<100, 60_000>,
 }
 
 impl OtlpFile {
     /// The limit of one export if nothing is said.
-    pub(crate) const fn default_timeout() -> u64 {
-        10_000
+    pub(crate) const fn default_timeout() -> Bounded<100, 60_000> {
+        Bounded(10_000)
     }
 }
 
@@ -297,120 +297,78 @@ pub(crate) enum OtlpProtocolFile {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitsFile {
     /// Calls admitted at the same time; one more is `OVERLOADED`.
-    #[schemars(range(min = 1, max = 100_000))]
-    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
-    pub(crate) calls_in_flight_max: u64,
+    pub(crate) calls_in_flight_max: Bounded<1, 100_000>,
     /// Of one tenant.
-    #[schemars(range(min = 1, max = 100_000))]
-    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
-    pub(crate) calls_in_flight_per_tenant_max: u64,
+    pub(crate) calls_in_flight_per_tenant_max: Bounded<1, 100_000>,
     /// Calls of one agent that may wait for people at the same time; one more is `OVERLOADED`. Each node counts those that it knows of.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    #[serde(deserialize_with = "bounded::<1, 1_000_000, _>")]
-    pub(crate) held_per_agent_max: u64,
+    pub(crate) held_per_agent_max: Bounded<1, 1_000_000>,
     /// Workers of each stage.
-    #[schemars(range(min = 1, max = 64))]
-    #[serde(deserialize_with = "bounded::<1, 64, _>")]
-    pub(crate) stage_workers: u64,
+    pub(crate) stage_workers: Bounded<1, 64>,
     /// The largest body of a request, in bytes.
-    #[schemars(range(min = 1024, max = 16_777_216))]
-    #[serde(deserialize_with = "bounded::<1_024, 16_777_216, _>")]
-    pub(crate) body_bytes_max: u64,
+    pub(crate) body_bytes_max: Bounded<1_024, 16_777_216>,
     /// Connections open at the same time. Of the requests on them that are not answered yet, one principal has a quarter at most, one
     /// tenant three quarters; one more is `OVERLOADED`.
-    #[schemars(range(min = 1, max = 65_536))]
-    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
-    pub(crate) connections_max: u64,
+    pub(crate) connections_max: Bounded<1, 65_536>,
     /// Of those, how many one address (of IPv6: one /64) may have; the connection of one more is closed. Behind a proxy or balancer, which
     /// has one address for all callers: as many as `connections_max`. Never more than that.
-    #[schemars(range(min = 1, max = 65_536))]
-    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
-    pub(crate) connections_per_address_max: u64,
+    pub(crate) connections_per_address_max: Bounded<1, 65_536>,
     /// How long a connection takes requests, in milliseconds; what is under way then has `stream_ms_max` to end.
-    #[schemars(range(min = 1_000, max = 86_400_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 86_400_000, _>")]
-    pub(crate) connection_ms_max: u64,
+    pub(crate) connection_ms_max: Bounded<1_000, 86_400_000>,
     /// How long a caller may take nothing of what it is sent, in milliseconds, until its connection is closed.
-    #[schemars(range(min = 1_000, max = 600_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
-    pub(crate) write_timeout_ms: u64,
+    pub(crate) write_timeout_ms: Bounded<1_000, 600_000>,
     /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed. Callers
     /// behind one translated address (NAT) or one balancer count together.
-    #[schemars(range(min = 1, max = 65_536))]
-    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
-    pub(crate) handshakes_per_address_max: u64,
+    pub(crate) handshakes_per_address_max: Bounded<1, 65_536>,
     /// How long the head of a request or a handshake may take, and a connection be idle, in milliseconds.
-    #[schemars(range(min = 1_000, max = 600_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
-    pub(crate) header_timeout_ms: u64,
+    pub(crate) header_timeout_ms: Bounded<1_000, 600_000>,
     /// How long a body may take to arrive, and a question to be answered, in milliseconds. Calls have limits of their own.
-    #[schemars(range(min = 1_000, max = 3_600_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 3_600_000, _>")]
-    pub(crate) request_timeout_ms: u64,
+    pub(crate) request_timeout_ms: Bounded<1_000, 3_600_000>,
     /// Streams of events of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a quarter
     /// of them at most, one tenant three quarters.
-    #[schemars(range(min = 1, max = 65_536))]
-    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
-    pub(crate) streams_max: u64,
+    pub(crate) streams_max: Bounded<1, 65_536>,
     /// How often a silent stream of events sends a comment, in milliseconds: shorter than what stands in between waits.
-    #[schemars(range(min = 1_000, max = 600_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
-    pub(crate) heartbeat_ms: u64,
+    pub(crate) heartbeat_ms: Bounded<1_000, 600_000>,
     /// How long a stream of events may last, in milliseconds; its reader comes again.
-    #[schemars(range(min = 60_000, max = 86_400_000))]
-    #[serde(deserialize_with = "bounded::<60_000, 86_400_000, _>")]
-    pub(crate) stream_ms_max: u64,
+    pub(crate) stream_ms_max: Bounded<60_000, 86_400_000>,
     /// How old a server's tool list may be when a call is checked against its pin, in milliseconds.
-    #[schemars(range(min = 0, max = 30_000))]
-    #[serde(deserialize_with = "bounded::<0, 30_000, _>")]
-    pub(crate) live_list_ms_max: u64,
+    pub(crate) live_list_ms_max: Bounded<0, 30_000>,
     /// How often the issuers' keys are refreshed, in milliseconds.
-    #[schemars(range(min = 1_000, max = 3_600_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 3_600_000, _>")]
-    pub(crate) identity_refresh_ms: u64,
+    pub(crate) identity_refresh_ms: Bounded<1_000, 3_600_000>,
     /// How long the answer of a finished read is kept for `GET /v1/calls/{id}`, in milliseconds.
-    #[schemars(range(min = 0, max = 86_400_000))]
-    #[serde(deserialize_with = "bounded::<0, 86_400_000, _>")]
-    pub(crate) answers_kept_ms: u64,
+    pub(crate) answers_kept_ms: Bounded<0, 86_400_000>,
     /// How many such answers at most.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    #[serde(deserialize_with = "bounded::<1, 1_000_000, _>")]
-    pub(crate) answers_kept_max: u64,
+    pub(crate) answers_kept_max: Bounded<1, 1_000_000>,
     /// How long open requests may take to end when the process is asked to stop, in milliseconds.
-    #[schemars(range(min = 1, max = 3_600_000))]
-    #[serde(deserialize_with = "bounded::<1, 3_600_000, _>")]
-    pub(crate) drain_ms: u64,
+    pub(crate) drain_ms: Bounded<1, 3_600_000>,
     /// Below this much free space for the embedded ledger new writes are refused, so that what is under way can be recorded, in bytes;
     /// `/readyz` says so.
-    #[schemars(range(min = 1_048_576, max = 1_125_899_906_842_624_u64))]
-    #[serde(deserialize_with = "bounded::<1_048_576, 1_125_899_906_842_624, _>")]
-    pub(crate) free_space_bytes_min: u64,
+    pub(crate) free_space_bytes_min: Bounded<1_048_576, 1_125_899_906_842_624>,
 }
 
 impl Default for LimitsFile {
     fn default() -> Self {
         Self {
-            calls_in_flight_max: 4_096,
-            calls_in_flight_per_tenant_max: 1_024,
-            held_per_agent_max: 100,
-            stage_workers: 4,
-            body_bytes_max: 1_048_576,
-            connections_max: 1_024,
-            connections_per_address_max: 256,
-            connection_ms_max: 3_600_000,
-            write_timeout_ms: 30_000,
-            handshakes_per_address_max: 64,
-            header_timeout_ms: 10_000,
-            request_timeout_ms: 30_000,
-            streams_max: 256,
-            heartbeat_ms: 15_000,
-            stream_ms_max: 3_600_000,
-            live_list_ms_max: 30_000,
-            identity_refresh_ms: 60_000,
-            answers_kept_ms: 600_000,
-            answers_kept_max: 10_000,
-            drain_ms: 30_000,
-            free_space_bytes_min: 268_435_456,
+            calls_in_flight_max: Bounded(4_096),
+            calls_in_flight_per_tenant_max: Bounded(1_024),
+            held_per_agent_max: Bounded(100),
+            stage_workers: Bounded(4),
+            body_bytes_max: Bounded(1_048_576),
+            connections_max: Bounded(1_024),
+            connections_per_address_max: Bounded(256),
+            connection_ms_max: Bounded(3_600_000),
+            write_timeout_ms: Bounded(30_000),
+            handshakes_per_address_max: Bounded(64),
+            header_timeout_ms: Bounded(10_000),
+            request_timeout_ms: Bounded(30_000),
+            streams_max: Bounded(256),
+            heartbeat_ms: Bounded(15_000),
+            stream_ms_max: Bounded(3_600_000),
+            live_list_ms_max: Bounded(30_000),
+            identity_refresh_ms: Bounded(60_000),
+            answers_kept_ms: Bounded(600_000),
+            answers_kept_max: Bounded(10_000),
+            drain_ms: Bounded(30_000),
+            free_space_bytes_min: Bounded(268_435_456),
         }
     }
 }
@@ -434,14 +392,33 @@ pub(crate) enum ReadAudit {
     Durable,
 }
 
-pub(super) fn bounded<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<u64, D::Error> {
-    let number = u64::deserialize(deserializer)?;
-    if (MIN..=MAX).contains(&number) {
-        Ok(number)
-    } else {
-        Err(D::Error::custom(format!("{number} is not between {MIN} and {MAX}")))
+/// A number between two bounds, which the schema names too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Bounded<const MIN: u64, const MAX: u64>(pub(crate) u64);
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = u64::deserialize(deserializer)?;
+        if (MIN..=MAX).contains(&number) {
+            Ok(Self(number))
+        } else {
+            Err(D::Error::custom(format!("{number} is not between {MIN} and {MAX}")))
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> JsonSchema for Bounded<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("number_{MIN}_{MAX}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "format": "uint64", "minimum": MIN, "maximum": MAX })
     }
 }
 

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
-use super::file::{SecretFile, bounded};
+use super::file::{Bounded, SecretFile};
 
 /// Where records are kept.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -32,45 +32,29 @@ pub(crate) struct LedgerFile {
     /// predecessor. Absent: made from the host's name and the data folder.
     pub(crate) node: Option<String>,
     /// How long a process may be silent before another one takes its work over, in milliseconds.
-    #[schemars(range(min = 1_000, max = 600_000))]
-    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
-    pub(crate) lease_ms: u64,
+    pub(crate) lease_ms: Bounded<1_000, 600_000>,
     /// How long a look-up or a change waits for the database at most, in milliseconds.
-    #[schemars(range(min = 100, max = 60_000))]
-    #[serde(deserialize_with = "bounded::<100, 60_000, _>")]
-    pub(crate) wait_ms: u64,
+    pub(crate) wait_ms: Bounded<100, 60_000>,
     /// Connections for look-ups.
-    #[schemars(range(min = 1, max = 1_000))]
-    #[serde(deserialize_with = "bounded::<1, 1_000, _>")]
-    pub(crate) connections_max: u64,
+    pub(crate) connections_max: Bounded<1, 1_000>,
     /// The name of this deployment in signed checkpoints and receipts.
     pub(crate) deployment: String,
     /// The file with the key that signs them; absent: `seal.key` beside the ledger, made at the first start.
     pub(crate) seal_key: Option<PathBuf>,
     /// How often a checkpoint is signed and, for the embedded ledger, a snapshot made if one is due, in seconds.
-    #[schemars(range(min = 1, max = 86_400))]
-    #[serde(deserialize_with = "bounded::<1, 86_400, _>")]
-    pub(crate) checkpoint_every_s: u64,
+    pub(crate) checkpoint_every_s: Bounded<1, 86_400>,
     /// Where segments of the embedded journal go that are older than `audit_days`; absent: they stay where they are.
     pub(crate) archive: Option<PathBuf>,
     /// For how long segments of the embedded journal stay in place when there is an archive, in days.
-    #[schemars(range(min = 0, max = 36_500))]
-    #[serde(deserialize_with = "bounded::<0, 36_500, _>")]
-    pub(crate) audit_days: u64,
+    pub(crate) audit_days: Bounded<0, 36_500>,
     /// Where backups of the embedded ledger go that the admin listener is asked for; absent: it makes none.
     pub(crate) backups: Option<PathBuf>,
     /// How much time has to pass between two requests for a backup, in seconds; one that comes earlier is `RATE_LIMITED`.
-    #[schemars(range(min = 0, max = 86_400))]
-    #[serde(deserialize_with = "bounded::<0, 86_400, _>")]
-    pub(crate) backup_interval_s: u64,
+    pub(crate) backup_interval_s: Bounded<0, 86_400>,
     /// How many backups are kept: once a new one is complete, the oldest ones are deleted.
-    #[schemars(range(min = 1, max = 10_000))]
-    #[serde(deserialize_with = "bounded::<1, 10_000, _>")]
-    pub(crate) backups_max: u64,
+    pub(crate) backups_max: Bounded<1, 10_000>,
     /// How many operators have to agree before a call with an unknown outcome is sent again: 1 or 2.
-    #[schemars(range(min = 1, max = 2))]
-    #[serde(deserialize_with = "bounded::<1, 2, _>")]
-    pub(crate) rearm_people: u64,
+    pub(crate) rearm_people: Bounded<1, 2>,
     /// How long results are kept.
     pub(crate) retention: RetentionFile,
     /// What is different for single tenants.
@@ -82,13 +66,9 @@ pub(crate) struct LedgerFile {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RetentionFile {
     /// For how long a retry is given its result, in seconds.
-    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
-    #[serde(deserialize_with = "bounded::<1, 3_153_600_000, _>")]
-    pub(crate) results_s: u64,
+    pub(crate) results_s: Bounded<1, RETENTION_S_MAX>,
     /// For how long a key that tells its own age is remembered after that, in seconds; other keys are remembered for ever.
-    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
-    #[serde(deserialize_with = "bounded::<1, 3_153_600_000, _>")]
-    pub(crate) tombstones_s: u64,
+    pub(crate) tombstones_s: Bounded<1, RETENTION_S_MAX>,
 }
 
 /// What is different for a tenant; what is absent is as for all.
@@ -96,11 +76,9 @@ pub(crate) struct RetentionFile {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TenantRetentionFile {
     /// For how long a retry is given its result, in seconds.
-    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
-    pub(crate) results_s: Option<u64>,
+    pub(crate) results_s: Option<Bounded<1, RETENTION_S_MAX>>,
     /// For how long a key that tells its own age is remembered after that, in seconds.
-    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
-    pub(crate) tombstones_s: Option<u64>,
+    pub(crate) tombstones_s: Option<Bounded<1, RETENTION_S_MAX>>,
 }
 
 const DAY_S: u64 = 86_400;
@@ -109,7 +87,7 @@ const RETENTION_S_MAX: u64 = 3_153_600_000;
 
 impl Default for RetentionFile {
     fn default() -> Self {
-        Self { results_s: 30 * DAY_S, tombstones_s: 400 * DAY_S }
+        Self { results_s: Bounded(30 * DAY_S), tombstones_s: Bounded(400 * DAY_S) }
     }
 }
 
@@ -119,18 +97,18 @@ impl Default for LedgerFile {
             store: EMBEDDED.to_owned(),
             password: None,
             node: None,
-            lease_ms: 15_000,
-            wait_ms: 5_000,
-            connections_max: 16,
+            lease_ms: Bounded(15_000),
+            wait_ms: Bounded(5_000),
+            connections_max: Bounded(16),
             deployment: "placet".to_owned(),
             seal_key: None,
-            checkpoint_every_s: 300,
+            checkpoint_every_s: Bounded(300),
             archive: None,
-            audit_days: 7 * 365,
+            audit_days: Bounded(7 * 365),
             backups: None,
-            backup_interval_s: 60,
-            backups_max: 8,
-            rearm_people: 2,
+            backup_interval_s: Bounded(60),
+            backups_max: Bounded(8),
+            rearm_people: Bounded(2),
             retention: RetentionFile::default(),
             tenants: BTreeMap::new(),
         }
@@ -180,12 +158,6 @@ impl LedgerPlan {
         let seal_key = file.seal_key.as_ref().map(|path| base.join(path));
         let archive = file.archive.as_ref().map(|path| base.join(path));
         let backups = file.backups.as_ref().map(|path| base.join(path));
-        for own in file.tenants.values() {
-            let mut given = own.results_s.into_iter().chain(own.tombstones_s);
-            if given.any(|seconds| !(1..=RETENTION_S_MAX).contains(&seconds)) {
-                return Err(("ledger.tenants", format!("must be 1 to {RETENTION_S_MAX} seconds")));
-            }
-        }
         let plan = Self { file, password, deployment, seal_key, archive, backups };
         if !matches!(plan.password, Some(Err(_))) {
             plan.choice("check").map_err(|why| ("ledger.store", why))?;
@@ -210,9 +182,9 @@ impl LedgerPlan {
         let url = DatabaseUrl::parse(address.expose_secret()).map_err(|error| error.to_string())?;
         let node = self.file.node.clone().unwrap_or_else(|| default_node.to_owned());
         let mut config = PostgresConfig::new(url, node);
-        config.lease = Duration::from_millis(self.file.lease_ms);
-        config.wait = Duration::from_millis(self.file.wait_ms);
-        config.connections_max = u32::try_from(self.file.connections_max).unwrap_or(u32::MAX);
+        config.lease = Duration::from_millis(self.file.lease_ms.0);
+        config.wait = Duration::from_millis(self.file.wait_ms.0);
+        config.connections_max = u32::try_from(self.file.connections_max.0).unwrap_or(u32::MAX);
         Ok(Choice::Postgres(Box::new(config)))
     }
 
@@ -247,27 +219,27 @@ impl LedgerPlan {
 
     /// How often a checkpoint is made.
     pub(crate) fn checkpoint_every(&self) -> Duration {
-        Duration::from_secs(self.file.checkpoint_every_s)
+        Duration::from_secs(self.file.checkpoint_every_s.0)
     }
 
     /// How much time has to pass between two requests for a backup.
     pub(crate) fn backup_interval(&self) -> Duration {
-        Duration::from_secs(self.file.backup_interval_s)
+        Duration::from_secs(self.file.backup_interval_s.0)
     }
 
     /// How many backups are kept.
     pub(crate) fn backups_max(&self) -> usize {
-        usize::try_from(self.file.backups_max).unwrap_or(usize::MAX)
+        usize::try_from(self.file.backups_max.0).unwrap_or(usize::MAX)
     }
 
     /// For how long segments stay in place.
     pub(crate) fn audit_for(&self) -> Duration {
-        Duration::from_secs(self.file.audit_days.saturating_mul(DAY_S))
+        Duration::from_secs(self.file.audit_days.0.saturating_mul(DAY_S))
     }
 
     /// What the pipeline is told.
     pub(crate) fn settings(&self) -> LedgerSettings {
-        let ms = |seconds: u64| seconds.saturating_mul(1_000);
+        let ms = |seconds: Bounded<1, RETENTION_S_MAX>| seconds.0.saturating_mul(1_000);
         let RetentionFile { results_s, tombstones_s } = self.file.retention;
         let tenants = self.file.tenants.iter().map(|(tenant, own)| {
             let (results_ms, tombstones_ms) = (own.results_s.map(ms), own.tombstones_s.map(ms));
@@ -280,7 +252,7 @@ impl LedgerPlan {
         // What is kept for seconds has to be maintained more often than what is kept for days.
         let sweep_every_ms = shortest.div_euclid(4).clamp(250, default.sweep_every_ms);
         LedgerSettings {
-            rearm_people: u8::try_from(self.file.rearm_people).unwrap_or(2),
+            rearm_people: u8::try_from(self.file.rearm_people.0).unwrap_or(2),
             retention: Retention {
                 results_ms: ms(results_s),
                 tombstones_ms: ms(tombstones_s),
@@ -336,8 +308,8 @@ mod tests {
         assert_eq!((own.results_ms, own.tombstones_ms), (Some(2_000), None));
         assert_eq!(retention.sweep_every_ms, 500);
         let text = "tenants: { acme: { results_s: 0 } }";
-        let file: LedgerFile = crate::yaml::parse(Path::new("placet.yaml"), text).unwrap();
-        assert_eq!(LedgerPlan::read(file, Path::new(""), None).unwrap_err().0, "ledger.tenants");
+        let wrong = crate::yaml::parse::<LedgerFile>(Path::new("placet.yaml"), text).unwrap_err();
+        assert_eq!(wrong.key.as_deref(), Some("tenants.acme.results_s"), "{wrong}");
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl Reading<'_> {
             trust: file.trust.read(self.name, self.base)?,
             tls: file.tls.map(|tls| self.tls(&tls)),
             admin_open: file.admin_open,
-            free_space_bytes_min: file.limits.free_space_bytes_min,
+            free_space_bytes_min: file.limits.free_space_bytes_min.0,
             ledger,
             telemetry,
             settings,
@@ -356,25 +356,19 @@ impl Reading<'_> {
         file: &ConfigFile,
         secrets: &Secrets,
     ) -> Result<TelemetryConfig, FileProblem> {
-        let variable = |problem: otel::VariableProblem| {
-            FileProblem::of_file(
-                Path::new("the environment"),
-                format!("`{}` {}", problem.variable, problem.problem),
-            )
-        };
         let otlp = match &file.telemetry.otlp {
             Some(otlp) => Some(self.collector(otlp, secrets)?),
-            None => otel::collector(self.environment).map_err(variable)?,
+            None => otel::collector(self.environment)?,
         };
         let default = super::file::TelemetryFile::default();
         let named = file.telemetry.service_name != default.service_name;
-        let from_environment = otel::service_name(self.environment).filter(|_| !named);
+        let from_environment = self.environment.get("OTEL_SERVICE_NAME").filter(|_| !named);
         Ok(TelemetryConfig {
             otlp,
             log_format: log_format(file.telemetry.log),
             log_filter: file.telemetry.log_filter.clone(),
             service_name: from_environment.unwrap_or_else(|| file.telemetry.service_name.clone()),
-            resource_attributes: otel::resource_attributes(self.environment).map_err(variable)?,
+            resource_attributes: otel::resource_attributes(self.environment)?,
             sample_ratio: file.telemetry.sample_ratio,
         })
     }
@@ -398,7 +392,7 @@ impl Reading<'_> {
                 OtlpProtocolFile::HttpProtobuf => OtlpProtocol::HttpProtobuf,
             },
             headers: file.headers.iter().filter_map(header).collect::<Result<_, _>>()?,
-            timeout_ms: file.timeout_ms,
+            timeout_ms: file.timeout_ms.0,
         })
     }
 
@@ -408,20 +402,20 @@ impl Reading<'_> {
             admin_listen: file.admin_listen,
             allowed_hosts: file.http.allowed_hosts.iter().cloned().collect(),
             allowed_origins: file.http.allowed_origins.iter().cloned().collect(),
-            body_bytes_max: narrow(file.limits.body_bytes_max),
-            connections_max: u32::try_from(file.limits.connections_max).unwrap_or(u32::MAX),
-            connections_per_address_max: u32::try_from(file.limits.connections_per_address_max)
+            body_bytes_max: narrow(file.limits.body_bytes_max.0),
+            connections_max: u32::try_from(file.limits.connections_max.0).unwrap_or(u32::MAX),
+            connections_per_address_max: u32::try_from(file.limits.connections_per_address_max.0)
                 .unwrap_or(u32::MAX),
-            connection_ms_max: file.limits.connection_ms_max,
-            write_timeout_ms: file.limits.write_timeout_ms,
-            handshakes_per_address_max: u32::try_from(file.limits.handshakes_per_address_max)
+            connection_ms_max: file.limits.connection_ms_max.0,
+            write_timeout_ms: file.limits.write_timeout_ms.0,
+            handshakes_per_address_max: u32::try_from(file.limits.handshakes_per_address_max.0)
                 .unwrap_or(u32::MAX),
-            header_timeout_ms: file.limits.header_timeout_ms,
-            request_timeout_ms: file.limits.request_timeout_ms,
-            streams_max: narrow(file.limits.streams_max),
-            heartbeat_ms: file.limits.heartbeat_ms,
-            stream_ms_max: file.limits.stream_ms_max,
-            drain_ms: file.limits.drain_ms,
+            header_timeout_ms: file.limits.header_timeout_ms.0,
+            request_timeout_ms: file.limits.request_timeout_ms.0,
+            streams_max: narrow(file.limits.streams_max.0),
+            heartbeat_ms: file.limits.heartbeat_ms.0,
+            stream_ms_max: file.limits.stream_ms_max.0,
+            drain_ms: file.limits.drain_ms.0,
             public_url: file.console.public_url.clone(),
             resource: is_url(&file.audience).then(|| file.audience.clone()),
             authorization_servers: authorization_servers(file),
@@ -438,15 +432,15 @@ impl Reading<'_> {
     fn settings(&self, file: &ConfigFile, ledger: &LedgerPlan) -> Settings {
         Settings {
             environment: file.environment.clone(),
-            calls_in_flight_max: narrow(file.limits.calls_in_flight_max),
-            calls_in_flight_per_tenant_max: narrow(file.limits.calls_in_flight_per_tenant_max),
-            held_per_agent_max: narrow(file.limits.held_per_agent_max),
-            stage_workers: narrow(file.limits.stage_workers),
+            calls_in_flight_max: narrow(file.limits.calls_in_flight_max.0),
+            calls_in_flight_per_tenant_max: narrow(file.limits.calls_in_flight_per_tenant_max.0),
+            held_per_agent_max: narrow(file.limits.held_per_agent_max.0),
+            stage_workers: narrow(file.limits.stage_workers.0),
             durable_reads: file.audit.reads == ReadAudit::Durable,
-            live_list_ms_max: file.limits.live_list_ms_max,
-            identity_refresh_ms: file.limits.identity_refresh_ms,
-            answers_kept_ms: file.limits.answers_kept_ms,
-            answers_kept_max: narrow(file.limits.answers_kept_max),
+            live_list_ms_max: file.limits.live_list_ms_max.0,
+            identity_refresh_ms: file.limits.identity_refresh_ms.0,
+            answers_kept_ms: file.limits.answers_kept_ms.0,
+            answers_kept_max: narrow(file.limits.answers_kept_max.0),
             operators: file.operators.clone(),
             callbacks: file.notifications.callbacks(),
             ledger: ledger.settings(),

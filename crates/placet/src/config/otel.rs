@@ -2,30 +2,23 @@
 //!
 //! Owns their reading. What the configuration file says wins; a variable that cannot be used is an error, not a silence.
 
+use std::{fmt, path::Path};
+
 use placet_telemetry::export::{OtlpConfig, OtlpProtocol};
 use secrecy::SecretString;
 use url::Url;
 
 use super::file::OtlpFile;
-use crate::environment::Environment;
+use crate::{environment::Environment, yaml::FileProblem};
 
 /// The path that the exporter adds for OTLP over HTTP.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// A variable that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct VariableProblem {
-    /// The variable.
-    pub(crate) variable: String,
-    /// What is wrong with it; never its value.
-    pub(crate) problem: String,
-}
-
 /// The collector that the environment names, if any.
 ///
 /// # Errors
-/// [`VariableProblem`] for the first variable that cannot be used.
-pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>, VariableProblem> {
+/// [`FileProblem`] for the first variable that cannot be used.
+pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>, FileProblem> {
     let is = |name: &str, value: &str| {
         environment.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value))
     };
@@ -37,9 +30,11 @@ pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>,
         .map_err(|error| problem(&endpoint_name, format!("is not a URL: {error}")))?;
     let protocol = match either(environment, "PROTOCOL") {
         None => OtlpProtocol::Grpc,
-        Some((name, text)) => {
-            protocol(&text).ok_or_else(|| problem(&name, "must be `grpc` or `http/protobuf`"))?
-        }
+        Some((name, text)) => match text.as_str() {
+            "grpc" => OtlpProtocol::Grpc,
+            "http/protobuf" => OtlpProtocol::HttpProtobuf,
+            _ => return Err(problem(&name, "must be `grpc` or `http/protobuf`")),
+        },
     };
     if protocol == OtlpProtocol::HttpProtobuf
         && let Some(base) = endpoint.path().strip_suffix(TRACES_PATH).map(str::to_owned)
@@ -47,28 +42,25 @@ pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>,
         endpoint.set_path(&base);
     }
     let timeout_ms = match either(environment, "TIMEOUT") {
-        None => OtlpFile::default_timeout(),
+        None => OtlpFile::default_timeout().0,
         Some((name, text)) => {
             text.parse().map_err(|_no_number| problem(&name, "is not a number of milliseconds"))?
         }
     };
     let headers = either(environment, "HEADERS")
-        .map_or_else(|| Ok(Vec::new()), |(name, text)| headers(&name, &text))?;
-    Ok(Some(OtlpConfig { endpoint, protocol, headers, timeout_ms }))
-}
-
-/// `OTEL_SERVICE_NAME`, where it is set.
-pub(crate) fn service_name(environment: &Environment) -> Option<String> {
-    environment.get("OTEL_SERVICE_NAME")
+        .map_or_else(|| Ok(Vec::new()), |(name, text)| pairs(&name, &text))?
+        .into_iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), SecretString::from(value)));
+    Ok(Some(OtlpConfig { endpoint, protocol, headers: headers.collect(), timeout_ms }))
 }
 
 /// `OTEL_RESOURCE_ATTRIBUTES`.
 ///
 /// # Errors
-/// [`VariableProblem`] when it is no list of `name=value`.
+/// [`FileProblem`] when it is no list of `name=value`.
 pub(crate) fn resource_attributes(
     environment: &Environment,
-) -> Result<Vec<(String, String)>, VariableProblem> {
+) -> Result<Vec<(String, String)>, FileProblem> {
     const NAME: &str = "OTEL_RESOURCE_ATTRIBUTES";
     environment.get(NAME).map_or_else(|| Ok(Vec::new()), |text| pairs(NAME, &text))
 }
@@ -80,24 +72,8 @@ fn either(environment: &Environment, what: &str) -> Option<(String, String)> {
         .find_map(|name| environment.get(&name).map(|value| (name, value)))
 }
 
-fn protocol(text: &str) -> Option<OtlpProtocol> {
-    match text {
-        "grpc" => Some(OtlpProtocol::Grpc),
-        "http/protobuf" => Some(OtlpProtocol::HttpProtobuf),
-        _ => None,
-    }
-}
-
-fn headers(name: &str, text: &str) -> Result<Vec<(String, SecretString)>, VariableProblem> {
-    let pairs = pairs(name, text)?;
-    Ok(pairs
-        .into_iter()
-        .map(|(key, value)| (key.to_ascii_lowercase(), SecretString::from(value)))
-        .collect())
-}
-
 /// `name=value,name=value`, percent-encoded.
-fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, VariableProblem> {
+fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, FileProblem> {
     let wrong = || problem(variable, "is not `name=value,name=value`");
     text.split(',')
         .filter(|pair| !pair.trim().is_empty())
@@ -126,8 +102,9 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn problem(variable: &str, problem: impl Into<String>) -> VariableProblem {
-    VariableProblem { variable: variable.to_owned(), problem: problem.into() }
+/// What is wrong with a variable; never its value.
+fn problem(variable: &str, problem: impl fmt::Display) -> FileProblem {
+    FileProblem::at(Path::new("the environment"), variable, problem)
 }
 
 #[cfg(test)]
@@ -177,7 +154,7 @@ mod tests {
                 (name, value),
             ]);
             let problem = collector(&environment).unwrap_err();
-            assert_eq!(problem.variable, name);
+            assert_eq!(problem.key.as_deref(), Some(name));
             assert!(!problem.problem.contains("secret"));
         }
         let environment = Environment::of([("OTEL_RESOURCE_ATTRIBUTES", "a=1,b=2")]);

@@ -4,21 +4,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use async_trait::async_trait;
 use placet_adapter::{
     adapter::{Adapter, Connector as _},
     outcome::AdapterError,
 };
 use placet_adapter_files::files::{FilesConnector, FilesSettings};
-use placet_adapter_mcp::connector::{
-    Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
-};
+use placet_adapter_mcp::connector::Endpoint;
 use placet_types::contract::{Contract, LiveTool, file::TransportFile};
 use secrecy::SecretString;
 
 use super::servers::is_private;
 use crate::{
-    compose::{ConfiguredSecrets, data_folder},
+    compose::{data_folder, mcp_connector},
     config::load::Config,
     failure::{Attempted as _, Failure},
     svids,
@@ -35,23 +32,6 @@ pub(crate) struct Live {
     pub(crate) tools: Vec<LiveTool>,
 }
 
-/// Secrets of an import: those in hand, before those of the configuration.
-#[derive(Debug)]
-struct InHand {
-    secrets: BTreeMap<String, SecretString>,
-    configured: ConfiguredSecrets,
-}
-
-#[async_trait]
-impl SecretLookup for InHand {
-    async fn secret(&self, name: &str) -> Result<SecretVersions, String> {
-        match self.secrets.get(name) {
-            Some(value) => Ok(SecretVersions { newest: value.clone(), previous: None }),
-            None => self.configured.secret(name).await,
-        }
-    }
-}
-
 /// Asks an endpoint for which there may be no contract yet.
 ///
 /// # Errors
@@ -62,17 +42,7 @@ pub(crate) async fn ask(
     config: &Config,
 ) -> Result<Live, Failure> {
     let _svids = svids::open(config).await?;
-    let lookup = InHand { secrets, configured: ConfiguredSecrets::new(&config.secrets) };
-    let data_dir = data_folder(config)?;
-    let connector = McpConnector::new(McpSettings {
-        data_dir,
-        client_name: "placet".to_owned(),
-        client_version: env!("CARGO_PKG_VERSION").to_owned(),
-        secrets: Arc::new(lookup),
-        trust: config.trust.clone(),
-        own_listeners: Vec::new(),
-        sessions: SessionLimits::default(),
-    });
+    let connector = mcp_connector(config, data_folder(config)?, secrets, Vec::new());
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
     let target = endpoint.transport.http();
     let is_refused_as_private =
