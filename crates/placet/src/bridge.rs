@@ -11,9 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use placet_egress::{
-    Destination, EgressBody, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges,
-};
+use placet_egress::EgressBody;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::{
@@ -25,14 +23,12 @@ use tokio::{
 use url::Url;
 
 use crate::{
-    client::{DELEGATION, Events, NotOpened, REQUEST_MS_MAX, secret_header},
+    client::{Client, Events, NotOpened, REQUEST_BYTES_MAX},
     failure::Failure,
     shared_engine::SharedEngine,
 };
 use message::{Message, failed};
 
-/// The longest message, in bytes; the engine's own limit is lower by default.
-const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How many requests may be open.
 const OPEN_MAX: usize = 1_024;
 /// How many messages may wait for the client to read them.
@@ -74,7 +70,7 @@ pub(crate) async fn run(
     let writing = tokio::spawn(write(waiting, output));
     let bridge = Arc::new(Bridge {
         target,
-        connection: Mutex::default(),
+        client: Mutex::default(),
         session: Mutex::default(),
         opening: tokio::sync::Mutex::default(),
         out,
@@ -108,18 +104,11 @@ async fn write(mut waiting: mpsc::Receiver<String>, mut output: impl AsyncWrite 
 
 struct Bridge {
     target: Target,
-    connection: Mutex<Option<Connection>>,
+    client: Mutex<Option<Client>>,
     session: Mutex<Option<Session>>,
     /// Held while a session is opened again.
     opening: tokio::sync::Mutex<()>,
     out: mpsc::Sender<String>,
-}
-
-#[derive(Debug, Clone)]
-struct Connection {
-    http: EgressClient,
-    base: Url,
-    url: Url,
 }
 
 /// A session of the revisions that have one.
@@ -157,13 +146,13 @@ impl Bridge {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let most = u64::try_from(MESSAGE_BYTES_MAX).unwrap_or(u64::MAX);
+            let most = u64::try_from(REQUEST_BYTES_MAX).unwrap_or(u64::MAX);
             match (&mut input).take(most).read_until(b'\n', &mut line).await {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
-            if line.len() >= MESSAGE_BYTES_MAX {
-                let why = format!("a message is longer than {MESSAGE_BYTES_MAX} bytes");
+            if line.len() >= REQUEST_BYTES_MAX {
+                let why = format!("a message is longer than {REQUEST_BYTES_MAX} bytes");
                 self.tell(failed(&Value::Null, 413, &why, None)).await;
                 return;
             }
@@ -274,11 +263,10 @@ impl Bridge {
     /// Hears what the engine has to say in the session, until it says no more. Starts no engine where there is none any more: the
     /// next request does.
     async fn listen(&self, session: &Session) -> Result<(), Failure> {
-        let Some(connection) = self.connection.lock().clone() else { return Ok(()) };
+        let Some(client) = self.client.lock().clone() else { return Ok(()) };
         let stream = "text/event-stream";
-        let request =
-            self.request(&connection, Some(session), Method::GET, stream, Bytes::new())?;
-        let Ok(response) = connection.http.stream(request).await else { return Ok(()) };
+        let request = self.request(&client, Some(session), Method::GET, stream, Bytes::new())?;
+        let Ok(response) = client.stream(request).await else { return Ok(()) };
         let mut events = Events::of(response).await.map_err(NotOpened::failure)?;
         while let Ok(Some(event)) = events.next().await {
             self.tell(event.data).await;
@@ -319,12 +307,11 @@ impl Bridge {
         message: &Message,
         session: Option<&Session>,
     ) -> Result<Response<EgressBody>, Problem> {
-        self.send(|connection| {
+        self.send(|client| {
             let accept = "application/json, text/event-stream";
             let mut request =
-                self.request(connection, session, Method::POST, accept, message.text.clone())?;
+                self.request(client, session, Method::POST, accept, message.text.clone())?;
             let headers = request.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             let mut say = |name: &'static str, value: Option<&String>| {
                 if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
                     headers.insert(name, value);
@@ -343,56 +330,40 @@ impl Bridge {
     /// Sends a request; another time, to an engine that is looked for again, where nobody took the first.
     async fn send(
         &self,
-        request: impl Fn(&Connection) -> Result<Request<Bytes>, Failure>,
+        request: impl Fn(&Client) -> Result<Request<Bytes>, Failure>,
     ) -> Result<Response<EgressBody>, Problem> {
+        let unreachable = |why: Failure| Problem::unreachable(why.in_a_line());
         let mut is_first = true;
         loop {
-            let connection =
-                self.connection().await.map_err(|why| Problem::unreachable(why.in_a_line()))?;
-            let request =
-                request(&connection).map_err(|why| Problem::unreachable(why.in_a_line()))?;
-            match connection.http.stream(request).await {
+            let client = self.client().await.map_err(unreachable)?;
+            match client.stream(request(&client).map_err(unreachable)?).await {
                 Ok(response) => return Ok(response),
                 Err(error) if error.nothing_was_sent() && is_first => {
-                    *self.connection.lock() = None;
+                    *self.client.lock() = None;
                     is_first = false;
                 }
                 Err(error) if error.nothing_was_sent() => return Err(Problem::unreachable(error)),
                 Err(error) => {
-                    *self.connection.lock() = None;
+                    *self.client.lock() = None;
                     return Err(Problem::broken(error));
                 }
             }
         }
     }
 
-    async fn connection(&self) -> Result<Connection, Failure> {
-        let known = self.connection.lock().clone();
-        if let Some(connection) = known.filter(|known| self.leads_to(&known.base)) {
-            return Ok(connection);
+    async fn client(&self) -> Result<Client, Failure> {
+        let known = self.client.lock().clone();
+        if let Some(client) = known.filter(|known| self.leads_to(&known.base)) {
+            return Ok(client);
         }
         let base = match &self.target.engine {
             Engine::At(url) => url.clone(),
             Engine::Shared(engine) => engine.url().await?,
         };
-        let unusable = |error: EgressError| {
-            Failure::usage(format!("`{base}` cannot be called")).because(error)
-        };
-        let path: Vec<&str> = self.target.path.iter().map(String::as_str).collect();
-        let url = placet_egress::join_segments(&base, &path).map_err(unusable)?;
-        let destination = Destination::from_url(&base, PrivateRanges::Allowed).map_err(unusable)?;
-        let limits = Limits {
-            request_timeout_ms: REQUEST_MS_MAX,
-            idle_timeout_ms: REQUEST_MS_MAX,
-            request_bytes_max: MESSAGE_BYTES_MAX,
-            pool_idle_connections_max: 64,
-            ..Limits::default()
-        };
-        let http =
-            EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
-        let connection = Connection { http, base, url };
-        *self.connection.lock() = Some(connection.clone());
-        Ok(connection)
+        let (token, delegation) = (self.target.token.clone(), self.target.delegation.clone());
+        let client = Client::patient(base, token, delegation)?;
+        *self.client.lock() = Some(client.clone());
+        Ok(client)
     }
 
     /// Whether the engine is still there. Asked before each request, since one that was sent to an engine that has ended may not be sent again.
@@ -405,38 +376,29 @@ impl Bridge {
 
     fn request(
         &self,
-        connection: &Connection,
+        client: &Client,
         session: Option<&Session>,
         method: Method,
         accept: &'static str,
         body: Bytes,
     ) -> Result<Request<Bytes>, Failure> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(connection.url.as_str())
-            .header(header::ACCEPT, accept);
-        if let Some(token) = &self.target.token {
-            request = request.header(header::AUTHORIZATION, secret_header("Bearer ", token)?);
+        let path: Vec<&str> = self.target.path.iter().map(String::as_str).collect();
+        let mut request = client.request(method, &path, &[], accept, body)?;
+        if let Some(Session { number, revision, .. }) = session {
+            request.headers_mut().insert(SESSION, number.clone());
+            request.headers_mut().insert(REVISION, revision.clone());
         }
-        if let Some(delegation) = &self.target.delegation {
-            request = request.header(DELEGATION, secret_header("", delegation)?);
-        }
-        if let Some(session) = session {
-            request = request.header(SESSION, &session.number).header(REVISION, &session.revision);
-        }
-        request
-            .body(body)
-            .map_err(|error| Failure::new("the request cannot be formed").because(error))
+        Ok(request)
     }
 
     /// Ends the session.
     async fn end(&self) {
-        let (session, connection) = (self.session.lock().clone(), self.connection.lock().clone());
-        let (Some(session), Some(connection)) = (session, connection) else { return };
+        let (session, client) = (self.session.lock().clone(), self.client.lock().clone());
+        let (Some(session), Some(client)) = (session, client) else { return };
         let json = "application/json";
-        let request = self.request(&connection, Some(&session), Method::DELETE, json, Bytes::new());
+        let request = self.request(&client, Some(&session), Method::DELETE, json, Bytes::new());
         if let Ok(request) = request {
-            let _ended = connection.http.stream(request).await.is_ok();
+            let _ended = client.stream(request).await.is_ok();
         }
     }
 }

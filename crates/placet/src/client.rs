@@ -10,7 +10,9 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use placet_api::problem::ProblemDocument;
-use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
+use placet_egress::{
+    Destination, EgressBody, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges,
+};
 use placet_types::error::ErrorCode;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
@@ -29,10 +31,12 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7411";
 /// What documents are sent and asked for as.
 const JSON: &str = "application/json";
 /// The header of the user's delegation.
-pub(crate) const DELEGATION: &str = "placet-delegation";
+const DELEGATION: &str = "placet-delegation";
 /// A call may wait ten minutes for people, and then run.
-pub(crate) const REQUEST_MS_MAX: u64 = 1_260_000;
+const REQUEST_MS_MAX: u64 = 1_260_000;
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The longest request, in bytes; the engine's own limit is lower by default.
+pub(crate) const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Which Placet to ask, and as whom; the variables of the environment stand in for what is absent.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -48,7 +52,7 @@ pub(crate) struct ClientArgs {
 /// A client with the caller's tokens.
 #[derive(Clone)]
 pub(crate) struct Client {
-    base: Url,
+    pub(crate) base: Url,
     http: EgressClient,
     token: Option<SecretString>,
     delegation: Option<SecretString>,
@@ -104,7 +108,7 @@ impl Client {
                 ))
         })?;
         let delegation = environment.get("PLACET_DELEGATION").map(SecretString::from);
-        let client = Self::new(url, SecretString::from(token), delegation)?;
+        let client = Self::new(url, Some(SecretString::from(token)), delegation)?;
         Ok(Self { json: args.json, ..client })
     }
 
@@ -114,8 +118,34 @@ impl Client {
     /// [`Failure`] when the URL cannot be used.
     pub(crate) fn new(
         base: Url,
-        token: SecretString,
+        token: Option<SecretString>,
         delegation: Option<SecretString>,
+    ) -> Result<Self, Failure> {
+        Self::limited(base, token, delegation, Limits::default())
+    }
+
+    /// The same for streams on which nothing may come for as long as a call may wait.
+    ///
+    /// # Errors
+    /// [`Failure`] when the URL cannot be used.
+    pub(crate) fn patient(
+        base: Url,
+        token: Option<SecretString>,
+        delegation: Option<SecretString>,
+    ) -> Result<Self, Failure> {
+        let limits = Limits {
+            idle_timeout_ms: REQUEST_MS_MAX,
+            pool_idle_connections_max: 64,
+            ..Limits::default()
+        };
+        Self::limited(base, token, delegation, limits)
+    }
+
+    fn limited(
+        base: Url,
+        token: Option<SecretString>,
+        delegation: Option<SecretString>,
+        limits: Limits,
     ) -> Result<Self, Failure> {
         let unusable = |error: EgressError| {
             Failure::usage(format!("`{base}` cannot be called")).because(error)
@@ -125,12 +155,12 @@ impl Client {
         let limits = Limits {
             request_timeout_ms: REQUEST_MS_MAX,
             response_bytes_max: RESPONSE_BYTES_MAX,
-            request_bytes_max: 16 * 1024 * 1024,
-            ..Limits::default()
+            request_bytes_max: REQUEST_BYTES_MAX,
+            ..limits
         };
         let http =
             EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
-        let (token, traceparent, json) = (Some(token), None, false);
+        let (traceparent, json) = (None, false);
         Ok(Self { base, http, token, delegation, traceparent, named_by: "PLACET_URL", json })
     }
 
@@ -145,7 +175,7 @@ impl Client {
     /// [`Failure`] when the URL cannot be used.
     pub(crate) fn without_token(base: Url) -> Result<Self, Failure> {
         let named_by = "--admin-url or PLACET_ADMIN_URL";
-        Ok(Self { token: None, named_by, ..Self::new(base, SecretString::default(), None)? })
+        Ok(Self { named_by, ..Self::new(base, None, None)? })
     }
 
     /// Reads a document.
@@ -213,13 +243,28 @@ impl Client {
     pub(crate) async fn events(&self, path: &[&str]) -> Result<Events, NotOpened> {
         let request = self.request(Method::GET, path, &[], "text/event-stream", Bytes::new());
         let request = request.map_err(NotOpened::Unanswered)?;
-        let response = self.http.stream(request).await;
+        let response = self.stream(request).await;
         let response = response
             .map_err(|error| NotOpened::Unanswered(self.unanswered(&error, Sent::Question)))?;
         Events::of(response).await
     }
 
-    fn request(
+    /// Sends a request, of whose answer the body is still to come.
+    ///
+    /// # Errors
+    /// [`EgressError`], which says whether anything was sent.
+    pub(crate) async fn stream(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<EgressBody>, EgressError> {
+        self.http.stream(request).await
+    }
+
+    /// A request with the caller's tokens.
+    ///
+    /// # Errors
+    /// [`Failure`] when it cannot be formed.
+    pub(crate) fn request(
         &self,
         method: Method,
         path: &[&str],
@@ -308,10 +353,7 @@ impl Sent {
 }
 
 /// A header that holds a secret, and is not shown.
-///
-/// # Errors
-/// [`Failure`] when it cannot be a header.
-pub(crate) fn secret_header(prefix: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
+fn secret_header(prefix: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
     let mut value = HeaderValue::try_from(format!("{prefix}{}", secret.expose_secret().trim()))
         .map_err(|_not_a_header| Failure::usage("the token has characters that no token has"))?;
     value.set_sensitive(true);

@@ -262,7 +262,7 @@ async fn reloaded(config: &Config, name: &AdapterName, running: &Listening) -> R
     let what = "the running engine has not read the new contract";
     let agent = DevelopmentAgent::new(config, std::sync::Arc::new(SystemClock))?;
     let token = agent.token().ok_or_else(|| Failure::new(what))?;
-    let client = Client::new(running.url.clone(), SecretString::from(token), None)?;
+    let client = Client::new(running.url.clone(), Some(SecretString::from(token)), None)?;
     let active = async || -> Result<String, Failure> {
         let status: StatusView = client.get(&["v1", "status"], &[]).await?;
         Ok(status.active.short())

@@ -167,7 +167,7 @@ impl Host {
         let id = PrincipalId::new(name).attempted(what)?;
         let request = MintRequest::new(tenant, kind, id, ConfigFile::default().audience);
         let token = key.mint(&request, &SystemClock).attempted(what)?;
-        Client::new(url, SecretString::from(token), None)
+        Client::new(url, Some(SecretString::from(token)), None)
     }
 
     /// The data folder.
