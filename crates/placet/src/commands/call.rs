@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use http::StatusCode;
 use placet_engine::submission::Submission;
 use placet_types::{
-    clock::{Clock as _, IdSource as _},
+    clock::IdSource as _,
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::ErrorCode,
     ids::{ChannelName, IdempotencyKey, RequestId, RunId, StepId},
@@ -288,11 +288,6 @@ fn held(result: &ToolResultEnvelope, submission: &Submission, program: &str) -> 
          then the same call again collects the result: {again}",
         held.state,
     )
-}
-
-/// The time, for views.
-pub(crate) fn now_ms() -> i64 {
-    SystemClock.now().as_ms()
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use placet_types::{
     ids::DirectiveId,
 };
 
-use super::approvals::{
-    entries::{self, Entries, arrange},
-    words,
+use super::{
+    approvals::entries::{self, Entries, arrange},
+    times,
 };
 use crate::{
     client::{Client, ClientArgs},
@@ -67,7 +67,7 @@ struct Revoke {
     #[arg(long)]
     issuer: Option<String>,
     /// For how long it is remembered: 1d to 31d [default: 1d, which is as long as any token lives].
-    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: Option<u64>,
     /// Why; kept for the auditor.
     #[arg(long)]

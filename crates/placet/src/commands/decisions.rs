@@ -10,7 +10,7 @@ use placet_types::{
     text::visible,
 };
 
-use super::approvals::words;
+use super::{approvals::words, times};
 use crate::{
     client::{Client, ClientArgs, given},
     environment::Environment,
@@ -69,10 +69,10 @@ struct Filters {
     #[arg(long)]
     run: Option<RunId>,
     /// How far back from the end: 30m, 8h, 7d [default: 24h].
-    #[arg(long, value_name = "TIME", value_parser = words::lasting)]
+    #[arg(long, value_name = "TIME", value_parser = times::lasting)]
     last: Option<u64>,
     /// The end, which is not in it [default: now].
-    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     to: Option<Timestamp>,
     /// How many at most.
     #[arg(long, default_value = "50", value_parser = clap::value_parser!(u16).range(1..=200))]
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 }
 
 async fn list(client: &Client, filters: &Filters) -> Outcome {
-    let end_ms = filters.to.map_or_else(super::call::now_ms, Timestamp::as_ms);
+    let end_ms = filters.to.map_or_else(times::now_ms, Timestamp::as_ms);
     let from = filters.last.map(|last| {
         let last = i64::try_from(last).unwrap_or(i64::MAX);
         end_ms.saturating_sub(last).max(1).to_string()

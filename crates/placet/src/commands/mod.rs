@@ -20,5 +20,6 @@ pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod sessions;
+pub(crate) mod times;
 pub(crate) mod token;
 pub(crate) mod tools;

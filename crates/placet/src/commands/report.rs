@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use placet_engine::report::{ReportNumbers, ReportView};
 use placet_types::clock::Timestamp;
 
-use super::approvals::words;
+use super::times;
 use crate::{
     client::{Client, ClientArgs, given},
     environment::Environment,
@@ -23,13 +23,13 @@ use crate::{
     A report is for operators, over at most 31 days, and from the audit chain of their tenant.")]
 pub(crate) struct Args {
     /// How far back from the end: 30m, 8h, 7d [default: 24h].
-    #[arg(long, value_name = "TIME", value_parser = words::lasting, conflicts_with = "from")]
+    #[arg(long, value_name = "TIME", value_parser = times::lasting, conflicts_with = "from")]
     last: Option<u64>,
     /// The first moment, such as 2026-11-01T00:00Z.
-    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     from: Option<Timestamp>,
     /// The end, which is not in it [default: now].
-    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     to: Option<Timestamp>,
     /// Which Placet.
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 /// Prints the report.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
-    let end_ms = args.to.map_or_else(super::call::now_ms, Timestamp::as_ms);
+    let end_ms = args.to.map_or_else(times::now_ms, Timestamp::as_ms);
     let from_ms = match (args.from, args.last) {
         (Some(from), _) => Some(from.as_ms()),
         (None, Some(last)) => {

@@ -2,7 +2,7 @@
 //!
 //! Owns the options. The key and the minting are `placet-identity`'s; only a loopback listener accepts what comes out.
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use placet_identity::MintRequest;
 use placet_types::{
     ids::{GroupId, PrincipalId, TenantId},
@@ -11,6 +11,7 @@ use placet_types::{
 
 use crate::{
     clock::SystemClock,
+    commands::times,
     config::load::{Config, ConfigArgs},
     development::{DEV_TENANT, dev_key_here},
     environment::Environment,
@@ -28,9 +29,9 @@ const LIFETIME_S_MAX: u64 = 43_200;
     PLACET_TOKEN=$(placet token user ben) placet approvals list\n  \
     export PLACET_DELEGATION=$(placet token user ana --for-agent dev-agent)")]
 pub(crate) struct Args {
-    /// Whose token it is: what kind of principal.
-    #[arg(value_name = "KIND")]
-    kind: Kind,
+    /// Whose token it is: agent, user, service or automation.
+    #[arg(value_name = "KIND", value_parser = kind)]
+    kind: PrincipalKind,
     /// Whose token it is: the name within the tenant.
     #[arg(value_name = "NAME")]
     id: PrincipalId,
@@ -54,30 +55,6 @@ pub(crate) struct Args {
     config: ConfigArgs,
 }
 
-/// A kind of principal.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
-    /// An AI agent's workload.
-    Agent,
-    /// A person.
-    User,
-    /// A service.
-    Service,
-    /// A scheduled or triggered job.
-    Automation,
-}
-
-impl From<Kind> for PrincipalKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Agent => Self::Agent,
-            Kind::User => Self::User,
-            Kind::Service => Self::Service,
-            Kind::Automation => Self::Automation,
-        }
-    }
-}
-
 /// Prints a token.
 pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
@@ -86,12 +63,8 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
             .because("it names issuers")
             .try_this("get a token from one of them, or set `development_tokens: true` for a loopback listener"));
     }
-    let mut request = MintRequest::new(
-        args.tenant.clone(),
-        args.kind.into(),
-        args.id.clone(),
-        config.audience.clone(),
-    );
+    let mut request =
+        MintRequest::new(args.tenant.clone(), args.kind, args.id.clone(), config.audience.clone());
     request.groups = args.groups.iter().cloned().collect();
     request.scopes = args.scopes.iter().cloned().collect();
     request.lifetime_s = args.ttl;
@@ -101,21 +74,16 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     Ok(Exit::Ok)
 }
 
-/// `90`, `90s`, `30m` or `12h`, as seconds.
+fn kind(text: &str) -> Result<PrincipalKind, String> {
+    let kind = serde_json::from_value(text.into());
+    kind.map_err(|_unknown| "it is agent, user, service or automation".to_owned())
+}
+
+/// `90s`, `30m` or `12h`, as seconds.
 fn lifetime(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let factor = match text.strip_prefix(digits).unwrap_or_default() {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        _ => return Err("write it as 90s, 30m or 12h".to_owned()),
-    };
-    let number: u64 =
-        digits.parse().map_err(|_no_number| "write it as 90s, 30m or 12h".to_owned())?;
-    number
-        .checked_mul(factor)
-        .filter(|seconds| (1..=LIFETIME_S_MAX).contains(seconds))
-        .ok_or_else(|| "it must be from one second to twelve hours".to_owned())
+    let lifetime_s = times::lasting(text)?.div_euclid(1_000);
+    let is_allowed = lifetime_s <= LIFETIME_S_MAX;
+    is_allowed.then_some(lifetime_s).ok_or_else(|| "it is twelve hours at most".to_owned())
 }
 
 #[cfg(test)]
@@ -130,7 +98,6 @@ mod tests {
 
     #[test]
     fn a_lifetime_is_a_number_with_a_unit() {
-        assert_eq!(lifetime("90"), Ok(90));
         assert_eq!(lifetime("90s"), Ok(90));
         assert_eq!(lifetime("30m"), Ok(1_800));
         assert_eq!(lifetime("12h"), Ok(43_200));

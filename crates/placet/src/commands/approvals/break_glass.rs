@@ -10,11 +10,8 @@ use placet_types::{
     ids::{CapabilityId, DirectiveId, PrincipalId},
 };
 
-use super::{
-    entries::{self, Entries, arrange},
-    words,
-};
-use crate::{client::Client, failure::Outcome};
+use super::entries::{self, Entries, arrange};
+use crate::{client::Client, commands::times, failure::Outcome};
 
 /// Break-glass records: emergencies that policies opt in to.
 #[derive(Debug, ClapArgs)]
@@ -65,7 +62,7 @@ struct Declare {
     #[arg(long)]
     ticket: String,
     /// For how long, such as 30m or 8h (the longest).
-    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: u64,
     /// Only for this agent [default: all of the tenant].
     #[arg(long)]

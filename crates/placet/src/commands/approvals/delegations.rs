@@ -10,11 +10,8 @@ use placet_types::{
     ids::{DirectiveId, GroupId, PrincipalId},
 };
 
-use super::{
-    entries::{self, Entries, arrange},
-    words,
-};
-use crate::{client::Client, failure::Outcome};
+use super::entries::{self, Entries, arrange};
+use crate::{client::Client, commands::times, failure::Outcome};
 
 /// A delegation of one's own duty.
 #[derive(Debug, ClapArgs)]
@@ -30,10 +27,10 @@ pub(super) struct Delegate {
     #[arg(long, required = true, value_name = "GROUP", value_delimiter = ',')]
     groups: Vec<GroupId>,
     /// For how long, such as 8h or 31d (the longest).
-    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: u64,
     /// From when on, such as 2026-12-24T18:00+01:00 [default: now].
-    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     from: Option<Timestamp>,
     /// Why; kept for the auditor.
     #[arg(long)]

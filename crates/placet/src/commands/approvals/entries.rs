@@ -15,6 +15,7 @@ use placet_types::{
 use super::{decide::agreed, quotation, words};
 use crate::{
     client::Client,
+    commands::times,
     failure::{Exit, Failure, Outcome},
     output,
 };
@@ -170,7 +171,7 @@ fn row(entry: &DirectiveView) -> [String; 6] {
         entry.by.to_string(),
         what(entry),
         entry.starts_at.to_string(),
-        words::from_now(entry.expires_at),
+        times::from_now(entry.expires_at),
     ]
 }
 
@@ -247,7 +248,7 @@ fn text(entry: &DirectiveView) -> String {
         "  from/to   {} to {} ({})",
         entry.starts_at,
         entry.expires_at,
-        words::from_now(entry.expires_at)
+        times::from_now(entry.expires_at)
     ));
     if entry.requirement.quorum > 0 {
         lines.push(format!("  needs     {}", needs(entry)));

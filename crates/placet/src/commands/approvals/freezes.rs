@@ -10,11 +10,8 @@ use placet_types::{
     ids::{AdapterName, DirectiveId},
 };
 
-use super::{
-    entries::{self, Entries, arrange},
-    words,
-};
-use crate::{client::Client, failure::Outcome};
+use super::entries::{self, Entries, arrange};
+use crate::{client::Client, commands::times, failure::Outcome};
 
 /// The calendar of freezes, in which every write waits for people, and of lockdowns, in which no call runs.
 #[derive(Debug, ClapArgs)]
@@ -53,10 +50,10 @@ struct Set {
     #[arg(long)]
     name: String,
     /// For how long, such as 2h or 31d (the longest).
-    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: u64,
     /// From when on, such as 2026-12-24T18:00+01:00 [default: now].
-    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    #[arg(long, value_name = "MOMENT", value_parser = times::moment)]
     from: Option<Timestamp>,
     /// Only for writes of these adapters [default: all].
     #[arg(long, value_name = "ADAPTER", value_delimiter = ',')]

@@ -17,10 +17,11 @@ use super::{
     document,
     entries::{self, Entries, arrange},
     pattern::{self, Rule},
-    show, words,
+    show,
 };
 use crate::{
     client::Client,
+    commands::times,
     failure::{Failure, Outcome},
 };
 
@@ -71,7 +72,7 @@ struct Propose {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     uses: u32,
     /// How long it lasts, such as 8h or 30d (the longest).
-    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    #[arg(long = "for", value_name = "TIME", value_parser = times::lasting)]
     lasts_ms: u64,
     /// Let this argument be anything.
     #[arg(long, value_name = "PLACE", value_parser = pattern::any)]

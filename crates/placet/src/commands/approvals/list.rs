@@ -9,7 +9,7 @@ use placet_types::{approval::ApproverGroup, ids::ApprovalId, mode::ApprovalMode}
 use super::words;
 use crate::{
     client::Client,
-    commands::call::now_ms,
+    commands::times,
     failure::{Exit, Failure, Outcome},
     output,
 };
@@ -193,7 +193,7 @@ fn any(item: &InboxItem) -> [String; 8] {
 
 fn waiting(item: &InboxItem) -> [String; 9] {
     let approval = &item.approval;
-    let waits = now_ms().saturating_sub(approval.created_at.as_ms()).div_euclid(60_000);
+    let waits = times::now_ms().saturating_sub(approval.created_at.as_ms()).div_euclid(60_000);
     let edited = if approval.edits > 0 { ", edited" } else { "" };
     [
         if item.mine { "*" } else { "" }.to_owned(),
@@ -203,7 +203,7 @@ fn waiting(item: &InboxItem) -> [String; 9] {
         words::chain(&approval.principal_chain),
         words::progress(&item.progress),
         format!("{} min", waits.max(0)),
-        words::from_now(approval.expires_at),
+        times::from_now(approval.expires_at),
         item.summary.clone(),
     ]
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::{difference, quotation, words};
 use crate::{
     client::Client,
+    commands::times,
     failure::{Failure, Outcome},
     output,
 };
@@ -227,7 +228,7 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         lines.push(format!(
             "  then      `{}` is asked {} ({})",
             next.group,
-            words::from_now(next.at),
+            times::from_now(next.at),
             next.at
         ));
     }
@@ -235,7 +236,7 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         approval.void_reason.as_ref().map(|why| format!(" ({})", visible(why))).unwrap_or_default();
     let state = words::state(&approval.state);
     lines.push(if is_open {
-        let (at, left) = (approval.expires_at, words::from_now(approval.expires_at));
+        let (at, left) = (approval.expires_at, times::from_now(approval.expires_at));
         format!("  state     {state}, ends {at} ({left})")
     } else {
         format!("  state     {state}{void}")
