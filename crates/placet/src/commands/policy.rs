@@ -44,7 +44,6 @@ use proof::ProofArgs;
     placet policy check policies\n  \
     placet policy test policies\n  \
     placet policy expand policies\n  \
-    placet policy explain --case 10-calls.yaml:\"a delete waits for one approver\"\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --frozen --approved-by ben --granted")]
 pub(crate) struct Args {
@@ -79,15 +78,12 @@ struct Bundle {
 /// Which call.
 #[derive(Debug, ClapArgs)]
 struct Explain {
-    /// A case: FILE:NAME, the file in the bundle's cases folder.
-    #[arg(long, value_name = "FILE:NAME", conflicts_with_all = ["tool", "agent"])]
-    case: Option<String>,
     /// The tool, adapter__capability.
-    #[arg(long, required_unless_present = "case")]
-    tool: Option<String>,
+    #[arg(long)]
+    tool: String,
     /// Who calls.
-    #[arg(long, required_unless_present = "case")]
-    agent: Option<PrincipalId>,
+    #[arg(long)]
+    agent: PrincipalId,
     /// For whom.
     #[arg(long)]
     user: Option<PrincipalId>,
@@ -340,12 +336,8 @@ fn explain(args: &Explain, environment: &Environment) -> Outcome {
 
 fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, Failure> {
     let subject = subject(&args.bundle, environment)?;
-    let file = match &args.case {
-        Some(case) => chosen_case(case, subject.folder.as_deref())?,
-        None => made_up_case(args)?,
-    };
     let world = subject.world.for_cases(&subject.config);
-    let outcomes = run_cases(&subject.source, Some(&world), &file)
+    let outcomes = run_cases(&subject.source, Some(&world), &made_up_case(args)?)
         .attempted("the call cannot be put to these policies")?;
     let outcome = outcomes.into_iter().next();
     let outcome = outcome.ok_or_else(|| Failure::new("there was nothing to explain"))?;
@@ -357,35 +349,8 @@ fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, F
     Ok(outcome)
 }
 
-/// The one case of a file that was named, in its world.
-fn chosen_case(case: &str, folder: Option<&Path>) -> Result<CaseFile, Failure> {
-    let (file, name) = case.split_once(':').ok_or_else(|| {
-        Failure::usage("`--case` is FILE:NAME, such as 10-calls.yaml:\"a read is allowed\"")
-    })?;
-    let files = case_files(folder)?;
-    let found = files.iter().find(|(path, _)| {
-        path == file || Path::new(path).file_name() == Path::new(file).file_name()
-    });
-    let (_, text) =
-        found.ok_or_else(|| Failure::usage(format!("there is no case file `{file}`")))?;
-    let mut parsed =
-        CaseFile::parse(text).attempted(format!("the cases in `{file}` cannot be read"))?;
-    parsed.cases.retain(|case| case.name == name);
-    parsed.reviews.retain(|case| case.name == name);
-    parsed.directives.retain(|case| case.name == name);
-    parsed.surfaces.clear();
-    if parsed.cases.is_empty() && parsed.reviews.is_empty() && parsed.directives.is_empty() {
-        return Err(Failure::usage(format!("`{file}` has no case `{name}`"))
-            .try_this("`placet policy test` lists them"));
-    }
-    Ok(parsed)
-}
-
 /// A case from the command line. What is expected plays no part.
 fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
-    let missing = || Failure::usage("`--tool` and `--agent` say which call to explain");
-    let tool = args.tool.as_deref().ok_or_else(missing)?;
-    let tool = tool_of(tool)?;
     let principal = |id: &PrincipalId, kind| CasePrincipal {
         kind: Some(kind),
         id: id.clone(),
@@ -393,10 +358,10 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     };
     let case = CallCase {
         name: "the call".to_owned(),
-        actor: principal(args.agent.as_ref().ok_or_else(missing)?, PrincipalKind::Agent),
+        actor: principal(&args.agent, PrincipalKind::Agent),
         user: args.user.as_ref().map(|user| principal(user, PrincipalKind::User)),
         user_groups: args.groups.iter().cloned().collect(),
-        tool,
+        tool: tool_of(&args.tool)?,
         args: Value::Object(arguments(args.args.as_deref(), &args.arg)?),
         mode: args.mode,
         safety_mode: args.safety_mode,
@@ -449,7 +414,7 @@ fn approval(args: &Explain) -> Option<CaseApproval> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory as _, Parser as _};
+    use clap::Parser as _;
 
     use crate::{
         cli::{Cli, Command},
@@ -471,15 +436,6 @@ mod tests {
     fn the_shipped_policies_are_sound_and_their_cases_pass() {
         assert_eq!(policy(&["check"]), Ok(Exit::Ok));
         assert_eq!(policy(&["test"]), Ok(Exit::Ok));
-    }
-
-    #[test]
-    fn the_case_of_the_help_is_a_shipped_one() {
-        let mut help = Cli::command();
-        let help = help.find_subcommand_mut("policy").unwrap().render_long_help().to_string();
-        let (_, example) = help.split_once("explain --case ").unwrap();
-        let case = example.lines().next().unwrap().replace('"', "");
-        assert_eq!(policy(&["explain", "--case", &case]), Ok(Exit::Ok), "{case}");
     }
 
     #[test]
@@ -532,6 +488,5 @@ mod tests {
         assert_eq!(policy(&[&call[..], &["--arg", "path=a.txt"]].concat()), Ok(Exit::Ok));
         assert!(policy(&[&call[..], &["--arg", "pth=a.txt"]].concat()).is_err());
         assert!(policy(&["explain", "--tool", "files__fly", "--agent", "dev-agent"]).is_err());
-        assert!(policy(&["explain", "--case", "10-calls.yaml:no such case"]).is_err());
     }
 }

@@ -93,9 +93,6 @@ pub(crate) struct Args {
     /// The mode every tool starts with.
     #[arg(long, default_value = "destructive")]
     mode_default: ApprovalMode,
-    /// Leave the pins out, so that nothing is callable until `placet adapters pin`.
-    #[arg(long)]
-    no_pins: bool,
     /// The folder to write into [default: the configured contracts, else contracts/ENVIRONMENT].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -152,8 +149,6 @@ pub(crate) struct ImportOptions {
     pub(crate) tenants: TenantsFile,
     /// The mode every tool starts with.
     pub(crate) mode: ApprovalMode,
-    /// Whether what is imported counts as reviewed.
-    pub(crate) pins: bool,
     /// Names for tools whose own is not the capability's.
     pub(crate) names: BTreeMap<String, CapabilityName>,
 }
@@ -180,7 +175,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         environment: config.environment.clone(),
         tenants: TenantsFile::Only([world::tenant(&config, args.tenant.as_ref())?].into()),
         mode: args.mode_default,
-        pins: !args.no_pins,
         names: names.tools.clone(),
     };
     let folder = args.out.clone().unwrap_or_else(|| folder_of(&config));
@@ -229,7 +223,6 @@ pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environm
         environment: config.environment.clone(),
         tenants: TenantsFile::Only([world::tenant(&config, None)?].into()),
         mode: ApprovalMode::Destructive,
-        pins: true,
         names: BTreeMap::new(),
     };
     let asked = each(&sources, &options, &config, Some(&folder_of(&config))).await;
@@ -287,27 +280,30 @@ async fn one(
     };
     check_secrets(source, config)?;
     let live = live::ask(&endpoint, source.secrets.clone(), config).await?;
-    let imported = contract_of(source, &live, options)?;
+    let Imported { file, notes } = contract_of(source, &live, options)?;
+    let imported = Imported { file, notes: [source.notes.clone(), notes].concat() };
     let speaks = format!("a live server that speaks MCP {}", live.protocol_version);
-    let text = text_of(&imported.file, &speaks)?;
+    deliver(&imported, &speaks, path, || print_report(&imported.file, &live))
+}
+
+/// Writes an imported contract into its file and says what is in it; without a file, prints it.
+pub(super) fn deliver(
+    imported: &Imported,
+    source: &str,
+    path: Option<&Path>,
+    report: impl FnOnce(),
+) -> Result<(), Failure> {
+    let text = text_of(&imported.file, source)?;
     match path {
         None => output::raw(&text),
         Some(path) => {
             write(path, &text)?;
-            output::line(format!(
-                "wrote {} ({}, mode {})",
-                path.display(),
-                output::counted(imported.file.capabilities.len(), "tool", "tools"),
-                options.mode
-            ));
-            print_report(&imported.file, &live);
+            let count = output::counted(imported.file.capabilities.len(), "tool", "tools");
+            output::line(format!("wrote {} ({count})", path.display()));
+            report();
         }
     }
-    source
-        .notes
-        .iter()
-        .chain(&imported.notes)
-        .for_each(|note| output::note(format!("note: {note}")));
+    imported.notes.iter().for_each(|note| output::note(format!("note: {note}")));
     Ok(())
 }
 
@@ -498,7 +494,7 @@ pub(crate) fn capability(
         cost_cents: 0,
         result_taint: BTreeSet::new(),
         enabled,
-        pin: options.pins.then(|| tool.digest(adapter)),
+        pin: Some(tool.digest(adapter)),
         task_only: tool.task_only,
         server_hints: tool.annotations.clone(),
         exclusive: false,

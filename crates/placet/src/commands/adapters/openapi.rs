@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::{
-    import::{ImportOptions, Imported, clean},
-    written::{check_free, text_of, write},
+    import::{ImportOptions, Imported, clean, deliver},
+    written::check_free,
 };
 use crate::{
     config::load::Config,
@@ -62,19 +62,9 @@ pub(super) fn import(
     let unusable = |problem| Failure::usage("the document cannot be used").because(problem);
     let document: Value = yaml::read(document).map_err(unusable)?;
     let imported = contract_of(&document, service, options)?;
-    let text = text_of(&imported.file, "an OpenAPI document")?;
-    match &path {
-        None => output::raw(&text),
-        Some(path) => {
-            write(path, &text)?;
-            let count = output::counted(imported.file.capabilities.len(), "tool", "tools");
-            output::line(format!("wrote {} ({count})", path.display()));
-            output::line(
-                "\nReview it: lower a `mode` only where you know what the operation does.",
-            );
-        }
-    }
-    imported.notes.iter().for_each(|note| output::note(format!("note: {note}")));
+    deliver(&imported, "an OpenAPI document", path.as_deref(), || {
+        output::line("\nReview it: lower a `mode` only where you know what the operation does.");
+    })?;
     Ok(Exit::Ok)
 }
 
@@ -417,7 +407,6 @@ mod tests {
             environment: "dev".parse().unwrap(),
             tenants: TenantsFile::Only(["acme".parse().unwrap()].into()),
             mode,
-            pins: true,
             names: std::collections::BTreeMap::new(),
         };
         let name = "pets".parse().unwrap();

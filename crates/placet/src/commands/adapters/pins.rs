@@ -392,7 +392,6 @@ fn take_over(pinned: &mut Pinned, tool: &LiveTool) -> Result<(), String> {
         environment: file.environment.clone(),
         tenants: file.tenants.clone(),
         mode: ApprovalMode::Destructive,
-        pins: true,
         names: BTreeMap::new(),
     };
     if let Some((name, _)) = &old {

@@ -64,7 +64,6 @@ fn options(mode: ApprovalMode) -> ImportOptions {
         environment: EnvironmentName::new("dev").unwrap(),
         tenants,
         mode,
-        pins: true,
         names: BTreeMap::new(),
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! Owns how one is proposed from an approval.
 
-use std::path::PathBuf;
-
 use clap::{Args as ClapArgs, Subcommand};
 use placet_approvals::views::{Arrangement, DirectiveRequest};
 use placet_types::{
@@ -14,7 +12,6 @@ use placet_types::{
 };
 
 use super::{
-    document,
     entries::{self, Entries, arrange},
     pattern::{self, Rule},
     show,
@@ -62,8 +59,7 @@ enum Action {
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "Without a rule it covers exactly the arguments of the approval. Each rule loosens one place (a JSON Pointer); whatever\n\
-    no rule loosens has to be the same. --pattern says all of it instead, such as\n  \
-    {\"/path\": {\"starts_with\": \"reports/\"}, \"/count\": {\"at_most\": 5}, \"/note\": {\"any\": \"value\"}}"
+    no rule loosens has to be the same."
 )]
 struct Propose {
     /// The approval it is proposed from.
@@ -83,9 +79,6 @@ struct Propose {
     /// Let this argument be a whole number up to this one.
     #[arg(long, value_name = "PLACE=NUMBER", value_parser = pattern::at_most)]
     at_most: Vec<Rule>,
-    /// All rules, as JSON in a file, or `-` for standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["any", "starts_with", "at_most"])]
-    pattern: Option<PathBuf>,
     /// Why; kept for the auditor.
     #[arg(long)]
     reason: String,
@@ -124,11 +117,6 @@ async fn propose(client: &Client, args: &Propose) -> Outcome {
 
 /// The pattern, where it is not exactly the arguments of the approval.
 async fn pattern_of(client: &Client, args: &Propose) -> Result<Option<ArgumentPattern>, Failure> {
-    if let Some(file) = &args.pattern {
-        let pattern = serde_json::from_value(document(file)?);
-        let pattern = pattern.map_err(|error| Failure::usage("these are no rules").because(error));
-        return pattern.map(Some);
-    }
     let rules = [args.any.as_slice(), &args.starts_with, &args.at_most].concat();
     if rules.is_empty() {
         return Ok(None);

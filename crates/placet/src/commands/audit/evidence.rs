@@ -29,9 +29,6 @@ pub(super) struct Prove {
     /// That this entry is in it.
     #[arg(long, value_name = "N", required_unless_present = "from")]
     seq: Option<u64>,
-    /// In the tree of this size [default: that of the newest checkpoint].
-    #[arg(long, value_name = "N", requires = "seq")]
-    size: Option<u64>,
     /// That it begins with what it was at this size …
     #[arg(long, value_name = "N", requires = "to", conflicts_with = "seq")]
     from: Option<u64>,
@@ -93,12 +90,10 @@ pub(super) async fn key(client: &Client) -> Outcome {
 /// Prints a proof.
 pub(super) async fn prove(client: &Client, prove: &Prove) -> Outcome {
     let text = |number: Option<u64>| number.map(|number| number.to_string());
-    let (seq, size, from, to) =
-        (text(prove.seq), text(prove.size), text(prove.from), text(prove.to));
+    let (seq, from, to) = (text(prove.seq), text(prove.from), text(prove.to));
     let query = given([
         ("log", Some(prove.log.as_str())),
         ("seq", seq.as_deref()),
-        ("size", size.as_deref()),
         ("from", from.as_deref()),
         ("to", to.as_deref()),
     ]);
