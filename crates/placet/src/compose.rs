@@ -91,13 +91,6 @@ pub(crate) struct Running {
     pub(crate) svids: Option<SvidKeeper>,
 }
 
-/// What only the command line can ask for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct FaultInjection {
-    /// See [`FilesSettings::pause_after_effect_ms`].
-    pub(crate) pause_after_effect_ms: u64,
-}
-
 /// Starts everything up to the point where the listeners can be served.
 ///
 /// # Errors
@@ -106,7 +99,7 @@ pub(crate) async fn start(
     config: &Config,
     world: &World,
     read: Read,
-    fault_injection: FaultInjection,
+    files_settings: FilesSettings,
 ) -> Result<Running, Failure> {
     config.check_listeners()?;
     let policies = world.compile(&world.bundle, config).map_err(|found| world::refused(&found))?;
@@ -147,7 +140,7 @@ pub(crate) async fn start(
         contracts: contracts(world),
         directory: Arc::new(world.directory.clone()),
         policies: Arc::new(policies),
-        connectors: connectors(config, data, own, fault_injection),
+        connectors: connectors(config, data, own, files_settings),
         clock: Arc::clone(&clock),
         ids: Arc::new(UlidSource::new(SystemClock)),
         metrics: telemetry.metrics(),
@@ -248,12 +241,11 @@ fn connectors(
     config: &Config,
     data: PathBuf,
     own: Vec<SocketAddr>,
-    fault_injection: FaultInjection,
+    files_settings: FilesSettings,
 ) -> Connectors {
-    let files = FilesSettings { pause_after_effect_ms: fault_injection.pause_after_effect_ms };
     let connectors = Connectors {
         mcp: Arc::new(mcp_connector(config, data.clone(), BTreeMap::new(), own.clone())),
-        internal: Arc::new(FilesConnector::new(data, files)),
+        internal: Arc::new(FilesConnector::new(data, files_settings)),
         http: Arc::new(HttpConnector::new(HttpSettings {
             trust: config.trust.clone(),
             own_listeners: own,

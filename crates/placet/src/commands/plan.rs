@@ -104,7 +104,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         }
         settled(&client, held, until).await?;
     };
-    Ok(tell(&outcome, react.progress(), &state, args.client.json, environment))
+    tell(&client, &outcome, react.progress(), &state, environment)
 }
 
 /// A new plan, and nothing in the way of its progress.
@@ -201,48 +201,35 @@ fn stopped(error: StepError<Failure>, state: &Path, environment: &Environment) -
 
 /// Says how the plan stands.
 fn tell(
+    client: &Client,
     outcome: &PlanOutcome,
     progress: &Progress,
     state: &Path,
-    is_json: bool,
     environment: &Environment,
-) -> Exit {
-    let (status, exit) = match outcome {
-        PlanOutcome::Answered(_) => ("answered", Exit::Ok),
-        PlanOutcome::Parked(_) => ("held", Exit::Held),
-        PlanOutcome::Bounded(_) => ("limited", Exit::Findings),
+) -> Outcome {
+    let (status, held, limit, exit) = match outcome {
+        PlanOutcome::Answered(_) => ("answered", &[][..], None, Exit::Ok),
+        PlanOutcome::Parked(held) => ("held", held.as_slice(), None, Exit::Held),
+        PlanOutcome::Bounded(limit) => ("limited", &[][..], Some(limit), Exit::Findings),
     };
-    if is_json {
-        let held = match outcome {
-            PlanOutcome::Parked(held) => held.as_slice(),
-            PlanOutcome::Answered(_) | PlanOutcome::Bounded(_) => &[],
-        };
-        let limit = match outcome {
-            PlanOutcome::Bounded(limit) => Some(limit),
-            PlanOutcome::Answered(_) | PlanOutcome::Parked(_) => None,
-        };
-        output::json(&json!({
-            "status": status, "answer": progress.answer, "held": held, "limit": limit, "run_id": progress.run_id,
-            "iterations": progress.iteration, "tokens": progress.tokens, "state": state,
-        }));
-        return exit;
-    }
-    let program = environment.program();
-    match outcome {
+    let document = json!({
+        "status": status, "answer": progress.answer, "held": held, "limit": limit, "run_id": progress.run_id,
+        "iterations": progress.iteration, "tokens": progress.tokens, "state": state,
+    });
+    client.answer(&document, |_| match outcome {
         PlanOutcome::Answered(answer) => output::line(answer),
         PlanOutcome::Parked(held) => {
             for Held { tool, approval_id, .. } in held {
                 output::line(format!("{tool} waits for people: approval {approval_id}"));
             }
+            let program = environment.program();
             output::line(format!("  then: {program} plan resume {}", state.display()));
         }
-        PlanOutcome::Bounded(limit) => {
-            output::line(format!(
-                "`limits.{limit}` ended the plan after {} and {} without an answer",
-                output::counted(progress.iteration, "iteration", "iterations"),
-                output::counted(progress.tokens, "token", "tokens"),
-            ));
-        }
-    }
-    exit
+        PlanOutcome::Bounded(limit) => output::line(format!(
+            "`limits.{limit}` ended the plan after {} and {} without an answer",
+            output::counted(progress.iteration, "iteration", "iterations"),
+            output::counted(progress.tokens, "token", "tokens"),
+        )),
+    })?;
+    Ok(exit)
 }

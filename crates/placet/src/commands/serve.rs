@@ -11,6 +11,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use placet_adapter_files::files::FilesSettings;
 use placet_engine::{engine::Engine, reload::Read};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,7 +19,7 @@ use url::Url;
 
 use crate::{
     commands::console::{self, LINK_LIFE},
-    compose::{self, FaultInjection, Running},
+    compose::{self, Running},
     config::{
         file::LogFormatFile,
         load::{Config, ConfigArgs, log_format},
@@ -84,12 +85,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let fingerprint = reload::fingerprint(&config);
     let world = World::load(&config)?;
     let read = Read { fingerprint: fingerprint?, needs_restart: Vec::new() };
-    let fault_injection =
-        FaultInjection { pause_after_effect_ms: args.inject_pause_after_effect_ms };
+    let files = FilesSettings { pause_after_effect_ms: args.inject_pause_after_effect_ms };
     // Asked for before anything is open, so that no signal is missed.
     let mut signals = Signals::listen()?;
     let running = tokio::select! {
-        running = compose::start(&config, &world, read, fault_injection) => running?,
+        running = compose::start(&config, &world, read, files) => running?,
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);

@@ -2,7 +2,7 @@
 //!
 //! Owns the start of each MCP server for a moment; nothing is called. Servers over HTTP are not asked: `placet adapters diff` does that.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use futures::future::join_all;
 use placet_adapter_mcp::connector::program;
@@ -32,7 +32,7 @@ async fn server(entry: &ContractEntry, config: &Config) -> Option<Check> {
     if let Err(error) = program(&entry.contract.transport) {
         return Some(Check::warn(ABOUT, format!("`{name}`: {error}"), todo));
     }
-    let folder = plain(&config.data.join(cwd.as_deref().unwrap_or_default()));
+    let folder = config.data.join(cwd.as_deref().unwrap_or_default());
     if let Some(script) = args.iter().find(|arg| is_missing(arg, &folder)) {
         let found = format!("`{name}`: there is no file `{script}` in `{}`", folder.display());
         let todo =
@@ -47,22 +47,6 @@ async fn server(entry: &ContractEntry, config: &Config) -> Option<Check> {
         Ok(_live) => Check::ok(ABOUT, format!("`{name}` starts and lists its tools")),
         Err(failure) => Check { level: super::Level::Warn, ..Check::of(ABOUT, &failure) },
     })
-}
-
-/// A path without `.` and `..`, also where its folders are not there yet.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir if plain.pop() => {}
-            Component::Prefix(_)
-            | Component::RootDir
-            | Component::ParentDir
-            | Component::Normal(_) => plain.push(component),
-        }
-    }
-    plain
 }
 
 /// Whether an argument names a script that is not there.
