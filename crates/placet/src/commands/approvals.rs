@@ -7,7 +7,6 @@ mod break_glass;
 mod bulk;
 mod decide;
 mod delegations;
-mod difference;
 mod edit;
 pub(super) mod entries;
 mod freezes;

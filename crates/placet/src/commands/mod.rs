@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub(crate) mod console;
 pub(crate) mod credentials;
 pub(crate) mod decisions;
+pub(crate) mod difference;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod ledger;

@@ -7,7 +7,10 @@ use placet_types::{contract::LiveTool, text};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::output;
+use crate::{
+    commands::difference::{Lists, Place, places},
+    output,
+};
 
 /// What marks the words that were removed and added, as `git diff --word-diff` does.
 const MARKS: [&str; 4] = ["[-", "-]", "{+", "+}"];
@@ -54,9 +57,22 @@ fn lines(mark: &str, text: &str) {
 
 /// What differs between the definition that a contract keeps, if it has the tool, and the live one.
 pub(crate) fn between(before: Option<&LiveTool>, after: &LiveTool) -> Vec<Change> {
-    let mut changes = Vec::new();
-    compare("", before.map(fields).as_ref(), Some(&fields(after)), &mut changes);
-    changes
+    let empty = Value::Object(Map::new());
+    let (before, after) = (before.map_or(empty, fields), fields(after));
+    changes(&before, &after)
+}
+
+fn changes(before: &Value, after: &Value) -> Vec<Change> {
+    let change = |Place { pointer, before, after }: Place<'_>| Change {
+        place: pointer.trim_start_matches('/').to_owned(),
+        before: before.cloned(),
+        after: after.cloned(),
+        words: match (before, after) {
+            (Some(Value::String(before)), Some(Value::String(after))) => words(before, after),
+            _ => None,
+        },
+    };
+    places(before, after, Lists::Whole).into_iter().map(change).collect()
 }
 
 fn fields(tool: &LiveTool) -> Value {
@@ -76,38 +92,6 @@ fn fields(tool: &LiveTool) -> Value {
     let Value::Object(all) = all else { return all };
     let is_said = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
     Value::Object(all.into_iter().filter(|(_, value)| is_said(value)).collect())
-}
-
-fn compare(place: &str, before: Option<&Value>, after: Option<&Value>, changes: &mut Vec<Change>) {
-    if before == after {
-        return;
-    }
-    let empty = Map::new();
-    let members = match (before, after) {
-        (Some(Value::Object(before)), Some(Value::Object(after))) => Some((before, after)),
-        // A definition that is new is shown field by field.
-        (None, Some(Value::Object(after))) if place.is_empty() => Some((&empty, after)),
-        _ => None,
-    };
-    if let Some((before, after)) = members {
-        let added = after.keys().filter(|key| !before.contains_key(*key));
-        for key in before.keys().chain(added) {
-            let token = key.replace('~', "~0").replace('/', "~1");
-            let inner = if place.is_empty() { token } else { format!("{place}/{token}") };
-            compare(&inner, before.get(key), after.get(key), changes);
-        }
-        return;
-    }
-    let words = match (before, after) {
-        (Some(Value::String(before)), Some(Value::String(after))) => words(before, after),
-        _ => None,
-    };
-    changes.push(Change {
-        place: place.to_owned(),
-        before: before.cloned(),
-        after: after.cloned(),
-        words,
-    });
 }
 
 /// Both texts in one: what they begin and end with once, and marked between them what was removed and what was added.
@@ -147,7 +131,7 @@ fn split(mut rest: &str) -> Vec<&str> {
 mod tests {
     use serde_json::json;
 
-    use super::{compare, words};
+    use super::{changes, words};
 
     #[test]
     fn texts_are_compared_word_by_word() {
@@ -168,8 +152,8 @@ mod tests {
         let before = json!({ "type": "object", "properties": { "to": { "type": "string", "pattern": "x" }, "a/b": {} } });
         let after =
             json!({ "type": "object", "properties": { "to": { "type": "string" }, "cc": {} } });
-        let mut changes = Vec::new();
-        compare("input_schema", Some(&before), Some(&after), &mut changes);
+        let changes =
+            changes(&json!({ "input_schema": before }), &json!({ "input_schema": after }));
         let shown: Vec<_> = changes
             .iter()
             .map(|change| (change.place.as_str(), change.before.is_some(), change.after.is_some()))

@@ -9,9 +9,10 @@ use placet_approvals::views::{ApprovalView, EditRequest};
 use placet_types::{digest::Digest, ids::ApprovalId};
 use serde_json::Value;
 
-use super::{decide::recorded, difference, document, show};
+use super::{decide::recorded, document, show};
 use crate::{
     client::Client,
+    commands::difference,
     failure::{Exit, Failure, Outcome},
     output,
 };

@@ -14,10 +14,10 @@ use placet_types::{
 };
 use serde_json::Value;
 
-use super::{difference, quotation, words};
+use super::{quotation, words};
 use crate::{
     client::Client,
-    commands::times,
+    commands::{difference, times},
     failure::{Failure, Outcome},
     output,
 };
