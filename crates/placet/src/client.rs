@@ -230,9 +230,9 @@ impl Client {
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Reply, Failure> {
-        let sent = Sent::of(&request);
+        let what_now = what_now(&request);
         let response = self.http.send(request).await;
-        let response = response.map_err(|error| self.unanswered(&error, sent))?;
+        let response = response.map_err(|error| self.unanswered(&error, what_now))?;
         Ok(Reply::of(response))
     }
 
@@ -243,9 +243,10 @@ impl Client {
     pub(crate) async fn events(&self, path: &[&str]) -> Result<Events, NotOpened> {
         let request = self.request(Method::GET, path, &[], "text/event-stream", Bytes::new());
         let request = request.map_err(NotOpened::Unanswered)?;
+        let what_now = what_now(&request);
         let response = self.stream(request).await;
-        let response = response
-            .map_err(|error| NotOpened::Unanswered(self.unanswered(&error, Sent::Question)))?;
+        let response =
+            response.map_err(|error| NotOpened::Unanswered(self.unanswered(&error, what_now)))?;
         Events::of(response).await
     }
 
@@ -296,7 +297,7 @@ impl Client {
             .map_err(|error| Failure::usage("the request cannot be formed").because(error))
     }
 
-    fn unanswered(&self, error: &EgressError, sent: Sent) -> Failure {
+    fn unanswered(&self, error: &EgressError, what_now: &str) -> Failure {
         let failure = Failure::new(format!("no answer from {}", self.base)).because(error);
         if error.nothing_was_sent() {
             let named_by = self.named_by;
@@ -304,50 +305,26 @@ impl Client {
                 "is it running? `placet serve` starts it; {named_by} names another one"
             ))
         } else {
-            failure.try_this(sent.what_now())
+            failure.try_this(what_now)
         }
     }
 }
 
-/// What a request is that nobody answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sent {
-    /// It changes nothing.
-    Question,
-    /// A call of a tool.
-    Call,
-    /// The calls of a plan's turn.
-    Batch,
-    /// Anything else: a decision, something in the approval service, an operator's word.
-    Deed,
-}
-
-impl Sent {
-    fn of<T>(request: &Request<T>) -> Self {
-        let path = request.uri().path();
-        match *request.method() {
-            Method::GET => Self::Question,
-            _ if path.ends_with("/v1/calls") => Self::Call,
-            _ if path.ends_with("/batches") => Self::Batch,
-            // Only sessions are removed, and that again is nothing.
-            Method::DELETE => Self::Question,
-            _ => Self::Deed,
+/// What to do when nobody answered a request.
+fn what_now<T>(request: &Request<T>) -> &'static str {
+    let path = request.uri().path();
+    match *request.method() {
+        // Only sessions are removed, and that again is nothing.
+        Method::GET | Method::DELETE => "nothing was changed: ask again",
+        _ if path.ends_with("/v1/calls") => {
+            "send the same call again with the same --run, --step and --request: it is never executed twice"
         }
-    }
-
-    /// What to do without an answer.
-    const fn what_now(self) -> &'static str {
-        match self {
-            Self::Question => "nothing was changed: ask again",
-            Self::Call => {
-                "send the same call again with the same --run, --step and --request: it is never executed twice"
-            }
-            Self::Batch => {
-                "go on with the plan: the same calls are sent again, and none of them is executed twice"
-            }
-            Self::Deed => {
-                "it may have been done: look how it stands now (`placet approvals show`, `placet approvals list`, `placet ledger show`) before you send it again"
-            }
+        _ if path.ends_with("/batches") => {
+            "go on with the plan: the same calls are sent again, and none of them is executed twice"
+        }
+        // A decision, something in the approval service, an operator's word.
+        _ => {
+            "it may have been done: look how it stands now (`placet approvals show`, `placet approvals list`, `placet ledger show`) before you send it again"
         }
     }
 }
@@ -404,7 +381,7 @@ impl Reply {
 }
 
 /// A problem document as a person reads it.
-pub(crate) fn failure_of(problem: &ProblemDocument) -> Failure {
+fn failure_of(problem: &ProblemDocument) -> Failure {
     let mut failure = Failure::new(format!("{}: {}", problem.error_code, problem.detail));
     for place in &problem.problems {
         let pointer = if place.pointer.is_empty() { "the whole" } else { &place.pointer };
@@ -426,7 +403,7 @@ pub(crate) fn failure_of(problem: &ProblemDocument) -> Failure {
 mod tests {
     use placet_types::error::{ErrorCode, Execution, Problem};
 
-    use super::{Client, ClientArgs, ProblemDocument, Sent, failure_of};
+    use super::{Client, ClientArgs, ProblemDocument, failure_of, what_now};
     use crate::environment::Environment;
 
     #[test]
@@ -443,18 +420,16 @@ mod tests {
     fn without_an_answer_a_call_is_sent_again_and_a_decision_is_looked_at_first() {
         let asked = |method: &str, path: &str| {
             let request = http::Request::builder().method(method).uri(format!("http://x{path}"));
-            Sent::of(&request.body(()).unwrap())
+            what_now(&request.body(()).unwrap())
         };
-        assert_eq!(asked("POST", "/v1/calls"), Sent::Call);
-        assert_eq!(asked("POST", "/placet/v1/calls"), Sent::Call);
-        for path in ["/v1/approvals/apr_1/decisions", "/v1/directives", "/v1/calls/call_1/rearm"] {
-            assert_eq!(asked("POST", path), Sent::Deed, "{path}");
+        for path in ["/v1/calls", "/placet/v1/calls", "/v1/runs/r1/batches"] {
+            assert!(asked("POST", path).contains("executed twice"), "{path}");
         }
-        assert_eq!(asked("GET", "/v1/calls"), Sent::Question);
-        assert_eq!(asked("POST", "/v1/runs/r1/batches"), Sent::Batch);
-        assert!(Sent::Call.what_now().contains("never executed twice"));
-        assert!(Sent::Deed.what_now().contains("look how it stands"));
-        assert!(!Sent::Deed.what_now().contains("--step"));
+        for path in ["/v1/approvals/apr_1/decisions", "/v1/directives", "/v1/calls/call_1/rearm"] {
+            let told = asked("POST", path);
+            assert!(told.contains("look how it stands") && !told.contains("--step"), "{path}");
+        }
+        assert!(asked("GET", "/v1/calls").contains("ask again"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 /// Writes the files, and imports what the client had.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    for path in write_all(&args.dir, &args.tenant)? {
+    for path in write_all(&args.dir, args.tenant.as_str())? {
         output::line(format!("wrote {}", path.display()));
     }
     let exit = match &args.import {
@@ -67,17 +67,12 @@ async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome 
     Ok(exit)
 }
 
-/// Writes the files into the home folder.
+/// Writes the files for a tenant into a folder.
 ///
 /// # Errors
 /// [`Failure`] when one is there already, or cannot be written.
-pub(crate) fn write_to(home: &Path) -> Result<(), Failure> {
-    let tenant = DEV_TENANT.parse().attempted("the development tenant has no name")?;
-    write_all(home, &tenant).map(drop)
-}
-
-fn write_all(dir: &Path, tenant: &TenantId) -> Result<Vec<PathBuf>, Failure> {
-    let files = files(tenant)?;
+pub(crate) fn write_all(dir: &Path, tenant: &str) -> Result<Vec<PathBuf>, Failure> {
+    let files = files(&tenant.parse().attempted("the tenant has no name")?)?;
     for (name, _) in &files {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {

@@ -35,6 +35,7 @@ use crate::{
     clock::SystemClock,
     commands::{adapters::servers::adapter_name, init},
     config::load::{Config, ConfigArgs, DEFAULT_FILE},
+    development::DEV_TENANT,
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     mcp::DevelopmentAgent,
@@ -195,7 +196,7 @@ fn made(home: &Path) -> Result<(), Failure> {
     if home.join(DEFAULT_FILE).try_exists().attempted(what())? {
         return Ok(());
     }
-    init::write_to(home)?;
+    init::write_all(home, DEV_TENANT)?;
     output::note(format!(
         "note: made a configuration in `{0}`; look at held calls with `placet console --open -f {0}/{DEFAULT_FILE}`",
         home.display()

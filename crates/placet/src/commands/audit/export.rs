@@ -42,31 +42,30 @@ fn origin(deployment: &NoteName, log: &str) -> Result<NoteName, Failure> {
     NoteName::new(format!("{deployment}/{log}")).attempted("the log has no name")
 }
 
-/// Where a log goes.
-fn place(file: &Path, log: &str) -> PathBuf {
-    if file.is_dir() { file.join(format!("{log}.jsonl")) } else { file.to_owned() }
+/// Where a log goes; nothing is there yet.
+fn place(file: &Path, log: &str) -> Result<PathBuf, Failure> {
+    let path = if file.is_dir() { file.join(format!("{log}.jsonl")) } else { file.to_owned() };
+    if path.as_os_str() != "-" && path.symlink_metadata().is_ok() {
+        return Err(Failure::usage(format!("`{}` is there already", path.display())).try_this(
+            "name a file that is not there yet, or a folder that has none of this name",
+        ));
+    }
+    Ok(path)
 }
 
 /// The export of one log under way.
 struct Out(BufWriter<Box<dyn Write + Send>>);
 
 impl Out {
-    fn begin(path: &Path, origin: &NoteName) -> Result<Self, Failure> {
+    fn begin(path: &Path, origin: &NoteName) -> io::Result<Self> {
         let out: Box<dyn Write + Send> = if path.as_os_str() == "-" {
             Box::new(io::stdout())
         } else {
-            let opened = File::options().write(true).create_new(true).open(path);
-            if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
-                return Err(Failure::usage(format!("`{}` is there already", path.display()))
-                    .try_this(
-                        "name a file that is not there yet, or a folder that has none of this name",
-                    ));
-            }
-            Box::new(opened.attempted(format!("`{}` cannot be written", path.display()))?)
+            Box::new(File::options().write(true).create_new(true).open(path)?)
         };
         let mut out = BufWriter::new(out);
-        let header = export_header(origin, 1, &Frontier::new()).attempted(WHAT)?;
-        writeln!(out, "{header}").attempted(WHAT)?;
+        let header = export_header(origin, 1, &Frontier::new()).map_err(io::Error::other)?;
+        writeln!(out, "{header}")?;
         Ok(Self(out))
     }
 
@@ -82,7 +81,7 @@ fn own(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
         return Err(no_log(other, &[LOG.to_owned()]));
     }
     let origin = origin(&config.ledger.deployment, LOG)?;
-    let mut out = Out::begin(&place(file, LOG), &origin)?;
+    let mut out = Out::begin(&place(file, LOG)?, &origin).attempted(WHAT)?;
     let written = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
         Ok(out.put(&entry(frame))?)
     });
@@ -119,30 +118,18 @@ fn no_log(log: &str, there: &[String]) -> Failure {
 }
 
 /// Writes what it is shown, a file for each log.
-struct Writing<'a> {
-    deployment: &'a NoteName,
-    file: &'a Path,
-    wanted: &'a [String],
+struct Writing {
+    /// Where those that are wanted go, and how they are signed.
+    wanted: BTreeMap<String, (PathBuf, NoteName)>,
     out: Option<Out>,
-    failed: Option<Failure>,
 }
 
-impl LogVisitor for Writing<'_> {
+impl LogVisitor for Writing {
     fn log(&mut self, log: &str) -> io::Result<bool> {
         self.end()?;
-        if !self.wanted.iter().any(|wanted| wanted == log) {
-            return Ok(false);
-        }
-        let begun = origin(self.deployment, log)
-            .and_then(|origin| Out::begin(&place(self.file, log), &origin));
-        match begun {
-            Ok(out) => self.out = Some(out),
-            Err(failure) => {
-                self.failed = Some(failure);
-                return Err(io::Error::other("it could not be begun"));
-            }
-        }
-        Ok(true)
+        let wanted = self.wanted.get(log);
+        self.out = wanted.map(|(path, origin)| Out::begin(path, origin)).transpose()?;
+        Ok(self.out.is_some())
     }
 
     fn entry(&mut self, entry: &LogEntry) -> io::Result<()> {
@@ -150,7 +137,7 @@ impl LogVisitor for Writing<'_> {
     }
 }
 
-impl Writing<'_> {
+impl Writing {
     fn end(&mut self) -> io::Result<()> {
         self.out.take().map_or(Ok(()), |mut out| out.0.flush())
     }
@@ -173,17 +160,12 @@ async fn shared(
                 .try_this("name one with --log, or name a folder for all"));
         }
     };
-    let mut writing = Writing {
-        deployment: &config.ledger.deployment,
-        file,
-        wanted: &wanted,
-        out: None,
-        failed: None,
-    };
+    let wanted = wanted.into_iter().map(|log| {
+        let place = (place(file, &log)?, origin(&config.ledger.deployment, &log)?);
+        Ok((log, place))
+    });
+    let mut writing = Writing { wanted: wanted.collect::<Result<_, Failure>>()?, out: None };
     let verified = verify_logs(postgres, &BTreeMap::new(), &mut writing).await;
-    if let Some(failure) = writing.failed.take() {
-        return Err(failure);
-    }
     let verdicts = verified.map_err(|error| unread(WHAT, &error))?;
     writing.end().attempted(WHAT)?;
     if let Some((log, fault)) =
