@@ -92,7 +92,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         running = compose::start(&config, &world, read, files) => running?,
         () = signals.next() => return Ok(Exit::Ok),
     };
-    greet(args, &config, &world, &running, environment);
+    greet(args, &config, &world, &running, environment.program());
     let announced = announced(&config, &running).await?;
     let unused = unused(args, &config);
     let Running { engine, bound, telemetry, notary, svids: _svids, .. } = running;
@@ -214,15 +214,10 @@ impl Signals {
     }
 }
 
-fn greet(
-    args: &Args,
-    config: &Config,
-    world: &World,
-    running: &Running,
-    environment: &Environment,
-) {
+fn greet(args: &Args, config: &Config, world: &World, running: &Running, program: &str) {
     let (listen, admin) = (running.bound.address(), running.bound.admin_address());
     let scheme = if running.bound.is_tls() { "https" } else { "http" };
+    let greeting = Greeting { args, config, scheme, listen, program };
     if args.json {
         return output::json_line(&json!({
             "listen": format!("{scheme}://{listen}"),
@@ -231,12 +226,8 @@ fn greet(
             "version": env!("CARGO_PKG_VERSION"),
         }));
     }
-    let tools = world
-        .contracts
-        .iter()
-        .map(|entry| entry.contract.capabilities.len())
-        .fold(0, usize::saturating_add);
-    let tools = output::counted(tools, "tool", "tools");
+    let tools = world.contracts.iter().map(|entry| entry.contract.capabilities.len());
+    let tools = output::counted(tools.fold(0, usize::saturating_add), "tool", "tools");
     let adapters = output::counted(world.contracts.len(), "adapter", "adapters");
     let policies = config.policies.as_ref().map_or_else(
         || format!("the {} shipped files", world.bundle.files.len()),
@@ -249,12 +240,11 @@ fn greet(
         config.data.display(),
         running.recovered,
     ));
-    let program = environment.program();
     if config.development_tokens && has_development_people(world) {
-        output::line(first_steps(args, config, scheme, listen, program));
+        output::line(greeting.first_steps());
     }
     if config.development_tokens && config.console.enabled {
-        output::line(console_link(args, config, scheme, listen, program));
+        output::line(greeting.console_link());
     }
 }
 
@@ -268,22 +258,27 @@ fn has_development_people(world: &World) -> bool {
     })
 }
 
-/// What to type next, so that it can be copied.
-fn first_steps(
-    args: &Args,
-    config: &Config,
-    scheme: &str,
+/// What people are told at the start.
+struct Greeting<'a> {
+    args: &'a Args,
+    config: &'a Config,
+    scheme: &'a str,
     listen: SocketAddr,
-    program: &str,
-) -> String {
-    let flags = flags(args, config);
-    let url = if scheme == "http" && listen.port() == placet_api::config::PORT {
-        String::new()
-    } else {
-        format!("  export PLACET_URL={scheme}://{listen}\n")
-    };
-    format!(
-        "\nIn another terminal, as the agent `dev-agent`:\n{url}  \
+    program: &'a str,
+}
+
+impl Greeting<'_> {
+    /// What to type next, so that it can be copied.
+    fn first_steps(&self) -> String {
+        let Self { scheme, listen, program, .. } = self;
+        let flags = self.flags();
+        let url = if *scheme == "http" && listen.port() == placet_api::config::PORT {
+            String::new()
+        } else {
+            format!("  export PLACET_URL={scheme}://{listen}\n")
+        };
+        format!(
+            "\nIn another terminal, as the agent `dev-agent`:\n{url}  \
          export PLACET_TOKEN=$({program} token agent dev-agent{flags})\n  \
          {program} tools\n  \
          {program} call files__write --arg path=hello.txt --arg content=hi --mode local_write\n  \
@@ -293,41 +288,38 @@ fn first_steps(
          PLACET_TOKEN=$({program} token user ben{flags}) {program} approvals approve APPROVAL --reason \"agreed\"\n  \
          {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # the recorded result\n\
          Development tokens are accepted on loopback only. Stop with Ctrl-C.\n"
-    )
-}
+        )
+    }
 
-/// How other commands find the same set-up.
-fn flags(args: &Args, config: &Config) -> String {
-    let data = if config.data == Path::new("placet-data") {
-        String::new()
-    } else {
-        format!(" --data {}", config.data.display())
-    };
-    let file = args.config.config.as_ref().map(|file| format!(" -f {}", file.display()));
-    data + &file.unwrap_or_default()
-}
+    /// How other commands find the same set-up.
+    fn flags(&self) -> String {
+        let Self { args, config, .. } = self;
+        let data = if config.data == Path::new("placet-data") {
+            String::new()
+        } else {
+            format!(" --data {}", config.data.display())
+        };
+        let file = args.config.config.as_ref().map(|file| format!(" -f {}", file.display()));
+        data + &file.unwrap_or_default()
+    }
 
-/// The way to the console for people: a link that signs in, once.
-fn console_link(
-    args: &Args,
-    config: &Config,
-    scheme: &str,
-    listen: SocketAddr,
-    program: &str,
-) -> String {
-    let own = || Url::parse(&format!("{scheme}://{listen}")).attempted("no address");
-    let link = match &config.console.public_url {
-        Some(url) => console::link(config, url),
-        None => own().and_then(|url| console::link(config, &url)),
-    };
-    let is_usual = args.listen.is_none() && listen.port() == config.server.listen.port();
-    let url = if is_usual { String::new() } else { format!(" --url {scheme}://{listen}") };
-    let another = format!("{program} console{}{url}", flags(args, config));
-    match link {
-        Ok(link) => format!(
-            "Decide in a browser: this link signs you in once, within {LINK_LIFE}; `{another}` prints another.\n  {link}\n"
-        ),
-        Err(failure) => format!("No sign-in link could be made: {}\n", failure.in_a_line()),
+    /// The way to the console for people: a link that signs in, once.
+    fn console_link(&self) -> String {
+        let Self { args, config, scheme, listen, program } = self;
+        let own = || Url::parse(&format!("{scheme}://{listen}")).attempted("no address");
+        let link = match &config.console.public_url {
+            Some(url) => console::link(config, url),
+            None => own().and_then(|url| console::link(config, &url)),
+        };
+        let is_usual = args.listen.is_none() && listen.port() == config.server.listen.port();
+        let url = if is_usual { String::new() } else { format!(" --url {scheme}://{listen}") };
+        let another = format!("{program} console{}{url}", self.flags());
+        match link {
+            Ok(link) => format!(
+                "Decide in a browser: this link signs you in once, within {LINK_LIFE}; `{another}` prints another.\n  {link}\n"
+            ),
+            Err(failure) => format!("No sign-in link could be made: {}\n", failure.in_a_line()),
+        }
     }
 }
 
@@ -335,7 +327,7 @@ fn console_link(
 mod tests {
     use clap::Parser as _;
 
-    use super::{console_link, first_steps};
+    use super::Greeting;
     use crate::{
         cli::{Cli, Command},
         config::load::{Config, ConfigArgs},
@@ -356,11 +348,13 @@ mod tests {
         let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else {
             panic!()
         };
-        let (scheme, listen) = ("http", "127.0.0.1:7500".parse().unwrap());
-        let link = console_link(&args, &config, scheme, listen, "placet").replace('`', "\n");
+        let listen = "127.0.0.1:7500".parse().unwrap();
+        let (args, config) = (&args, &config);
+        let greeting = Greeting { args, config, scheme: "http", listen, program: "placet" };
+        let link = greeting.console_link().replace('`', "\n");
         assert!(link.contains("http://127.0.0.1:7500/sign-in?code="), "{link}");
         assert!(link.contains("placet console --data"), "{link}");
-        let text = first_steps(&args, &config, scheme, listen, "placet") + &link;
+        let text = greeting.first_steps() + &link;
         assert!(text.contains("export PLACET_URL=http://127.0.0.1:7500"));
         let mut checked = 0;
         for line in text.lines().filter(|line| line.contains("placet ")) {

@@ -71,23 +71,16 @@ impl Host {
         Ok(host)
     }
 
-    /// Starts a child on the same data folder, with or without the fault fault injection.
+    /// Starts a child on the same data folder, with or without the fault injection.
     ///
     /// # Errors
     /// Why it does not come up.
     pub(crate) async fn begin(&mut self, fault_injection: bool) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(self.folder.join("engine.log"));
         let log = log.map_err(|error| format!("its log cannot be written: {error}"))?;
-        let mut command = self.command(&[
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--admin-listen",
-            "127.0.0.1:0",
-            "--log",
-            "people",
-            "--json",
-        ]);
+        let serve = "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --log people --json";
+        let words: Vec<&str> = serve.split(' ').collect();
+        let mut command = self.command(&words, &self.data());
         if fault_injection {
             command.args(["--inject-pause-after-effect-ms", FAULT_INJECTION_MS]);
         }
@@ -100,13 +93,9 @@ impl Host {
         self.child = Some(child);
         let mut line = String::new();
         let mut out = BufReader::new(out);
-        match timeout(START, out.read_line(&mut line)).await {
-            Err(_elapsed) => {
-                return Err(format!("it did not come up within {} s", START.as_secs()));
-            }
-            Ok(Err(error)) => return Err(format!("its output cannot be read: {error}")),
-            Ok(Ok(_)) => {}
-        }
+        let late = |_elapsed| format!("it did not come up within {} s", START.as_secs());
+        let read = timeout(START, out.read_line(&mut line)).await.map_err(late)?;
+        read.map_err(|error| format!("its output cannot be read: {error}"))?;
         let greeting: Greeting = serde_json::from_str(&line)
             .map_err(|_no_greeting| "it ended instead of coming up".to_owned())?;
         self.url = Some(greeting.listen);
@@ -147,7 +136,7 @@ impl Host {
     /// # Errors
     /// Why it could not be run.
     pub(crate) async fn run(&self, words: &[&str], data: &Path) -> Result<Output, String> {
-        let mut command = self.command_on(words, data);
+        let mut command = self.command(words, data);
         let output = command.stdin(Stdio::null()).output();
         match timeout(START, output).await {
             Ok(output) => output.map_err(|error| error.to_string()),
@@ -192,11 +181,7 @@ impl Host {
         lines.iter().skip(lines.len().saturating_sub(12)).map(|line| (*line).to_owned()).collect()
     }
 
-    fn command(&self, words: &[&str]) -> Command {
-        self.command_on(words, &self.data())
-    }
-
-    fn command_on(&self, words: &[&str], data: &Path) -> Command {
+    fn command(&self, words: &[&str], data: &Path) -> Command {
         let mut command = Command::new(&self.executable);
         command
             .args(words)

@@ -10,15 +10,9 @@ use serde_json::{Value, json};
 use super::Stage;
 use crate::{
     client::{Client, Reply},
+    development::DEV_AGENT,
     failure::Failure,
 };
-
-/// The person who may approve and operate.
-const BEN: &str = "ben";
-/// The person who answers for the agent.
-const ANA: &str = "ana";
-/// The agent.
-const AGENT: &str = "dev-agent";
 
 /// A call that waits for people.
 #[derive(Debug, Clone)]
@@ -32,23 +26,14 @@ pub(crate) struct Pending {
 /// A call of the agent; the same words are the same call.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    tool: &'static str,
-    args: Value,
-    step: &'static str,
-    mode: &'static str,
+    pub(crate) tool: &'static str,
+    pub(crate) args: Value,
+    pub(crate) step: &'static str,
+    /// The one that the planner believes it has.
+    pub(crate) mode: &'static str,
 }
 
 impl Asked {
-    /// The call `tool(args)` as step `step`, with the mode that the planner believes it has.
-    pub(crate) fn new(
-        tool: &'static str,
-        args: Value,
-        step: &'static str,
-        mode: &'static str,
-    ) -> Self {
-        Self { tool, args, step, mode }
-    }
-
     /// The same step with other arguments.
     pub(crate) fn with(&self, args: Value) -> Self {
         Self { args, ..self.clone() }
@@ -71,17 +56,17 @@ impl Asked {
 impl Stage {
     /// The agent's client.
     pub(crate) fn agent(&self) -> Result<Client, String> {
-        self.host.client(PrincipalKind::Agent, AGENT).map_err(said)
+        self.host.client(PrincipalKind::Agent, DEV_AGENT).map_err(said)
     }
 
-    /// The approver's client.
+    /// The client of the person who may approve and operate.
     pub(crate) fn ben(&self) -> Result<Client, String> {
-        self.host.client(PrincipalKind::User, BEN).map_err(said)
+        self.host.client(PrincipalKind::User, "ben").map_err(said)
     }
 
-    /// The owner's client.
+    /// The client of the person who answers for the agent.
     pub(crate) fn ana(&self) -> Result<Client, String> {
-        self.host.client(PrincipalKind::User, ANA).map_err(said)
+        self.host.client(PrincipalKind::User, "ana").map_err(said)
     }
 
     /// The agent calls.

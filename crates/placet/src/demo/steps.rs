@@ -28,20 +28,18 @@ use crate::{client::Reply, storage};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn notes() -> Asked {
-    Asked::new("files__read", json!({ "path": "notes.txt" }), "read", "read_only")
+    let args = json!({ "path": "notes.txt" });
+    Asked { tool: "files__read", args, step: "read", mode: "read_only" }
 }
 
 fn delete() -> Asked {
-    Asked::new("files__delete", json!({ "path": "notes.txt" }), "delete", "destructive")
+    let args = json!({ "path": "notes.txt" });
+    Asked { tool: "files__delete", args, step: "delete", mode: "destructive" }
 }
 
 fn write() -> Asked {
-    Asked::new(
-        "files__write",
-        json!({ "path": "ledger.txt", "content": "one line" }),
-        "write",
-        "local_write",
-    )
+    let args = json!({ "path": "ledger.txt", "content": "one line" });
+    Asked { tool: "files__write", args, step: "write", mode: "local_write" }
 }
 
 pub(crate) async fn bad_argument(stage: &mut Stage) -> Shown {
@@ -173,7 +171,7 @@ pub(crate) async fn altered(stage: &mut Stage) -> Shown {
         put(&stage.host.file(name), "precious")?;
     }
     let [asked, forged] = PARKED;
-    let call = Asked::new("files__delete", json!({ "path": asked }), "altered", "destructive");
+    let call = Asked { step: "altered", ..delete().with(json!({ "path": asked })) };
     let pending = stage.ask_and_be_held(&call).await?;
     let digest = stage.look(&pending).await?.approval.digest;
     stage.host.stop().await?;
