@@ -25,7 +25,7 @@ use url::Url;
 use crate::{
     client::{Client, Events, NotOpened, REQUEST_BYTES_MAX},
     failure::Failure,
-    shared_engine::SharedEngine,
+    shared_engine::{SharedEngine, listening},
 };
 use message::{Message, failed};
 
@@ -370,7 +370,7 @@ impl Bridge {
     fn leads_to(&self, base: &Url) -> bool {
         match &self.target.engine {
             Engine::At(_) => true,
-            Engine::Shared(engine) => engine.running().is_some_and(|it| it.url == *base),
+            Engine::Shared(engine) => listening(&engine.data).is_some_and(|it| it.url == *base),
         }
     }
 

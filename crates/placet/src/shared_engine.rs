@@ -125,7 +125,7 @@ fn own_file(path: &Path) -> std::io::Result<File> {
 /// The engine of one data folder, for a client of it.
 #[derive(Debug)]
 pub(crate) struct SharedEngine {
-    data: PathBuf,
+    pub(crate) data: PathBuf,
     /// Where it listens if that is free.
     listen: SocketAddr,
     executable: PathBuf,
@@ -190,11 +190,6 @@ impl SharedEngine {
             }
             sleep(POLL).await;
         }
-    }
-
-    /// Where it listens, if it runs.
-    pub(crate) fn running(&self) -> Option<Listening> {
-        listening(&self.data)
     }
 
     fn start(&self, anywhere: bool) -> Result<Started, Failure> {

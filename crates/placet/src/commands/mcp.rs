@@ -40,7 +40,7 @@ use crate::{
     failure::{Attempted as _, Exit, Failure, Outcome},
     mcp::DevelopmentAgent,
     output,
-    shared_engine::{Listening, SharedEngine},
+    shared_engine::{Listening, SharedEngine, listening},
     world::World,
 };
 
@@ -125,7 +125,7 @@ pub(crate) async fn wrap(args: &WrapArgs, environment: &Environment) -> Outcome 
             import(args, &name, &config, environment).await?;
             // It may be starting for another client, and have read the contracts before this one was there.
             engine.url().await?;
-            if let Some(running) = engine.running() {
+            if let Some(running) = listening(&engine.data) {
                 reloaded(&config, &name, &running).await?;
             }
         }

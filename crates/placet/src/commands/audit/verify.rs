@@ -266,7 +266,7 @@ fn own(args: &Args, json: bool, config: &Config, journal: &Path, signed: &[Signe
                     unsigned.map(|log| format!("imported log `{}`: {UNSIGNED}", log.origin)),
                 );
             }
-            Ok(sound(args, json, &report, &compared, &imported))
+            sound(args, json, &report, &compared, &imported)
         }
         Err(error) => damaged(json, &error),
     }
@@ -370,33 +370,34 @@ fn sound(
     report: &VerifyReport,
     compared: &Compared,
     imported: &[Imported],
-) -> Exit {
+) -> Outcome {
     let findings = &compared.findings;
     let head = hex::encode(report.head);
     let moved = args.head.as_ref().is_some_and(|noted| !noted.eq_ignore_ascii_case(&head));
     let ok = !moved && findings.is_empty();
-    if json {
-        output::json(&document(report, &head, ok, compared, imported));
-    } else if !findings.is_empty() {
-        findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
-        compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
+    let document = document(report, &head, ok, compared, imported);
+    output::answer(json, &document, |_| {
+        if findings.is_empty() {
+            print_report(report, &head, compared);
+            imported.iter().for_each(|log| output::line(format!("    {log}")));
+        } else {
+            findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
+            compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
+        }
         if findings.iter().any(|why| !why.ends_with(UNSIGNED) && !why.ends_with(NOT_COMPARED)) {
             output::line("    Keep the folder as it is, and restore it from a copy.");
         }
-    } else {
-        print_report(report, &head, compared);
-        imported.iter().for_each(|log| output::line(format!("    {log}")));
-    }
-    if moved && !json {
-        output::line(
-            "WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.",
-        );
-    }
-    match (ok, report.first_seq > 1) {
+        if moved {
+            output::line(
+                "WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.",
+            );
+        }
+    })?;
+    Ok(match (ok, report.first_seq > 1) {
         (true, false) => Exit::Ok,
         (true, true) => Exit::Part,
         (false, _) => Exit::Findings,
-    }
+    })
 }
 
 pub(super) fn time(ms: Option<i64>) -> Option<String> {
