@@ -8,7 +8,7 @@ use placet_types::{approval::ApproverGroup, ids::ApprovalId, mode::ApprovalMode}
 
 use super::words;
 use crate::{
-    client::Client,
+    client::{Client, given},
     commands::times,
     failure::{Exit, Failure, Outcome},
     output,
@@ -131,47 +131,40 @@ fn may_go_on(state: &str, after: Option<&ApprovalId>) -> Result<(), Failure> {
 }
 
 async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView, Failure> {
-    let limit = PAGE.to_string();
+    let (limit, group) = (PAGE.to_string(), args.group.as_ref().map(ToString::to_string));
     let has_ended = has_ended(state);
     // Of all states at once, only some can be listed by risk.
     let mixed = has_ended && args.state == "all" && args.order == "risk";
     let order = if mixed { "newest" } else { &args.order };
-    let mut all: Option<InboxView> = None;
+    let whose = if args.mine { Some("mine") } else { args.asked.then_some("asked") };
+    let mut items = Vec::new();
     let mut after = args.after.clone();
     let mut asked = 0_usize;
     loop {
+        let offset = if has_ended { 0 } else { items.len() }.to_string();
+        let query = given([
+            ("state", Some(state)),
+            ("order", Some(order)),
+            ("limit", Some(&limit)),
+            ("offset", Some(&offset)),
+            ("whose", whose),
+            ("after", after.as_ref().map(ApprovalId::as_str)),
+            ("mode", args.mode.map(ApprovalMode::as_str)),
+            ("group", group.as_deref()),
+            ("search", args.search.as_deref()),
+        ]);
+        let mut page: InboxView = client.get(&["v1", "inbox"], &query).await?;
         asked = asked.saturating_add(1);
-        let have = all.as_ref().map_or(0, |view| view.approvals.len());
-        let offset = if has_ended { 0 } else { have }.to_string();
-        let group = args.group.as_ref().map(ToString::to_string);
-        let mut query =
-            vec![("state", state), ("order", order), ("limit", &limit), ("offset", &offset)];
-        if args.mine || args.asked {
-            query.push(("whose", if args.mine { "mine" } else { "asked" }));
-        }
-        query.extend(after.as_ref().map(|after| ("after", after.as_str())));
-        query.extend(args.mode.map(|mode| ("mode", mode.as_str())));
-        query.extend(group.as_deref().map(|group| ("group", group)));
-        query.extend(args.search.as_deref().map(|text| ("search", text)));
-        let page: InboxView = client.get(&["v1", "inbox"], &query).await?;
+        after.clone_from(&page.next_after);
         let is_last = if has_ended {
-            page.next_after.is_none() || asked >= ASKED_MAX
+            after.is_none() || asked >= ASKED_MAX
         } else {
             page.approvals.len() < PAGE
         };
-        after.clone_from(&page.next_after);
-        let view = match all.take() {
-            None => page,
-            Some(mut view) => {
-                view.approvals.extend(page.approvals);
-                view.next_after = page.next_after;
-                view
-            }
-        };
-        if is_last || view.approvals.len() >= LISTED_MAX {
-            return Ok(view);
+        items.append(&mut page.approvals);
+        if is_last || items.len() >= LISTED_MAX {
+            return Ok(InboxView { approvals: items, ..page });
         }
-        all = Some(view);
     }
 }
 
