@@ -49,8 +49,8 @@ pub(crate) fn evaluate(
     question: Question,
 ) -> Evaluation {
     let Question { link, principal, action, resource, context } = question;
-    // Whoever makes a context makes it of the schema's types; that it fits is checked wherever tests run. In production that would take
-    // as long as all the policies.
+    // `context` makes every value of the schema's type. That it fits is checked in debug builds, which all tests are; in production the
+    // check would take as long as all the policies.
     let schema = cfg!(debug_assertions).then_some(schema);
     let request = match Request::new(principal, action, resource, context, schema) {
         Ok(request) => request,

@@ -1,4 +1,4 @@
-//! How far long work has come, for whoever waits for it.
+//! How far long work has come, for people who wait for it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ use crate::journal::medium::{Disk, Medium as _, is_refusal};
 
 /// How many keys are gathered before sled is given them beside the work.
 const FRESH_KEYS: usize = 2_048;
-/// How many at most: whoever takes in more gives them.
+/// How many at most: then the writer itself gives them to sled.
 const FRESH_KEYS_MAX: usize = 16_384;
 /// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
 const FLUSH_WITHIN: Duration = Duration::from_secs(40);
