@@ -150,20 +150,23 @@ fn each_record(
         last = key.to_vec();
         for (key, value) in page.iter().filter(|(key, _)| keys::is_record(key)) {
             let stored = decode_value(key, value).ok_or(TreeFault::Altered).map_err(refused)?;
-            hand(item(key, &stored)?)?;
+            if let Some(record) = item(key, &stored)? {
+                hand(record)?;
+            }
         }
     }
 }
 
-fn item(key: &[u8], stored: &Stored) -> Result<ExportItem, TransferError> {
-    let (Some(kind), stored) = (key.first(), stored) else {
-        return Err(refused("a record has no key"));
-    };
-    Ok(match *kind {
-        keys::EFFECT => ExportItem::Record(read::parsed(stored).map_err(refused)?),
-        keys::APPROVAL => ExportItem::Approval(read::parsed(stored).map_err(refused)?),
-        keys::DIRECTIVE => ExportItem::Directive(read::parsed(stored).map_err(refused)?),
-        _ => ExportItem::Run(read::parsed(stored).map_err(refused)?),
+/// The record in an export; nothing: it is a message to people, which is of this ledger alone.
+fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TransferError> {
+    Ok(match key.first() {
+        Some(&keys::EFFECT) => Some(ExportItem::Record(read::parsed(stored).map_err(refused)?)),
+        Some(&keys::APPROVAL) => Some(ExportItem::Approval(read::parsed(stored).map_err(refused)?)),
+        Some(&keys::DIRECTIVE) => {
+            Some(ExportItem::Directive(read::parsed(stored).map_err(refused)?))
+        }
+        Some(&keys::RUN) => Some(ExportItem::Run(read::parsed(stored).map_err(refused)?)),
+        Some(_) | None => None,
     })
 }
 

@@ -299,7 +299,14 @@ pub(super) fn deliver(
         Some(path) => {
             write(path, &text)?;
             let count = output::counted(imported.file.capabilities.len(), "tool", "tools");
-            output::line(format!("wrote {} ({count})", path.display()));
+            let modes =
+                imported.file.capabilities.values().map(|capability| capability.mode.as_str());
+            let modes: Vec<&str> = modes.collect::<BTreeSet<_>>().into_iter().collect();
+            output::line(format!(
+                "wrote {} ({count}, mode {})",
+                path.display(),
+                modes.join(" or ")
+            ));
             report();
         }
     }

@@ -101,8 +101,10 @@ pub(crate) fn contract_of(
             }
         }
     }
-    let credential =
-        service.secret.map(|secret| json!({ "secret": secret, "header": key_header(document) }));
+    let credential = service.secret.map(|secret| match key_header(document) {
+        Some(header) => json!({ "secret": secret, "header": header }),
+        None => json!({ "secret": secret }),
+    });
     let file = json!({
         "contract_version": "placet.contract.v1",
         "adapter": service.name,

@@ -356,6 +356,9 @@ async fn messages_that_wait_outlive_restarts_and_rebuilds() {
     let report = crate::embedded::verify_with(&config).unwrap();
     assert_eq!(report.state, crate::embedded::StateVerdict::Agrees);
     assert_eq!(crate::embedded::stats(&config).unwrap().messages, 1);
+    // They are of this ledger alone.
+    let exported = crate::embedded::export(&config, Vec::new()).unwrap();
+    assert_eq!(exported.records, 0);
     crate::embedded::rebuild_with(&config).unwrap();
     assert_eq!(open(&config).0.outbox().await.unwrap(), kept);
 }
