@@ -283,14 +283,15 @@ async fn one(
     let Imported { file, notes } = contract_of(source, &live, options)?;
     let imported = Imported { file, notes: [source.notes.clone(), notes].concat() };
     let speaks = format!("a live server that speaks MCP {}", live.protocol_version);
-    deliver(&imported, &speaks, path, || print_report(&imported.file, &live))
+    deliver(&imported, &speaks, path, Some(options.mode), || print_report(&imported.file, &live))
 }
 
-/// Writes an imported contract into its file and says what is in it; without a file, prints it.
+/// Writes an imported contract into its file and says what is in it, and in which mode if that is one; without a file, prints it.
 pub(super) fn deliver(
     imported: &Imported,
     source: &str,
     path: Option<&Path>,
+    mode: Option<ApprovalMode>,
     report: impl FnOnce(),
 ) -> Result<(), Failure> {
     let text = text_of(&imported.file, source)?;
@@ -299,14 +300,8 @@ pub(super) fn deliver(
         Some(path) => {
             write(path, &text)?;
             let count = output::counted(imported.file.capabilities.len(), "tool", "tools");
-            let modes =
-                imported.file.capabilities.values().map(|capability| capability.mode.as_str());
-            let modes: Vec<&str> = modes.collect::<BTreeSet<_>>().into_iter().collect();
-            output::line(format!(
-                "wrote {} ({count}, mode {})",
-                path.display(),
-                modes.join(" or ")
-            ));
+            let mode = mode.map(|mode| format!(", mode {mode}")).unwrap_or_default();
+            output::line(format!("wrote {} ({count}{mode})", path.display()));
             report();
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn import(
     let unusable = |problem| Failure::usage("the document cannot be used").because(problem);
     let document: Value = yaml::read(document).map_err(unusable)?;
     let imported = contract_of(&document, service, options)?;
-    deliver(&imported, "an OpenAPI document", path.as_deref(), || {
+    deliver(&imported, "an OpenAPI document", path.as_deref(), None, || {
         output::line("\nReview it: lower a `mode` only where you know what the operation does.");
     })?;
     Ok(Exit::Ok)
