@@ -1,7 +1,8 @@
 //! The tree: sled behind guards, with a count and a sum over everything in it.
 //!
 //! Owns opening sled, batches of whole entries, reading, and the copy of the tree as it stands at one entry while it goes on changing.
-//! What is taken in is gathered in memory (`fresh`), and given to sled once it is much, or the tree is closed. Not here: what the keys mean (`keys`, `edits`), whether the tree is believed (`open`).
+//! What is taken in is gathered in memory (`fresh`), and given to sled once it is much, or the tree is flushed. Not here: what the keys mean
+//! (`keys`, `edits`), whether the tree is believed (`open`).
 //! Invariants: a batch holds whole entries and the number of the last of them; number and sum of the keys follow every batch, so that
 //! a key that sled has forgotten is noticed; no answer comes from a value that does not verify; an error or a panic of sled is an
 //! error of the store.
