@@ -49,10 +49,7 @@ pub(crate) fn evaluate(
     question: Question,
 ) -> Evaluation {
     let Question { link, principal, action, resource, context } = question;
-    // `context` makes every value of the schema's type. That it fits is checked in debug builds, which all tests are; in production the
-    // check would take as long as all the policies.
-    let schema = cfg!(debug_assertions).then_some(schema);
-    let request = match Request::new(principal, action, resource, context, schema) {
+    let request = match Request::new(principal, action, resource, context, Some(schema)) {
         Ok(request) => request,
         // The error's text may quote arguments.
         Err(_unfit) => {
