@@ -5,7 +5,7 @@
 
 use std::{future::Future, path::Path, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
 use crate::{
@@ -124,6 +124,10 @@ pub(crate) async fn measure(
         caller.clone().succeed().await?;
         calls.push(bench.alone(REPLAY, callers, move || caller.clone().replay()).await?);
     }
+    ensure!(
+        !calls.is_empty(),
+        "no call has `{only}` in its name: {READ}; {READ_MCP}; {READ_FILE}; {WRITE}; {REPLAY}"
+    );
     Ok(AllGoverned { calls, disk: synced.counts().context("the disk synced nothing")?, held: None })
 }
 

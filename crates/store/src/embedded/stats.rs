@@ -59,7 +59,7 @@ fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFa
     })
 }
 
-/// What the files of a folder take, as the file system has it: not what was allocated ahead and never written. Nothing: it is not there.
+/// What the files of a folder take on the disk, with what the journal has allocated ahead. Nothing: it is not there.
 fn size(folder: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let mut sum = 0_u64;
