@@ -1,70 +1,284 @@
 //! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are dropped
 //! (T10, decision 27); so is what has been over in the approval service for as long.
 //!
-//! Owns which lists there are and how they take turns; which of a list is due is `records`' and `approvals`'. Invariants: a key that had an
-//! effect is never free again, unless it is refused as too old from then on; every turn is bounded and no call waits for one; a list that has
-//! more than one turn's worth is given the next turn at once, not at the next round; each goes on where it stopped, so that what is not due
-//! yet keeps nothing behind it waiting; and what cannot be read or moved keeps nothing else from it.
+//! Owns which of them are due, and how they are moved. Invariants: a key that had an effect is never free again, unless it is refused as too
+//! old from then on; nothing goes that something may still become of: no call that waits or runs, no break-glass record before its review; no
+//! call waits for a round; and what cannot be read or moved keeps no other list from it.
 
-mod approvals;
-mod records;
+use std::{collections::BTreeSet, time::Duration};
 
-use tokio::time::Instant;
+use placet_ledger::{
+    approval::ApprovalRecord,
+    directive::Directive,
+    keys::time_of,
+    ledger::{Ledger, LedgerError},
+    record::{EffectRecord, EffectState},
+    store::{ApprovalQuery, DirectiveQuery, EffectQuery, StoreError},
+};
+use placet_types::{
+    clock::Timestamp,
+    ids::{RecordId, TenantId},
+};
 
-use placet_ledger::ledger::LedgerError;
-use placet_types::ids::TenantId;
+use crate::{context::Context, recovery, settings::Retention};
 
-use crate::{context::Context, rounds::List, settings::Retention};
-
-/// What a record is called whose result is due.
+/// The states whose records have a result that may be due.
 const SETTLED: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "denied"];
+const TOMBSTONE: &str = "tombstone";
+/// The pause between two pages of a list, in which calls come first.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// One round through what is due: the lists take turns until each of them was gone through to its end.
+/// One round: goes through every list to its end.
 pub(crate) async fn sweep(context: &Context) {
-    let mut left = all(&context.settings.ledger.retention);
-    left.retain(|list| !context.rounds.swept.rests(list));
-    while !left.is_empty() {
-        let mut unfinished = Vec::new();
-        for list in left {
-            if context.node.is_stopping() {
-                return;
-            }
-            let began = Instant::now();
-            let turn = turn(context, &list).await;
-            context.rounds.swept.took(&list, began.elapsed());
-            match turn {
-                Ok(true) => context.rounds.swept.is_through(&list),
-                Ok(false) => unfinished.push(list),
-                Err(error) => {
-                    context.node.noticed(&error);
-                    tracing::warn!(%error, ?list, "what is past its retention could not be gone through to the end");
-                    if !error.is_transient() {
-                        // Something in the way there: at least what is before it is found again.
-                        context.rounds.swept.begins_again(&list);
-                    }
-                }
+    let retention = &context.settings.ledger.retention;
+    for state in SETTLED.into_iter().chain([TOMBSTONE]) {
+        // Those of a tenant with a time of its own, then all that are past everybody's.
+        for tenant in retention.tenants.keys().map(Some).chain([None]) {
+            noted(context, state, records(context, state, tenant).await);
+        }
+    }
+    noted(context, "void approvals", proposals(context).await);
+    noted(context, "approvals", approvals(context).await);
+    noted(context, "entries", entries(context).await);
+}
+
+fn noted(context: &Context, list: &str, swept: Result<(), LedgerError>) {
+    if let Err(error) = swept {
+        context.node.noticed(&error);
+        tracing::warn!(%error, list, "what is past its retention could not be gone through to the end");
+    }
+}
+
+fn page_size(retention: &Retention) -> usize {
+    retention.batch.clamp(1, 1_000)
+}
+
+/// The records in a state that are past the time of a tenant, or of everybody.
+async fn records(
+    context: &Context,
+    state: &str,
+    tenant: Option<&TenantId>,
+) -> Result<(), LedgerError> {
+    let retention = &context.settings.ledger.retention;
+    let store = context.ledger.store();
+    let due = match state {
+        TOMBSTONE => retention.tombstones_due(tenant, store.now()),
+        _ => retention.results_due(tenant, store.now()),
+    };
+    let mut query = EffectQuery {
+        tenant: tenant.cloned(),
+        state: Some(state.to_owned()),
+        settled_before: Some(due),
+        limit: page_size(retention),
+        ..EffectQuery::default()
+    };
+    let mut moved = 0_usize;
+    loop {
+        let page = store.effects(&query).await?;
+        if page.is_empty() {
+            break;
+        }
+        let now = store.now();
+        let seen: Vec<RecordId> = page.iter().map(|record| record.record_id).collect();
+        let due = page.into_iter().filter(|record| is_due(retention, record, now)).collect();
+        let gone = move_on(context, due).await?;
+        moved = moved.saturating_add(gone.len());
+        // What has moved is no place to go on from: its store may not know any more where it stood.
+        let stays = seen.into_iter().rev().find(|record_id| !gone.contains(record_id));
+        query.after = stays.or(query.after);
+        if !context.pause(PAUSE).await {
+            break;
+        }
+    }
+    if moved > 0 {
+        tracing::info!(records = moved, state, "records past their retention were moved");
+    }
+    Ok(())
+}
+
+fn is_due(retention: &Retention, record: &EffectRecord, now: Timestamp) -> bool {
+    let tenant = &record.scope.tenant;
+    if let EffectState::Tombstone { .. } = &record.state {
+        let since = retention.forgotten_since(tenant, now);
+        let key_is_refused = time_of(&record.key).is_some_and(|made_at| made_at < since);
+        return record.may_be_forgotten() && key_is_refused && record.updated_at < since;
+    }
+    record.state.is_settled() && record.updated_at < retention.results_since(tenant, now)
+}
+
+/// Moves all of a page at once; one by one when one of them cannot be moved. Answers which were.
+async fn move_on(
+    context: &Context,
+    due: Vec<EffectRecord>,
+) -> Result<BTreeSet<RecordId>, LedgerError> {
+    if due.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    match end(context, &due).await {
+        Ok(()) => return Ok(due.iter().map(|record| record.record_id).collect()),
+        Err(error) if recovery::concerns_all(&error) => return Err(error),
+        Err(_) => {}
+    }
+    let mut moved = BTreeSet::new();
+    for record in due {
+        match end(context, std::slice::from_ref(&record)).await {
+            Ok(()) => drop(moved.insert(record.record_id)),
+            // A retry was faster, or another node.
+            Err(LedgerError::Store(StoreError::Conflict | StoreError::Illegal(_))) => {}
+            Err(error) if recovery::concerns_all(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, record_id = %record.record_id, "a record that is past its retention could not be moved");
             }
         }
-        left = unfinished;
     }
+    Ok(moved)
 }
 
-/// A turn of a list. Says whether its end was reached.
-async fn turn(context: &Context, list: &List) -> Result<bool, LedgerError> {
-    match list {
-        List::Records(state, tenant) => records::records(context, state, tenant.as_ref()).await,
-        List::Void => records::proposals(context).await,
-        List::Approvals => approvals::approvals(context).await,
-        List::Entries => approvals::entries(context).await,
+async fn end(context: &Context, records: &[EffectRecord]) -> Result<(), LedgerError> {
+    let are_tombstones =
+        records.first().is_some_and(|record| matches!(record.state, EffectState::Tombstone { .. }));
+    if are_tombstones {
+        return context.ledger.forget(records).await;
     }
+    context.ledger.bury(records).await?;
+    for record in records {
+        // What is told of it from here on is the ledger's.
+        context.registry.forget(&record.call_id);
+    }
+    Ok(())
 }
 
-fn all(retention: &Retention) -> Vec<List> {
-    let records = |state: &'static str, hasty: Vec<TenantId>| {
-        let hasty = hasty.into_iter().map(Some);
-        hasty.chain([None]).map(move |tenant| List::Records(state, tenant))
+/// The approvals that are void. They have no record any more, so what was shown of them is dropped here once it has expired. They themselves
+/// stay for longer.
+async fn proposals(context: &Context) -> Result<(), LedgerError> {
+    let retention = &context.settings.ledger.retention;
+    let store = context.ledger.store();
+    let mut query = ApprovalQuery {
+        state: Some("void".to_owned()),
+        limit: page_size(retention),
+        ..ApprovalQuery::default()
     };
-    let settled = SETTLED.iter().flat_map(|state| records(state, retention.hasty_with_results()));
-    let tombstones = records("tombstone", retention.hasty_with_tombstones());
-    settled.chain(tombstones).chain([List::Void, List::Approvals, List::Entries]).collect()
+    loop {
+        let page = store.approvals(&query).await?;
+        let Some(last) = page.last() else { break };
+        query.after = Some(last.approval_id.clone());
+        let now = store.now();
+        let mut due = Vec::new();
+        for approval in page {
+            let tenant = approval.chain.tenant();
+            let over = approval.expires_at < retention.results_since(tenant, now);
+            // Of most it is gone since an earlier round.
+            let is_there =
+                |found: &Result<_, _>| !matches!(found, Err(StoreError::ContentMissing(_)));
+            if over && is_there(&store.content(tenant, approval.proposal).await) {
+                due.push(approval);
+            }
+        }
+        if !due.is_empty() {
+            context.ledger.forget_proposals(&due).await?;
+        }
+        if !context.pause(PAUSE).await {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The approvals that came to their end.
+async fn approvals(context: &Context) -> Result<(), LedgerError> {
+    let retention = &context.settings.ledger.retention;
+    let store = context.ledger.store();
+    let mut query = ApprovalQuery { limit: page_size(retention), ..ApprovalQuery::default() };
+    loop {
+        let (page, now) = (store.approvals(&query).await?, store.now());
+        let Some(last) = page.last() else { break };
+        let is_end = last.created_at >= retention.tombstones_due_first(now);
+        let last = last.approval_id.clone();
+        let (mut due, mut kept) = (Vec::new(), None);
+        for approval in page {
+            if is_over(context, &approval, now).await? {
+                due.push(approval);
+            } else {
+                kept = Some(approval.approval_id);
+            }
+        }
+        // What is gone is no place to go on from.
+        let stays = if dropped(&context.ledger, &due, &[]).await? { kept } else { Some(last) };
+        query.after = stays.or(query.after);
+        if is_end || !context.pause(PAUSE).await {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an approval is over, for long enough, and no call is on its way with it.
+async fn is_over(
+    context: &Context,
+    approval: &ApprovalRecord,
+    now: Timestamp,
+) -> Result<bool, LedgerError> {
+    // It came to its end no later than it would have expired.
+    let is_old = approval.expires_at
+        < context.settings.ledger.retention.forgotten_since(approval.chain.tenant(), now);
+    if !is_old || !approval.may_be_forgotten() {
+        return Ok(false);
+    }
+    let record = match context.ledger.store().effect(approval.record_id).await {
+        Ok(record) => record,
+        Err(error) if error.is_transient() => return Err(error.into()),
+        Err(error) => {
+            // Nobody can say whether a call is on its way with it; the others need not wait for that.
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval that is past its retention is kept, for its record cannot be read");
+            return Ok(false);
+        }
+    };
+    let record = record.filter(|record| record.call_id == approval.call_id);
+    Ok(record.is_none_or(|record| matches!(record.state, EffectState::Tombstone { .. })))
+}
+
+/// Grants, delegations, freezes, revocations and break-glass records that are over.
+async fn entries(context: &Context) -> Result<(), LedgerError> {
+    let retention = &context.settings.ledger.retention;
+    let store = context.ledger.store();
+    let mut query = DirectiveQuery { limit: page_size(retention), ..DirectiveQuery::default() };
+    loop {
+        let (page, now) = (store.directives(&query).await?, store.now());
+        let Some(last) = page.last() else { break };
+        let is_end = last.created_at >= retention.tombstones_due_first(now);
+        let last = last.directive_id.clone();
+        let is_over = |entry: &Directive| {
+            let since = retention.forgotten_since(&entry.tenant, now);
+            entry.over_since().is_some_and(|over| over < since) && !entry.is_open(now)
+        };
+        let (due, mut kept): (Vec<Directive>, Vec<Directive>) = page.into_iter().partition(is_over);
+        let kept = kept.pop().map(|entry| entry.directive_id);
+        let stays = if dropped(&context.ledger, &[], &due).await? { kept } else { Some(last) };
+        query.after = stays.or(query.after);
+        if is_end || !context.pause(PAUSE).await {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Drops them; says whether they are gone, which they are not where another node was faster with one of them.
+async fn dropped(
+    ledger: &Ledger,
+    approvals: &[ApprovalRecord],
+    entries: &[Directive],
+) -> Result<bool, LedgerError> {
+    if approvals.is_empty() && entries.is_empty() {
+        return Ok(true);
+    }
+    match ledger.forget_directive(approvals, entries).await {
+        Ok(()) => {
+            let (approvals, entries) = (approvals.len(), entries.len());
+            tracing::info!(approvals, entries, "expired approvals and entries dropped");
+            Ok(true)
+        }
+        // The next round finds what is left.
+        Err(LedgerError::Store(StoreError::Conflict)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

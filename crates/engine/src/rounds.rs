@@ -1,11 +1,10 @@
-//! Where the rounds stand that the engine makes again and again: over records in a state, unknown outcomes, and what is past its
-//! retention.
+//! Where the rounds stand that the engine makes again and again: over records in a state, and unknown outcomes.
 //!
 //! Owns how far each has come, so that the next goes on there. In memory alone: after a restart each begins at the front.
 
 use std::{collections::HashMap, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use placet_ledger::{
@@ -13,7 +12,7 @@ use placet_ledger::{
     record::{Attempt, EffectRecord},
     store::{EffectQuery, StoreError},
 };
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+use placet_types::ids::RecordId;
 
 use crate::adapters::ports::backoff;
 
@@ -21,13 +20,6 @@ use crate::adapters::ports::backoff;
 const ASKED_KEPT: usize = 10_000;
 /// How many attempts are remembered by when they came to be known; a forgotten one is waited for again.
 const KNOWN_KEPT: usize = 100_000;
-/// How many batches a list is given in one turn.
-pub(crate) const BATCHES_MAX: usize = 200;
-/// The pause between two batches, in which calls come first.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
-/// A list that took longer than this rests for a multiple of the time it took: much of it is not due, and stays.
-const LONG: Duration = Duration::from_secs(60);
-const RESTS: u32 = 4;
 
 /// Where every round stands.
 #[derive(Debug, Default)]
@@ -36,7 +28,6 @@ pub(crate) struct Rounds {
     pub(crate) asking: Cursor,
     pub(crate) overdue: Cursor,
     pub(crate) rearmed: Cursor,
-    pub(crate) swept: Swept,
 }
 
 /// Where the look at the records in a state stands: each round goes on where the one before stopped, so that none is left out.
@@ -105,106 +96,5 @@ impl Asked {
             *known = (attempt.number, Instant::now());
         }
         known.1.elapsed()
-    }
-}
-
-/// One list.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum List {
-    /// Records in a state: of a tenant whose time is shorter than everybody's, or all that are past everybody's.
-    Records(&'static str, Option<TenantId>),
-    /// Approvals that are void.
-    Void,
-    /// Approvals that are over.
-    Approvals,
-    /// Entries of the approval service that are over.
-    Entries,
-}
-
-/// The last thing that was looked at in a list, and stayed.
-#[derive(Debug, Clone)]
-pub(crate) enum Place {
-    Record(RecordId),
-    Approval(ApprovalId),
-    Entry(DirectiveId),
-}
-
-/// Where a list stands.
-#[derive(Debug, Default)]
-struct Stand {
-    /// Nothing: the next turn begins at the front.
-    place: Option<Place>,
-    /// How long it has taken since it was begun at the front.
-    took: Duration,
-    rests_until: Option<Instant>,
-}
-
-/// Where the lists stand.
-#[derive(Debug, Default)]
-pub(crate) struct Swept {
-    lists: Mutex<HashMap<List, Stand>>,
-}
-
-impl Swept {
-    fn lists(&self) -> MutexGuard<'_, HashMap<List, Stand>> {
-        self.lists.lock()
-    }
-
-    fn place<T>(&self, list: &List, as_own: impl FnOnce(&Place) -> Option<T>) -> Option<T> {
-        self.lists().get(list)?.place.as_ref().and_then(as_own)
-    }
-
-    pub(crate) fn record(&self, list: &List) -> Option<RecordId> {
-        self.place(list, |place| match place {
-            Place::Record(id) => Some(*id),
-            Place::Approval(_) | Place::Entry(_) => None,
-        })
-    }
-
-    pub(crate) fn approval(&self, list: &List) -> Option<ApprovalId> {
-        self.place(list, |place| match place {
-            Place::Approval(id) => Some(id.clone()),
-            Place::Record(_) | Place::Entry(_) => None,
-        })
-    }
-
-    pub(crate) fn entry(&self, list: &List) -> Option<DirectiveId> {
-        self.place(list, |place| match place {
-            Place::Entry(id) => Some(id.clone()),
-            Place::Record(_) | Place::Approval(_) => None,
-        })
-    }
-
-    /// Says where the next turn of a list begins.
-    pub(crate) fn goes_on(&self, list: List, place: Option<Place>) {
-        self.lists().entry(list).or_default().place = place;
-    }
-
-    /// The next turn of a list begins at the front, and so does the count of the time it takes.
-    pub(crate) fn begins_again(&self, list: &List) {
-        let mut lists = self.lists();
-        let stand = lists.entry(list.clone()).or_default();
-        (stand.place, stand.took) = (None, Duration::ZERO);
-    }
-
-    pub(crate) fn rests(&self, list: &List) -> bool {
-        let lists = self.lists();
-        let until = lists.get(list).and_then(|stand| stand.rests_until);
-        until.is_some_and(|until| Instant::now() < until)
-    }
-
-    pub(crate) fn took(&self, list: &List, took: Duration) {
-        let mut lists = self.lists();
-        let stand = lists.entry(list.clone()).or_default();
-        stand.took = stand.took.saturating_add(took);
-    }
-
-    /// A list was gone through to its end.
-    pub(crate) fn is_through(&self, list: &List) {
-        let mut lists = self.lists();
-        let stand = lists.entry(list.clone()).or_default();
-        let took = std::mem::take(&mut stand.took);
-        let rest = if took > LONG { took.saturating_mul(RESTS) } else { Duration::ZERO };
-        stand.rests_until = Instant::now().checked_add(rest);
     }
 }

@@ -168,13 +168,13 @@ impl Retention {
         self.keys_since(tenant, now).plus_ms(MARGIN_MS.saturating_neg())
     }
 
-    /// The latest that results may have been settled to be due at `now`: those of a tenant, or of all whose time is not shorter.
+    /// The latest that results may have been settled to be due at `now`: those of a tenant, or everybody's.
     pub(crate) fn results_due(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
         tenant
             .map_or_else(|| before(now, self.results_ms), |tenant| self.results_since(tenant, now))
     }
 
-    /// The latest that tombstones may have been made to be due at `now`: those of a tenant, or of all whose time is not shorter.
+    /// The latest that tombstones may have been made to be due at `now`: those of a tenant, or everybody's.
     pub(crate) fn tombstones_due(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
         tenant
             .map_or_else(|| before(now, self.tombstones_ms), |tenant| self.keys_since(tenant, now))
@@ -184,22 +184,6 @@ impl Retention {
     pub(crate) fn tombstones_due_first(&self, now: Timestamp) -> Timestamp {
         let own = self.tenants.values().filter_map(|own| own.tombstones_ms);
         before(now, own.fold(self.tombstones_ms, u64::min))
-    }
-
-    /// The tenants whose results are kept for a shorter time than everybody's.
-    pub(crate) fn hasty_with_results(&self) -> Vec<TenantId> {
-        self.hasty(|own| own.results_ms, self.results_ms)
-    }
-
-    /// The tenants whose tombstones are kept for a shorter time than everybody's.
-    pub(crate) fn hasty_with_tombstones(&self) -> Vec<TenantId> {
-        self.hasty(|own| own.tombstones_ms, self.tombstones_ms)
-    }
-
-    fn hasty(&self, of: impl Fn(&TenantRetention) -> Option<u64>, all_ms: u64) -> Vec<TenantId> {
-        let is_hasty = |own: &TenantRetention| of(own).is_some_and(|own_ms| own_ms < all_ms);
-        let hasty = self.tenants.iter().filter(|(_, own)| is_hasty(own));
-        hasty.map(|(tenant, _)| tenant.clone()).collect()
     }
 }
 
