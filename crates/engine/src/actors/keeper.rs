@@ -1,4 +1,4 @@
-//! The keeper actor: what has to be done again and again whether or not anybody calls.
+//! The keeper and the identity actor: what has to be done again and again whether or not anybody calls.
 //!
 //! Owns when each chore is due, and that none runs twice at a time. The chores hold no state that the ledger does not; they run in
 //! tasks of the registry, in bounded rounds, and never in the way of a call.
@@ -13,7 +13,6 @@ use std::{
 
 use futures::future::BoxFuture;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::time::Instant;
 
 use crate::{
     actors::tree::{Tree, injected_fault},
@@ -22,10 +21,9 @@ use crate::{
     recovery::{asking, overdue},
     report::scores,
     retention,
+    settings::Settings,
 };
 
-/// How often the keeper looks at what is due.
-const TICK: Duration = Duration::from_millis(50);
 /// In how many looks at the fleet dispatches are looked for once that nobody is at work on.
 const HANDS_EVERY: u64 = 5;
 /// How often re-armed calls are looked for that wait to be sent.
@@ -41,11 +39,11 @@ const FILES_EVERY_MS: u64 = 5_000;
 const SCORES_LOOK_MS: u64 = 500;
 const SCORES_EVERY_MS: u64 = 600_000;
 
-/// What the keeper is told.
+/// What such an actor is told.
 #[derive(Debug)]
 pub(crate) enum KeeperMessage {
-    /// Look at what is due.
-    Tick,
+    /// The chore of this number is due.
+    Due(usize),
     /// Panic.
     Fault,
 }
@@ -55,15 +53,16 @@ pub(crate) enum KeeperMessage {
 pub(crate) struct KeeperActor {
     pub(crate) context: Arc<Context>,
     pub(crate) tree: Arc<Tree>,
+    pub(crate) path: &'static str,
+    pub(crate) chores: fn(&Settings) -> Vec<Chore>,
 }
 
 /// One chore.
 #[derive(Debug)]
 pub(crate) struct Chore {
-    every: Duration,
-    due: Instant,
-    busy: Arc<AtomicBool>,
+    every_ms: u64,
     run: fn(Arc<Context>) -> BoxFuture<'static, ()>,
+    busy: Arc<AtomicBool>,
 }
 
 impl Actor for KeeperActor {
@@ -76,9 +75,18 @@ impl Actor for KeeperActor {
         myself: ActorRef<Self::Msg>,
         (): (),
     ) -> Result<Vec<Chore>, ActorProcessingErr> {
-        self.tree.enter("root/keeper", &myself, || KeeperMessage::Fault);
-        myself.send_interval(TICK, || KeeperMessage::Tick);
-        Ok(self.chores())
+        self.tree.enter(self.path, &myself, || KeeperMessage::Fault);
+        let chores = (self.chores)(&self.context.settings);
+        for (number, chore) in (0_usize..).zip(&chores) {
+            // Nodes that start together do not look together.
+            let epoch = self.context.ledger.store().epoch();
+            let quarter = chore.every_ms.checked_div(4).unwrap_or(0).max(1);
+            let apart = epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15).checked_rem(quarter).unwrap_or(0);
+            let every = Duration::from_millis(chore.every_ms.max(10).saturating_add(apart));
+            myself.send_after(Duration::from_millis(apart), move || KeeperMessage::Due(number));
+            myself.send_interval(every, move || KeeperMessage::Due(number));
+        }
+        Ok(chores)
     }
 
     async fn handle(
@@ -88,9 +96,9 @@ impl Actor for KeeperActor {
         chores: &mut Vec<Chore>,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            KeeperMessage::Tick => {
-                for chore in chores.iter_mut() {
-                    self.look_at(chore);
+            KeeperMessage::Due(number) => {
+                if let Some(chore) = chores.get(number) {
+                    self.begin(chore);
                 }
             }
             KeeperMessage::Fault => injected_fault(),
@@ -100,72 +108,8 @@ impl Actor for KeeperActor {
 }
 
 impl KeeperActor {
-    fn chores(&self) -> Vec<Chore> {
-        let settings = &self.context.settings.ledger;
-        vec![
-            self.chore(settings.fleet_every_ms, |context| {
-                Box::pin(async move { fleet::round(&context).await })
-            }),
-            self.chore(settings.poll_ms, |context| {
-                Box::pin(async move { fleet::poll(&context).await })
-            }),
-            self.chore(settings.poll_ms, |context| {
-                Box::pin(async move { context.approvals.tell_call_ends().await })
-            }),
-            self.chore(REARMED_EVERY_MS, |context| {
-                Box::pin(async move { rearm::send_waiting(&context).await })
-            }),
-            self.chore(settings.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
-                Box::pin(async move { overdue::look(&context).await })
-            }),
-            self.chore(settings.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
-                Box::pin(async move { context.approvals.follow().await })
-            }),
-            self.chore(self.context.settings.live_list_ms_max, |context| {
-                Box::pin(async move { drift::round(&context).await })
-            }),
-            self.chore(SCORES_LOOK_MS, |context| {
-                Box::pin(async move { scores::round(&context, false).await })
-            }),
-            self.chore(SCORES_EVERY_MS, |context| {
-                Box::pin(async move { scores::round(&context, true).await })
-            }),
-            self.chore(FILES_EVERY_MS, |context| {
-                Box::pin(async move {
-                    if let Some(files) = &context.files {
-                        context.disk.are(files.fingerprint().await);
-                    }
-                })
-            }),
-            self.chore(settings.ask_every_ms, |context| {
-                Box::pin(async move { asking::round(&context).await })
-            }),
-            self.chore(settings.retention.sweep_every_ms, |context| {
-                Box::pin(async move { retention::sweep(&context).await })
-            }),
-        ]
-    }
-
-    fn chore(&self, every_ms: u64, run: fn(Arc<Context>) -> BoxFuture<'static, ()>) -> Chore {
-        // Nodes that start together do not look together.
-        let epoch = self.context.ledger.store().epoch();
-        let quarter = every_ms.checked_div(4).unwrap_or(0).max(1);
-        let apart = epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15).checked_rem(quarter).unwrap_or(0);
-        Chore {
-            every: Duration::from_millis(every_ms.max(10).saturating_add(apart)),
-            due: Instant::now() + Duration::from_millis(apart),
-            busy: Arc::new(AtomicBool::new(false)),
-            run,
-        }
-    }
-
-    fn look_at(&self, chore: &mut Chore) {
-        let now = Instant::now();
-        if chore.due > now || self.context.node.is_stopping() {
-            return;
-        }
-        chore.due = now + chore.every;
-        if chore.busy.swap(true, Ordering::SeqCst) {
+    fn begin(&self, chore: &Chore) {
+        if self.context.node.is_stopping() || chore.busy.swap(true, Ordering::SeqCst) {
             return;
         }
         let busy = Busy(Arc::clone(&chore.busy));
@@ -175,6 +119,69 @@ impl KeeperActor {
             drop(busy);
         });
     }
+}
+
+fn chore(every_ms: u64, run: fn(Arc<Context>) -> BoxFuture<'static, ()>) -> Chore {
+    Chore { every_ms, run, busy: Arc::default() }
+}
+
+/// The chores of the keeper.
+pub(crate) fn chores(settings: &Settings) -> Vec<Chore> {
+    let ledger = &settings.ledger;
+    vec![
+        chore(ledger.fleet_every_ms, |context| {
+            Box::pin(async move { fleet::round(&context).await })
+        }),
+        chore(ledger.poll_ms, |context| Box::pin(async move { fleet::poll(&context).await })),
+        chore(ledger.poll_ms, |context| {
+            Box::pin(async move { context.approvals.tell_call_ends().await })
+        }),
+        chore(REARMED_EVERY_MS, |context| {
+            Box::pin(async move { rearm::send_waiting(&context).await })
+        }),
+        chore(ledger.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
+            Box::pin(async move { overdue::look(&context).await })
+        }),
+        chore(ledger.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
+            Box::pin(async move { context.approvals.follow().await })
+        }),
+        chore(settings.live_list_ms_max, |context| {
+            Box::pin(async move { drift::round(&context).await })
+        }),
+        chore(SCORES_LOOK_MS, |context| {
+            Box::pin(async move { scores::round(&context, false).await })
+        }),
+        chore(SCORES_EVERY_MS, |context| {
+            Box::pin(async move { scores::round(&context, true).await })
+        }),
+        chore(FILES_EVERY_MS, |context| {
+            Box::pin(async move {
+                if let Some(files) = &context.files {
+                    context.disk.are(files.fingerprint().await);
+                }
+            })
+        }),
+        chore(ledger.ask_every_ms, |context| {
+            Box::pin(async move { asking::round(&context).await })
+        }),
+        chore(ledger.retention.sweep_every_ms, |context| {
+            Box::pin(async move { retention::sweep(&context).await })
+        }),
+    ]
+}
+
+/// The chores of the identity actor: the issuers' key sets stay fresh, and what was minted or sealed goes with its time.
+pub(crate) fn identity_chores(settings: &Settings) -> Vec<Chore> {
+    vec![chore(settings.identity_refresh_ms.max(1_000), |context| {
+        Box::pin(async move {
+            context.credentials.broker.sweep();
+            context.credentials.known.sweep();
+            context.tokens.sweep(context.credentials.clock.now());
+            for failure in context.verifier.refresh().await {
+                tracing::warn!(issuer = %failure.issuer, cause = %failure.cause, "a key set could not be refreshed");
+            }
+        })
+    })]
 }
 
 /// Says that a chore is over, also when it panics.

@@ -12,7 +12,6 @@
 
 pub(crate) mod adapter;
 pub(crate) mod approvals;
-pub(crate) mod identity;
 pub(crate) mod keeper;
 pub(crate) mod policy;
 pub(crate) mod root;

@@ -10,8 +10,7 @@ use crate::{
     actors::{
         adapter,
         approvals::ApprovalsActor,
-        identity::IdentityActor,
-        keeper::KeeperActor,
+        keeper::{self, KeeperActor},
         policy::PolicyActor,
         supervisor::Supervisor,
         tree::{ChildSpec, Tree},
@@ -64,9 +63,19 @@ pub(crate) async fn start(context: &Arc<Context>, tree: &Arc<Tree>) -> Result<()
 fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
     let mut children = vec![
         single(context, tree, "root/policy", |context, tree| PolicyActor { context, tree }),
-        single(context, tree, "root/identity", |context, tree| IdentityActor { context, tree }),
+        single(context, tree, "root/identity", |context, tree| KeeperActor {
+            context,
+            tree,
+            path: "root/identity",
+            chores: keeper::identity_chores,
+        }),
         single(context, tree, "root/approvals", |context, tree| ApprovalsActor { context, tree }),
-        single(context, tree, "root/keeper", |context, tree| KeeperActor { context, tree }),
+        single(context, tree, "root/keeper", |context, tree| KeeperActor {
+            context,
+            tree,
+            path: "root/keeper",
+            chores: keeper::chores,
+        }),
     ];
     children.push(nested(context, tree, "root/build", |c, t| {
         workers(c, t, "root/build", Routes::set_build, runner::build)
