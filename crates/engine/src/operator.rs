@@ -16,18 +16,14 @@ use serde_json::Value;
 
 use placet_types::{
     envelope::result::{Mutation, ResultStatus},
-    error::{ErrorCode, Execution, Problem, Refusal},
+    error::{ErrorCode, Problem, Refusal},
     ids::{RecordId, ToolCallId},
 };
 
 use crate::{
     context::Context,
-    outcome::{
-        Outcomes,
-        recorded::{self, subject_of},
-        resolve,
-    },
-    result::error_of,
+    outcome::{Outcomes, recorded::subject_of, resolve},
+    result::shown_args,
     views::{RearmView, RecordView, ResolutionRequest, ResolvedOutcome},
 };
 
@@ -57,7 +53,6 @@ pub(crate) async fn list(
     let query = EffectQuery {
         tenant: Some(caller.tenant().clone()),
         state: state.map(str::to_owned),
-        open_only: false,
         after,
         limit,
         ..EffectQuery::default()
@@ -68,11 +63,7 @@ pub(crate) async fn list(
         .effects(&query)
         .await
         .map_err(|error| ledger_refusal(&error.into()))?;
-    let mut views = Vec::with_capacity(records.len());
-    for record in &records {
-        views.push(brief(record));
-    }
-    Ok(views)
+    Ok(records.iter().map(brief).collect())
 }
 
 /// Ends an unknown outcome.
@@ -96,7 +87,7 @@ pub(crate) async fn resolve(
     }
     let subject = subject_of(context, &record).await.map_err(|error| ledger_refusal(&error))?;
     let now = context.ledger.store().now();
-    let (outcome, result) = match request.outcome {
+    let (found, (outcome, result)) = match request.outcome {
         ResolvedOutcome::Happened => {
             let mut result = subject.result(ResultStatus::Succeeded, now);
             result.output = request.output;
@@ -104,38 +95,20 @@ pub(crate) async fn resolve(
                 action: "write".to_owned(),
                 target: record.scope.capability.to_string(),
             });
-            (Outcome::Succeeded, result)
+            ("happened", (Outcome::Succeeded, result))
         }
         ResolvedOutcome::DidNotHappen => {
-            let mut result = subject.result(ResultStatus::Refused, now);
-            let refusal = Refusal::new(
-                ErrorCode::AdapterFailed,
-                "an operator found that the effect did not happen; send it as a new step or with a new key if it is still wanted",
-            )
-            .with_execution(Execution::NotExecuted);
-            result.error = Some(error_of(&refusal));
-            (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
+            let found = "an operator found that the effect did not happen";
+            ("did not happen", resolve::did_not_happen(subject, found, now))
         }
     };
     let by = Resolution::Operator { operator: caller.actor.principal().id.clone() };
     let mut event = event_of(AuditKind::Resolved, caller, &record);
-    event.note = Some(format!("{}: {}", outcome_name(request.outcome), request.evidence));
-    let resolved = context
-        .ledger
-        .resolve(&record, outcome, by, &result, event)
+    event.note = Some(format!("{found}: {}", request.evidence));
+    let resolved = resolve::with(context, &record, outcome, by, &result, event)
         .await
         .map_err(|error| ledger_refusal(&error))?;
-    context.registry.forget(&resolved.call_id);
-    resolve::called_off(context, &record).await;
-    context.approvals.call_resolved(&resolved.call_id).await;
     Ok(view_of(context, &resolved).await)
-}
-
-const fn outcome_name(outcome: ResolvedOutcome) -> &'static str {
-    match outcome {
-        ResolvedOutcome::Happened => "happened",
-        ResolvedOutcome::DidNotHappen => "did not happen",
-    }
 }
 
 /// What an operator did, for the audit.
@@ -221,10 +194,7 @@ pub(crate) async fn view_of(outcomes: &Outcomes, record: &EffectRecord) -> Recor
     if let Some(digest) = record.state.result() {
         match outcomes.ledger.result(record, digest).await {
             Ok(result) => view.result = Some(result),
-            Err(error) => {
-                view.reason =
-                    Some(format!("the result cannot be read: {}", recorded::readable(&error)))
-            }
+            Err(error) => view.reason = Some(format!("the result cannot be read: {error}")),
         }
     }
     view
@@ -235,8 +205,7 @@ async fn args_of(outcomes: &Outcomes, record: &EffectRecord) -> Option<Value> {
     let parked = outcomes.ledger.parked(record).await.ok()?;
     let scope = &record.scope;
     let target = outcomes.current.active().catalog.resolve(&scope.tenant, &scope.capability)?;
-    let schema = target.capability.arguments.as_ref().ok()?;
-    Some(schema.redact(&Value::Object(parked.envelope.args)))
+    shown_args(&target.capability, &parked.envelope.args)
 }
 
 fn brief(record: &EffectRecord) -> RecordView {

@@ -226,11 +226,6 @@ fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
     refused(record, refusal, None)
 }
 
-/// A ledger error as an operator reads it.
-pub(crate) fn readable(error: &LedgerError) -> String {
-    error.to_string()
-}
-
 /// What a call is told whose record is gone, by its approval.
 pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
     match &approval.state {

@@ -15,6 +15,7 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_types::{
+    clock::Timestamp,
     contract::{Capability, credential::CredentialKind},
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
@@ -23,7 +24,7 @@ use placet_types::{
 
 use crate::{
     lifecycle::transitions::{AfterLateAnswer, AnsweredLate, step},
-    outcome::{Outcomes, recorded::subject_of, settle},
+    outcome::{Outcomes, settle},
     result::{Subject, error_of},
 };
 
@@ -113,8 +114,10 @@ async fn bring(
             continue;
         }
         let by = Resolution::LateAnswer { attempt };
-        match with(outcomes, &record, outcome.clone(), by, &result).await {
-            Ok(()) => return,
+        let note = format!("the adapter answered attempt {attempt} late");
+        let event = event_of(&record, &result, note);
+        match with(outcomes, &record, outcome.clone(), by, &result, event).await {
+            Ok(_resolved) => return,
             Err(LedgerError::Store(StoreError::Conflict)) => tries = tries.saturating_add(1),
             Err(error) if error.is_transient() => {
                 outcomes.node.noticed(&error);
@@ -135,57 +138,56 @@ fn came_to_nothing(record_id: RecordId, attempt: u32, why: &str) {
     tracing::warn!(%record_id, attempt, why, "a late answer came to nothing");
 }
 
-/// Records what came to light.
+/// Records what came to light. Answers the record as it is then.
 pub(crate) async fn with(
     outcomes: &Outcomes,
     record: &EffectRecord,
     outcome: Outcome,
     by: Resolution,
     result: &ToolResultEnvelope,
-) -> Result<(), LedgerError> {
+    event: AuditEvent,
+) -> Result<EffectRecord, LedgerError> {
+    let resolved = outcomes.ledger.resolve(record, outcome, by, result, event).await?;
+    // From here on the ledger tells.
+    outcomes.registry.forget(&resolved.call_id);
+    // The approval that it waited for has ended: it has come to light how its call did.
+    if let EffectState::PendingApproval { approval_id, .. }
+    | EffectState::Approved { approval_id, .. } = &record.state
+    {
+        outcomes.approvals.called_off(approval_id).await;
+    }
+    outcomes.approvals.call_resolved(&resolved.call_id).await;
+    Ok(resolved)
+}
+
+/// What an adapter had to say after all, for the audit.
+pub(crate) fn event_of(
+    record: &EffectRecord,
+    result: &ToolResultEnvelope,
+    note: String,
+) -> AuditEvent {
     let mut event = AuditEvent::new(AuditKind::Resolved);
     event.tenant = Some(record.scope.tenant.clone());
     event.call_id = Some(record.call_id.clone());
     event.run_id = Some(record.run_id.clone());
     event.capability = Some(record.scope.capability.clone());
     event.trace_id = Some(result.trace_id.clone());
-    event.note = Some(match &by {
-        Resolution::LateAnswer { attempt } => {
-            format!("the adapter answered attempt {attempt} late")
-        }
-        Resolution::Probe { attempt } => format!("the adapter was asked about attempt {attempt}"),
-        Resolution::Operator { operator } => format!("{operator} looked"),
-    });
-    let resolved = outcomes.ledger.resolve(record, outcome, by, result, event).await?;
-    // From here on the ledger tells.
-    outcomes.registry.forget(&resolved.call_id);
-    called_off(outcomes, record).await;
-    outcomes.approvals.call_resolved(&resolved.call_id).await;
-    Ok(())
+    event.note = Some(note);
+    event
 }
 
-/// Records that an effect did not happen, as the adapter knows.
-pub(crate) async fn did_not_happen(
-    outcomes: &Outcomes,
-    record: &EffectRecord,
-    by: Resolution,
-) -> Result<(), LedgerError> {
-    let subject = subject_of(outcomes, record).await?;
-    let mut result = subject.result(ResultStatus::Refused, outcomes.ledger.store().now());
+/// The outcome and the result of a call whose effect did not happen, in the words of the one who knows.
+pub(crate) fn did_not_happen(
+    subject: Subject,
+    found: &str,
+    at: Timestamp,
+) -> (Outcome, ToolResultEnvelope) {
+    let mut result = subject.result(ResultStatus::Refused, at);
     let refusal = Refusal::new(
         ErrorCode::AdapterFailed,
-        "the tool says that the call did not happen; send it as a new step or with a new key if it is still wanted",
+        format!("{found}; send it as a new step or with a new key if it is still wanted"),
     )
     .with_execution(Execution::NotExecuted);
     result.error = Some(error_of(&refusal));
-    with(outcomes, record, Outcome::FailedFinal(ErrorCode::AdapterFailed), by, &result).await
-}
-
-/// The approval that `before` waited for has ended: it has come to light how its call did.
-pub(crate) async fn called_off(outcomes: &Outcomes, before: &EffectRecord) {
-    if let EffectState::PendingApproval { approval_id, .. }
-    | EffectState::Approved { approval_id, .. } = &before.state
-    {
-        outcomes.approvals.called_off(approval_id).await;
-    }
+    (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
 }

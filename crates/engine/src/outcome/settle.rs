@@ -205,8 +205,7 @@ impl Unsettled {
         if let Some(record) = &record
             && error.is_transient()
         {
-            let finding =
-                Finding { outcome, result: (*result).clone(), is_probed: false, lacks: false };
+            let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
             settlement_retry::keep_trying(outcomes, record.clone(), finding);
             let refusal = settlement_retry::unrecorded(&error);
             return responder.refuse(refusal, result.policy_decision_id);
@@ -231,38 +230,21 @@ pub(crate) async fn late(
     record: &EffectRecord,
     answer: AdapterAnswer,
 ) -> Answer {
-    let (subject, read) = read(outcomes, record).await;
-    let result = found_of(outcomes, record, subject, answer);
-    recovered(outcomes, record, Outcome::Succeeded, result, read).await
+    let make = |subject| found(outcomes, record, subject, answer);
+    recovered(outcomes, record, Outcome::Succeeded, make).await
 }
 
 /// The result of a call whose answer an adapter could tell afterwards.
-///
-/// # Errors
-/// A ledger that cannot be read for the moment.
-pub(crate) async fn found(
-    outcomes: &Outcomes,
-    record: &EffectRecord,
-    answer: AdapterAnswer,
-) -> Result<ToolResultEnvelope, LedgerError> {
-    let subject = subject_of(outcomes, record).await?;
-    Ok(found_of(outcomes, record, subject, answer))
-}
-
-fn found_of(
+pub(crate) fn found(
     outcomes: &Outcomes,
     record: &EffectRecord,
     subject: Subject,
     answer: AdapterAnswer,
 ) -> ToolResultEnvelope {
-    let now = outcomes.ledger.store().now();
-    let mut result = subject.result(ResultStatus::Succeeded, now);
+    let mut result = subject.result(ResultStatus::Succeeded, outcomes.ledger.store().now());
     let declared = || {
-        let target = outcomes
-            .current
-            .active()
-            .catalog
-            .resolve(&record.scope.tenant, &record.scope.capability);
+        let active = outcomes.current.active();
+        let target = active.catalog.resolve(&record.scope.tenant, &record.scope.capability);
         target.map_or(0, |target| target.capability.cost_cents)
     };
     result.cost = Cost { cents: answer.cost_cents.unwrap_or_else(declared) };
@@ -272,51 +254,45 @@ fn found_of(
 
 /// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
 pub(crate) async fn not_found(outcomes: &Arc<Outcomes>, record: &EffectRecord) -> Answer {
-    let (subject, read) = read(outcomes, record).await;
-    let mut result = subject.result(ResultStatus::Refused, outcomes.ledger.store().now());
     let refusal = Refusal::new(
         ErrorCode::AdapterUnavailable,
         "the process ended while the call was under way; the tool says that it did not happen",
     );
-    result.error = Some(error_of(&refusal));
-    recovered(outcomes, record, Outcome::FailedRetriable(refusal.code), result, read).await
+    let outcome = Outcome::FailedRetriable(refusal.code);
+    let make = |subject: Subject| {
+        let mut result = subject.result(ResultStatus::Refused, outcomes.ledger.store().now());
+        result.error = Some(error_of(&refusal));
+        result
+    };
+    recovered(outcomes, record, outcome, make).await
 }
 
-/// What a result is about; and why it may say less than it should, where the ledger cannot be read for the moment.
-async fn read(outcomes: &Outcomes, record: &EffectRecord) -> (Subject, Result<(), LedgerError>) {
-    match subject_of(outcomes, record).await {
-        Ok(subject) => (subject, Ok(())),
-        Err(error) => (subject_alone(record), Err(error)),
-    }
-}
-
-/// Records what was found out. What could not be read for it is read before it is tried again.
+/// Records what was found out. Nothing is recorded before it can be read what the result is about: what is told without it would be told for
+/// ever.
 async fn recovered(
     outcomes: &Arc<Outcomes>,
     record: &EffectRecord,
     outcome: Outcome,
-    result: ToolResultEnvelope,
-    read: Result<(), LedgerError>,
+    make: impl FnOnce(Subject) -> ToolResultEnvelope,
 ) -> Answer {
-    let (outcome, result) = spoken_for(&outcomes.ledger, Some(record), outcome, result);
-    let lacks = read.is_err();
-    let kept = match read {
-        Ok(()) => {
-            outcomes.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop)
-        }
-        Err(error) => Err(error),
+    let (subject, unread) = match subject_of(outcomes, record).await {
+        Ok(subject) => (subject, None),
+        Err(error) => (subject_alone(record), Some(error)),
+    };
+    let (outcome, result) = spoken_for(&outcomes.ledger, Some(record), outcome, make(subject));
+    let kept = match unread {
+        None => outcomes.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop),
+        Some(error) => Err(error),
     };
     match kept {
         Ok(()) => result::answer_of(result, false),
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(outcomes, record).await,
-        Err(error) if error.is_transient() => {
-            outcomes.node.noticed(&error);
-            let finding = Finding { outcome, result, is_probed: true, lacks };
-            settlement_retry::keep_trying(outcomes, record.clone(), finding);
-            recorded::refused(record, settlement_retry::unrecorded(&error), None)
-        }
         Err(error) => {
             outcomes.node.noticed(&error);
+            if error.is_transient() {
+                let finding = Finding { outcome, result, is_probed: true };
+                settlement_retry::keep_trying(outcomes, record.clone(), finding);
+            }
             recorded::refused(record, settlement_retry::unrecorded(&error), None)
         }
     }

@@ -33,8 +33,6 @@ pub(crate) struct Finding {
     pub(crate) result: ToolResultEnvelope,
     /// Whether it is the answer of a tool that was asked about the dispatch.
     pub(crate) is_probed: bool,
-    /// Whether the result says less than it should, since the ledger could not be read when it was made.
-    pub(crate) lacks: bool,
 }
 
 /// Tries to keep an outcome that its caller was not told of.
@@ -43,14 +41,11 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
     let hand = outcomes.callers.in_flight.take(record.record_id);
     outcomes.registry.spawn(async move {
         let _hand = hand;
-        let Finding { outcome, mut result, is_probed, mut lacks } = finding;
+        let Finding { outcome, mut result, is_probed } = finding;
         let mut tries = 0_u32;
         while rest(&owner, &mut tries).await {
-            if lacks {
-                if complete(&owner, &record, &mut result).await.is_err() {
-                    continue;
-                }
-                lacks = false;
+            if complete(&owner, &record, &mut result).await.is_err() {
+                continue;
             }
             let outcome = outcome.clone();
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
@@ -95,14 +90,14 @@ pub(crate) async fn give_up(
     reason: &str,
 ) -> Answer {
     let at = outcomes.ledger.store().now();
-    let (result, kept, lacks) = match subject_of(outcomes, record).await {
+    let (result, kept) = match subject_of(outcomes, record).await {
         Ok(subject) => {
             let result = unknown(subject, at);
             let kept = outcomes.ledger.give_up(record, reason, &result).await;
-            (result, kept, false)
+            (result, kept)
         }
         // Nothing is recorded that would say less than is known, for as long as that can be read later.
-        Err(error) => (unknown(subject_alone(record), at), Err(error), true),
+        Err(error) => (unknown(subject_alone(record), at), Err(error)),
     };
     match kept {
         Ok(_) => {
@@ -116,7 +111,7 @@ pub(crate) async fn give_up(
             if error.is_transient() {
                 let outcome = Outcome::Unknown(reason.to_owned());
                 let result = result.clone();
-                let finding = Finding { outcome, result, is_probed: false, lacks };
+                let finding = Finding { outcome, result, is_probed: false };
                 keep_trying(outcomes, record.clone(), finding);
             }
             recorded::refused(record, unrecorded(&error), result.policy_decision_id.clone())

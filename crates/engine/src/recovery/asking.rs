@@ -3,15 +3,9 @@
 //! Owns when an answer counts: "committed" at any time, "not found" only once the settle delay after the deadline has passed (F16).
 //! Invariant: a question has no effect, and an adapter that breaks, hangs or does not know leaves the outcome unknown.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{StreamExt as _, stream};
+use futures::future::join_all;
 
 use tokio::time::{Duration, Instant};
 
@@ -26,11 +20,10 @@ use placet_ledger::{
 use placet_types::ids::{AdapterName, RecordId};
 
 use crate::{
-    active::Current,
     adapters::ports::{Connection, backoff},
     context::Context,
     lifecycle::transitions::{AfterProbe, Probed, step},
-    outcome::{Outcomes, resolve, settle, settlement_retry},
+    outcome::{Outcomes, recorded::subject_of, resolve, settle, settlement_retry},
 };
 
 /// How long recovery waits for an adapter that it has to ask, in milliseconds.
@@ -43,10 +36,10 @@ const ASKED_MAX: u32 = 3;
 const SETTLE_WAIT_MS: i64 = 600_000;
 /// How many unknown outcomes are looked at in one round, and asked about at most.
 const PAGE: usize = 100;
-/// How many questions an adapter is asked at a time in such a round, and after how many in a row without an answer it is left alone until
-/// the next one.
-const AT_A_TIME: usize = 4;
+/// After how many questions in a row without an answer an adapter is left alone until the next round; one that takes so long to say that it
+/// does not know has given none.
 const SILENT_MAX: u32 = 2;
+const SLOW: Duration = Duration::from_secs(1);
 /// The most that an attempt may take, in milliseconds.
 const ATTEMPT_MS_MAX: i64 = 600_000;
 
@@ -127,13 +120,6 @@ async fn ask(outcomes: &Outcomes, record: &EffectRecord, attempt: &Attempt) -> P
     }
 }
 
-/// How long an adapter waits for its target when it is asked about a record.
-fn patience_of(current: &Current, record: &EffectRecord) -> Duration {
-    let target = current.active().catalog.resolve(&record.scope.tenant, &record.scope.capability);
-    let plan = target.as_ref().and_then(|target| target.capability.probe());
-    Duration::from_millis(plan.map_or(ANSWER_MS, |plan| plan.timeout_ms.min(ANSWER_MS)))
-}
-
 /// One question. Nothing: there was no answer in time, or the adapter broke.
 async fn question(
     adapter: Arc<dyn Adapter>,
@@ -153,8 +139,8 @@ async fn question(
     }
 }
 
-/// One round of questions about outcomes that are unknown (T8 by probe). Each adapter is asked on its own, a few questions at a time, so
-/// that one that hangs keeps only its own calls waiting.
+/// One round of questions about outcomes that are unknown (T8 by probe). Each adapter is asked on its own, so that one that hangs keeps only
+/// its own calls waiting.
 pub(crate) async fn round(context: &Arc<Context>) {
     let page = match context.rounds.asking.next(&context.ledger, "indeterminate", PAGE).await {
         Ok(page) => page,
@@ -165,65 +151,77 @@ pub(crate) async fn round(context: &Arc<Context>) {
         by_adapter.entry(record.scope.capability.adapter().clone()).or_default().push(record);
     }
     let asking = by_adapter.into_values().map(|records| async move {
-        let silent = AtomicU32::new(0);
-        let about = |record: EffectRecord| about_unknown(context, record, &silent);
-        stream::iter(records).for_each_concurrent(AT_A_TIME, about).await;
+        let mut silent = 0_u32;
+        for record in &records {
+            if context.node.is_stopping() || silent >= SILENT_MAX {
+                return;
+            }
+            silent =
+                if about_unknown(context, record).await { 0 } else { silent.saturating_add(1) };
+        }
     });
-    futures::future::join_all(asking).await;
+    join_all(asking).await;
 }
 
-/// Asks about one call. `silent` counts the questions of this round in a row that its adapter did not answer.
-async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &AtomicU32) {
-    if context.node.is_stopping() || silent.load(Ordering::Relaxed) >= SILENT_MAX {
-        return;
-    }
-    let record = &record;
-    let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
-    let Some(delay_ms) = context.settle_delay_ms(record, attempt) else { return };
+/// Asks about one call, where its time has come. Says whether its adapter can be asked further questions.
+async fn about_unknown(context: &Arc<Context>, record: &EffectRecord) -> bool {
+    let EffectState::Indeterminate { attempt, .. } = &record.state else { return true };
+    let Some(delay_ms) = context.settle_delay_ms(record, attempt) else { return true };
     // Its time counts from the first look, not from the first question.
     let until_ms = until_settled_ms(context, record.record_id, attempt, delay_ms);
     let active = context.current.active();
-    let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return };
-    let Connection::Up(adapter) = port.connection() else { return port.wake() };
+    let Some(port) = active.ports.of(record.scope.capability.adapter()) else { return true };
+    let Connection::Up(adapter) = port.connection() else {
+        port.wake();
+        return true;
+    };
     if port.is_shut() || !context.rounds.asked.is_due(record.record_id) {
-        return;
+        return true;
     }
-    let (patience, began) = (patience_of(&context.current, record), Instant::now());
+    let began = Instant::now();
     let probe = question(adapter, record, attempt).await;
     // An adapter that gave up waiting says that it does not know.
-    let without_success = matches!(probe, Some(Probe::Unknown)) && began.elapsed() >= patience;
-    if without_success || probe.is_none() {
-        silent.fetch_add(1, Ordering::Relaxed);
-    } else {
-        silent.store(0, Ordering::Relaxed);
-    }
-    let by = Resolution::Probe { attempt: attempt.number };
+    let is_silent = match probe {
+        None => true,
+        Some(Probe::Unknown) => began.elapsed() >= SLOW,
+        Some(Probe::Committed(_) | Probe::NotFound) => false,
+    };
     let probed = Probed {
         found: probe.as_ref(),
         is_settled: until_ms <= 0,
         after_unknown: attempt.after_unknown,
         may_ask: true,
     };
-    let resolved = match (step(context.state_of(record), probed), probe) {
-        (AfterProbe::Happened, Some(Probe::Committed(answer))) => {
-            committed(context, record, answer, by).await
-        }
-        (AfterProbe::DidNotHappen, _) => resolve::did_not_happen(context, record, by).await,
+    let happened = match (step(context.state_of(record), probed), probe) {
+        (AfterProbe::Happened, Some(Probe::Committed(answer))) => Some(answer),
+        (AfterProbe::DidNotHappen, _) => None,
         // The next round asks again.
-        (AfterProbe::Happened | AfterProbe::AskAgain | AfterProbe::GiveUp, _) => return,
+        (AfterProbe::Happened | AfterProbe::AskAgain | AfterProbe::GiveUp, _) => return !is_silent,
     };
-    if let Err(error) = resolved {
+    if let Err(error) = resolved(context, record, attempt, happened).await {
         context.node.noticed(&error);
         tracing::info!(%error, record_id = %record.record_id, "what a probe found could not be recorded");
     }
+    !is_silent
 }
 
-async fn committed(
+/// Records what a probe found: what the adapter answered, or that nothing happened.
+async fn resolved(
     outcomes: &Outcomes,
     record: &EffectRecord,
-    answer: AdapterAnswer,
-    by: Resolution,
+    attempt: &Attempt,
+    happened: Option<AdapterAnswer>,
 ) -> Result<(), LedgerError> {
-    let result = settle::found(outcomes, record, answer).await?;
-    resolve::with(outcomes, record, Outcome::Succeeded, by, &result).await
+    let subject = subject_of(outcomes, record).await?;
+    let (outcome, result) = match happened {
+        Some(answer) => (Outcome::Succeeded, settle::found(outcomes, record, subject, answer)),
+        None => {
+            let now = outcomes.ledger.store().now();
+            resolve::did_not_happen(subject, "the tool says that the call did not happen", now)
+        }
+    };
+    let by = Resolution::Probe { attempt: attempt.number };
+    let note = format!("the adapter was asked about attempt {}", attempt.number);
+    let event = resolve::event_of(record, &result, note);
+    resolve::with(outcomes, record, outcome, by, &result, event).await.map(drop)
 }
