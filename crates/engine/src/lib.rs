@@ -5,7 +5,6 @@
 
 pub mod answer;
 pub mod attempts;
-mod decisions;
 pub mod engine;
 pub mod reload;
 pub mod report;

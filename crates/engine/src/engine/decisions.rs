@@ -1,15 +1,52 @@
-//! Policy decisions, as the listeners ask for them.
+//! Policy decisions about calls, looked up in the audit chain.
 //!
-//! Owns the list of what can be asked; the search is [`crate::decisions`]'s.
+//! Owns who may see which, and how the chain is searched. Invariants: everything comes from the chain, so that it is the same on all nodes
+//! and after a restart; one search reads a bounded number of entries and says so where there may be more; nobody sees a decision of
+//! another tenant.
 
+use std::collections::HashMap;
+
+use placet_approvals::{reviewer, timeline::first_at};
 use placet_identity::VerifiedCaller;
-use placet_types::{error::Refusal, ids::DecisionId};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    keys::time_of,
+    log::{AuditLog, LogEntry, TreeHead},
+    refusal::lookup_refusal,
+    store::StoreError,
+};
+use placet_policy::decision::{Decision, Outcome, PolicyEffect};
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    error::{ErrorCode, Problem, Refusal},
+    ids::{DecisionId, IdempotencyKey, ToolCallId},
+};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::Engine;
 use crate::{
-    decisions,
-    views::decisions::{DecisionView, DecisionsPage, DecisionsQuery},
+    context::Context,
+    registry::Owner,
+    sight::Sight,
+    views::decisions::{
+        CallOutcome, DECISIONS_PAGE_MAX, DecisionPolicy, DecisionVerdict, DecisionView,
+        DecisionsPage, DecisionsQuery,
+    },
 };
+
+/// The most entries of the chain that are read for one answer.
+const ENTRIES_MAX: u64 = 50_000;
+/// How many are read at a time.
+const READ: u64 = 512;
+/// How many decisions a page has if nobody says.
+const PAGE_DEFAULT: usize = 50;
+/// How far back a list goes that names no beginning: one day.
+const RANGE_MS: i64 = 86_400_000;
+/// How long before and after the moment in its id a decision is looked for: it is recorded when its call was held, refused or sent.
+const BEFORE_MS: i64 = 60_000;
+const AFTER_MS: i64 = 600_000;
 
 impl Engine {
     /// A page of the policy decisions about calls that the caller may see, the newest first.
@@ -21,18 +58,267 @@ impl Engine {
         caller: &VerifiedCaller,
         query: DecisionsQuery,
     ) -> Result<DecisionsPage, Refusal> {
-        decisions::list(&self.context, caller, query).await
+        let sight = sight_of(&self.context, caller)?;
+        let limit = match query.limit {
+            0 => PAGE_DEFAULT,
+            limit => limit.min(DECISIONS_PAGE_MAX),
+        };
+        let to = query.to.unwrap_or_else(|| self.context.ledger.store().now().plus_ms(1));
+        let from = query.from.unwrap_or_else(|| to.plus_ms(RANGE_MS.saturating_neg()));
+        if to <= from {
+            let problem = "must be after `from`".to_owned();
+            return Err(Refusal::new(
+                ErrorCode::ValidationError,
+                "the range of time is not usable",
+            )
+            .with_problems(vec![Problem { pointer: "/to".to_owned(), problem }]));
+        }
+        let wants = |view: &DecisionView| wants(&query, view);
+        let wanted = Wanted { from, to, limit, wants: &wants };
+        search(&sight, log_of(&self.context)?, wanted).await
     }
 
     /// One policy decision about a call.
     ///
     /// # Errors
-    /// [`placet_types::error::ErrorCode::NotFound`] for decisions that the caller may not see.
+    /// [`ErrorCode::NotFound`] for decisions that the caller may not see.
     pub async fn decision(
         &self,
         caller: &VerifiedCaller,
         id: &DecisionId,
     ) -> Result<DecisionView, Refusal> {
-        decisions::show(&self.context, caller, id).await
+        let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such decision");
+        let sight = sight_of(&self.context, caller)?;
+        let made = made_at(id).ok_or_else(unknown)?;
+        let wanted = Wanted {
+            from: made.plus_ms(BEFORE_MS.saturating_neg()),
+            to: made.plus_ms(AFTER_MS),
+            limit: 1,
+            wants: &|view| view.decision_id == *id,
+        };
+        let found = search(&sight, log_of(&self.context)?, wanted).await?;
+        // A call that was held and then sent has the decision it was held by, and another it was sent by.
+        found.decisions.into_iter().next().ok_or_else(unknown)
+    }
+}
+
+/// People only: which policy stands against a call is nothing for the agent that is refused.
+fn sight_of<'a>(context: &'a Context, caller: &'a VerifiedCaller) -> Result<Sight<'a>, Refusal> {
+    if reviewer::is_person(caller) {
+        return Ok(Sight::of(context, caller));
+    }
+    Err(Refusal::new(
+        ErrorCode::PolicyDenied,
+        "decisions are for people: operators, auditors, the agent's owner and the user it acts for",
+    ))
+}
+
+fn log_of(context: &Context) -> Result<&dyn AuditLog, Refusal> {
+    let notary = context.notary.as_ref().ok_or_else(|| {
+        Refusal::new(ErrorCode::NotFound, "this service keeps no audit chain to look in")
+    })?;
+    Ok(notary.log().as_ref())
+}
+
+/// When a decision was made, by its id: `dec_` and a ULID.
+fn made_at(id: &DecisionId) -> Option<Timestamp> {
+    time_of(&IdempotencyKey::new(id.as_str().strip_prefix("dec_")?).ok()?)
+}
+
+fn wants(query: &DecisionsQuery, view: &DecisionView) -> bool {
+    let DecisionsQuery { agent, tool, verdict, outcome, policy, run, .. } = query;
+    agent.as_ref().is_none_or(|agent| view.principal_chain.actor.id == *agent)
+        && tool.as_ref().is_none_or(|tool| {
+            let id = &view.capability_id;
+            *tool == id.to_string() || *tool == id.tool_name()
+        })
+        && run.as_ref().is_none_or(|run| view.run_id.as_ref() == Some(run))
+        && verdict.is_none_or(|verdict| view.verdict == verdict)
+        && outcome.is_none_or(|outcome| view.outcome == Some(outcome))
+        && policy
+            .as_ref()
+            .is_none_or(|policy| view.policies.iter().any(|one| one.policy == *policy))
+}
+
+/// What is read of an entry.
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    audit: Vec<Value>,
+}
+
+/// The wanted ones, and how many.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    from: Timestamp,
+    to: Timestamp,
+    limit: usize,
+    wants: &'a (dyn Fn(&DecisionView) -> bool + Sync),
+}
+
+async fn search(
+    sight: &Sight<'_>,
+    log: &dyn AuditLog,
+    wanted: Wanted<'_>,
+) -> Result<DecisionsPage, Refusal> {
+    let mut found =
+        Found { decisions: Vec::new(), ends: HashMap::new(), left: ENTRIES_MAX, read_to: None };
+    for head in log.heads().await.map_err(|error| lookup_refusal(&error))? {
+        let read = read(sight, log, &head, wanted, &mut found).await;
+        read.map_err(|error| lookup_refusal(&error))?;
+    }
+    let Found { mut decisions, read_to, .. } = found;
+    // Where the entries of a range were too many, what is older than the last one read may lack some of a log.
+    if let Some(read_to) = read_to {
+        decisions.retain(|view| view.at >= read_to);
+    }
+    decisions.sort_by_key(|view| std::cmp::Reverse((view.at, view.seq)));
+    // A page ends between two moments, so that the next one begins where it ended.
+    let last = wanted.limit.checked_sub(1).and_then(|last| decisions.get(last)).map(|last| last.at);
+    let mut next_to = read_to;
+    if let Some(last) = last.filter(|_| decisions.len() > wanted.limit) {
+        let all = decisions.len();
+        decisions.retain(|view| view.at >= last);
+        next_to = (decisions.len() < all).then_some(last).or(next_to);
+    }
+    Ok(DecisionsPage { decisions, next_to, incomplete: read_to.is_some() })
+}
+
+/// Reads a log backwards, until a page is full or nothing is left to read.
+async fn read(
+    sight: &Sight<'_>,
+    log: &dyn AuditLog,
+    head: &TreeHead,
+    wanted: Wanted<'_>,
+    found: &mut Found,
+) -> Result<(), StoreError> {
+    let Wanted { from, to, limit, wants } = wanted;
+    let (name, size) = (head.log.as_str(), head.size);
+    let first = first_at(log, name, size, from).await?;
+    let mut until = first_at(log, name, size, to).await?;
+    let mut own: Vec<DecisionView> = Vec::new();
+    // One more than the page has, so that it is known whether there are others.
+    while until > first && own.len() <= limit {
+        if found.left == 0 {
+            let at = log
+                .entries(name, until, 1)
+                .await?
+                .first()
+                .map_or(to, |entry| Timestamp::from_ms(entry.at_ms));
+            found.read_to = found.read_to.max(Some(at));
+            break;
+        }
+        let many = until.saturating_sub(first).min(READ).min(found.left);
+        let start = until.saturating_sub(many);
+        let entries = log.entries(name, start, usize::try_from(many).unwrap_or(0)).await?;
+        found.left = found.left.saturating_sub(many);
+        // Backwards: the end of a call is read before its decision.
+        for entry in entries.iter().rev().filter(|entry| entry.seq < until) {
+            let here = decisions_in(sight, name, entry, &mut found.ends).into_iter();
+            own.extend(
+                here.filter(|view| wants(view) && sight.sees(&Owner::of(&view.principal_chain))),
+            );
+        }
+        until = start;
+    }
+    found.decisions.extend(own);
+    Ok(())
+}
+
+fn decisions_in(
+    sight: &Sight<'_>,
+    log: &str,
+    entry: &LogEntry,
+    ends: &mut HashMap<ToolCallId, CallOutcome>,
+) -> Vec<DecisionView> {
+    let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else {
+        return Vec::new();
+    };
+    let events = payload.audit.into_iter();
+    let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
+    let tenant = sight.caller.tenant();
+    let own: Vec<AuditEvent> =
+        events.filter(|event| event.tenant.as_ref() == Some(tenant)).collect();
+    for event in &own {
+        let outcome = CallOutcome::of_event(event.kind, event.note.as_deref(), event.code);
+        if let (Some(outcome), Some(call)) = (outcome, &event.call_id) {
+            // The last attempt's, which is read first.
+            ends.entry(call.clone()).or_insert(outcome);
+        }
+    }
+    let decided = own.into_iter().filter(|event| decides(event.kind));
+    decided
+        .filter_map(|event| view_of(log, entry, event))
+        .map(|view| DecisionView { outcome: ends.get(&view.call_id).copied(), ..view })
+        .collect()
+}
+
+/// Whether an event says what was decided about a call; the end of a read repeats the decision of its beginning.
+const fn decides(kind: AuditKind) -> bool {
+    !matches!(kind, AuditKind::Edited | AuditKind::Settled | AuditKind::ReadSettled)
+}
+
+/// What was found so far, in all logs.
+struct Found {
+    decisions: Vec<DecisionView>,
+    /// How calls ended.
+    ends: HashMap<ToolCallId, CallOutcome>,
+    /// How many entries may still be read.
+    left: u64,
+    /// The moment until which a log was read that was not read to its end.
+    read_to: Option<Timestamp>,
+}
+
+/// The decision in an event, if there is one.
+fn view_of(log: &str, entry: &LogEntry, event: AuditEvent) -> Option<DecisionView> {
+    let decision: Decision = serde_json::from_value(event.decision?).ok()?;
+    let (verdict, denial) = match decision.outcome {
+        Outcome::Allow => (DecisionVerdict::Allow, None),
+        Outcome::Hold => (DecisionVerdict::Hold, None),
+        Outcome::Deny(kind) => (DecisionVerdict::Deny, Some(kind.as_str().to_owned())),
+    };
+    let policies = decision.determining.into_iter().map(|one| DecisionPolicy {
+        policy: one.policy,
+        permits: one.effect == PolicyEffect::Permit,
+        about: one.link.as_str().to_owned(),
+        reason: one.reason,
+    });
+    Some(DecisionView {
+        decision_id: decision.id,
+        at: Timestamp::from_ms(entry.at_ms),
+        verdict,
+        denial,
+        outcome: None,
+        code: event.code,
+        call_id: event.call_id?,
+        run_id: event.run_id,
+        trace_id: event.trace_id,
+        approval_id: event.approval_id,
+        capability_id: decision.capability,
+        principal_chain: event.chain?,
+        mode_requested: decision.mode_requested,
+        mode_effective: decision.mode_effective,
+        policies: policies.collect(),
+        errors: decision.errors,
+        notes: decision.notes,
+        bundle_digest: decision.bundle_digest,
+        log: log.to_owned(),
+        seq: entry.seq,
+        hash: Digest::from_bytes(entry.hash).to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made_at;
+
+    #[test]
+    fn the_id_of_a_decision_says_when_it_was_made() {
+        let at =
+            |id: &str| made_at(&id.parse().unwrap()).map(placet_types::clock::Timestamp::as_ms);
+        assert_eq!(at("dec_01ARZ3NDEKTSV4RRFFQ69G5FAV"), Some(1_469_922_850_259));
+        for id in ["dec_1", "dec_01ARZ3NDEKTSV4RRFFQ69G5FA", "01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
+            assert_eq!(at(id), None, "{id}");
+        }
     }
 }
