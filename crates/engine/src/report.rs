@@ -274,10 +274,8 @@ impl Reading {
     }
 
     fn view(mut self, alias_of: impl Fn(&CapabilityId) -> Option<String>) -> ReportView {
-        let count = self.count();
-        let mut total = Tally::default();
-        let rows = count.rows.into_iter().map(|(capability, tally)| {
-            total.add(&tally);
+        let Count { total, rows, .. } = self.count();
+        let rows = rows.into_iter().map(|(capability, tally)| {
             let named = |name: Option<&str>| name.unwrap_or(UNRESOLVED).to_owned();
             ReportRow {
                 adapter: named(capability.as_ref().map(|id| id.adapter().as_str())),
@@ -286,7 +284,6 @@ impl Reading {
                 numbers: tally.numbers(),
             }
         });
-        let rows = rows.collect();
         let (from, to) = self.range;
         ReportView {
             from,
@@ -294,7 +291,7 @@ impl Reading {
             entries_read: self.entries,
             incomplete: self.incomplete,
             total: total.numbers(),
-            rows,
+            rows: rows.collect(),
         }
     }
 }
@@ -302,6 +299,7 @@ impl Reading {
 /// What was counted so far.
 #[derive(Default)]
 struct Count {
+    total: Tally,
     rows: BTreeMap<Option<CapabilityId>, Tally>,
     seen: HashSet<ToolCallId>,
     decided: HashSet<ToolCallId>,
@@ -309,16 +307,15 @@ struct Count {
     sent: HashMap<ToolCallId, i64>,
 }
 
-/// What was counted for one capability.
+/// What was counted for one capability, or for all.
 #[derive(Clone, Default)]
 struct Tally {
     numbers: ReportNumbers,
     took_ms: Vec<u64>,
 }
 
-const fn one_more(count: &mut u64) {
-    *count = count.saturating_add(1);
-}
+/// One of the counts.
+type Counter = fn(&mut ReportNumbers) -> &mut u64;
 
 impl Count {
     fn take(&mut self, event: &Happened) {
@@ -339,88 +336,68 @@ impl Count {
         if !is_of_call || is_of_approver {
             return;
         }
-        let tally = self.rows.entry(event.capability.clone()).or_default();
-        let numbers = &mut tally.numbers;
+        let row = self.rows.entry(event.capability.clone()).or_default();
+        let mut tallies = [row, &mut self.total];
+        let mut one_more = |counter: Counter| {
+            for tally in &mut tallies {
+                let count = counter(&mut tally.numbers);
+                *count = count.saturating_add(1);
+            }
+        };
         let is_end = matches!(event.kind, AuditKind::Settled | AuditKind::ReadSettled);
         if !is_end && self.seen.insert(call_id.clone()) {
-            one_more(&mut numbers.calls);
+            one_more(|numbers| &mut numbers.calls);
         }
         if let Some(Modes { mode_requested: Some(requested), mode_effective: Some(effective) }) =
             &event.decision
             && self.decided.insert(call_id.clone())
         {
-            one_more(&mut numbers.decided);
+            one_more(|numbers| &mut numbers.decided);
             if requested != effective {
-                one_more(&mut numbers.misclassified);
+                one_more(|numbers| &mut numbers.misclassified);
             }
         }
         if is_end {
-            tally.settled(event, self.sent.remove(call_id));
+            one_more(ended(event));
+            if let Some(sent_ms) = self.sent.remove(call_id) {
+                let took = u64::try_from(event.at_ms.saturating_sub(sent_ms)).unwrap_or(0);
+                tallies.iter_mut().for_each(|tally| tally.took_ms.push(took));
+            }
         } else if matches!(event.kind, AuditKind::Dispatched | AuditKind::ReadDispatched) {
             self.sent.entry(call_id.clone()).or_insert(event.at_ms);
         } else if event.kind == AuditKind::Replayed {
             one_more(match event.code {
-                None => &mut numbers.replayed,
-                Some(_) => &mut numbers.replays_differed,
+                None => |numbers| &mut numbers.replayed,
+                Some(_) => |numbers| &mut numbers.replays_differed,
             });
         } else if let Some(code) = event.code
             && !self.sent.contains_key(call_id)
             && self.refused.insert(call_id.clone())
         {
-            numbers.refused(code, event.capability.is_some());
+            one_more(|numbers| &mut numbers.refused);
+            // A tool that exists, and not for this caller, is a violation as much as what policy denies.
+            let is_outside = code == ErrorCode::ToolNotFound && event.capability.is_some();
+            if code == ErrorCode::PolicyDenied || is_outside {
+                one_more(|numbers| &mut numbers.violations);
+            }
+            if code == ErrorCode::IdempotencyConflict {
+                one_more(|numbers| &mut numbers.conflicts);
+            }
         }
     }
 }
 
-impl ReportNumbers {
-    fn refused(&mut self, code: ErrorCode, is_known_tool: bool) {
-        one_more(&mut self.refused);
-        // A tool that exists, and not for this caller, is a violation as much as what policy denies.
-        let is_outside = code == ErrorCode::ToolNotFound && is_known_tool;
-        if code == ErrorCode::PolicyDenied || is_outside {
-            one_more(&mut self.violations);
-        }
-        if code == ErrorCode::IdempotencyConflict {
-            one_more(&mut self.conflicts);
-        }
+/// What the end of an attempt counts as.
+fn ended(event: &Happened) -> Counter {
+    match CallOutcome::of_event(event.kind, event.note.as_deref(), event.code) {
+        Some(CallOutcome::Succeeded) => |numbers| &mut numbers.succeeded,
+        Some(CallOutcome::Failed) => |numbers| &mut numbers.failed,
+        Some(CallOutcome::Unknown) => |numbers| &mut numbers.unknown,
+        Some(CallOutcome::NotExecuted) | None => |numbers| &mut numbers.not_executed,
     }
 }
 
 impl Tally {
-    fn settled(&mut self, event: &Happened, sent_ms: Option<i64>) {
-        let numbers = &mut self.numbers;
-        one_more(match CallOutcome::of_event(event.kind, event.note.as_deref(), event.code) {
-            Some(CallOutcome::Succeeded) => &mut numbers.succeeded,
-            Some(CallOutcome::Failed) => &mut numbers.failed,
-            Some(CallOutcome::Unknown) => &mut numbers.unknown,
-            Some(CallOutcome::NotExecuted) | None => &mut numbers.not_executed,
-        });
-        if let Some(sent_ms) = sent_ms {
-            self.took_ms.push(u64::try_from(event.at_ms.saturating_sub(sent_ms)).unwrap_or(0));
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        let (all, more) = (&mut self.numbers, &other.numbers);
-        for (sum, count) in [
-            (&mut all.calls, more.calls),
-            (&mut all.succeeded, more.succeeded),
-            (&mut all.failed, more.failed),
-            (&mut all.unknown, more.unknown),
-            (&mut all.not_executed, more.not_executed),
-            (&mut all.refused, more.refused),
-            (&mut all.decided, more.decided),
-            (&mut all.misclassified, more.misclassified),
-            (&mut all.violations, more.violations),
-            (&mut all.replayed, more.replayed),
-            (&mut all.replays_differed, more.replays_differed),
-            (&mut all.conflicts, more.conflicts),
-        ] {
-            *sum = sum.saturating_add(count);
-        }
-        self.took_ms.extend(&other.took_ms);
-    }
-
     /// The counts with the rates.
     fn numbers(mut self) -> ReportNumbers {
         self.took_ms.sort_unstable();
