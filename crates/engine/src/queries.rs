@@ -27,6 +27,7 @@ use crate::{
     },
     registry::Owner,
     result::Subject,
+    runs::offer::{Tool, Tools},
     views::{FeatureView, ToolView, status::StatusView},
 };
 
@@ -157,30 +158,31 @@ fn may_have_moved(outcomes: &Outcomes, told: &Answer) -> bool {
     }
 }
 
-/// The caller's surface.
-pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolView> {
+/// The tools that some circumstance could let the caller call.
+pub(crate) fn usable(outcomes: &Outcomes, caller: &VerifiedCaller) -> Tools {
     let active = outcomes.current.active();
     let surface = outcomes.current.surface(&active, caller);
-    surface
-        .iter()
-        .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
+    let targets = surface.iter().filter_map(|id| active.catalog.resolve(caller.tenant(), id));
+    targets
         .map(|target| {
             let is_aliased = outcomes.aliases.of(&active, &target.capability).is_some();
-            ToolView::of(&target.capability, is_aliased)
+            let tool = Tool { capability: target.capability, is_aliased };
+            (tool.id.clone(), tool)
         })
         .collect()
 }
 
+/// The same, as listeners show them.
+pub(crate) fn tools(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<ToolView> {
+    usable(outcomes, caller).values().map(|tool| ToolView::of(tool, tool.is_aliased)).collect()
+}
+
 /// The capabilities of the caller's surface that are no tools of their servers.
 pub(crate) fn features(outcomes: &Outcomes, caller: &VerifiedCaller) -> Vec<FeatureView> {
-    let active = outcomes.current.active();
-    let surface = outcomes.current.surface(&active, caller);
-    surface
-        .iter()
-        .filter_map(|id| {
-            let target = active.catalog.resolve(caller.tenant(), id)?;
-            let feature = target.capability.feature()?;
-            Some(FeatureView { capability_id: id.clone(), feature })
+    let usable = usable(outcomes, caller).into_iter();
+    usable
+        .filter_map(|(capability_id, tool)| {
+            Some(FeatureView { capability_id, feature: tool.feature()? })
         })
         .collect()
 }

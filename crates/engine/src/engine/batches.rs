@@ -22,12 +22,10 @@ use placet_types::{
     run_history::RunHistory,
 };
 
-use super::{
-    Engine,
-    runs::{open_of, usable},
-};
+use super::{Engine, runs::open_of};
 use crate::{
     call::InBatch,
+    queries::usable,
     result::error_of,
     runs::{
         batch::{self, Place, Step},
@@ -65,14 +63,9 @@ pub(super) enum Making {
 /// Everything that the calls of a batch have in common.
 #[derive(Debug)]
 struct Sending {
-    caller: Arc<VerifiedCaller>,
-    batch: Batch,
+    asked: Asked,
     run: RunRequest,
     history: RunHistory,
-    examples: Arc<[Example]>,
-    inbound: Inbound,
-    /// Cancelled when nobody waits for the batch any more.
-    gone: CancellationToken,
 }
 
 impl Engine {
@@ -142,34 +135,29 @@ impl Engine {
     }
 
     pub(super) async fn take_turn(&self, open: &Open, asked: Asked) -> Result<BatchView, Refusal> {
-        let Asked { caller, batch, examples, inbound, making, gone } = asked;
         let started = Instant::now();
-        let tools = usable(&self.context, &caller);
+        let tools = usable(&self.context, &asked.caller);
         let (begun, places, sending) = {
             let run = open.state.lock();
-            let begun = run.begin(&batch, &tools)?;
-            let mut places = batch::plan(&batch.calls, &tools, &begun.turn)?;
-            if making == Making::Simulated {
+            let begun = run.begin(&asked.batch, &tools)?;
+            let mut places = batch::plan(&asked.batch.calls, &tools, &begun.turn)?;
+            if asked.making == Making::Simulated {
                 self.refuse_effects(&mut places, &begun.turn.offered);
             }
             let mut request = run.request.clone();
-            request.taint.extend(batch.taint.iter().copied());
-            let history = run.history.clone();
-            (
-                begun,
-                places,
-                Sending { caller, batch, run: request, history, examples, inbound, gone },
-            )
+            request.taint.extend(asked.batch.taint.iter().copied());
+            (begun, places, Sending { asked, run: request, history: run.history.clone() })
         };
         let mut results = self.made(&sending, &places).await;
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let debug = counted(&places, &results, took_ms);
         let mut run = open.state.lock();
         let (iteration, repeated) = (begun.iteration, begun.repeated);
-        run.end(&sending.batch, begun, &places, &mut results, &tools, debug);
+        let batch = sending.asked.batch;
+        run.end(&batch, begun, &places, &mut results, &tools, debug);
         Ok(BatchView {
             run_id: run.request.run_id.clone(),
-            batch_id: sending.batch.batch_id,
+            batch_id: batch.batch_id,
             iteration,
             repeated,
             references: references(&results),
@@ -181,17 +169,15 @@ impl Engine {
 
     /// Makes the calls that are to be made, all at once, and answers for every place.
     async fn made(&self, sending: &Sending, places: &[Place]) -> Vec<CallResult> {
-        let wait_ms = sending.batch.wait_ms.unwrap_or(0);
-        let calls = (0_usize..).zip(places.iter().zip(&sending.batch.calls));
-        let made = calls.filter(|(_, (place, _))| place.step == Step::Make);
+        let Asked { batch, gone, .. } = &sending.asked;
+        let wait_ms = batch.wait_ms.unwrap_or(0);
+        let calls = || (0_usize..).zip(places.iter().zip(&batch.calls));
+        let made = calls().filter(|(_, (place, _))| place.step == Step::Make);
         let made = made.map(|(number, (place, call))| async move {
             let outcome = match self.sent(sending, number, place, call) {
                 Ok(mut ticket) => {
-                    let answer = tokio::select! {
-                        answer = ticket.settled(wait_ms) => Some(answer),
-                        () = sending.gone.cancelled() => None,
-                    };
-                    let answer = match answer {
+                    let settled = gone.run_until_cancelled(ticket.settled(wait_ms)).await;
+                    let answer = match settled {
                         Some(answer) => answer,
                         // People are waited for no more; what is being executed is.
                         None => ticket.settled(0).await,
@@ -205,7 +191,7 @@ impl Engine {
         let mut outcomes: BTreeMap<usize, Result<ToolResultEnvelope, Refusal>> =
             join_all(made).await.into_iter().collect();
         let mut results: Vec<CallResult> = Vec::new();
-        for (number, (place, call)) in (0_usize..).zip(places.iter().zip(&sending.batch.calls)) {
+        for (number, (place, call)) in calls() {
             let result = match &place.step {
                 Step::Make => told(call, place, outcomes.remove(&number)),
                 Step::Refuse(refusal) => told(call, place, Some(Err(refusal.as_ref().clone()))),
@@ -245,7 +231,8 @@ impl Engine {
         place: &Place,
         call: &BatchCall,
     ) -> Result<crate::ticket::Ticket, Refusal> {
-        let id = sending.batch.batch_id.as_ref().map(request_of).transpose()?;
+        let asked = &sending.asked;
+        let id = asked.batch.batch_id.as_ref().map(request_of).transpose()?;
         let step = id.is_some().then(|| StepId::new("batch")).transpose().map_err(internal)?;
         let submission = Submission {
             tool: place.tool.clone(),
@@ -262,13 +249,9 @@ impl Engine {
             metadata: None,
         };
         let in_batch =
-            InBatch { history: sending.history.clone(), examples: Arc::clone(&sending.examples) };
-        self.take_in(
-            Arc::clone(&sending.caller),
-            submission,
-            sending.inbound.clone(),
-            Some(Box::new(in_batch)),
-        )
+            InBatch { history: sending.history.clone(), examples: Arc::clone(&asked.examples) };
+        let (caller, inbound) = (Arc::clone(&asked.caller), asked.inbound.clone());
+        self.take_in(caller, submission, inbound, Some(Box::new(in_batch)))
     }
 }
 

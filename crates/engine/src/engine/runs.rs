@@ -14,12 +14,13 @@ use placet_types::{error::Refusal, ids::RunId};
 use super::Engine;
 use crate::{
     context::Context,
+    queries::usable,
     registry::Owner,
     runs::{
         batch_views::{BatchDebug, OpenRunView, OpenRuns},
         definitions::{self, choice_as, forced_as},
         kept::{Listed, Open},
-        offer::{Tool, Tools},
+        offer::Tool,
         sessions::Session,
         state::Run,
         views::{OpenRun, RunTools, RunView, ToolsChange, ToolsChanged, ToolsFormat},
@@ -203,19 +204,4 @@ pub(super) fn open_of(
     run_id: &RunId,
 ) -> Result<Arc<Open>, Refusal> {
     context.runs.of(&Owner::of(&caller.chain()), run_id)
-}
-
-/// The tools that some circumstance could let the caller call.
-pub(super) fn usable(context: &Context, caller: &VerifiedCaller) -> Tools {
-    let active = context.current.active();
-    let surface = context.current.surface(&active, caller);
-    surface
-        .iter()
-        .filter_map(|id| active.catalog.resolve(caller.tenant(), id))
-        .map(|target| {
-            let is_aliased = context.aliases.of(&active, &target.capability).is_some();
-            let tool = Tool { capability: target.capability, is_aliased };
-            (tool.id.clone(), tool)
-        })
-        .collect()
 }
