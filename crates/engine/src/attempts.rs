@@ -68,12 +68,16 @@ pub(crate) struct Attempts(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    callers: BTreeMap<String, Row>,
-    peers: BTreeMap<String, Row>,
-    /// Those for which there was no room.
-    further_callers: u64,
-    further_peers: u64,
+    callers: Rows,
+    peers: Rows,
     is_scheduled: bool,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    by_key: BTreeMap<String, Row>,
+    /// Attempts of those for whom there was no room.
+    further: u64,
 }
 
 #[derive(Debug)]
@@ -83,34 +87,37 @@ struct Row {
     times: u64,
 }
 
-fn count(
-    rows: &mut BTreeMap<String, Row>,
-    further: &mut u64,
-    key: String,
-    make: impl FnOnce() -> Row,
-) {
-    if rows.len() >= ROWS_MAX && !rows.contains_key(&key) {
-        *further = further.saturating_add(1);
-        return;
+impl Rows {
+    fn count(&mut self, key: String, make: impl FnOnce() -> Row) {
+        if self.by_key.len() >= ROWS_MAX && !self.by_key.contains_key(&key) {
+            self.further = self.further.saturating_add(1);
+            return;
+        }
+        let row = self.by_key.entry(key).or_insert_with(make);
+        row.times = row.times.saturating_add(1);
     }
-    let row = rows.entry(key).or_insert_with(make);
-    row.times = row.times.saturating_add(1);
+
+    fn into_events(self, further: &str) -> impl Iterator<Item = AuditEvent> {
+        let what = further.to_owned();
+        let event = AuditEvent::new(AuditKind::Security);
+        let further = (self.further > 0).then_some(Row { event, what, times: self.further });
+        self.by_key.into_values().chain(further).map(|Row { mut event, what, times }| {
+            event.note = Some(format!("refused within a minute: {times} {what}"));
+            event
+        })
+    }
 }
 
 impl Attempts {
     /// Counts a token that was refused, by the address it came from. Says whether it is the first since they were written.
     pub(crate) fn of_peer(&self, peer: IpAddr, code: ErrorCode) -> bool {
-        let key = peer.to_string();
-        let make = || {
+        let mut counts = self.0.lock();
+        counts.peers.count(peer.to_string(), || {
             let mut event = AuditEvent::new(AuditKind::Security);
             event.code = Some(code);
             Row { event, what: format!("tokens from {peer}"), times: 0 }
-        };
-        self.with(|counts| {
-            let Counts { peers, further_peers, .. } = counts;
-            count(peers, further_peers, key, make);
-            !std::mem::replace(&mut counts.is_scheduled, true)
-        })
+        });
+        !std::mem::replace(&mut counts.is_scheduled, true)
     }
 
     /// Counts an attempt of a verified caller. Says whether it is the first since they were written.
@@ -118,46 +125,26 @@ impl Attempts {
         let chain = caller.chain();
         let (actor, told) = (&chain.actor, attempt.told());
         let key = format!("{} {} {} {told}", actor.tenant_id, actor.kind.as_str(), actor.id);
-        let make = || {
+        let mut counts = self.0.lock();
+        counts.callers.count(key, || {
             let mut event = audit::of_caller(AuditKind::Security, caller);
             event.code = Some(attempt.code());
             Row { event, what: told.to_owned(), times: 0 }
-        };
-        self.with(|counts| {
-            let Counts { callers, further_callers, .. } = counts;
-            count(callers, further_callers, key, make);
-            !std::mem::replace(&mut counts.is_scheduled, true)
-        })
-    }
-
-    fn with<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
-        change(&mut self.0.lock())
+        });
+        !std::mem::replace(&mut counts.is_scheduled, true)
     }
 
     /// The entries that tell what was counted; counting begins again.
     pub(crate) fn take(&self) -> Vec<AuditEvent> {
-        let counts = self.with(std::mem::take);
-        let rows = counts.callers.into_values().chain(counts.peers.into_values());
-        let told = rows.map(|Row { event, what, times }| (event, what, times));
-        let further = [
-            (counts.further_callers, "requests of further callers"),
-            (counts.further_peers, "tokens from further addresses"),
-        ];
-        let further = further.into_iter().filter(|(times, _)| *times > 0);
-        let further = further
-            .map(|(times, what)| (AuditEvent::new(AuditKind::Security), what.to_owned(), times));
-        told.chain(further)
-            .map(|(mut event, what, times)| {
-                event.note = Some(format!("refused within a minute: {times} {what}"));
-                event
-            })
-            .collect()
+        let Counts { callers, peers, .. } = std::mem::take(&mut *self.0.lock());
+        let callers = callers.into_events("requests of further callers");
+        callers.chain(peers.into_events("tokens from further addresses")).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Attempts, AuditEvent, AuditKind, Counts, ROWS_MAX, Row, count};
+    use super::{Attempts, AuditEvent, AuditKind, ROWS_MAX, Row};
 
     fn row() -> Row {
         Row {
@@ -170,11 +157,9 @@ mod tests {
     #[test]
     fn each_address_has_one_entry_with_its_count() {
         let attempts = Attempts::default();
-        attempts.with(|Counts { peers, further_peers, .. }| {
-            for key in ["a", "b", "a", "a"] {
-                count(peers, further_peers, key.to_owned(), row);
-            }
-        });
+        for key in ["a", "b", "a", "a"] {
+            attempts.0.lock().peers.count(key.to_owned(), row);
+        }
         let notes: Vec<String> = attempts.take().into_iter().filter_map(|one| one.note).collect();
         assert_eq!(
             notes,
@@ -189,11 +174,9 @@ mod tests {
     #[test]
     fn many_addresses_leave_a_bounded_number_of_entries() {
         let attempts = Attempts::default();
-        attempts.with(|Counts { peers, further_peers, .. }| {
-            for number in 0..10_000 {
-                count(peers, further_peers, format!("{number}"), row);
-            }
-        });
+        for number in 0..10_000 {
+            attempts.0.lock().peers.count(format!("{number}"), row);
+        }
         let events = attempts.take();
         assert_eq!(events.len(), ROWS_MAX + 1);
         let last = events.last().and_then(|event| event.note.as_deref());
