@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_policy::{policies::Policies, snapshot::Snapshot};
 use placet_types::{
@@ -60,12 +60,13 @@ impl Disk {
     /// The files as they were read for what is active.
     pub(crate) fn were_read(&self, read: Read) {
         let Read { fingerprint, needs_restart } = read;
-        *self.lock() = Known { read: Some(fingerprint), state: DiskState::Same, needs_restart };
+        *self.known.lock() =
+            Known { read: Some(fingerprint), state: DiskState::Same, needs_restart };
     }
 
     /// The files as they are now.
     pub(crate) fn are(&self, fingerprint: Result<Digest, String>) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let Some(read) = known.read else { return };
         let state = match fingerprint {
             Ok(now) if now == read => DiskState::Same,
@@ -80,11 +81,8 @@ impl Disk {
 
     /// How they stand, and the keys whose change needs a restart.
     pub(crate) fn state(&self) -> (DiskState, Vec<String>) {
-        let known = self.lock();
+        let known = self.known.lock();
         (known.state, known.needs_restart.clone())
-    }
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
@@ -124,7 +124,7 @@ impl Registry {
         owner: Owner,
         answer: Answer,
     ) -> watch::Receiver<Answer> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         self.forget_old(&mut entries);
         let turn = entries.next_turn();
         let entry = entries.by_call.entry(call_id.clone()).or_insert_with(|| Entry {
@@ -147,7 +147,7 @@ impl Registry {
         answer: Answer,
     ) -> watch::Receiver<Answer> {
         let progress = self.enter(call_id, owner, answer);
-        if let Some(entry) = self.lock().by_call.get_mut(call_id) {
+        if let Some(entry) = self.entries.lock().by_call.get_mut(call_id) {
             entry.watched.get_or_insert((record_id, 0));
         }
         progress
@@ -156,7 +156,7 @@ impl Registry {
     /// At most so many of the calls of which only the ledger tells and that somebody waits for, those first that were not looked at for
     /// longest, so that however many there are each has its turn. Those that nobody waits for are forgotten.
     pub(crate) fn watched(&self, most: usize) -> Vec<Watched> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let waited = |entry: &Entry| {
             let told = entry.is_waited_for();
             // What is held costs nothing here while nobody waits for it: the ledger tells anyone who asks.
@@ -188,7 +188,7 @@ impl Registry {
     /// Tells the waiters what was read of a watched call, unless it has been taken up again since.
     pub(crate) fn publish_watched(&self, watched: &Watched, rev: u64, answer: Answer) {
         let current = {
-            let mut entries = self.lock();
+            let mut entries = self.entries.lock();
             let entry = entries.by_call.get_mut(&watched.call_id);
             entry.filter(|entry| entry.turn == watched.turn).map(|entry| {
                 entry.watched = Some((watched.record_id, rev));
@@ -205,24 +205,24 @@ impl Registry {
         call_id: &ToolCallId,
         owner: &Owner,
     ) -> Option<watch::Receiver<Answer>> {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let entry = entries.by_call.get(call_id)?;
         (entry.owner == *owner).then(|| entry.progress.subscribe())
     }
 
     /// Whether nobody waits for a call any more.
     pub(crate) fn is_deserted(&self, call_id: &ToolCallId) -> bool {
-        self.lock().by_call.get(call_id).is_none_or(|entry| !entry.is_waited_for())
+        self.entries.lock().by_call.get(call_id).is_none_or(|entry| !entry.is_waited_for())
     }
 
     /// A view on a call that is known to belong to the same key, and so to the same owner.
     pub(crate) fn follow_original(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Answer>> {
-        Some(self.lock().by_call.get(call_id)?.progress.subscribe())
+        Some(self.entries.lock().by_call.get(call_id)?.progress.subscribe())
     }
 
     /// Tells the waiters how a call stands. An end is told once: what comes after it is dropped.
     pub(crate) fn publish(&self, call_id: &ToolCallId, answer: Answer) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.by_call.get(call_id) else { return };
         let (is_final, turn) = (answer.is_final(), entry.turn);
         let tell = |progress: &watch::Sender<Answer>| {
@@ -247,7 +247,7 @@ impl Registry {
     /// Lets the waiters of `from` wait for `to`, which takes up again what ended without an effect. What was told of `to` before
     /// holds no more.
     pub(crate) fn adopt(&self, from: &ToolCallId, to: &ToolCallId) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let turn = entries.next_turn();
         if let Some(mut entry) = entries.by_call.remove(from) {
             if let Some(before) = entries.by_call.remove(to)
@@ -262,7 +262,7 @@ impl Registry {
 
     /// Forgets a call of which something else tells now: the ledger, or the call it is a duplicate of.
     pub(crate) fn forget(&self, call_id: &ToolCallId) {
-        self.lock().by_call.remove(call_id);
+        self.entries.lock().by_call.remove(call_id);
     }
 
     /// Runs a task that nothing but the end of the process cancels.
@@ -292,7 +292,7 @@ impl Registry {
 
     /// Calls that are under way.
     pub(crate) fn in_flight(&self) -> usize {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let under_way = |entry: &&Entry| matches!(&*entry.progress.borrow(), Answer::InProgress(_));
         entries.by_call.values().filter(under_way).count()
     }
@@ -310,10 +310,6 @@ impl Registry {
                 entries.by_call.remove(&call_id);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_credentials::CallTokens;
 use placet_identity::SubjectToken;
@@ -84,7 +84,7 @@ impl Tokens {
         let until = tokens.subject.expires_at();
         let (tenant, tokens) = (tenant.clone(), Some(tokens.clone()));
         let waiting = Waiting { tenant, tokens, renewed: None, until };
-        self.lock().put(record_id, waiting, self.kept_max);
+        self.kept.lock().put(record_id, waiting, self.kept_max);
     }
 
     /// The caller of a held call is back: for every try from now on, with tokens if the call needs them.
@@ -94,7 +94,7 @@ impl Tokens {
             tokens.as_ref().map_or(identity.authority_until, |one| one.subject.expires_at());
         let renewed = Identity { tokens: tokens.clone(), ..identity.clone() };
         let tenant = identity.chain.tenant().clone();
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         kept.lacking.remove(&record_id);
         kept.told.remove(&record_id);
         let waiting = Waiting { tenant, tokens, renewed: Some(Box::new(renewed)), until };
@@ -103,23 +103,23 @@ impl Tokens {
 
     /// The tokens that a held call was made with, or renewed with.
     pub(crate) fn of(&self, record_id: RecordId) -> Option<CallTokens> {
-        self.lock().of.get(&record_id)?.tokens.clone()
+        self.kept.lock().of.get(&record_id)?.tokens.clone()
     }
 
     /// Whether there are tokens of a held call here.
     pub(crate) fn has(&self, record_id: RecordId) -> bool {
-        self.lock().of.get(&record_id).is_some_and(|waiting| waiting.tokens.is_some())
+        self.kept.lock().of.get(&record_id).is_some_and(|waiting| waiting.tokens.is_some())
     }
 
     /// Who came back for a held call.
     pub(crate) fn renewed(&self, record_id: RecordId) -> Option<Identity> {
-        self.lock().of.get(&record_id)?.renewed.as_deref().cloned()
+        self.kept.lock().of.get(&record_id)?.renewed.as_deref().cloned()
     }
 
     /// A held call cannot go on until its caller is back with a new token, which is waited for `until` then: what it was tried with did not
     /// do. Answers whether it is so, or the caller has been back meanwhile.
     pub(crate) fn lacks(&self, record_id: RecordId, tried: Tried, until: Timestamp) -> bool {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if kept.of.get(&record_id).is_some_and(|waiting| !tried.is_with(waiting)) {
             return false;
         }
@@ -132,19 +132,19 @@ impl Tokens {
 
     /// Whether a held call waits for its caller.
     pub(crate) fn is_lacking(&self, record_id: RecordId) -> bool {
-        self.lock().lacking.contains_key(&record_id)
+        self.kept.lock().lacking.contains_key(&record_id)
     }
 
     /// Whether it is the first time that a held call is said not to go on.
     pub(crate) fn is_news(&self, record_id: RecordId, until: Timestamp) -> bool {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let full = kept.told.len() >= self.kept_max;
         !full && kept.told.insert(record_id, until).is_none()
     }
 
     /// A call is over, or on its way.
     pub(crate) fn forget(&self, record_id: RecordId) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         kept.remove(&record_id);
         kept.lacking.remove(&record_id);
         kept.told.remove(&record_id);
@@ -152,20 +152,17 @@ impl Tokens {
 
     /// Drops the tokens that are revoked.
     pub(crate) fn drop_revoked(&self, is_revoked: impl Fn(&TenantId, &CallTokens) -> bool) {
-        self.lock().drop_where(|waiting| {
+        self.kept.lock().drop_where(|waiting| {
             waiting.tokens.as_ref().is_some_and(|tokens| is_revoked(&waiting.tenant, tokens))
         });
     }
 
     /// Drops what has expired.
     pub(crate) fn sweep(&self, now: Timestamp) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         kept.drop_where(|waiting| waiting.until <= now);
         kept.lacking.retain(|_, until| *until > now);
         kept.told.retain(|_, until| *until > now);
-    }
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
     }
 }
 

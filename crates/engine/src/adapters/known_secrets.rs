@@ -57,26 +57,23 @@ impl KnownSecrets {
 
     /// For these contracts as well. What a place was handed under others is looked for as before.
     pub(crate) fn include(&self, contracts: &[Arc<Contract>]) {
-        let mut by_place = self.lock();
+        let mut by_place = self.by_place.lock();
         for contract in contracts {
-            let given = by_place.entry(place_of(contract)).or_insert_with(|| {
-                Arc::new(Given::new(BTreeSet::new(), Arc::clone(&self.secrets)))
-            });
-            given.may_be_given(secrets_of(contract));
+            let given = by_place
+                .entry(place_of(contract))
+                .or_insert_with(|| Arc::new(Given::new(Arc::clone(&self.secrets))));
+            given.names.lock().extend(secrets_of(contract));
         }
     }
 
     /// What the place that a contract leads to was handed.
     pub(crate) fn to(&self, contract: &Contract) -> Option<Arc<Given>> {
-        self.lock().get(&place_of(contract)).map(Arc::clone)
+        self.by_place.lock().get(&place_of(contract)).map(Arc::clone)
     }
 
     /// Drops tokens that has expired; to be called now and then.
     pub(crate) fn sweep(&self) {
-        self.lock().values().for_each(|given| given.sweep());
-    }
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Given>>> {
-        self.by_place.lock()
+        self.by_place.lock().values().for_each(|given| given.sweep());
     }
 }
 
@@ -126,7 +123,7 @@ pub(crate) struct Given {
 
 impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Given").field("names", &self.names()).finish_non_exhaustive()
+        f.debug_struct("Given").field("names", &*self.names.lock()).finish_non_exhaustive()
     }
 }
 
@@ -149,16 +146,8 @@ struct Token {
 }
 
 impl Given {
-    fn new(names: BTreeSet<String>, secrets: Arc<Secrets>) -> Self {
-        Self { names: Mutex::new(names), secrets, known: Mutex::default() }
-    }
-
-    fn may_be_given(&self, names: impl Iterator<Item = String>) {
-        self.names.lock().extend(names);
-    }
-
-    fn names(&self) -> BTreeSet<String> {
-        self.names.lock().clone()
+    fn new(secrets: Arc<Secrets>) -> Self {
+        Self { names: Mutex::default(), secrets, known: Mutex::default() }
     }
 
     /// Notes which static secrets may have been handed out so far. Nothing is read: what nobody has read was not given to anybody either.
@@ -167,8 +156,8 @@ impl Given {
     }
 
     fn looked(&self) -> MutexGuard<'_, Known> {
-        let names = self.names();
-        let mut known = self.lock();
+        let names = self.names.lock().clone();
+        let mut known = self.known.lock();
         let values_max = VALUES_MIN.max(names.len().saturating_mul(VALUES_PER_SECRET));
         for value in names.iter().flat_map(|name| self.secrets.known(name)) {
             if known.has_value(&value) {
@@ -200,10 +189,7 @@ impl Given {
     }
 
     fn sweep(&self) {
-        self.lock().drop_expired(Instant::now());
-    }
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+        self.known.lock().drop_expired(Instant::now());
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -27,7 +27,7 @@ struct Refused {
 impl Overlap {
     /// Whether the version before `newest` is the one to begin with. Of all calls that ask when it is time to try the newest again, one does.
     pub(crate) fn begins_with_previous(&self, newest: &SecretString) -> bool {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         let Some(refused) = known.as_mut().filter(|refused| refused.newest == digest(newest))
         else {
             return false;
@@ -44,11 +44,7 @@ impl Overlap {
     pub(crate) fn refused(&self, sent: &SecretString, newest: &SecretString) {
         let is_newest = sent.expose_secret() == newest.expose_secret();
         let again_at = Instant::now() + AGAIN_AFTER;
-        *self.lock() = is_newest.then(|| Refused { newest: digest(newest), again_at });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Refused>> {
-        self.0.lock()
+        *self.0.lock() = is_newest.then(|| Refused { newest: digest(newest), again_at });
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the removal of secrets from answers, errors and probes, before anything of them is recorded (I15, TM-19), and the cutting of long
 //! reasons after it. A tool that echoes its headers or its environment is common; what it echoes would stand in the ledger for as long as
-//! results are kept. Which secrets those are is kept by [`crate::adapters::handed`]: also those that the same place was handed by other
+//! results are kept. Which secrets those are is kept by [`crate::adapters::known_secrets`]: also those that the same place was handed by other
 //! contracts, in other calls and for other users. Not here: secrets that no target at this place ever had.
 
 use std::sync::Arc;

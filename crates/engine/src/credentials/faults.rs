@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::{
@@ -46,7 +46,7 @@ impl CredentialFaults {
                 if noted.is_repaired { REPEAT_UNREPAIRED_AFTER_MS } else { AGAIN_AFTER_MS };
             now.since_ms(noted.at) >= after_ms
         };
-        let mut noted = self.lock();
+        let mut noted = self.0.lock();
         if noted.get(&fault).is_some_and(|noted| !is_old(noted)) {
             return false;
         }
@@ -61,7 +61,7 @@ impl CredentialFaults {
     }
 
     fn repaired(&self, tenant: &TenantId, source: &str) {
-        let mut noted = self.lock();
+        let mut noted = self.0.lock();
         for (fault, noted) in noted.iter_mut() {
             if fault.tenant == *tenant && fault.source == source {
                 noted.is_repaired = true;
@@ -101,10 +101,6 @@ impl CredentialFaults {
         if let Some(source) = &brokered.binding.credential.source {
             self.repaired(brokered.identity.chain.tenant(), source);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Fault, Noted>> {
-        self.0.lock()
     }
 }
 

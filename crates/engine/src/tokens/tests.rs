@@ -100,7 +100,7 @@ fn who_came_back_stays_for_every_try_also_where_nothing_is_exchanged() {
         assert_eq!(renewed.authority_until, back.authority_until);
         assert!(renewed.tokens.is_none(), "a token is kept only where it is needed");
     }
-    assert!(kept.lock().known.is_empty());
+    assert!(kept.kept.lock().known.is_empty());
     // What came back later is not lost to a try with what came before.
     kept.renew(record(1), &identity(3_000, None), false);
     assert!(!kept.lacks(record(1), Tried::of(&back), UNTIL));
@@ -118,11 +118,11 @@ fn a_copy_of_a_token_goes_with_the_last_call_that_needs_it() {
     kept.keep(&acme, record(2), &pair);
     // Said again for the same call it counts once.
     kept.keep(&acme, record(2), &pair);
-    assert_eq!(kept.lock().known.len(), 2);
+    assert_eq!(kept.kept.lock().known.len(), 2);
     kept.forget(record(1));
-    assert_eq!(kept.lock().known.len(), 2);
+    assert_eq!(kept.kept.lock().known.len(), 2);
     kept.forget(record(2));
-    let left = kept.lock();
+    let left = kept.kept.lock();
     assert!(left.known.is_empty() && left.by_tenant.is_empty() && left.of.is_empty());
 }
 
@@ -134,7 +134,7 @@ fn nobody_is_waited_for_longer_than_the_approval_stands() {
     kept.sweep(Timestamp::from_ms(4_999));
     assert!(kept.is_lacking(record(1)) && !kept.is_news(record(1), UNTIL));
     kept.sweep(UNTIL);
-    assert!(!kept.is_lacking(record(1)) && kept.lock().told.is_empty());
+    assert!(!kept.is_lacking(record(1)) && kept.kept.lock().told.is_empty());
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn a_tenant_with_many_held_calls_gives_way_to_one_with_few() {
     for number in 0..20 {
         kept.keep(&acme, record(number), &tokens("acme"));
     }
-    assert_eq!(kept.lock().of.len(), 10, "a tenant does not push out its own");
+    assert_eq!(kept.kept.lock().of.len(), 10, "a tenant does not push out its own");
     for number in 20..40 {
         kept.keep(&globex, record(number), &tokens("globex"));
     }
-    let kept = kept.lock();
+    let kept = kept.kept.lock();
     let of = |tenant: &TenantId| kept.by_tenant[tenant].len();
     assert_eq!((of(&acme), of(&globex), kept.of.len()), (5, 5, 10));
 }

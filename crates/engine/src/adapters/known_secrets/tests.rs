@@ -33,7 +33,7 @@ fn secrets(names: &[&str]) -> Arc<Secrets> {
 }
 
 fn given() -> Given {
-    Given::new(BTreeSet::new(), secrets(&[]))
+    Given::new(secrets(&[]))
 }
 
 /// A token whose beginning is that of every other one.
@@ -51,7 +51,8 @@ fn a_secret_that_was_rotated_since_is_still_one() {
     let file = folder.path().join("key");
     std::fs::write(&file, "first-value").unwrap();
     let secrets = Secrets::new([("key".to_owned(), SecretSource::File(file.clone()))].into());
-    let given = Given::new(["key".to_owned()].into(), Arc::new(secrets));
+    let given = Given::new(Arc::new(secrets));
+    given.names.lock().insert("key".to_owned());
     given.secrets.get("key").unwrap();
     given.look();
     std::fs::write(&file, "second-value").unwrap();
@@ -102,7 +103,7 @@ async fn a_token_is_looked_for_until_it_has_expired_and_an_hour_at_least() {
     tokio::time::advance(Duration::from_hours(8)).await;
     given.sweep();
     assert_eq!(says(&given, &text(3)), text(3));
-    let known = given.lock();
+    let known = given.known.lock();
     assert!(known.tokens.is_empty() && known.token_bytes == 0 && known.fresh.is_empty());
 }
 
@@ -128,12 +129,12 @@ async fn what_ends_first_makes_room() {
         tokio::time::advance(Duration::from_millis(1)).await;
     }
     given.hand(&token(TOKENS_MAX), None);
-    let kept = given.lock().tokens.len();
+    let kept = given.known.lock().tokens.len();
     assert!(kept <= TOKENS_MAX && kept > TOKENS_MAX / 2, "{kept}");
     assert_eq!(says(&given, token(TOKENS_MAX).expose_secret()), REMOVED);
     assert_eq!(says(&given, token(TOKENS_MAX - 1).expose_secret()), REMOVED);
     assert_eq!(says(&given, token(0).expose_secret()), token(0).expose_secret());
     let long = SecretString::from("x".repeat(TOKEN_BYTES_MAX));
     given.hand(&long, None);
-    assert_eq!(given.lock().tokens.len(), 1, "bytes are bounded as well");
+    assert_eq!(given.known.lock().tokens.len(), 1, "bytes are bounded as well");
 }
