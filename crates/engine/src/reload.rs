@@ -8,13 +8,14 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use placet_identity::NextIssuers;
 use placet_ledger::policies::ReplacedPolicies;
-use placet_policy::{bundle::BundleProblem, snapshot::Snapshot};
+use placet_policy::snapshot::Snapshot;
 use placet_types::{
     contract::Contract,
     digest::Digest,
     directory::Directory,
     error::{ErrorCode, Problem, Refusal},
 };
+
 /// Reads what the configuration names, again.
 pub trait Files: fmt::Debug + Send + Sync {
     /// Reads and checks everything that reloads.
@@ -66,9 +67,6 @@ pub enum ReloadError {
     /// The files cannot be used.
     #[error("the files cannot be used:{}", lines(.0))]
     Files(Vec<String>),
-    /// The policies are not fit for use.
-    #[error("the policy bundle is refused:{}", lines(.0))]
-    Bundle(Vec<BundleProblem>),
     /// They were active before, and another node replaced them.
     #[error("what this node has was active before and is not brought back by a reload: {0}")]
     Replaced(Box<ReplacedPolicies>),
@@ -80,7 +78,7 @@ pub enum ReloadError {
     Unavailable,
 }
 
-fn lines<T: fmt::Display>(problems: &[T]) -> String {
+fn lines(problems: &[String]) -> String {
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }
 
@@ -89,7 +87,6 @@ impl ReloadError {
     pub(crate) fn refusal(&self) -> Refusal {
         let problems: Vec<String> = match self {
             Self::Files(problems) => problems.clone(),
-            Self::Bundle(problems) => problems.iter().map(ToString::to_string).collect(),
             Self::Replaced(replaced) => vec![replaced.to_string()],
             Self::NoFiles | Self::NotKept(_) | Self::Unavailable => {
                 return Refusal::new(ErrorCode::Overloaded, self.to_string());

@@ -8,10 +8,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use placet_ledger::{ledger::LedgerError, policies::Activation, store::StoreError};
-use placet_policy::{
-    bundle::BundleSource, catalog::Catalog, policies::Policies, snapshot::Snapshot,
-};
-use placet_types::{contract::Contract, digest::Digest, directory::Directory};
+use placet_policy::{catalog::Catalog, policies::Policies};
 
 use crate::{
     active::Active,
@@ -56,11 +53,7 @@ impl Actor for PolicyActor {
         _state: &mut (),
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            PolicyMessage::Activate(source, reply) => {
-                let outcome = self.promote(*source).await;
-                // Anyone who asked may have gone; the bundle is active all the same.
-                drop(reply.send(outcome));
-            }
+            // Anyone who asked may have gone; what was read is active all the same.
             PolicyMessage::Reload(order, reply) => drop(reply.send(self.reload(order).await)),
             PolicyMessage::Fault => injected_fault(),
         }
@@ -68,43 +61,12 @@ impl Actor for PolicyActor {
     }
 }
 
-/// What becomes active together.
-struct Parts {
-    policies: Arc<Snapshot>,
-    contracts: Vec<Arc<Contract>>,
-    directory: Arc<Directory>,
-    issuers: Digest,
-}
-
 impl PolicyActor {
-    async fn promote(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
-        let before = self.context.current.active();
-        let contracts: Vec<_> = before.catalog.contracts().cloned().collect();
-        let directory = Arc::clone(&before.directory);
-        let environment = self.context.settings.environment.clone();
-        let (of, to) = (contracts.clone(), Arc::clone(&directory));
-        let compiling = tokio::task::spawn_blocking(move || {
-            Snapshot::compile(&bundle, &of, &to, &environment, 0)
-        });
-        let compiled = compiling
-            .await
-            .map_err(|_panicked| ReloadError::Unavailable)?
-            .map_err(ReloadError::Bundle)?;
-        let policies = Arc::new(compiled);
-        let active =
-            self.with_ports(Parts { policies, contracts, directory, issuers: before.issuers });
-        let digest = active.policy.digest();
-        let by = Activation::Promotion;
-        self.activate(Next { active, issuers: None, by, note: None }).await?;
-        Ok(digest)
-    }
-
     async fn reload(&self, order: Order) -> Result<ReloadView, ReloadError> {
         let files = self.context.files.as_ref().ok_or(ReloadError::NoFiles)?;
         let loaded = files.read().await.map_err(ReloadError::Files)?;
-        let Loaded { policies, contracts, directory, issuers, issuers_digest, read } = loaded;
-        let parts = Parts { policies, contracts, directory, issuers: issuers_digest };
-        let active = self.with_ports(parts);
+        let active = self.with_ports(&loaded);
+        let Loaded { issuers, read, .. } = loaded;
         let before = self.context.current.active();
         let changed = active.changes_since(&before);
         let decides = self.context.node.health().foreign_epoch().is_none();
@@ -119,26 +81,26 @@ impl PolicyActor {
         Ok(ReloadView { before: before.digest(), changed, status })
     }
 
-    /// The parts with a way to every adapter; those whose contract is the same are kept.
-    fn with_ports(&self, parts: Parts) -> Active {
-        let Parts { policies, contracts, directory, issuers } = parts;
+    /// What was read, with a way to every adapter; those whose contract is the same are kept.
+    fn with_ports(&self, loaded: &Loaded) -> Active {
+        let Loaded { policies, contracts, directory, issuers_digest, .. } = loaded;
         let context = &self.context;
-        context.credentials.known.include(&contracts);
+        context.credentials.known.include(contracts);
         let before = context.current.active();
         let makers = Makers {
             connectors: &context.connectors,
             handed: &context.credentials.known,
             metrics: &context.metrics,
         };
-        let ports = assembly::ports(&contracts, makers, |one| {
+        let ports = assembly::ports(contracts, makers, |one| {
             let known = before.ports.of(&one.adapter)?;
             (known.contract.digest == one.digest).then(|| Arc::clone(known))
         });
         let policies = Policies {
-            policy: policies,
-            catalog: Arc::new(Catalog::new(contracts)),
-            directory,
-            issuers,
+            policy: Arc::clone(policies),
+            catalog: Arc::new(Catalog::new(contracts.iter().cloned())),
+            directory: Arc::clone(directory),
+            issuers: *issuers_digest,
             since: before.since,
         };
         Active { policies: Arc::new(policies), ports: Arc::new(ports) }

@@ -7,8 +7,6 @@ use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, sync::Arc};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use placet_policy::bundle::BundleSource;
-use placet_types::digest::Digest;
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus, Message, SpawnErr};
 use tokio::sync::oneshot;
 
@@ -60,17 +58,15 @@ impl Tree {
         self.policy.store(Some(Arc::new(policy)));
     }
 
-    /// Tells the policy actor what makes an answer necessary, and waits for that.
+    /// Has the policy actor reload, and waits for that.
     ///
     /// # Errors
-    /// [`ReloadError::Unavailable`] where it is down.
-    pub(crate) async fn ask_policy<T>(
-        &self,
-        message: impl FnOnce(oneshot::Sender<Result<T, ReloadError>>) -> PolicyMessage,
-    ) -> Result<T, ReloadError> {
+    /// [`ReloadError`]; [`ReloadError::Unavailable`] where it is down.
+    pub(crate) async fn reload(&self, order: Order) -> Result<ReloadView, ReloadError> {
         let (reply, outcome) = oneshot::channel();
         let actor = self.policy.load_full().ok_or(ReloadError::Unavailable)?;
-        actor.cast(message(reply)).map_err(|_gone| ReloadError::Unavailable)?;
+        let message = PolicyMessage::Reload(order, reply);
+        actor.cast(message).map_err(|_gone| ReloadError::Unavailable)?;
         outcome.await.unwrap_or(Err(ReloadError::Unavailable))
     }
 
@@ -139,8 +135,6 @@ pub(crate) fn injected_fault() {
 /// What the policy actor is told.
 #[derive(Debug)]
 pub(crate) enum PolicyMessage {
-    /// Make this bundle the active one, if it passes every check.
-    Activate(Box<BundleSource>, oneshot::Sender<Result<Digest, ReloadError>>),
     /// Read everything again and make it the active.
     Reload(Order, oneshot::Sender<Result<ReloadView, ReloadError>>),
     /// Panic.

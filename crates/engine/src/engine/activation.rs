@@ -3,12 +3,10 @@
 //! Owns the verbs; the policy actor does the work, one reload at a time.
 
 use placet_identity::VerifiedCaller;
-use placet_policy::bundle::BundleSource;
-use placet_types::{digest::Digest, error::Refusal};
+use placet_types::error::Refusal;
 
 use super::Engine;
 use crate::{
-    actors::tree::PolicyMessage,
     adapters::ports::Connection,
     operator, queries,
     reload::{Order, ReloadError},
@@ -19,14 +17,6 @@ use crate::{
 };
 
 impl Engine {
-    /// Makes a bundle the active one, if it passes every check; also one that was replaced before.
-    ///
-    /// # Errors
-    /// [`ReloadError`]; the one before stays active, except after [`ReloadError::NotKept`], when a restart finds out.
-    pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, ReloadError> {
-        self.tree.ask_policy(|reply| PolicyMessage::Activate(Box::new(bundle), reply)).await
-    }
-
     /// Reads policies, contracts, directory and issuers again and makes them what decides; `by` says who asked, for the audit.
     ///
     /// # Errors
@@ -36,7 +26,7 @@ impl Engine {
     }
 
     async fn reload_as(&self, order: Order) -> Result<ReloadView, ReloadError> {
-        let done = self.tree.ask_policy(|reply| PolicyMessage::Reload(order, reply)).await;
+        let done = self.tree.reload(order).await;
         match &done {
             Ok(view) if view.changed.is_empty() => tracing::info!("reload: nothing has changed"),
             Ok(view) => tracing::info!(changed = %view.changed.join(", "), "reloaded"),

@@ -206,7 +206,7 @@ async fn a_policy_that_forbids_meanwhile_wins_over_the_approval() {
         name: "99-never.cedar".to_owned(),
         text: "@id(\"no-erasing\") @approval(\"never\") @reason(\"Erasing is over.\")\nforbid (principal, action == Placet::Action::\"fake/erase\", resource);\n".to_owned(),
     });
-    world.engine.activate(source).await.unwrap();
+    world.activate(source).await.unwrap();
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
     assert!(world.witness.effects("erase").is_empty());

@@ -229,7 +229,7 @@ async fn a_re_armed_call_that_policy_refuses_is_unknown_as_before() {
         name: "99-never.cedar".to_owned(),
         text: "@id(\"no-notes\") @approval(\"never\") @reason(\"Over.\")\nforbid (principal, action == Placet::Action::\"fake/note\", resource);\n".to_owned(),
     });
-    world.engine.activate(source).await.unwrap();
+    world.activate(source).await.unwrap();
     world.rearm("ben").await.unwrap();
     world.rearm("dora").await.unwrap();
     let record = world.reaches("indeterminate").await;

@@ -270,7 +270,7 @@ async fn a_node_without_the_active_policies_decides_nothing_and_says_so() {
     finished(two.call(plan("note", "s2", "a")).await);
     // What is recorded is told all the same.
     assert!(finished(one.call(plan("note", "s1", "a")).await).replayed);
-    one.engine.activate(other_bundle()).await.unwrap();
+    one.activate(other_bundle()).await.unwrap();
     assert!(one.engine.readiness().ready, "the same policies join the epoch");
     finished(one.call(plan("note", "s4", "a")).await);
     finished(two.call(plan("note", "s5", "a")).await);
@@ -282,7 +282,7 @@ async fn a_node_that_starts_with_replaced_policies_does_not_bring_them_back() {
     let one = World::new().await;
     let two = one.node().await;
     let old = two.store.policy().await.unwrap().unwrap();
-    one.engine.activate(other_bundle()).await.unwrap();
+    one.activate(other_bundle()).await.unwrap();
     let new = two.store.policy().await.unwrap().unwrap();
     // The second one is started again, and its files are the old ones.
     let again = |rolls_back| {
@@ -311,14 +311,14 @@ async fn a_node_that_starts_with_replaced_policies_does_not_bring_them_back() {
     // It was for once: the same words do not bring them back from the next ones.
     let mut third = other_bundle();
     third.files[0].text.push_str("\n// once more\n");
-    three.engine.activate(third).await.unwrap();
+    three.activate(third).await.unwrap();
     assert!(matches!(again(Some(new.epoch)).await, Err(StartError::Replaced(_))));
 }
 
 #[tokio::test]
 async fn one_process_alone_starts_with_what_its_files_say() {
     let one = World::new().await;
-    one.engine.activate(other_bundle()).await.unwrap();
+    one.activate(other_bundle()).await.unwrap();
     let next = World::over(Arc::clone(&one.store), Arc::clone(&one.witness)).await;
     finished(next.call(plan("note", "s1", "a")).await);
 }
@@ -328,7 +328,7 @@ async fn a_promotion_that_the_ledger_does_not_confirm_is_not_called_made() {
     for fault in [Fault::Uncertain, Fault::Refuse(StoreError::Unreachable("a moment".to_owned()))] {
         let world = World::new().await;
         world.store.fail_once_on(AuditKind::BundleActivated, fault);
-        let answer = world.engine.activate(other_bundle()).await;
+        let answer = world.activate(other_bundle()).await;
         assert!(matches!(answer, Err(ReloadError::NotKept(_))), "{answer:?}");
         let why = tokio::time::timeout(Duration::from_secs(5), world.engine.stopped()).await;
         assert!(why.unwrap().contains("promotion"));
@@ -336,8 +336,8 @@ async fn a_promotion_that_the_ledger_does_not_confirm_is_not_called_made() {
     let world = World::new().await;
     let mut broken = bundle();
     broken.files[0].text.push_str("permit (");
-    let answer = world.engine.activate(broken).await;
-    assert!(matches!(answer, Err(ReloadError::Bundle(_))), "{answer:?}");
+    let answer = world.activate(broken).await;
+    assert!(matches!(answer, Err(ReloadError::Files(_))), "{answer:?}");
     finished(world.call(plan("note", "s1", "a")).await);
 }
 

@@ -94,7 +94,7 @@ async fn a_retry_whose_approval_expired_is_decided_once_more_without_it() {
     let expires_at = asked.result.pending_approval.as_ref().unwrap().expires_at;
     world.store.advance_ms(expires_at.since_ms(world.now()).saturating_add(1));
     // By now nobody need agree to it.
-    world.engine.activate(bundle()).await.unwrap();
+    world.activate(bundle()).await.unwrap();
     let result = finished(world.call(plan("note", "s1", "a")).await);
     assert_eq!(result.approval_id, None);
     assert_eq!(world.witness.effects("note").len(), 1);

@@ -80,7 +80,7 @@ async fn a_promotion_between_decision_and_dispatch_strands_nobody() {
     for tool in ["note", "look"] {
         let call = world.send(plan(tool, "s1", "a")).await;
         pause().await;
-        world.engine.activate(bundle()).await.unwrap();
+        world.activate(bundle()).await.unwrap();
         finished(end(call).await);
         assert_eq!(world.witness.effects(tool).len(), 1);
     }

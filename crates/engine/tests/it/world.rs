@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use serde_json::{Value, json};
@@ -18,10 +19,11 @@ use placet_credentials::Broker;
 use placet_engine::{
     answer::{Answer, Held},
     engine::{Connectors, Engine, EngineParts, StartError},
+    reload::{Files, Loaded, Read, ReloadError},
     settings::{LedgerSettings, Retention, Settings},
     submission::{Inbound, Submission},
     ticket::Ticket,
-    views::{RearmRequest, RecordView},
+    views::{RearmRequest, RecordView, status::ReloadView},
 };
 use placet_identity::{DevKey, IdentityConfig, Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
@@ -39,10 +41,11 @@ use placet_telemetry::{export::TelemetryConfig, metrics::Metrics, testing::Captu
 use placet_types::{
     clock::{Clock, IdSource, Timestamp},
     contract::{Contract, file::ContractFile},
+    digest::Digest,
     directory::Directory,
     envelope::result::{PendingApproval, ToolResultEnvelope},
     error::Refusal,
-    ids::AdapterName,
+    ids::{AdapterName, EnvironmentName},
 };
 
 mod people;
@@ -224,6 +227,45 @@ impl Default for Make {
     }
 }
 
+/// What a reload reads: policies that tests put there; all else stays.
+#[derive(Debug)]
+struct Folder {
+    bundle: Mutex<BundleSource>,
+    contracts: Vec<Arc<Contract>>,
+    directory: Arc<Directory>,
+    environment: EnvironmentName,
+    verifier: Verifier,
+    config: IdentityConfig,
+}
+
+impl Folder {
+    fn read() -> Read {
+        Read { fingerprint: Digest::of(b"files"), needs_restart: Vec::new() }
+    }
+}
+
+impl Files for Folder {
+    fn read(&self) -> BoxFuture<'_, Result<Loaded, Vec<String>>> {
+        let bundle = self.bundle.lock().clone();
+        let policies =
+            Snapshot::compile(&bundle, &self.contracts, &self.directory, &self.environment, 0);
+        let loaded = policies.map(|policies| Loaded {
+            policies: Arc::new(policies),
+            contracts: self.contracts.clone(),
+            directory: Arc::clone(&self.directory),
+            issuers: self.verifier.prepare(&self.config, None).unwrap(),
+            issuers_digest: Digest::of(b"issuers"),
+            read: Self::read(),
+        });
+        let told = |problems: Vec<_>| problems.iter().map(ToString::to_string).collect();
+        Box::pin(std::future::ready(loaded.map_err(told)))
+    }
+
+    fn fingerprint(&self) -> BoxFuture<'_, Result<Digest, String>> {
+        Box::pin(std::future::ready(Ok(Digest::of(b"files"))))
+    }
+}
+
 /// Settings whose rounds come soon.
 pub(crate) fn quick() -> LedgerSettings {
     LedgerSettings {
@@ -253,6 +295,12 @@ fn settings(calls: usize, ledger: LedgerSettings) -> Settings {
     }
 }
 
+/// Who mints nothing.
+fn broker(clock: &Arc<StandingClock>) -> Broker {
+    let clock = Arc::<StandingClock>::clone(clock);
+    Broker::new(Vec::new(), Secrets::default(), None, clock).unwrap()
+}
+
 /// A running engine and everything around it.
 pub(crate) struct World {
     pub(crate) engine: Engine,
@@ -261,6 +309,7 @@ pub(crate) struct World {
     key: DevKey,
     clock: Arc<StandingClock>,
     verifier: Verifier,
+    folder: Arc<Folder>,
 }
 
 const AUDIENCE: &str = "placet";
@@ -338,7 +387,17 @@ impl World {
             issuers: vec![issuer("acme"), issuer("globex")],
             ..IdentityConfig::default()
         };
-        let verifier = Verifier::new(config, Arc::<StandingClock>::clone(&clock), None).unwrap();
+        let verifier =
+            Verifier::new(config.clone(), Arc::<StandingClock>::clone(&clock), None).unwrap();
+        let directory = Arc::new(directory);
+        let folder = Arc::new(Folder {
+            bundle: Mutex::new(bundle),
+            contracts: contracts.clone(),
+            directory: Arc::clone(&directory),
+            environment: settings.environment.clone(),
+            verifier: verifier.clone(),
+            config,
+        });
         // No two nodes give the same.
         let first_id = store.epoch().saturating_mul(1_000_000_000).saturating_add(store.commits());
         let connector: Arc<dyn Connector> = Arc::new(FakeConnector(Arc::clone(&witness)));
@@ -347,15 +406,9 @@ impl World {
             ledger: Ledger::new(kept_in.unwrap_or_else(|| Arc::<MemoryStore>::clone(&store))),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
-            broker: Broker::new(
-                Vec::new(),
-                Secrets::default(),
-                None,
-                Arc::<StandingClock>::clone(&clock),
-            )
-            .unwrap(),
+            broker: broker(&clock),
             contracts,
-            directory: Arc::new(directory),
+            directory,
             policies: Arc::new(policies),
             connectors: Connectors {
                 internal: Arc::clone(&connector),
@@ -366,11 +419,17 @@ impl World {
             ids: Arc::new(Counter(AtomicU64::new(first_id))),
             metrics: Metrics::new(),
             notary,
-            issuers: placet_types::digest::Digest::of(b"issuers"),
-            files: None,
+            issuers: Digest::of(b"issuers"),
+            files: Some((Arc::<Folder>::clone(&folder), Folder::read())),
         })
         .await?;
-        Ok(Self { engine, witness, store, key, clock, verifier })
+        Ok(Self { engine, witness, store, key, clock, verifier, folder })
+    }
+
+    /// Puts other policies into the files, and reloads.
+    pub(crate) async fn activate(&self, bundle: BundleSource) -> Result<ReloadView, ReloadError> {
+        *self.folder.bundle.lock() = bundle;
+        self.engine.reload("a test").await
     }
 
     /// Sends a call and waits until it is settled or held.

@@ -223,7 +223,7 @@ async fn an_edited_call_that_failed_and_needs_more_people_now_asks_about_what_wa
         "@approver_group(\"approvers\") @quorum(\"2\") @expires(\"24h\")",
         "context.req.approval.total >= 2",
     );
-    world.engine.activate(stricter).await.unwrap();
+    world.activate(stricter).await.unwrap();
     let again = held(world.call(all()).await);
     assert_ne!(again.approval_id, asked.approval_id);
     let shown = world.seen("ben", &again).await.proposal.unwrap();

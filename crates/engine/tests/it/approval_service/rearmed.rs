@@ -165,7 +165,7 @@ async fn however_many_arms_ran_edited_arguments_they_are_not_put_before_people_a
         "@approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\")",
         "context.req.approval.total >= 1",
     );
-    world.engine.activate(all).await.unwrap();
+    world.activate(all).await.unwrap();
     world.rearm("ben").await.unwrap();
     let record = world.reaches("indeterminate").await;
     assert_eq!((record.arm, world.witness.effects("note").len()), (2, 2));
@@ -186,7 +186,7 @@ async fn an_edited_call_that_failed_after_its_approval_is_gone_asks_about_what_i
         "@approver_group(\"approvers\") @quorum(\"2\") @expires(\"24h\")",
         "context.req.approval.total >= 2",
     );
-    world.engine.activate(more).await.unwrap();
+    world.activate(more).await.unwrap();
     let again = held(world.call(much()).await);
     assert_ne!(again.approval_id, asked.approval_id);
     let shown = world.seen("cy", &again).await.proposal.unwrap();
@@ -204,7 +204,7 @@ async fn rearmed_and_held() -> (World, Held, Ticket) {
     world.witness.behave("note", Behaviour::Unknown);
     refused(world.call(much()).await);
     world.witness.behave_well();
-    world.engine.activate(large()).await.unwrap();
+    world.activate(large()).await.unwrap();
     world.rearm("ben").await.unwrap();
     world.reaches("pending_approval").await;
     let asked = held(world.call(much()).await);
@@ -235,7 +235,7 @@ async fn a_rearmed_approved_call_that_ends_is_told_unknown() {
         name: "99-never.cedar".to_owned(),
         text: "@id(\"no-notes\") @approval(\"never\") @reason(\"Over.\")\nforbid (principal, action == Placet::Action::\"fake/note\", resource);\n".to_owned(),
     });
-    world.engine.activate(never).await.unwrap();
+    world.activate(never).await.unwrap();
     let told = told_when_agreed(&world, &asked, ticket).await;
     assert_eq!((told.code, told.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
     assert_eq!(world.record().await.state.name(), "indeterminate");
@@ -299,7 +299,7 @@ async fn a_hold_that_the_ledger_refuses_takes_no_rearm_back() {
         world.witness.behave("note", Behaviour::Unknown);
         refused(world.call(much()).await);
         world.witness.behave_well();
-        world.engine.activate(large()).await.unwrap();
+        world.activate(large()).await.unwrap();
         world.store.fail_once_on(AuditKind::Held, Fault::Refuse(fault));
         world.rearm("ben").await.unwrap();
         assert_eq!(world.reaches("pending_approval").await.arm, 1);

@@ -73,7 +73,7 @@ async fn a_policy_for_which_enough_have_denied_asks_nobody_again() {
         "@approver_group(\"approvers, finance\") @quorum(\"3\") @deny_threshold(\"1\") @expires(\"24h\")",
         &format!("context.req.approval.total >= 3 && {}", of("finance", 1)),
     );
-    world.engine.activate(stricter).await.unwrap();
+    world.activate(stricter).await.unwrap();
     world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
     assert!(world.witness.effects("send").is_empty());
@@ -270,7 +270,7 @@ async fn a_call_that_has_become_stronger_than_what_people_agreed_to_does_not_run
     let asked = held(world.call(call).await);
     let seen = world.seen("ben", &asked).await;
     assert_eq!(seen.approval.mode, placet_types::mode::ApprovalMode::Network);
-    world.engine.activate(bundle()).await.unwrap();
+    world.activate(bundle()).await.unwrap();
     let request = DecisionRequest {
         decision: VoteChoice::Approve,
         reason: "fine".to_owned(),
