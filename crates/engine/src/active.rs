@@ -3,15 +3,11 @@
 //! Owns what reloads together. A call takes one such value when it is built and keeps it. Invariant: what decides about a call, what it is
 //! checked against and where it is sent are of the same value; dispatch refuses a permit of another epoch (decision 26).
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    ops::Deref,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, ops::Deref, sync::Arc};
 
 use parking_lot::Mutex;
 
-use placet_policy::{policies::Policies, snapshot::Snapshot};
+use placet_policy::policies::Policies;
 use placet_types::{
     digest::Digest,
     ids::{CapabilityId, GroupId},
@@ -20,6 +16,7 @@ use placet_types::{
 };
 
 use arc_swap::ArcSwap;
+use moka::sync::Cache;
 use tokio::sync::watch;
 
 use placet_identity::{VerifiedCaller, VerifiedToken};
@@ -45,9 +42,7 @@ impl Deref for Active {
 
 /// How the files stand to what is active.
 #[derive(Debug, Default)]
-pub(crate) struct Disk {
-    known: Mutex<Known>,
-}
+pub(crate) struct Disk(Mutex<Known>);
 
 #[derive(Debug, Clone, Default)]
 struct Known {
@@ -60,13 +55,12 @@ impl Disk {
     /// The files as they were read for what is active.
     pub(crate) fn were_read(&self, read: Read) {
         let Read { fingerprint, needs_restart } = read;
-        *self.known.lock() =
-            Known { read: Some(fingerprint), state: DiskState::Same, needs_restart };
+        *self.0.lock() = Known { read: Some(fingerprint), state: DiskState::Same, needs_restart };
     }
 
     /// The files as they are now.
     pub(crate) fn are(&self, fingerprint: Result<Digest, String>) {
-        let mut known = self.known.lock();
+        let mut known = self.0.lock();
         let Some(read) = known.read else { return };
         let state = match fingerprint {
             Ok(now) if now == read => DiskState::Same,
@@ -74,64 +68,31 @@ impl Disk {
             Err(_) => DiskState::Unreadable,
         };
         if state != known.state {
-            tracing::info!(state = state.as_str(), "the configured files changed on disk");
+            tracing::info!(state = state.in_words(), "the configured files changed on disk");
         }
         known.state = state;
     }
 
     /// How they stand, and the keys whose change needs a restart.
     pub(crate) fn state(&self) -> (DiskState, Vec<String>) {
-        let known = self.known.lock();
+        let known = self.0.lock();
         (known.state, known.needs_restart.clone())
     }
 }
 
-/// Surfaces already computed, for the active policies.
-#[derive(Debug, Default)]
-struct Surfaces {
-    known: Mutex<HashMap<SurfaceKey, (u64, Surface)>>,
-}
-
-type SurfaceKey = (PrincipalChain, BTreeSet<GroupId>);
+/// Who asks for a surface, and under the policies of which epoch.
+type SurfaceKey = (u64, PrincipalChain, BTreeSet<GroupId>);
 
 type Surface = Arc<BTreeSet<CapabilityId>>;
 
 /// How many surfaces are remembered; beyond that they are computed again.
-const SURFACES_MAX: usize = 10_000;
-
-impl Surfaces {
-    fn of(
-        &self,
-        chain: PrincipalChain,
-        groups: BTreeSet<GroupId>,
-        snapshot: &Snapshot,
-    ) -> Arc<BTreeSet<CapabilityId>> {
-        let key = (chain, groups);
-        let lock = || self.known.lock();
-        if let Some((epoch, surface)) = lock().get(&key)
-            && *epoch == snapshot.epoch()
-        {
-            return Arc::clone(surface);
-        }
-        let surface = Arc::new(snapshot.surface(&key.0, &key.1));
-        let mut known = lock();
-        if known.len() >= SURFACES_MAX {
-            known.clear();
-        }
-        known.insert(key, (snapshot.epoch(), Arc::clone(&surface)));
-        surface
-    }
-
-    fn clear(&self) {
-        self.known.lock().clear();
-    }
-}
+const SURFACES_MAX: u64 = 10_000;
 
 /// What decides at this moment, on this node.
 #[derive(Debug)]
 pub(crate) struct Current {
     active: ArcSwap<Active>,
-    surfaces: Surfaces,
+    surfaces: Cache<SurfaceKey, Surface>,
     engine_mode: Mutex<EngineMode>,
     /// How often something else was put in the place of what was active.
     changes: watch::Sender<u64>,
@@ -143,7 +104,7 @@ impl Current {
     pub(crate) fn new(active: Active) -> Self {
         Self {
             active: ArcSwap::from_pointee(active),
-            surfaces: Surfaces::default(),
+            surfaces: Cache::new(SURFACES_MAX),
             engine_mode: Mutex::default(),
             changes: watch::Sender::default(),
             changing: tokio::sync::Mutex::default(),
@@ -164,7 +125,7 @@ impl Current {
     pub(crate) fn set(&self, active: Active) {
         let digest = active.digest();
         let before = self.active.swap(Arc::new(active));
-        self.surfaces.clear();
+        self.surfaces.invalidate_all();
         if before.digest() != digest {
             self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
         }
@@ -176,14 +137,16 @@ impl Current {
     }
 
     /// The tools that some circumstance could let `caller` call.
-    pub(crate) fn surface(
-        &self,
-        active: &Active,
-        caller: &VerifiedCaller,
-    ) -> Arc<BTreeSet<CapabilityId>> {
+    pub(crate) fn surface(&self, active: &Active, caller: &VerifiedCaller) -> Surface {
         let groups =
             caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();
-        self.surfaces.of(caller.chain(), groups, &active.policy)
+        let key = (active.policy.epoch(), caller.chain(), groups);
+        if let Some(surface) = self.surfaces.get(&key) {
+            return surface;
+        }
+        let surface = Arc::new(active.policy.surface(&key.1, &key.2));
+        self.surfaces.insert(key, Arc::clone(&surface));
+        surface
     }
 
     /// The engine's mode.

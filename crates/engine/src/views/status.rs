@@ -32,17 +32,6 @@ impl DiskState {
             Self::Unknown => "not compared",
         }
     }
-
-    /// Its word on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Differs => "differs",
-            Self::Unreadable => "unreadable",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// What decides on this node.
