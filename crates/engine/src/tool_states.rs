@@ -62,20 +62,6 @@ pub enum ToolState {
     Drifted,
 }
 
-impl ToolState {
-    /// The name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Callable => "callable",
-            Self::Disabled => "disabled",
-            Self::Unpinned => "unpinned",
-            Self::Quarantined => "quarantined",
-            Self::Drifted => "drifted",
-        }
-    }
-}
-
 /// How the server of a tool stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -91,17 +77,6 @@ pub enum ServerState {
 }
 
 impl ServerState {
-    /// The name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Idle => "idle",
-            Self::Unreachable => "unreachable",
-            Self::BreakerOpen => "breaker_open",
-        }
-    }
-
     fn of(port: &Port) -> (Self, Option<String>) {
         match port.connection() {
             _ if port.is_open() => (Self::BreakerOpen, None),
