@@ -21,9 +21,8 @@ use placet_types::{
 use crate::{
     context::Context,
     operator,
-    outcome::{recorded, settlement_retry},
+    outcome::settlement_retry,
     recovery::{self, NotTaken},
-    registry::Owner,
     views::{RearmRequest, RecordView},
 };
 
@@ -113,9 +112,7 @@ async fn send(context: &Arc<Context>, record: EffectRecord) {
         return;
     }
     let Some(guard) = context.callers.resuming.enter_record(record.record_id) else { return };
-    let owner = Owner::of_scope(&record.scope);
-    let told = recorded::in_progress(&record);
-    drop(context.registry.enter(&record.call_id, owner, told));
+    context.enter(&record);
     match recovery::take_up(context, &record, Some(guard)).await {
         Ok(()) => {}
         // The keeper tries again.

@@ -26,8 +26,7 @@ use crate::{
     context::Context,
     in_flight::ResumeGuard,
     lifecycle::transitions::{Orphaned, Recourse, step},
-    outcome::{recorded, settlement_retry},
-    registry::Owner,
+    outcome::settlement_retry,
     responder::{Asked, Callers, Responder},
 };
 
@@ -112,9 +111,7 @@ pub(crate) async fn recover(context: &Arc<Context>, orphans: Vec<EffectRecord>) 
 async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let Some(recourse) = step(context.state_of(&record), Orphaned) else { return false };
     let hand = context.callers.in_flight.take(record.record_id);
-    let owner = Owner::of_scope(&record.scope);
-    let told = recorded::in_progress(&record);
-    drop(context.registry.enter(&record.call_id, owner, told));
+    context.enter(&record);
     context.approvals.call_taken_over(&record).await;
     if recourse == Recourse::GiveUp {
         take(context, record, recourse).await;

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    ledger::{Ledger, LedgerError},
+    ledger::LedgerError,
     parked::ParkedCall,
     record::{EffectRecord, EffectState},
     store::StoreError,
@@ -18,9 +18,7 @@ use crate::{
     call::{Built, Call, Identity},
     context::Context,
     in_flight::ResumeGuard,
-    outcome::recorded,
     recovery,
-    registry::Owner,
 };
 
 /// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
@@ -37,16 +35,9 @@ pub(crate) async fn resume(
         // Anyone who is at it may be about to give up.
         return context.routes.retry_later(approval_id);
     };
-    let (approval, record) = match waiting(&context.ledger, approval_id).await {
-        Ok(Waiting::Yes(found)) => *found,
-        Ok(Waiting::NotYet) => return,
-        Ok(Waiting::Over(approval)) => {
-            match approval {
-                Some(approval) => context.approvals.moved(&approval),
-                None => context.approvals.pending.forget(approval_id),
-            }
-            return context.routes.approval_over(approval_id);
-        }
+    let (approval, record) = match waiting(context, approval_id).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
         Err(error) => {
             tracing::warn!(%error, %approval_id, "an approved call could not be read");
             return context.routes.retry_later(approval_id);
@@ -54,7 +45,7 @@ pub(crate) async fn resume(
     };
     if renewed.is_none() && context.tokens.is_lacking(record.record_id) {
         // Its caller has to come back first; then it is taken up with what they bring.
-        return context.routes.approval_waits(approval_id);
+        return context.routes.approval_over(approval_id);
     }
     if renewed.is_none()
         && let Some(wait) = for_others(context, &approval, &record)
@@ -97,35 +88,34 @@ fn for_others(
     is_exchanged.then(|| Duration::from_millis(left_ms))
 }
 
-/// Whether a call waits for its approval to be used.
-enum Waiting {
-    Yes(Box<(ApprovalRecord, EffectRecord)>),
-    NotYet,
-    /// How it stands now, if it is there at all.
-    Over(Option<Box<ApprovalRecord>>),
-}
-
-async fn waiting(ledger: &Ledger, approval_id: &ApprovalId) -> Result<Waiting, StoreError> {
-    let store = ledger.store();
+/// The call that waits for this approval to be used. Of an approval that is over the approval service learns how it stands.
+async fn waiting(
+    context: &Context,
+    approval_id: &ApprovalId,
+) -> Result<Option<(ApprovalRecord, EffectRecord)>, StoreError> {
+    let store = context.ledger.store();
     let Some(approval) = store.approval(approval_id).await? else {
-        return Ok(Waiting::Over(None));
+        context.approvals.pending.forget(approval_id);
+        context.routes.approval_over(approval_id);
+        return Ok(None);
     };
-    match approval.state {
-        ApprovalState::Approved => {}
-        ApprovalState::Pending => return Ok(Waiting::NotYet),
+    let record = match approval.state {
+        ApprovalState::Pending => return Ok(None),
+        ApprovalState::Approved => store.effect(approval.record_id).await?,
         ApprovalState::Denied
         | ApprovalState::Expired
         | ApprovalState::Withdrawn { .. }
         | ApprovalState::Void { .. }
-        | ApprovalState::Consumed { .. } => return Ok(Waiting::Over(Some(Box::new(approval)))),
-    }
-    let record = store.effect(approval.record_id).await?;
+        | ApprovalState::Consumed { .. } => None,
+    };
     let waits = |record: &EffectRecord| matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
-    Ok(match record.filter(waits) {
-        Some(record) => Waiting::Yes(Box::new((approval, record))),
-        // Moved on between the two reads.
-        None => Waiting::Over(Some(Box::new(approval))),
-    })
+    let Some(record) = record.filter(waits) else {
+        // Where it was approved, it moved on between the two reads.
+        context.approvals.moved(&approval);
+        context.routes.approval_over(approval_id);
+        return Ok(None);
+    };
+    Ok(Some((approval, record)))
 }
 
 fn take_up(
@@ -136,8 +126,7 @@ fn take_up(
     renewed: Option<Box<Identity>>,
     guard: ResumeGuard,
 ) {
-    let owner = Owner::of(&parked.envelope.principal_chain);
-    drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
+    context.enter(&record);
     let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
     let (active, under) = (context.current.active(), Some(approval.clone()));
     match Built::restored(active, &record, under, parked, fresh) {

@@ -213,12 +213,7 @@ impl Routes {
         self.tell_approvals(ApprovalsMessage::OthersFirst { approval_id, wait });
     }
 
-    /// An approved call waits for its caller: there is nothing to try until then.
-    pub(crate) fn approval_waits(&self, approval_id: &ApprovalId) {
-        self.tell_approvals(ApprovalsMessage::Over { approval_id: approval_id.clone() });
-    }
-
-    /// An approval has come to its end: consumed, denied, void or expired.
+    /// An approval has come to its end (consumed, denied, void or expired), or its call waits for its caller: there is nothing to try.
     pub(crate) fn approval_over(&self, approval_id: &ApprovalId) {
         self.tell_approvals(ApprovalsMessage::Over { approval_id: approval_id.clone() });
     }

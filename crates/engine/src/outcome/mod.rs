@@ -26,7 +26,6 @@ use crate::{
     metrics::EngineMetrics,
     registry::{Owner, Registry},
     responder::Callers,
-    result::Subject,
     tokens::Tokens,
 };
 
@@ -78,15 +77,16 @@ impl Outcomes {
         }
     }
 
-    /// Whether the call of this record may move on another node, or nobody here tells its waiters.
-    pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
+    /// Makes the call of this record known as one that is being executed, so that somebody can wait for it.
+    pub(crate) fn enter(&self, record: &EffectRecord) {
         let owner = Owner::of_scope(&record.scope);
-        self.registry.watch(
-            &record.call_id,
-            owner,
-            record.record_id,
-            Subject::of_record(record, None).in_progress(),
-        )
+        drop(self.registry.enter(&record.call_id, owner, recorded::in_progress(record)));
+    }
+
+    /// The same for one that may move on another node, or whose waiters nobody here tells.
+    pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
+        let (owner, told) = (Owner::of_scope(&record.scope), recorded::in_progress(record));
+        self.registry.watch(&record.call_id, owner, record.record_id, told)
     }
 
     /// Keeps an event and says in the log when that fails; for events that nothing depends on.

@@ -324,7 +324,7 @@ fn wait_for_caller(
     approval: &ApprovalRecord,
     refusal: Refusal,
 ) {
-    context.routes.approval_waits(&approval.approval_id);
+    context.routes.approval_over(&approval.approval_id);
     let call_id = responder.call_id.clone();
     responder.refuse(refusal, None);
     // That was no end of the call: anyone who asks next is told from the ledger how it stands.
