@@ -18,6 +18,7 @@ use placet_types::contract::{
     error_injection::{ErrorInjectionFile, InjectedErrorFile, InjectedErrorKind},
     feature::Listing,
 };
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use serde_json::{Value, json};
 
 /// How much of a garbled result is left.
@@ -123,32 +124,11 @@ fn garbled(outcome: Outcome) -> Outcome {
 
 /// The error of the call with this number, if there is one.
 fn drawn(injected: &ErrorInjectionFile, call: u64) -> Option<&InjectedErrorFile> {
-    let errors = u64::try_from(injected.errors.len()).unwrap_or(u64::MAX);
-    let first = call.wrapping_mul(errors.saturating_add(1));
-    let fired: Vec<&InjectedErrorFile> = (0_u64..)
-        .zip(&injected.errors)
-        .filter(|(place, error)| {
-            fraction(injected.seed, first.wrapping_add(*place)) < error.probability
-        })
-        .map(|(_, error)| error)
-        .collect();
-    let one = random(injected.seed, first.wrapping_add(errors));
-    let place = one.checked_rem(u64::try_from(fired.len()).unwrap_or(0))?;
-    fired.get(usize::try_from(place).ok()?).copied()
-}
-
-/// A number from 0 to less than 1.
-fn fraction(seed: u64, number: u64) -> f64 {
-    const PARTS: f64 = 4_294_967_296.0;
-    f64::from(u32::try_from(random(seed, number) >> 32).unwrap_or(0)) / PARTS
-}
-
-/// The random number of this place after the seed (SplitMix64: Steele, Lea, Flood, 2014).
-const fn random(seed: u64, number: u64) -> u64 {
-    let mut mixed = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    // What follows from a seed and what from the next one have nothing to do with each other.
+    let mut random = StdRng::seed_from_u64(injected.seed.rotate_left(32) ^ call);
+    let errors = injected.errors.iter();
+    let fired: Vec<_> = errors.filter(|error| random.random::<f64>() < error.probability).collect();
+    fired.choose(&mut random).copied()
 }
 
 #[cfg(test)]
