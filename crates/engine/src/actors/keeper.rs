@@ -3,16 +3,11 @@
 //! Owns when each chore is due, and that none runs twice at a time. The chores hold no state that the ledger does not; they run in
 //! tasks of the registry, in bounded rounds, and never in the way of a call.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::Mutex;
 
 use crate::{
     actors::tree::{Tree, injected_fault},
@@ -62,7 +57,7 @@ pub(crate) struct KeeperActor {
 pub(crate) struct Chore {
     every_ms: u64,
     run: fn(Arc<Context>) -> BoxFuture<'static, ()>,
-    busy: Arc<AtomicBool>,
+    busy: Arc<Mutex<()>>,
 }
 
 impl Actor for KeeperActor {
@@ -109,10 +104,10 @@ impl Actor for KeeperActor {
 
 impl KeeperActor {
     fn begin(&self, chore: &Chore) {
-        if self.context.node.is_stopping() || chore.busy.swap(true, Ordering::SeqCst) {
+        let Ok(busy) = Arc::clone(&chore.busy).try_lock_owned() else { return };
+        if self.context.node.is_stopping() {
             return;
         }
-        let busy = Busy(Arc::clone(&chore.busy));
         let work = (chore.run)(Arc::clone(&self.context));
         self.context.registry.spawn(async move {
             work.await;
@@ -182,13 +177,4 @@ pub(crate) fn identity_chores(settings: &Settings) -> Vec<Chore> {
             }
         })
     })]
-}
-
-/// Says that a chore is over, also when it panics.
-struct Busy(Arc<AtomicBool>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
 }
