@@ -51,6 +51,19 @@ pub(super) struct Asked {
     pub(super) gone: CancellationToken,
 }
 
+impl Asked {
+    /// A batch that somebody waits for, and that no session comes with.
+    pub(super) fn of(
+        caller: Arc<VerifiedCaller>,
+        batch: Batch,
+        inbound: Inbound,
+        making: Making,
+    ) -> Self {
+        let (examples, gone) = (Arc::default(), CancellationToken::new());
+        Self { caller, batch, examples, inbound, making, gone }
+    }
+}
+
 /// How calls are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
@@ -84,11 +97,9 @@ impl Engine {
     ) -> Result<BatchView, Refusal> {
         let open = open_of(&self.context, &caller, run_id)?;
         let in_run = Arc::clone(&open);
+        let asked = Asked::of(caller, batch, inbound, Making::Real);
         self.alone(&open, |engine, gone| async move {
-            let (examples, making) = (Arc::default(), Making::Real);
-            engine
-                .take_turn(&in_run, Asked { caller, batch, examples, inbound, making, gone })
-                .await
+            engine.take_turn(&in_run, Asked { gone, ..asked }).await
         })
         .await
     }

@@ -14,7 +14,6 @@ use placet_types::{
     ids::{IdempotencyKey, RunId},
     run_context::RunRequest,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Engine,
@@ -25,7 +24,7 @@ use crate::{
     registry::Owner,
     runs::{
         batch::{arguments, check},
-        batch_views::{Batch, BatchView},
+        batch_views::{Batch, BatchView, CallResult, Reference},
         kept::Open,
         sessions::{
             Kept, OpenSession, Session, SessionResults, SessionView, conversation, session_of,
@@ -34,15 +33,6 @@ use crate::{
     },
     submission::Inbound,
 };
-
-/// Calls as they were sent to a session.
-struct Sent {
-    caller: Arc<VerifiedCaller>,
-    session_id: RunId,
-    batch: Batch,
-    inbound: Inbound,
-    making: Making,
-}
 
 impl Engine {
     /// Opens a session of the caller on this node: a run of the same id, that keeps its calls.
@@ -103,16 +93,7 @@ impl Engine {
         batch: Batch,
         inbound: Inbound,
     ) -> Result<SessionResults, Refusal> {
-        let open = open_of(&self.context, &caller, session_id)?;
-        session_of(open.state.lock().session.as_mut())?;
-        let session_id = session_id.clone();
-        let sent = Sent { caller, session_id, batch, inbound, making: Making::Real };
-        let in_session = Arc::clone(&open);
-        self.alone(
-            &open,
-            |engine, gone| async move { engine.in_order(&in_session, sent, gone).await },
-        )
-        .await
+        self.in_session(session_id, Asked::of(caller, batch, inbound, Making::Real)).await
     }
 
     /// Makes calls as [`Engine::execute`] does, and leaves nothing of them in the session. Tools that change something are not called, unless
@@ -127,29 +108,41 @@ impl Engine {
         mut batch: Batch,
         inbound: Inbound,
     ) -> Result<SessionResults, Refusal> {
-        let open = open_of(&self.context, &caller, session_id)?;
-        session_of(open.state.lock().session.as_mut())?;
         // A simulation is never the call that it is of.
         let id = format!("simulation-{}", self.context.fresh_call_id()?);
         batch.batch_id = Some(IdempotencyKey::new(id).map_err(internal)?);
-        let session_id = session_id.clone();
-        let sent = Sent { caller, session_id, batch, inbound, making: Making::Simulated };
-        let original = Arc::clone(&open);
+        self.in_session(session_id, Asked::of(caller, batch, inbound, Making::Simulated)).await
+    }
+
+    async fn in_session(
+        &self,
+        session_id: &RunId,
+        asked: Asked,
+    ) -> Result<SessionResults, Refusal> {
+        let open = open_of(&self.context, &asked.caller, session_id)?;
+        session_of(open.state.lock().session.as_mut())?;
+        let (session_id, original) = (session_id.clone(), Arc::clone(&open));
         self.alone(&open, |engine, gone| async move {
-            let state = Mutex::new(original.state.lock().clone());
-            let copy = Open { state, turn: Arc::default() };
-            engine.in_order(&copy, sent, gone).await
+            let session = match asked.making {
+                Making::Real => original,
+                Making::Simulated => {
+                    let state = Mutex::new(original.state.lock().clone());
+                    Arc::new(Open { state, turn: Arc::default() })
+                }
+            };
+            let (results, references) = engine.in_order(&session, Asked { gone, ..asked }).await?;
+            Ok(SessionResults { session_id, results, references })
         })
         .await
     }
 
+    /// Makes the calls one after the other. What became of each, and the sources that the results name.
     async fn in_order(
         &self,
         open: &Open,
-        sent: Sent,
-        gone: CancellationToken,
-    ) -> Result<SessionResults, Refusal> {
-        let Sent { caller, session_id, batch, inbound, making } = sent;
+        asked: Asked,
+    ) -> Result<(Vec<CallResult>, Vec<Reference>), Refusal> {
+        let Asked { caller, batch, inbound, making, gone, .. } = asked;
         check(&batch.calls)?;
         let (mut results, mut references) = (Vec::new(), Vec::new());
         for (place, call) in (0_usize..).zip(batch.calls) {
@@ -191,6 +184,6 @@ impl Engine {
             }
             references.extend(named);
         }
-        Ok(SessionResults { session_id, results, references })
+        Ok((results, references))
     }
 }
