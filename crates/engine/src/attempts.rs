@@ -110,11 +110,11 @@ impl Rows {
 
 impl Attempts {
     /// Counts a token that was refused, by the address it came from. Says whether it is the first since they were written.
-    pub(crate) fn of_peer(&self, peer: IpAddr, code: ErrorCode) -> bool {
+    pub(crate) fn of_peer(&self, peer: IpAddr) -> bool {
         let mut counts = self.0.lock();
         counts.peers.count(peer.to_string(), || {
             let mut event = AuditEvent::new(AuditKind::Security);
-            event.code = Some(code);
+            event.code = Some(ErrorCode::Unauthenticated);
             Row { event, what: format!("tokens from {peer}"), times: 0 }
         });
         !std::mem::replace(&mut counts.is_scheduled, true)

@@ -135,7 +135,7 @@ pub(crate) async fn of(
             "this service keeps no audit chain to report on",
         ));
     };
-    let mut reading = Reading::new(caller.tenant().clone(), (from, to));
+    let mut reading = Reading::new(Some(caller.tenant().clone()), (from, to));
     reading.read(notary.log().as_ref()).await.map_err(|error| lookup_refusal(&error))?;
     let active = context.current.active();
     Ok(reading.view(|id| {
@@ -199,24 +199,17 @@ struct Modes {
 
 /// The chain as far as it was read.
 struct Reading {
-    /// Whose calls; absent: everybody's.
+    /// Whose calls; absent: everybody's, the newest.
     tenant: Option<TenantId>,
     range: (Timestamp, Timestamp),
-    /// Whether, of more entries than are read, the last ones are.
-    is_newest: bool,
     happened: Vec<Happened>,
     entries: u64,
     incomplete: bool,
 }
 
 impl Reading {
-    fn new(tenant: TenantId, range: (Timestamp, Timestamp)) -> Self {
-        Self { is_newest: false, ..Self::newest(Some(tenant), range) }
-    }
-
-    const fn newest(tenant: Option<TenantId>, range: (Timestamp, Timestamp)) -> Self {
-        let happened = Vec::new();
-        Self { tenant, range, is_newest: true, happened, entries: 0, incomplete: false }
+    const fn new(tenant: Option<TenantId>, range: (Timestamp, Timestamp)) -> Self {
+        Self { tenant, range, happened: Vec::new(), entries: 0, incomplete: false }
     }
 
     async fn read(&mut self, log: &dyn AuditLog) -> Result<(), StoreError> {
@@ -225,7 +218,8 @@ impl Reading {
             let name = head.log.as_str();
             let mut next = first_at(log, name, head.size, from).await?;
             let until = first_at(log, name, head.size, to).await?;
-            if self.is_newest {
+            // Everybody's calls are read for how they went of late: of more entries than are read, the last ones.
+            if self.tenant.is_none() {
                 next = next.max(until.saturating_sub(ENTRIES_MAX));
             }
             while next < until {

@@ -112,7 +112,7 @@ impl Engine {
     /// Takes note of a token that was refused, by the address it came from. One that has expired was good once, and where keys are missing nobody
     /// knows.
     pub fn token_refused(&self, peer: IpAddr, code: ErrorCode) {
-        if code == ErrorCode::Unauthenticated && self.context.attempts.of_peer(peer, code) {
+        if code == ErrorCode::Unauthenticated && self.context.attempts.of_peer(peer) {
             self.write_attempts_later();
         }
     }

@@ -25,7 +25,7 @@ pub(crate) async fn round(context: &Arc<Context>, again: bool) {
     }
     let Some(notary) = &context.notary else { return };
     let now = context.ledger.store().now();
-    let mut reading = Reading::newest(None, (now.plus_ms(SCORED_MS.saturating_neg()), end()));
+    let mut reading = Reading::new(None, (now.plus_ms(SCORED_MS.saturating_neg()), end()));
     if let Err(error) = reading.read(notary.log().as_ref()).await {
         tracing::warn!(%error, "tools could not be scored, so no alias rests on a score");
         return;
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_tool_scores_with_enough_calls_that_went_well() {
-        let mut reading = Reading::newest(None, (Timestamp::from_ms(0), end()));
+        let mut reading = Reading::new(None, (Timestamp::from_ms(0), end()));
         for (tool, well, badly) in [("t/often", 19, 1), ("t/rare", 19, 0), ("t/bad", 40, 3)] {
             for number in 0..well + badly {
                 let code = (number >= well).then_some("ADAPTER_FAILED");

@@ -6,7 +6,7 @@ use super::{Happened, Reading, ReportView, Timestamp, p99};
 
 fn report(events: Vec<(i64, Value)>) -> ReportView {
     let range = (Timestamp::from_ms(0), Timestamp::from_ms(1_000_000));
-    let mut reading = Reading::new("acme".parse().unwrap(), range);
+    let mut reading = Reading::new("acme".parse().ok(), range);
     reading.happened = events
         .into_iter()
         .map(|(at_ms, event)| Happened { at_ms, ..serde_json::from_value(event).unwrap() })
