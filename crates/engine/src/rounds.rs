@@ -55,25 +55,20 @@ impl Cursor {
 /// When which unknown outcome was last asked about, and how often.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    state: Mutex<AskedState>,
-}
-
-#[derive(Debug, Default)]
-struct AskedState {
-    due: HashMap<RecordId, (Instant, u32)>,
+    due: Mutex<HashMap<RecordId, (Instant, u32)>>,
     /// Since when this process has known which attempt of a record.
-    known: HashMap<RecordId, (u32, Instant)>,
+    known: Mutex<HashMap<RecordId, (u32, Instant)>>,
 }
 
 impl Asked {
     /// Whether the record's time has come; if so its next time is later.
     pub(crate) fn is_due(&self, record_id: RecordId) -> bool {
-        let mut state = self.state.lock();
-        if state.due.len() >= ASKED_KEPT {
-            state.due.clear();
+        let mut asked = self.due.lock();
+        if asked.len() >= ASKED_KEPT {
+            asked.clear();
         }
         let now = Instant::now();
-        let (due, times) = state.due.get(&record_id).copied().unwrap_or((now, 0));
+        let (due, times) = asked.get(&record_id).copied().unwrap_or((now, 0));
         if due > now {
             return false;
         }
@@ -81,17 +76,17 @@ impl Asked {
         let pause =
             backoff(times.saturating_add(8)).max(Duration::from_secs(u64::from(times) * 60));
         let pause = pause.min(Duration::from_secs(3_600));
-        state.due.insert(record_id, (now + pause, times.saturating_add(1)));
+        asked.insert(record_id, (now + pause, times.saturating_add(1)));
         true
     }
 
     /// For how long this process has known the attempt, by a clock that nobody sets.
     pub(crate) fn known_for(&self, record_id: RecordId, attempt: &Attempt) -> Duration {
-        let mut state = self.state.lock();
-        if state.known.len() >= KNOWN_KEPT {
-            state.known.clear();
+        let mut all = self.known.lock();
+        if all.len() >= KNOWN_KEPT {
+            all.clear();
         }
-        let known = state.known.entry(record_id).or_insert((attempt.number, Instant::now()));
+        let known = all.entry(record_id).or_insert((attempt.number, Instant::now()));
         if known.0 != attempt.number {
             *known = (attempt.number, Instant::now());
         }

@@ -202,25 +202,20 @@ impl Unsettled {
                 StoreError::Stopped(_) | StoreError::Uncertain(_) | StoreError::Fenced
             )
         );
-        if let Some(record) = &record
-            && error.is_transient()
-        {
-            let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
-            settlement_retry::keep_trying(outcomes, record.clone(), finding);
-            let refusal = settlement_retry::unrecorded(&error);
-            return responder.refuse(refusal, result.policy_decision_id);
-        }
         match record {
+            Some(record) if error.is_transient() => {
+                let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
+                settlement_retry::keep_trying(outcomes, record, finding);
+            }
             Some(record) if !over => {
                 let reason = format!("its outcome could not be kept: {error}");
                 let answer = settlement_retry::give_up(outcomes, &record, &reason).await;
-                responder.finish(answer);
+                return responder.finish(answer);
             }
-            Some(_) | None => {
-                let refusal = settlement_retry::unrecorded(&error);
-                responder.refuse(refusal, result.policy_decision_id);
-            }
+            Some(_) | None => {}
         }
+        let refusal = settlement_retry::unrecorded(&error);
+        responder.refuse(refusal, result.policy_decision_id);
     }
 }
 
