@@ -34,19 +34,24 @@ pub(crate) async fn sweep(context: &Context) {
     for state in SETTLED.into_iter().chain([TOMBSTONE]) {
         // Those of a tenant with a time of its own, then all that are past everybody's.
         for tenant in retention.tenants.keys().map(Some).chain([None]) {
-            noted(context, state, records(context, state, tenant).await);
+            if !goes_on(context, state, records(context, state, tenant).await) {
+                return;
+            }
         }
     }
-    noted(context, "void approvals", proposals(context).await);
-    noted(context, "approvals", approvals(context).await);
-    noted(context, "entries", entries(context).await);
+    if goes_on(context, "void approvals", proposals(context).await)
+        && goes_on(context, "approvals", approvals(context).await)
+    {
+        goes_on(context, "entries", entries(context).await);
+    }
 }
 
-fn noted(context: &Context, list: &str, swept: Result<(), LedgerError>) {
-    if let Err(error) = swept {
-        context.node.noticed(&error);
-        tracing::warn!(%error, list, "what is past its retention could not be gone through to the end");
-    }
+/// Says in the log that a list could not be gone through to its end, and whether the next one is worth a try.
+fn goes_on(context: &Context, list: &str, swept: Result<(), LedgerError>) -> bool {
+    let Err(error) = swept else { return true };
+    context.node.noticed(&error);
+    tracing::warn!(%error, list, "what is past its retention could not be gone through to the end");
+    !recovery::concerns_all(&error)
 }
 
 fn page_size(retention: &Retention) -> usize {
@@ -62,8 +67,8 @@ async fn records(
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
     let due = match state {
-        TOMBSTONE => retention.tombstones_due(tenant, store.now()),
-        _ => retention.results_due(tenant, store.now()),
+        TOMBSTONE => retention.keys_since(tenant, store.now()),
+        _ => retention.results_since(tenant, store.now()),
     };
     let mut query = EffectQuery {
         tenant: tenant.cloned(),
@@ -103,7 +108,7 @@ fn is_due(retention: &Retention, record: &EffectRecord, now: Timestamp) -> bool 
         let key_is_refused = time_of(&record.key).is_some_and(|made_at| made_at < since);
         return record.may_be_forgotten() && key_is_refused && record.updated_at < since;
     }
-    record.state.is_settled() && record.updated_at < retention.results_since(tenant, now)
+    record.state.is_settled() && record.updated_at < retention.results_since(Some(tenant), now)
 }
 
 /// Moves all of a page at once; one by one when one of them cannot be moved. Answers which were.
@@ -166,7 +171,7 @@ async fn proposals(context: &Context) -> Result<(), LedgerError> {
         let mut due = Vec::new();
         for approval in page {
             let tenant = approval.chain.tenant();
-            let over = approval.expires_at < retention.results_since(tenant, now);
+            let over = approval.expires_at < retention.results_since(Some(tenant), now);
             // Of most it is gone since an earlier round.
             let is_there =
                 |found: &Result<_, _>| !matches!(found, Err(StoreError::ContentMissing(_)));

@@ -136,7 +136,7 @@ impl Retention {
         now: Timestamp,
     ) -> Option<Refusal> {
         let made_at = time_of(key)?;
-        if made_at < self.keys_since(tenant, now) {
+        if made_at < self.keys_since(Some(tenant), now) {
             return Some(Refusal::new(
                 ErrorCode::KeyTooOld,
                 "the key says that it was made longer ago than the ledger remembers keys; nothing was executed now",
@@ -151,33 +151,21 @@ impl Retention {
         })
     }
 
-    /// When results of `tenant` must have been settled to be kept at `now`.
-    pub(crate) fn results_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
-        let own = self.tenants.get(tenant).and_then(|own| own.results_ms);
+    /// When results of a tenant, or of one without a time of its own, must have been settled to be kept at `now`.
+    pub(crate) fn results_since(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
+        let own = tenant.and_then(|tenant| self.tenants.get(tenant)?.results_ms);
         before(now, own.unwrap_or(self.results_ms))
     }
 
-    /// When keys of `tenant` must have been made to be taken at `now`.
-    pub(crate) fn keys_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
-        let own = self.tenants.get(tenant).and_then(|own| own.tombstones_ms);
+    /// When keys of a tenant, or of one without a time of its own, must have been made to be taken at `now`.
+    pub(crate) fn keys_since(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
+        let own = tenant.and_then(|tenant| self.tenants.get(tenant)?.tombstones_ms);
         before(now, own.unwrap_or(self.tombstones_ms))
     }
 
     /// When keys of `tenant` must have been made that may still be known at `now`.
     pub(crate) fn forgotten_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
-        self.keys_since(tenant, now).plus_ms(MARGIN_MS.saturating_neg())
-    }
-
-    /// The latest that results may have been settled to be due at `now`: those of a tenant, or everybody's.
-    pub(crate) fn results_due(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
-        tenant
-            .map_or_else(|| before(now, self.results_ms), |tenant| self.results_since(tenant, now))
-    }
-
-    /// The latest that tombstones may have been made to be due at `now`: those of a tenant, or everybody's.
-    pub(crate) fn tombstones_due(&self, tenant: Option<&TenantId>, now: Timestamp) -> Timestamp {
-        tenant
-            .map_or_else(|| before(now, self.tombstones_ms), |tenant| self.keys_since(tenant, now))
+        self.keys_since(Some(tenant), now).plus_ms(MARGIN_MS.saturating_neg())
     }
 
     /// The latest that anybody's tombstones may have been made to be due at `now`.
