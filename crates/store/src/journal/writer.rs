@@ -147,6 +147,8 @@ pub struct Staged {
 pub struct StagedFrame {
     /// What kind of record it is.
     pub kind: u8,
+    /// When.
+    pub at: Timestamp,
     /// The record.
     pub payload: Vec<u8>,
     /// The contents that it brings.
@@ -186,7 +188,7 @@ impl Staged {
             .iter()
             .try_for_each(|content| check_size(content.bytes.len(), CONTENT_BYTES_MAX))?;
         let seq = self.next_seq.saturating_add(to_u64(self.frames.len()));
-        self.frames.push(StagedFrame { kind, payload, contents });
+        self.frames.push(StagedFrame { kind, at: self.now, payload, contents });
         Ok(seq)
     }
 

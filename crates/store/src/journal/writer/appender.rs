@@ -98,7 +98,8 @@ pub(super) struct Batch {
     frames: Vec<StagedFrame>,
     bytes: usize,
     durability: Durability,
-    now: Timestamp,
+    /// The time of its last entry, or of the last one before it.
+    last_at: Timestamp,
 }
 
 impl Batch {
@@ -178,13 +179,12 @@ impl<A: Apply> Appender<A> {
 
     /// Begins a batch with what nobody waits for. What is refused of it can only be logged.
     pub(super) fn begin(&mut self) -> Batch {
-        let now = self.parts.config.clock.now().as_ms();
-        let last = self.parts.journal.last_at_ms();
+        let last_at_ms = self.parts.journal.last_at_ms().unwrap_or(i64::MIN);
         let mut batch = Batch {
             frames: Vec::new(),
             bytes: 0,
             durability: Durability::Written,
-            now: Timestamp::from_ms(last.map_or(now, |last| last.max(now))),
+            last_at: Timestamp::from_ms(last_at_ms),
         };
         let requests = std::mem::take(&mut self.later.lock().requests);
         self.parts.counters.requests.fetch_add(to_u64(requests.len()), Ordering::Relaxed);
@@ -215,7 +215,9 @@ impl<A: Apply> Appender<A> {
         }
         let staged_before = to_u64(batch.frames.len());
         let next_seq = self.parts.journal.head().0.saturating_add(staged_before).saturating_add(1);
-        let mut staged = Staged::new(next_seq, batch.now);
+        // Read for each request: an entry is never older than what it says happened, however long ago its batch was begun.
+        batch.last_at = batch.last_at.max(self.parts.config.clock.now());
+        let mut staged = Staged::new(next_seq, batch.last_at);
         let reply = self.parts.apply.prepare(request, &mut staged)?;
         let sizes = staged.frames.iter().map(StagedFrame::bytes);
         batch.bytes = sizes.fold(batch.bytes, usize::saturating_add);
@@ -245,10 +247,9 @@ impl<A: Apply> Appender<A> {
 
     /// The frames first, then (where asked for) the sync, the state, and what is to be erased.
     fn write(&mut self, batch: Batch) -> Result<(), JournalError> {
-        for StagedFrame { kind, payload, contents } in batch.frames {
+        for StagedFrame { kind, at, payload, contents } in batch.frames {
             let journal = &mut self.parts.journal;
-            let (placed, contents) =
-                journal.append_with(kind, batch.now.as_ms(), &payload, &contents)?;
+            let (placed, contents) = journal.append_with(kind, at.as_ms(), &payload, &contents)?;
             let epoch = journal.epoch();
             let (seq, at_ms, hash) = (placed.seq, placed.at_ms, placed.hash);
             self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash, contents });

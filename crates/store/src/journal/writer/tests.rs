@@ -550,6 +550,29 @@ async fn the_time_of_entries_never_goes_back_with_the_clock() {
 }
 
 #[tokio::test]
+async fn an_entry_is_not_older_than_its_request_though_its_batch_is() {
+    let bench = bench();
+    bench.gate.close();
+    let first = bench.writer.submit(synced(b"a"));
+    let second = async {
+        // By now the first holds its batch open.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        bench.clock.0.store(1_400, Ordering::Relaxed);
+        let second = bench.writer.submit(synced(b"b"));
+        let opened = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            bench.gate.open();
+        };
+        tokio::join!(second, opened).0
+    };
+    let (first, second) = tokio::join!(first, second);
+    first.and(second).unwrap();
+    let times: Vec<_> = bench.applied.lock().unwrap().iter().map(|frame| frame.at_ms).collect();
+    assert_eq!(times, [1_000, 1_400]);
+    assert_eq!(bench.writer.stats().batches, 1, "they came in one batch");
+}
+
+#[tokio::test]
 async fn a_caller_that_goes_away_takes_nothing_back() {
     let bench = bench();
     bench.gate.close();
