@@ -120,14 +120,22 @@ impl Raw {
     }
 
     async fn asks(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.hears_until_answered(id, method, params).await.pop().unwrap()
+    }
+
+    /// What it says before it answers, and the answer.
+    async fn hears_until_answered(&mut self, id: u64, method: &str, params: Value) -> Vec<Value> {
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         self.says(&request.to_string()).await;
+        let mut all = Vec::new();
         loop {
             let heard = self.hears().await;
-            if heard["id"] == id {
-                return heard;
+            assert!(heard["id"] == id || heard["method"].is_string(), "{heard:#}");
+            let is_answer = heard["id"] == id;
+            all.push(heard);
+            if is_answer {
+                return all;
             }
-            assert!(heard["method"].is_string(), "{heard:#}");
         }
     }
 
@@ -297,14 +305,35 @@ async fn a_wrapped_server_has_its_own_names_and_is_governed() {
     fs::create_dir(setup.path("two")).unwrap();
     let mut words = Command::new(program::placet());
     words.env("PLACET_HOME", setup.path("home")).current_dir(setup.path("data"));
-    words.args(["wrap", "--", &npm::node(), &npm::server("server-everything"), "stdio"]);
+    words.args(["wrap", "--mode", "read_only", "--"]);
+    words.args([&npm::node(), &npm::server("server-everything"), "stdio"]);
     let mut third = Raw::start(&mut words);
     third.begins().await;
     let tools = third.asks(1, "tools/list", json!({})).await;
     assert!(tools["result"]["tools"].to_string().contains("\"echo\""), "{tools:#}");
+    tells_its_steps(&mut third).await;
     for client in [first, second, third] {
         assert_eq!(client.ends().await, Some(0));
     }
+}
+
+/// What a server counts while it is at work comes to the client that asked for it: the numbers, under the client's own token.
+async fn tells_its_steps(client: &mut Raw) {
+    let params = json!({
+        "name": "trigger-long-running-operation",
+        "arguments": { "duration": 1, "steps": 2 },
+        "_meta": { "progressToken": "mine" },
+    });
+    let mut heard = client.hears_until_answered(2, "tools/call", params).await;
+    let answer = heard.pop().unwrap();
+    assert_ne!(answer["result"]["isError"], json!(true), "{answer:#}");
+    let told: Vec<Value> = heard
+        .into_iter()
+        .filter(|told| told["method"] == "notifications/progress")
+        .map(|mut told| told["params"].take())
+        .collect();
+    let step = |done| json!({ "progressToken": "mine", "progress": done, "total": 2.0 });
+    assert_eq!(told, [step(1.0), step(2.0)]);
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 //! Owns the request and the name of what a write changes. Invariant: the arguments are the permitted ones, unchanged but for the
 //! one argument that the contract gives to the dispatch token.
 
+use std::sync::Arc;
+
 use rmcp::model::{ClientRequest, Extensions, MetaObject, RequestMetaObject};
 use serde_json::{Map, Value};
 
@@ -22,6 +24,7 @@ use placet_types::{
 use crate::{
     features,
     http::{headers::CallHeaders, tool_call::ToolCall},
+    listener::ProgressOf,
 };
 
 /// Arguments that name what a call works on, most telling first.
@@ -82,7 +85,11 @@ pub(crate) fn prepare(
         Request::Feature(Box::new(asked), meta)
     } else {
         let (name, arguments) = (capability.tool.clone(), arguments(capability, dispatch));
-        Request::Tool(Box::new(ToolCall { name, arguments, meta, headers }))
+        let progress = conditions.observer.as_ref().map(|observer| ProgressOf {
+            call: dispatch.call_id().clone(),
+            observer: Arc::clone(observer),
+        });
+        Request::Tool(Box::new(ToolCall { name, arguments, meta, headers, progress }))
     };
     Ok(Prepared {
         request,

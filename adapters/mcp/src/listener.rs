@@ -1,24 +1,30 @@
 //! Our side of a connection: what we say about ourselves, and what a server may ask of us.
 //!
-//! Owns the count of announced changes of the tool list. Invariant: a server gets an answer to `ping` and to nothing else. Sampling, elicitation
+//! Owns the count of announced changes of the tool list, and who hears of the progress of which request. Invariant: a server gets an answer to `ping` and to nothing else. Sampling, elicitation
 //! and roots would let a server speak to the caller's model, to a person, or of the caller's files behind the back of policy, so they are refused,
 //! which the handshake says and the log notes.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use parking_lot::Mutex;
 use rmcp::{
     ErrorData,
     model::{
-        ClientCapabilities, ClientConfig, ClientResult, ErrorCode, Implementation, ProtocolVersion,
-        ServerNotification, ServerRequest,
+        ClientCapabilities, ClientConfig, ClientResult, ErrorCode, Implementation,
+        ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerNotification,
+        ServerRequest,
     },
     service::{NotificationContext, RequestContext, RoleClient, Service},
 };
 
-use placet_types::ids::AdapterName;
+use placet_adapter::adapter::{Observer, Progress};
+use placet_types::ids::{AdapterName, ToolCallId};
 
 use crate::settings::McpSettings;
 
@@ -33,6 +39,27 @@ pub(crate) struct Listener {
     adapter: AdapterName,
     config: ClientConfig,
     generation: Arc<AtomicU64>,
+    heard: Arc<Mutex<HashMap<ProgressToken, ProgressOf>>>,
+}
+
+/// Who hears of the progress of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct ProgressOf {
+    pub(crate) call: ToolCallId,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+/// A request whose progress is heard for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    heard: Arc<Mutex<HashMap<ProgressToken, ProgressOf>>>,
+    token: ProgressToken,
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        self.heard.lock().remove(&self.token);
+    }
 }
 
 impl Listener {
@@ -47,7 +74,19 @@ impl Listener {
             .with_protocol_version(version.clone());
         let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
         let generation = connection.wrapping_mul(GENERATIONS_PER_CONNECTION);
-        Self { adapter: adapter.clone(), config, generation: Arc::new(AtomicU64::new(generation)) }
+        let generation = Arc::new(AtomicU64::new(generation));
+        Self { adapter: adapter.clone(), config, generation, heard: Arc::default() }
+    }
+
+    /// The same for another session of the server, whose requests have tokens of their own.
+    pub(crate) fn of_session(&self) -> Self {
+        Self { heard: Arc::default(), ..self.clone() }
+    }
+
+    /// Has the progress of a request heard, if anybody wants to hear it.
+    pub(crate) fn hear(&self, token: ProgressToken, of: Option<ProgressOf>) -> Option<Hearing> {
+        self.heard.lock().insert(token.clone(), of?);
+        Some(Hearing { heard: Arc::clone(&self.heard), token })
     }
 
     /// The count of announced changes, distinct from that of every other connection.
@@ -78,6 +117,17 @@ impl Listener {
     pub(crate) fn note(&self, notification: &ServerNotification) {
         if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
             self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        if let ServerNotification::ProgressNotification(told) = notification {
+            self.progressed(&told.params);
+        }
+    }
+
+    /// Passes numbers on, and not the server's words: nothing has checked these, as it does those of a result.
+    fn progressed(&self, told: &ProgressNotificationParam) {
+        let of = self.heard.lock().get(&told.progress_token).cloned();
+        if let Some(ProgressOf { call, observer }) = of {
+            observer.progressed(&call, Progress { done: told.progress, total: told.total });
         }
     }
 }

@@ -12,7 +12,7 @@ pub use placet_ledger::dispatch::TestDispatch;
 use placet_types::{
     contract::{Contract, LiveTool, feature::Listing},
     digest::{Digest, DigestBuilder},
-    ids::{CapabilityId, TenantId},
+    ids::{CapabilityId, TenantId, ToolCallId},
 };
 
 use crate::outcome::{AdapterError, Outcome, Probe};
@@ -127,6 +127,23 @@ pub struct Conditions {
     pub trace: TraceHeaders,
     /// The calls of its session before it, oldest first: what a simulation has to be consistent with. Empty outside of sessions.
     pub examples: Arc<[Example]>,
+    /// Who hears how far the call has come; nobody, where nobody asked.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// How far a call has come, in units of its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// What is done.
+    pub done: f64,
+    /// Of how much, where that is known.
+    pub total: Option<f64>,
+}
+
+/// Hears how far calls have come, from adapters whose endpoints say so.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// A call has come so far. Returns at once.
+    fn progressed(&self, call: &ToolCallId, progress: Progress);
 }
 
 /// An earlier call of a session, and what came of it.

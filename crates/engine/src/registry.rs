@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
+use placet_adapter::adapter::{Observer, Progress};
 use placet_types::{
     ids::{PrincipalId, RecordId, TenantId, ToolCallId},
     principal::{PrincipalChain, PrincipalKind},
@@ -58,6 +59,8 @@ struct Entry {
     progress: watch::Sender<Answer>,
     /// Those who waited for the same call under another entry.
     others: Vec<watch::Sender<Answer>>,
+    /// Of what its adapter tells before its end, where somebody has asked for that.
+    steps: Option<watch::Sender<Option<Progress>>>,
     /// The record to look at for news, where nobody here tells them, and its revision when it was last looked at.
     watched: Option<(RecordId, u64)>,
     /// In which round of looks it was looked at last.
@@ -131,6 +134,7 @@ impl Registry {
             owner,
             progress: watch::Sender::new(answer),
             others: Vec::new(),
+            steps: None,
             watched: None,
             looked: 0,
             turn,
@@ -208,6 +212,13 @@ impl Registry {
         let entries = self.entries.lock();
         let entry = entries.by_call.get(call_id)?;
         (entry.owner == *owner).then(|| entry.progress.subscribe())
+    }
+
+    /// How far a call has come, as its adapter tells from now on; nothing where the call is not known here.
+    pub(crate) fn steps(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Option<Progress>>> {
+        let mut entries = self.entries.lock();
+        let entry = entries.by_call.get_mut(call_id)?;
+        Some(entry.steps.get_or_insert_with(|| watch::Sender::new(None)).subscribe())
     }
 
     /// Whether nobody waits for a call any more.
@@ -309,6 +320,15 @@ impl Registry {
             if entries.by_call.get(&call_id).is_some_and(|entry| entry.turn == turn) {
                 entries.by_call.remove(&call_id);
             }
+        }
+    }
+}
+
+impl Observer for Registry {
+    fn progressed(&self, call: &ToolCallId, progress: Progress) {
+        let entries = self.entries.lock();
+        if let Some(steps) = entries.by_call.get(call).and_then(|entry| entry.steps.as_ref()) {
+            steps.send_replace(Some(progress));
         }
     }
 }

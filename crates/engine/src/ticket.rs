@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
+pub use placet_adapter::adapter::Progress;
 use placet_types::ids::ToolCallId;
 
 use crate::{answer::Answer, outcome::Outcomes, queries, registry::Owner};
@@ -42,6 +43,12 @@ impl Ticket {
     #[must_use]
     pub fn current(&self) -> Answer {
         self.told(self.progress.borrow().clone())
+    }
+
+    /// How far it has come, as its adapter tells while it is at work; nothing where the call is not under way on this node.
+    #[must_use]
+    pub fn steps(&self) -> Option<watch::Receiver<Option<Progress>>> {
+        self.outcomes.registry.steps(&self.call_id)
     }
 
     /// How it stands after the next change; the same as now when nothing will change any more.

@@ -20,12 +20,15 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::Value;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::{Mutex, watch},
+    time::Instant,
+};
 
 use placet_engine::{
     answer::Answer,
     submission::{Inbound, Submission},
-    ticket::Ticket,
+    ticket::{Progress, Ticket},
 };
 use placet_identity::VerifiedCaller;
 use placet_types::{
@@ -46,8 +49,10 @@ use crate::{
     tools::AWAIT,
 };
 
-/// How often a client that asked for progress hears that its call is still waited for.
+/// How often a client that asked for progress hears that its call is still waited for, unless its server says more.
 const PROGRESS: Duration = Duration::from_secs(5);
+/// How much each such message adds, which has to be something: so little that it hides no step of the server's own count.
+const STEP: f64 = 0.001;
 
 /// Answers a `tools/call`.
 pub(crate) async fn call(
@@ -311,8 +316,8 @@ async fn wait(
     let until = Instant::now() + waiting.hold.min(lasts);
     let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
     let mut tick = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
-    let token = context.meta.get_progress_token();
-    let mut steps = 0.0;
+    let mut progress =
+        context.meta.get_progress_token().map(|token| Teller::new(context, token, ticket));
     let mut page: Option<BoxFuture<'_, ()>> = None;
     loop {
         let current = ticket.current();
@@ -321,6 +326,9 @@ async fn wait(
         }
         let is_held = matches!(current, Answer::Held(_));
         if current.is_final() || (is_held && Instant::now() >= until) {
+            if let Some(progress) = &mut progress {
+                progress.tell_last_step().await;
+            }
             return Ok(current);
         }
         tokio::select! {
@@ -328,15 +336,21 @@ async fn wait(
             refusal = &mut revoked => return Err(refusal),
             // Nobody hears the answer; the call goes on.
             () = context.ct.cancelled() => return Ok(current),
+            Some(step) = OptionFuture::from(progress.as_mut().map(Teller::step)) => {
+                if let Some(progress) = &mut progress {
+                    progress.tell_step(step).await;
+                }
+            }
             _answer = ticket.changed() => {}
             () = tokio::time::sleep_until(until), if is_held => {}
             // The call stays held, and its outcome can be had after the restart.
             () = shared.closing.cancelled(), if is_held => return Ok(current),
             // What the person says to that is nothing to decide by.
             Some(()) = OptionFuture::from(page.as_mut()) => {}
-            _ = tick.tick() => {
-                steps += 1.0;
-                tell_progress(context, token.clone(), steps, &current).await;
+            _ = tick.tick(), if progress.is_some() => {
+                if let Some(progress) = &mut progress {
+                    progress.tell_waiting(&current).await;
+                }
             }
         }
     }
@@ -350,19 +364,78 @@ async fn opened(context: &RequestContext<RoleServer>, request: ServerRequest) {
     future::pending().await
 }
 
-async fn tell_progress(
-    context: &RequestContext<RoleServer>,
-    token: Option<ProgressToken>,
-    steps: f64,
-    current: &Answer,
-) {
-    let Some(token) = token else { return };
-    let mut progress = ProgressNotificationParam::new(token, steps);
-    if let Answer::Held(held) = current {
-        progress.message = Some(results::awaited(held));
+/// Tells a client that gave a token for it how far its call has come. What it is told only grows, as the specification asks (progress).
+struct Teller<'a> {
+    context: &'a RequestContext<RoleServer>,
+    token: ProgressToken,
+    /// What the server of the tool tells.
+    steps: Option<watch::Receiver<Option<Progress>>>,
+    is_told_by_server: bool,
+    done: Option<f64>,
+}
+
+impl<'a> Teller<'a> {
+    fn new(context: &'a RequestContext<RoleServer>, token: ProgressToken, ticket: &Ticket) -> Self {
+        let mut steps = ticket.steps();
+        if let Some(steps) = &mut steps {
+            // A step that came before this request was waited for here is told too.
+            steps.mark_changed();
+        }
+        Self { context, token, steps, is_told_by_server: false, done: None }
     }
-    if let Err(error) = context.peer.notify_progress(progress).await {
-        tracing::debug!(%error, "a client could not be told of progress");
+
+    /// The next step of the server. Never, when there is none.
+    async fn step(&mut self) -> Progress {
+        while let Some(steps) = &mut self.steps {
+            if steps.changed().await.is_err() {
+                self.steps = None;
+            } else if let Some(step) = *steps.borrow_and_update() {
+                return step;
+            }
+        }
+        future::pending().await
+    }
+
+    async fn tell_step(&mut self, step: Progress) {
+        self.is_told_by_server = true;
+        self.tell(step.done, step.total, None).await;
+    }
+
+    /// The step that came with the end of the call, if one did.
+    async fn tell_last_step(&mut self) {
+        let last = self.steps.as_mut().and_then(|steps| {
+            let last = steps.borrow_and_update();
+            last.filter(|_| last.has_changed())
+        });
+        if let Some(step) = last {
+            self.tell_step(step).await;
+        }
+    }
+
+    /// That the call is still waited for: for whom, where it is for people. Of one that runs its server may say more.
+    async fn tell_waiting(&mut self, current: &Answer) {
+        let awaited = match current {
+            Answer::Held(held) => Some(results::awaited(held)),
+            Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_) => {
+                if self.is_told_by_server {
+                    return;
+                }
+                None
+            }
+        };
+        self.tell(self.done.unwrap_or(0.0) + STEP, None, awaited).await;
+    }
+
+    async fn tell(&mut self, done: f64, total: Option<f64>, message: Option<String>) {
+        if self.done.is_some_and(|told| done <= told) {
+            return;
+        }
+        self.done = Some(done);
+        let mut progress = ProgressNotificationParam::new(self.token.clone(), done);
+        (progress.total, progress.message) = (total, message);
+        if let Err(error) = self.context.peer.notify_progress(progress).await {
+            tracing::debug!(%error, "a client could not be told of progress");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls that are answered without the SDK's session in between: those that end at once, as permitted reads do.
 //!
-//! Owns which requests they are: a `tools/call` in a session, plain in every respect. Everything else, and a call that is held or takes longer than
-//! it would be told of progress, goes to the SDK, which answers it as if it had come there first: a call that has begun goes with its
+//! Owns which requests they are: a `tools/call` in a session, plain in every respect. Everything else, and a call that is held, takes longer or
+//! has progress to tell, goes to the SDK, which answers it as if it had come there first: a call that has begun goes with its
 //! request. Invariants: nothing is refused here that the SDK would take, and nothing is taken that it would refuse; a call is
 //! submitted once.
 
@@ -12,6 +12,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use futures::future::OptionFuture;
 use http::{HeaderMap, StatusCode, header};
 use rmcp::{
     ErrorData, RoleServer,
@@ -99,6 +100,8 @@ impl<'a> Plain<'a> {
             Ok(Err(refusal)) => return Ok(told(id, Ok(results::refused(&refusal, of)))),
             Err(error) => return Ok(told(id, Err(error))),
         };
+        let steps = meta.get_progress_token().and_then(|_| begun.ticket.steps());
+        let mut step = pin!(OptionFuture::from(steps.map(async |mut steps| steps.changed().await)));
         let mut waiting = Waiting { shared, begun: Some(begun) };
         let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
         let ended = match &mut waiting.begun {
@@ -106,6 +109,7 @@ impl<'a> Plain<'a> {
                 biased;
                 refusal = &mut revoked => Some(Err(refusal)),
                 answer = begun.ticket.settled(0) => Some(Ok(answer)),
+                Some(_) = &mut step => None,
                 () = sleep(SOON) => None,
             },
             None => None,

@@ -143,7 +143,7 @@ fn dispatch_of(tenant: &str, contract: &Contract, name: &str, args: &Value) -> D
 fn conditions(timeout_ms: u64) -> Conditions {
     let seat = SessionLease::default();
     let (trace, examples) = (TraceHeaders::default(), Default::default());
-    Conditions { timeout_ms, listen_ms: 0, credential: None, seat, trace, examples }
+    Conditions { timeout_ms, listen_ms: 0, credential: None, seat, trace, examples, observer: None }
 }
 
 fn walk(from: &Path, except: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {

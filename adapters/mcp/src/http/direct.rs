@@ -15,8 +15,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use rmcp::{
     ErrorData,
     model::{
-        CallToolResult, CancelledNotificationParam, ClientJsonRpcMessage, ProtocolVersion,
-        RequestId, ServerJsonRpcMessage, ServerResult,
+        CallToolResult, CancelledNotificationParam, ClientJsonRpcMessage, NumberOrString,
+        ProgressToken, ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
     },
     service::{Peer, RoleClient},
     transport::{
@@ -93,6 +93,8 @@ impl Direct {
         peer: &Peer<RoleClient>,
     ) -> Result<ServerResult, Fault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let token = ProgressToken(NumberOrString::Number(id));
+        let _heard = self.listener.hear(token, call.progress.clone());
         let (body, headers) = call.into_posted(id).map_err(|fault| fault.meaning())?;
         let mut waited = Waited { peer, id: Some(id) };
         let answer = self.exchange(id, body, &headers).await;

@@ -9,7 +9,7 @@ use rmcp::model::{
 use serde_json::{Map, Value, json};
 
 use super::headers::CallHeaders;
-use crate::failure::HttpFault;
+use crate::{failure::HttpFault, listener::ProgressOf};
 
 /// What a call says, and what its requests carry.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct ToolCall {
     pub(crate) meta: RequestMetaObject,
     /// What is on its requests and on no other.
     pub(crate) headers: CallHeaders,
+    /// Who hears how far it has come.
+    pub(crate) progress: Option<ProgressOf>,
 }
 
 impl ToolCall {

@@ -65,9 +65,10 @@ impl Opener {
 
     async fn start(&self, http: EgressHttp) -> Result<Session, AdapterError> {
         let closed = http.closed();
-        let listener = self.listener.clone();
-        let service = http.clone().begin(&self.endpoint.limits, listener, &self.version).await?;
-        let link = Link::new(service, &self.listener, closed, None).over(&http, &self.listener);
+        let listener = self.listener.of_session();
+        let (limits, version) = (&self.endpoint.limits, &self.version);
+        let service = http.clone().begin(limits, listener.clone(), version).await?;
+        let link = Link::new(service, &listener, closed, None).over(&http, &listener);
         Ok(Session { link, http })
     }
 }

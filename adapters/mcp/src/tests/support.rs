@@ -153,6 +153,7 @@ pub(super) fn within(timeout_ms: u64) -> Conditions {
         credential: None,
         seat: SessionLease::default(),
         examples: Default::default(),
+        observer: None,
         trace: TraceHeaders {
             traceparent: Some(TRACEPARENT.to_owned()),
             tracestate: Some("a=b".to_owned()),

@@ -190,6 +190,7 @@ impl Bench for Table<'_> {
             seat: SessionLease::default(),
             trace: TraceHeaders::default(),
             examples: Default::default(),
+            observer: None,
         })
     }
 

@@ -20,7 +20,7 @@ use placet_types::contract::{Contract, file::TransportFile};
 
 use crate::{
     adapters::ports::Lease, aliases::Remembered, call::Brokered, context::Context,
-    stages::credential::Proof,
+    registry::Registry, stages::credential::Proof,
 };
 
 /// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
@@ -74,6 +74,7 @@ pub(crate) async fn call(
         seat,
         trace: trace_headers(&span, &brokered.built.target.contract),
         examples: Arc::clone(&brokered.built.examples),
+        observer: Some(Arc::<Registry>::clone(&context.registry)),
     };
     let connection = lease.connection();
     let capability = Arc::clone(&brokered.built.target.capability);

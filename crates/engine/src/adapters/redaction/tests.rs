@@ -161,8 +161,15 @@ async fn call(
     };
     let trace = TraceHeaders::default();
     let examples = Arc::default();
-    let conditions =
-        Conditions { timeout_ms: 1_000, listen_ms: 0, credential, seat, trace, examples };
+    let conditions = Conditions {
+        timeout_ms: 1_000,
+        listen_ms: 0,
+        credential,
+        seat,
+        trace,
+        examples,
+        observer: None,
+    };
     adapter.invoke(dispatch, conditions).await
 }
 
