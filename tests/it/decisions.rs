@@ -25,7 +25,7 @@ async fn a_refused_call_leads_to_its_decision_for_those_who_may_see_it() {
     let id = refused["policy_decision_id"].as_str().unwrap();
 
     let ben = setup.token("user", "ben").await;
-    let shown = setup.asks(&placet, &ben, &["decisions", "show", id]).await;
+    let shown = setup.asks(&placet, &ben, &["decisions", id]).await;
     for words in
         [&format!("{id}: deny (ceiling)"), "files__delete", "agent dev-agent", "POLICY_DENIED"]
     {
@@ -33,28 +33,28 @@ async fn a_refused_call_leads_to_its_decision_for_those_who_may_see_it() {
     }
     // Who answers for the agent may see it; others and the agent may not.
     let ana = setup.token("user", "ana").await;
-    assert!(setup.asks(&placet, &ana, &["decisions", "show", id]).await.ok().contains("ceiling"));
+    assert!(setup.asks(&placet, &ana, &["decisions", id]).await.ok().contains("ceiling"));
     let dana = setup.client(&placet, "user", "dana").await;
     dana.get(&format!("/v1/decisions/{id}")).await.refused(404, "NOT_FOUND");
     agent.get(&format!("/v1/decisions/{id}")).await.refused(403, "POLICY_DENIED");
 
-    let list = |words: &'static [&'static str]| {
-        let words = [&["decisions", "list", "--json"][..], words].concat();
-        let (setup, placet, ben) = (&setup, &placet, &ben);
-        async move { setup.asks(placet, ben, &words).await.json()["decisions"].clone() }
+    let ben = setup.ben(&placet).await;
+    let list = |query: &'static str| {
+        let ben = &ben;
+        async move { ben.get(&format!("/v1/decisions?{query}")).await.ok()["decisions"].clone() }
     };
     let verdicts = |found: Value| -> Vec<String> {
         let found = found.as_array().unwrap().clone();
         found.iter().map(|one| format!("{} {}", one["verdict"], one["capability_id"])).collect()
     };
     let (read, delete) = ("\"allow\" \"files/read\"", "\"deny\" \"files/delete\"");
-    assert_eq!(verdicts(list(&[]).await), [delete, read], "the newest first");
-    assert_eq!(verdicts(list(&["--verdict", "deny"]).await), [delete]);
-    assert_eq!(verdicts(list(&["--tool", "files__read"]).await), [read]);
-    assert_eq!(verdicts(list(&["--policy", "agents-read-only"]).await), [read]);
-    assert_eq!(verdicts(list(&["--agent", "dev-agent", "--limit", "1"]).await), [delete]);
-    assert!(verdicts(list(&["--agent", "nobody"]).await).is_empty());
-    assert!(verdicts(list(&["--to", "2020-01-01T00:00Z"]).await).is_empty());
+    assert_eq!(verdicts(list("").await), [delete, read], "the newest first");
+    assert_eq!(verdicts(list("verdict=deny").await), [delete]);
+    assert_eq!(verdicts(list("tool=files__read").await), [read]);
+    assert_eq!(verdicts(list("policy=agents-read-only").await), [read]);
+    assert_eq!(verdicts(list("agent=dev-agent&limit=1").await), [delete]);
+    assert!(verdicts(list("agent=nobody").await).is_empty());
+    assert!(verdicts(list("to=1577836800000").await).is_empty());
 }
 
 #[tokio::test]

@@ -186,7 +186,7 @@ async fn a_policy_author_writes_tests_and_rolls_out_a_rule() {
     let denied = shell.types(&format!("{write} --run r1")).await;
     assert_eq!(denied.code, Some(5), "{denied:?}");
     let decision = id(&denied, "dec");
-    let why = shell.types(&format!("{ben}placet decisions show {decision}")).await;
+    let why = shell.types(&format!("{ben}placet decisions {decision}")).await;
     assert!(why.ok().contains("no-dotfiles"), "{why:?}");
 
     std::fs::remove_file(&own).unwrap();

@@ -154,7 +154,7 @@ when { context.req.budget.calls_left * 9223372036854775807 > 0 };
     let ben = setup.token("user", "ben").await;
     let decision = text(&refused, "policy_decision_id");
     let cause = "policy `own` could not be evaluated: integer overflow";
-    let show = ["decisions", "show", &decision];
+    let show = ["decisions", &decision];
     // Readers see an entry once it is synced, up to 50 ms after the answer.
     until("the decision says what failed", || async {
         setup.asks(&placet, &ben, &show).await.out.contains(cause)

@@ -408,17 +408,6 @@ impl EmailTarget {
 }
 
 impl Target {
-    /// The name of its kind.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Webhook(_) => "webhook",
-            Self::Slack(_) => "slack",
-            Self::Teams(_) => "teams",
-            Self::Email(_) => "email",
-        }
-    }
-
     fn secrets(&self) -> Vec<(&'static str, &str)> {
         let (hook, keys) = match self {
             Self::Webhook(target) => {

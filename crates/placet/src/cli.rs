@@ -7,8 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-        mcp, notifications, plan, policy, reload, report, runs, schema, serve, sessions, token,
-        tools,
+        mcp, notifications, plan, policy, reload, report, schema, serve, token, tools,
     },
     demo,
     environment::Environment,
@@ -50,10 +49,6 @@ pub(crate) enum Command {
     Call(Box<call::Args>),
     /// List the tools you may call.
     Tools(tools::Args),
-    /// Show the runs that are open, and what they have done.
-    Runs(runs::Args),
-    /// Try tools in sessions, and simulate calls.
-    Sessions(sessions::Args),
     /// Let a model work on a task with the tools you may call.
     Plan(plan::Args),
     /// Print a link that signs you in to the console, once.
@@ -70,13 +65,13 @@ pub(crate) enum Command {
     Audit(audit::Args),
     /// Look at what was minted for calls, and revoke tokens.
     Credentials(credentials::Args),
-    /// Look up what the policies decided about calls, and why.
+    /// Look up what the policies decided about a call, and why.
     Decisions(decisions::Args),
     /// Have a running server read policies, contracts, directory and issuers again.
     Reload(reload::Args),
     /// Show how calls went: success, approval modes, violations, latency, replays.
     Report(report::Args),
-    /// Look at the channels over which people are told of things, and try one.
+    /// Try a channel over which people are told of things.
     Notifications(notifications::Args),
     /// Mint a development token.
     Token(token::Args),
@@ -102,8 +97,6 @@ impl Cli {
             Command::Call(args) => call::run(&args, environment).await,
             Command::Console(args) => console::run(&args, environment).await,
             Command::Tools(args) => tools::run(&args, environment).await,
-            Command::Runs(args) => runs::run(&args, environment).await,
-            Command::Sessions(args) => sessions::run(&args, environment).await,
             Command::Plan(args) => plan::run(&args, environment).await,
             Command::Approvals(args) => approvals::run(&args, environment).await,
             Command::Adapters(args) => adapters::run(&args, environment).await,

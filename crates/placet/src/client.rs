@@ -221,14 +221,6 @@ impl Client {
         self.send(self.request(Method::POST, path, &[], JSON, Bytes::from(body))?).await
     }
 
-    /// Removes something, and reads what is answered, whatever the status.
-    ///
-    /// # Errors
-    /// [`Failure`] when nothing was answered.
-    pub(crate) async fn delete(&self, path: &[&str]) -> Result<Reply, Failure> {
-        self.send(self.request(Method::DELETE, path, &[], JSON, Bytes::new())?).await
-    }
-
     async fn send(&self, request: Request<Bytes>) -> Result<Reply, Failure> {
         let what_now = what_now(&request);
         let response = self.http.send(request).await;
@@ -314,8 +306,7 @@ impl Client {
 fn what_now<T>(request: &Request<T>) -> &'static str {
     let path = request.uri().path();
     match *request.method() {
-        // Only sessions are removed, and that again is nothing.
-        Method::GET | Method::DELETE => "nothing was changed: ask again",
+        Method::GET => "nothing was changed: ask again",
         _ if path.ends_with("/v1/calls") => {
             "send the same call again with the same --run, --step and --request: it is never executed twice"
         }
@@ -388,7 +379,7 @@ fn failure_of(problem: &ProblemDocument) -> Failure {
         failure = failure.because(format!("{pointer}: {}", place.problem));
     }
     if let Some(decision) = &problem.policy_decision_id {
-        failure = failure.because(format!("decision {decision}; people who may see it look it up with `placet decisions show {decision}`"));
+        failure = failure.because(format!("decision {decision}; people who may see it look it up with `placet decisions {decision}`"));
     }
     let failure = failure.try_this(problem.remediation.clone());
     if problem.error_code == ErrorCode::Unauthenticated {

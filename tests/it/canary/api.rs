@@ -266,8 +266,6 @@ async fn looked_at(world: &World, placet: &Placet, held: &Value, places: &mut Pl
         ran.ok();
         places.add(format!("credentials: {}", words.join(" ")), both(&ran));
     }
-    let ran = world.setup.configured(&["notifications", "list"]).await;
-    places.add("channels: notifications list", both(&ran));
     let ran = world.setup.configured(&["notifications", "test", "chat"]).await;
     places.add("channels: notifications test", both(&ran));
     for words in [

@@ -1,8 +1,6 @@
-//! `placet notifications`: the configured channels, and a message that says that one works.
+//! `placet notifications`: a message that says that a channel works.
 //!
 //! Owns the words. Who is told of what is the configuration's, and delivery is `placet-notify`'s. Nothing is noted in the chain.
-
-use std::collections::BTreeSet;
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_notify::{
@@ -13,15 +11,15 @@ use placet_types::{clock::Clock as _, ids::ChannelName};
 
 use crate::{
     clock::SystemClock,
-    config::load::{Config, ConfigArgs, LocalArgs},
+    config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
     notices, output, svids,
 };
 
-/// Look at the channels over which people are told of things, and try one.
+/// Try a channel over which people are told of things.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:\n  placet notifications list\n  placet notifications test ops")]
+#[command(after_help = "Example:\n  placet notifications test ops")]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -31,8 +29,6 @@ pub(crate) struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the channels and what is told over them.
-    List(LocalArgs),
     /// Send a test message over a channel and say what came back.
     Test(TestArgs),
 }
@@ -48,30 +44,10 @@ struct TestArgs {
     config: ConfigArgs,
 }
 
-/// Lists, or tries.
+/// Tries one.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    match &args.action {
-        Action::List(list) => self::list(list, environment),
-        Action::Test(test) => self::test(test, environment).await,
-    }
-}
-
-fn list(args: &LocalArgs, environment: &Environment) -> Outcome {
-    output::answer(args.json, &args.load(environment)?.notifications, |config| {
-        if config.channels.is_empty() {
-            return output::line(
-                "no channels are configured: they are named under `notifications:`",
-            );
-        }
-        let rows = config.channels.iter().map(|(name, channel)| {
-            let routes = config.routes.iter().filter(|route| route.channels.contains(name));
-            let told: BTreeSet<&str> =
-                routes.flat_map(|route| &route.events).map(|kind| kind.as_str()).collect();
-            let events: Vec<&str> = told.into_iter().collect();
-            [name.to_string(), channel.to.name().to_owned(), events.join(" ")]
-        });
-        output::table(["channel", "kind", "told of"], rows);
-    })
+    let Action::Test(args) = &args.action;
+    test(args, environment).await
 }
 
 async fn test(args: &TestArgs, environment: &Environment) -> Outcome {

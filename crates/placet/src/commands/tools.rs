@@ -2,7 +2,7 @@
 //!
 //! Owns the table. What is in it the engine decides.
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Args as ClapArgs;
 use placet_api::documents::ToolList;
 
 use crate::{
@@ -14,26 +14,15 @@ use crate::{
 
 /// List the tools you may call.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:\n  placet tools\n  placet tools list --json")]
+#[command(after_help = "Examples:\n  placet tools\n  placet tools --json")]
 pub(crate) struct Args {
     /// Which Placet.
     #[command(flatten)]
     client: ClientArgs,
-    /// What to do.
-    #[command(subcommand)]
-    action: Option<Action>,
-}
-
-/// What to do with tools.
-#[derive(Debug, Clone, Copy, Subcommand)]
-enum Action {
-    /// List them (the default).
-    List,
 }
 
 /// Lists the tools.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    let Action::List = args.action.unwrap_or(Action::List);
     let client = Client::of(&args.client, environment)?;
     let list: ToolList = client.get(&["v1", "tools"], &[]).await?;
     client.answer(&list, |list| {
