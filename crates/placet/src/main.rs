@@ -50,9 +50,6 @@ const STACK_BYTES: usize = 8 << 20;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment = Environment::of_this_process();
-    if environment.get("NO_COLOR").is_none() {
-        output::allow_colours();
-    }
     #[cfg(feature = "sabotage")]
     if let Err(failure) = sabotage::remove_guards(&environment) {
         output::failure(&failure);

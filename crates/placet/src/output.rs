@@ -5,7 +5,6 @@
 
 use std::{
     io::{self, BufRead as _, IsTerminal as _, Write as _},
-    sync::OnceLock,
     time::Duration,
 };
 
@@ -16,58 +15,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::failure::{Exit, Failure, Outcome};
-
-/// What a state means, and so its colour on a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tone {
-    Good,
-    Bad,
-    Warn,
-    Note,
-    Plain,
-}
-
-impl Tone {
-    /// The parameter of the escape sequence (ECMA-48, SGR).
-    const fn code(self) -> u8 {
-        match self {
-            Self::Good => 32,
-            Self::Bad => 31,
-            Self::Warn => 33,
-            Self::Note => 36,
-            Self::Plain => 39,
-        }
-    }
-}
-
-/// Whether states have colours; decided once, at the start.
-static COLOURS: OnceLock<bool> = OnceLock::new();
-
-/// Gives states their colours from here on, if standard output is a terminal. Whether the user wants none (`NO_COLOR`) is asked before.
-pub(crate) fn allow_colours() {
-    COLOURS.get_or_init(|| io::stdout().is_terminal());
-}
-
-/// A state in a text: what is printed right before it and the state itself, with two spaces in between, and what it means.
-pub(crate) type StateAt = (String, Tone);
-
-/// Lines of what was asked for, with states in their colours.
-pub(crate) fn lines_with_states(text: &str, states: &[StateAt]) {
-    let text = printable(text);
-    let is_coloured = COLOURS.get().copied().unwrap_or(false);
-    let text = if is_coloured { coloured(text, states) } else { text };
-    write_to(io::stdout().lock(), &text);
-}
-
-fn coloured(mut text: String, states: &[StateAt]) -> String {
-    for (place, tone) in states {
-        if let Some((before, state)) = place.rsplit_once("  ") {
-            let code = tone.code();
-            text = text.replacen(place, &format!("{before}  \u{1b}[{code}m{state}\u{1b}[0m"), 1);
-        }
-    }
-    text
-}
 
 /// A line of what was asked for.
 pub(crate) fn line(text: impl AsRef<str>) {
@@ -227,17 +174,7 @@ fn settle(written: io::Result<()>) {
 mod tests {
     use placet_types::text::visible_json;
 
-    use super::{Tone, clipped, coloured, printable, table_text};
-
-    #[test]
-    fn a_state_has_its_colour_and_the_same_word_elsewhere_has_none() {
-        let text = "  reason    failed\n  outcome   failed with X".to_owned();
-        let states = [("  outcome   failed".to_owned(), Tone::Bad)];
-        assert_eq!(
-            coloured(text, &states),
-            "  reason    failed\n  outcome   \u{1b}[31mfailed\u{1b}[0m with X"
-        );
-    }
+    use super::{clipped, printable, table_text};
 
     #[test]
     fn text_from_elsewhere_cannot_steer_a_terminal() {

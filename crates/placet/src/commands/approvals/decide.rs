@@ -71,10 +71,7 @@ pub(super) async fn approve(client: &Client, args: &Approve) -> Outcome {
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     };
-    client.answer(&detail, |detail| {
-        let states = words::states_of(&detail.approval.state);
-        output::lines_with_states(&show::awaited(detail), &states);
-    })?;
+    client.answer(&detail, |detail| output::line(show::awaited(detail)))?;
     Ok(exit)
 }
 

@@ -82,11 +82,7 @@ pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
         output::line(format!("no approvals ({}) that you may see", args.state));
         return Ok(Exit::Ok);
     }
-    let states = items.iter().map(|item| {
-        let (id, state) = (&item.approval.approval_id, &item.approval.state);
-        (format!("{id}  {}", words::state(state)), words::tone(state))
-    });
-    output::lines_with_states(&table(&args.state, &items), &states.collect::<Vec<_>>());
+    output::line(table(&args.state, &items));
     if total > items.len() {
         output::note(format!(
             "note: {} of {total} are shown; filters narrow the list",

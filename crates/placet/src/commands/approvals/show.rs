@@ -24,10 +24,7 @@ use crate::{
 
 /// Shows one.
 pub(super) async fn run(client: &Client, id: &ApprovalId) -> Outcome {
-    client.answer(&read(client, id).await?, |detail| {
-        let states = words::states_of(&detail.approval.state);
-        output::lines_with_states(&shown(detail), &states);
-    })
+    client.answer(&read(client, id).await?, |detail| output::line(shown(detail)))
 }
 
 /// Reads one.

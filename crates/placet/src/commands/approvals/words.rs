@@ -5,8 +5,6 @@
 use placet_approvals::views::{ApprovalView, GroupProgress};
 use placet_types::{approval::VoteChoice, principal::PrincipalChain};
 
-use crate::output::{StateAt, Tone};
-
 /// Who calls, for whom.
 pub(in crate::commands) fn chain(chain: &PrincipalChain) -> String {
     let actor = format!("{} {}", chain.actor.kind.as_str(), chain.actor.id);
@@ -46,23 +44,6 @@ pub(super) fn state(name: &str) -> &str {
         "sent" => "was sent",
         other => other,
     }
-}
-
-/// What the state of an approval means.
-pub(super) fn tone(state: &str) -> Tone {
-    match state {
-        "succeeded" => Tone::Good,
-        "failed" | "denied" => Tone::Bad,
-        "unknown" | "expired" | "void" => Tone::Warn,
-        "pending" | "approved" | "running" => Tone::Note,
-        _ => Tone::Plain,
-    }
-}
-
-/// Where an approval shows its state on its own page, with what that means.
-pub(super) fn states_of(name: &str) -> Vec<StateAt> {
-    let labels = ["  state     ", "  outcome   ", "  approval  "];
-    labels.map(|label| (format!("{label}{}", state(name)), tone(name))).into()
 }
 
 /// Whether a call in this state may still be approved or sent.
