@@ -1,19 +1,16 @@
-//! The approval service from the command line of the built program: edits, decisions together, grants, delegations, break-glass, freezes.
+//! The approval service from the command line of the built program: edits, grants, delegations, break-glass, freezes.
 //!
 //! Owns what people type and what comes of it. Invariant that is tested throughout: a digest of what is no longer shown decides nothing.
 
-use std::{fs, process::ExitStatus};
+use std::fs;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{
     harness::{
         client::{Client, text},
         placet::Placet,
         setup::{Ran, Setup, files_policy, plan},
-        within,
     },
     workspace,
 };
@@ -198,30 +195,6 @@ async fn an_edit_without_the_precondition_needs_somebody_else() {
     approvals.types("cleo", &approve).await.ok();
     approvals.agent.end_of(&text(&held, "call_id")).await.succeeded();
     assert!(!approvals.is_there("a.txt"));
-}
-
-#[tokio::test]
-async fn several_are_decided_together_and_each_by_its_own_digest() {
-    let approvals = Directive::shipped().await;
-    let (first, one, one_digest) = approvals.held("a.txt", "s1").await;
-    let (second, two, two_digest) = approvals.held("b.txt", "s2").await;
-    let (good, bad) = (format!("{one}={one_digest}"), format!("{two}={STALE}"));
-    let ran = approvals
-        .types("ben", &["together", "approve", &good, &bad, "--reason", "both", "--json"])
-        .await;
-    assert_eq!(ran.code, Some(1), "one of them was refused: {ran:?}");
-    let view: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(view["decided"][0]["approval_id"], json!(one), "{view:#}");
-    assert_eq!(view["refused"][0]["approval_id"], json!(two), "{view:#}");
-    approvals.agent.end_of(&text(&first, "call_id")).await.succeeded();
-    assert!(!approvals.is_there("a.txt") && approvals.is_there("b.txt"));
-    let rest = format!("{two}={two_digest}");
-    let rest =
-        approvals.types("ben", &["together", "approve", &rest, "--reason", "the other"]).await;
-    assert!(rest.ok().contains(&two), "{rest:?}");
-    approvals.agent.end_of(&text(&second, "call_id")).await.succeeded();
-    let blind = approvals.types("ben", &["together", "approve", &one, "--reason", "blind"]).await;
-    assert_eq!(blind.code, Some(2), "an approval without its digest is a wrong use: {blind:?}");
 }
 
 #[tokio::test]
@@ -430,37 +403,4 @@ async fn the_inbox_and_the_timeline_of_a_call_are_for_those_they_concern() {
     assert!(!timeline.to_string().contains("keep me"), "{timeline:#}");
     assert!(approvals.types("ben", &["timeline", &call]).await.ok().contains("WHEN"));
     refused(&approvals.types("dora", &["timeline", &call]).await, "NOT_FOUND");
-}
-
-#[tokio::test]
-async fn anyone_who_watches_sees_what_happens_a_line_each_until_ctrl_c() {
-    let approvals = Directive::shipped().await;
-    let token = approvals.setup.token("user", "ben").await;
-    let mut watch =
-        approvals.setup.follows(&approvals.placet, &token, &["approvals", "watch", "--json"]);
-    let mut notes = BufReader::new(watch.stderr.take().unwrap()).lines();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let ready = within("it follows", notes.next_line()).await.unwrap().unwrap();
-    assert!(ready.contains("Ctrl-C"), "{ready}");
-    let (held, id, digest) = approvals.held("a.txt", "s1").await;
-    approvals.types("ben", &["approve", &id, "--reason", "agreed", "--digest", &digest]).await.ok();
-    approvals.agent.end_of(&text(&held, "call_id")).await.succeeded();
-    let mut kinds = Vec::new();
-    let mut outcome = Value::Null;
-    while outcome.is_null() {
-        let line = within("the next event", lines.next_line()).await.unwrap().expect("it goes on");
-        let event: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(event["approval_id"], json!(id), "{event:#}");
-        kinds.push(text(&event, "kind"));
-        outcome = event["outcome"].clone();
-    }
-    assert_eq!((outcome, kinds.last().map(String::as_str)), (json!("succeeded"), Some("settled")));
-    assert_eq!(kinds.first().map(String::as_str), Some("asked"), "{kinds:?}");
-    assert!(kinds.iter().any(|kind| kind == "approved"), "{kinds:?}");
-    let pid = Pid::from_raw(i32::try_from(watch.id().unwrap()).unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
-    let ended: ExitStatus = within("it ends", watch.wait()).await.unwrap();
-    assert_eq!(ended.code(), Some(0));
-    let forged = approvals.setup.asks(&approvals.placet, "forged", &["approvals", "watch"]).await;
-    refused(&forged, "UNAUTHENTICATED");
 }

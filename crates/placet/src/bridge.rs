@@ -8,7 +8,7 @@ mod message;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use placet_egress::EgressBody;
@@ -23,7 +23,7 @@ use tokio::{
 use url::Url;
 
 use crate::{
-    client::{Client, Events, NotOpened, REQUEST_BYTES_MAX},
+    client::{Client, Events, REQUEST_BYTES_MAX},
     failure::Failure,
     shared_engine::{SharedEngine, listening},
 };
@@ -231,7 +231,7 @@ impl Bridge {
         // It ends with the session, at the latest with the bridge.
         drop(tokio::spawn(async move {
             while let Some(bridge) = bridge.upgrade() {
-                if !bridge.is_current(&session.number) || bridge.listen(&session).await.is_err() {
+                if !bridge.is_current(&session.number) || !bridge.listen(&session).await {
                     return;
                 }
                 drop(bridge);
@@ -260,35 +260,36 @@ impl Bridge {
         Ok(self.session.lock().clone())
     }
 
-    /// Hears what the engine has to say in the session, until it says no more. Starts no engine where there is none any more: the
-    /// next request does.
-    async fn listen(&self, session: &Session) -> Result<(), Failure> {
-        let Some(client) = self.client.lock().clone() else { return Ok(()) };
+    /// Hears what the engine has to say in the session, until it says no more; whether it may say more later. Starts no engine where there is
+    /// none any more: the next request does.
+    async fn listen(&self, session: &Session) -> bool {
+        let Some(client) = self.client.lock().clone() else { return true };
         let stream = "text/event-stream";
-        let request = self.request(&client, Some(session), Method::GET, stream, Bytes::new())?;
-        let Ok(response) = client.stream(request).await else { return Ok(()) };
-        let mut events = Events::of(response).await.map_err(NotOpened::failure)?;
+        let request = self.request(&client, Some(session), Method::GET, stream, Bytes::new());
+        let Ok(request) = request else { return false };
+        let Ok(response) = client.stream(request).await else { return true };
+        let Ok(mut events) = Events::of(response) else { return false };
         while let Ok(Some(event)) = events.next().await {
             self.tell(event.data).await;
         }
-        Ok(())
+        true
     }
 
     /// The answer to the request `id`. What else comes before it goes to the client.
     async fn answer(&self, id: &Value, response: Response<EgressBody>) -> Result<String, Problem> {
         let status = response.status();
-        let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        if status.is_success() && kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
-            let mut events =
-                Events::of(response).await.map_err(|_refused| Problem::broken("no stream"))?;
-            while let Some(event) = events.next().await.map_err(Problem::broken)? {
-                if is_answer(&event.data, id) {
-                    return Ok(event.data);
+        let response = match Events::of(response) {
+            Err(response) => response,
+            Ok(mut events) => {
+                while let Some(event) = events.next().await.map_err(Problem::broken)? {
+                    if is_answer(&event.data, id) {
+                        return Ok(event.data);
+                    }
+                    self.tell(event.data).await;
                 }
-                self.tell(event.data).await;
+                return Err(Problem::broken("its stream ended"));
             }
-            return Err(Problem::broken("its stream ended"));
-        }
+        };
         let body = response.into_body().collect().await.map_err(Problem::broken)?.to_bytes();
         let text = String::from_utf8_lossy(&body).into_owned();
         if is_answer(&text, id) {

@@ -24,7 +24,7 @@ use crate::{
     output,
 };
 
-pub(crate) use events::{Events, NotOpened};
+pub(crate) use events::Events;
 
 /// Where Placet is if nothing is said.
 const DEFAULT_URL: &str = "http://127.0.0.1:7411";
@@ -226,20 +226,6 @@ impl Client {
         let response = self.http.send(request).await;
         let response = response.map_err(|error| self.unanswered(&error, what_now))?;
         Ok(Reply::of(response))
-    }
-
-    /// Opens a stream of server-sent events.
-    ///
-    /// # Errors
-    /// [`NotOpened`] when nothing was answered, or something else than a stream.
-    pub(crate) async fn events(&self, path: &[&str]) -> Result<Events, NotOpened> {
-        let request = self.request(Method::GET, path, &[], "text/event-stream", Bytes::new());
-        let request = request.map_err(NotOpened::Unanswered)?;
-        let what_now = what_now(&request);
-        let response = self.stream(request).await;
-        let response =
-            response.map_err(|error| NotOpened::Unanswered(self.unanswered(&error, what_now)))?;
-        Events::of(response).await
     }
 
     /// Sends a request, of whose answer the body is still to come.

@@ -2,51 +2,12 @@
 //!
 //! Owns the reading of the stream, line by line, within a limit. Does not connect again: anyone who follows decides about that.
 
-use bytes::Bytes;
-use http::{Response, StatusCode, header};
+use http::{Response, header};
 use http_body_util::BodyExt as _;
 use placet_egress::{EgressBody, EgressError};
 
-use super::Reply;
-use crate::failure::Failure;
-
 /// The longest event, in bytes.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The longest answer that is read where a stream was expected.
-const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
-
-/// Why there is no stream.
-#[derive(Debug)]
-pub(crate) enum NotOpened {
-    /// Nothing was answered.
-    Unanswered(Failure),
-    /// Something else was answered.
-    Refused(Reply),
-}
-
-impl NotOpened {
-    /// Whether it may go better a little later.
-    pub(crate) fn may_pass(&self) -> bool {
-        match self {
-            Self::Unanswered(_) => true,
-            Self::Refused(reply) => {
-                reply.status.is_server_error() || reply.status == StatusCode::TOO_MANY_REQUESTS
-            }
-        }
-    }
-
-    /// As a person reads it.
-    pub(crate) fn failure(self) -> Failure {
-        match self {
-            Self::Unanswered(failure) => failure,
-            Self::Refused(reply) if reply.status.is_success() => {
-                Failure::new("the answer is no stream of events")
-                    .try_this("is PLACET_URL a Placet of this version?")
-            }
-            Self::Refused(reply) => reply.refusal(),
-        }
-    }
-}
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,23 +29,15 @@ impl Events {
     /// Those of an answer.
     ///
     /// # Errors
-    /// [`NotOpened`] when it is none.
-    pub(crate) async fn of(response: Response<EgressBody>) -> Result<Self, NotOpened> {
-        let (parts, mut body) = response.into_parts();
-        let media = parts.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-        if parts.status.is_success()
-            && media.is_some_and(|media| media.starts_with(b"text/event-stream"))
-        {
-            return Ok(Self { body, lines: Lines::default() });
+    /// The answer itself, where it is no stream of them.
+    pub(crate) fn of(response: Response<EgressBody>) -> Result<Self, Response<EgressBody>> {
+        let media = response.headers().get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        let is_stream = response.status().is_success()
+            && media.is_some_and(|media| media.starts_with(b"text/event-stream"));
+        if !is_stream {
+            return Err(response);
         }
-        let mut read = Vec::new();
-        while let Some(Ok(frame)) = body.frame().await {
-            read.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
-            if read.len() > REFUSAL_BYTES_MAX {
-                break;
-            }
-        }
-        Err(NotOpened::Refused(Reply { status: parts.status, body: Bytes::from(read) }))
+        Ok(Self { body: response.into_body(), lines: Lines::default() })
     }
 
     /// The next event; none at the end of the stream.

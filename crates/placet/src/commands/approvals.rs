@@ -4,7 +4,6 @@
 //! the command line it is shown first and a person has to agree at a terminal.
 
 mod break_glass;
-mod bulk;
 mod decide;
 mod delegations;
 mod edit;
@@ -16,7 +15,6 @@ mod pattern;
 mod quotation;
 mod show;
 mod timeline;
-mod watch;
 mod withdraw;
 pub(super) mod words;
 
@@ -24,6 +22,7 @@ use std::path::Path;
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_types::{
+    approval::VoteChoice,
     ids::{ApprovalId, ToolCallId},
     json::{JsonLimits, parse_strict},
 };
@@ -44,7 +43,6 @@ use crate::{
     placet approvals approve apr_01J… --reason \"checked with Ana\" --digest sha256:…\n  \
     placet approvals deny apr_01J… --reason \"wrong folder\"\n  \
     placet approvals edit apr_01J… --args fewer.json --reason \"only May\" --digest sha256:…\n  \
-    placet approvals watch\n  \
     placet approvals grants propose apr_01J… --uses 10 --for 7d --reason \"monthly\" --digest sha256:…\n  \
     placet approvals delegate cleo --groups approvers --for 8h --reason \"on a plane\"\n\n\
     Exit codes: 0 done, 1 refused or not found, 2 usage.")]
@@ -68,17 +66,13 @@ enum Action {
         id: ApprovalId,
     },
     /// Say yes.
-    Approve(decide::Approve),
+    Approve(decide::Decide),
     /// Say no; one is enough, unless its policies ask for more.
     Deny(decide::Decide),
     /// Change the arguments of a held call; others decide again, and on all but narrower ones only they.
     Edit(edit::Args),
     /// Withdraw a held call, so that it ends and does not run.
     Withdraw(withdraw::Args),
-    /// Decide several of the same kind at once; each is recorded by itself.
-    Together(bulk::Args),
-    /// Follow approvals, a line for each event, until Ctrl-C.
-    Watch,
     /// Show the way of a call from plan to effect, from the audit chain.
     Timeline {
         /// The call.
@@ -110,12 +104,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     match &args.action {
         Action::List(args) => list::run(client, args).await,
         Action::Show { id } => show::run(client, id).await,
-        Action::Approve(args) => decide::approve(client, args).await,
-        Action::Deny(args) => decide::deny(client, args).await,
+        Action::Approve(args) => decide::run(client, args, VoteChoice::Approve).await,
+        Action::Deny(args) => decide::run(client, args, VoteChoice::Deny).await,
         Action::Edit(args) => edit::run(client, args).await,
         Action::Withdraw(args) => withdraw::run(client, args).await,
-        Action::Together(args) => bulk::run(client, args).await,
-        Action::Watch => watch::run(client).await,
         Action::Timeline { call } => timeline::run(client, call).await,
         Action::Grants(args) => grants::run(client, args).await,
         Action::Delegate(args) => delegations::delegate(client, args).await,

@@ -1,38 +1,17 @@
 //! `placet approvals approve` and `deny`: one decision on one approval.
 //!
-//! Owns the way to it, how a person agrees at a terminal to what was shown, and the wait for what becomes of the call. Invariant: the
-//! digest is of what was shown.
-
-use std::time::Duration;
+//! Owns the way to it, and how a person agrees at a terminal to what was shown. Invariant: the digest is of what was shown.
 
 use clap::Args as ClapArgs;
-use placet_approvals::views::{ApprovalDetail, ApprovalView, DecisionRequest};
+use placet_approvals::views::{ApprovalView, DecisionRequest};
 use placet_types::{approval::VoteChoice, digest::Digest, ids::ApprovalId};
 
 use super::{show, words};
 use crate::{
     client::Client,
-    failure::{Exit, Failure, Outcome},
+    failure::{Failure, Outcome},
     output,
 };
-
-/// How long to wait before looking again.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
-/// An agreement.
-#[derive(Debug, ClapArgs)]
-#[command(
-    after_help = "Exit codes: 0 it was recorded, 1 it was not, 2 usage. With --wait those of the call: 0 it succeeded, 1 it failed, \
-    4 it has not ended yet, 5 it was refused, 6 its outcome is unknown."
-)]
-pub(super) struct Approve {
-    /// The decision.
-    #[command(flatten)]
-    decide: Decide,
-    /// How many seconds to wait for the outcome of the call, and print it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
-    wait: u64,
-}
 
 /// A decision.
 #[derive(Debug, ClapArgs)]
@@ -47,72 +26,31 @@ pub(super) struct Decide {
     digest: Option<Digest>,
 }
 
-/// Disagrees.
-pub(super) async fn deny(client: &Client, args: &Decide) -> Outcome {
-    let approval = decided(client, args, VoteChoice::Deny).await?;
-    client.answer(&approval, |approval| output::line(recorded(approval)))
-}
-
-/// Agrees, and waits for the outcome of the call if asked to.
-pub(super) async fn approve(client: &Client, args: &Approve) -> Outcome {
-    let approval = decided(client, &args.decide, VoteChoice::Approve).await?;
-    if args.wait == 0 {
-        return client.answer(&approval, |approval| output::line(recorded(approval)));
-    }
-    if !client.json {
-        output::line(recorded(&approval));
-    }
-    let until = tokio::time::Instant::now() + Duration::from_secs(args.wait);
-    let (detail, exit) = loop {
-        let detail = show::read(client, &args.decide.id).await?;
-        let ended = ended(&detail);
-        if ended.is_some() || tokio::time::Instant::now() >= until {
-            break (detail, ended.unwrap_or(Exit::Held));
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    };
-    client.answer(&detail, |detail| output::line(show::awaited(detail)))?;
-    Ok(exit)
-}
-
 /// Decides. Without a digest on the command line, the person at the terminal is shown the proposal and asked; the digest is of what was shown.
-async fn decided(
-    client: &Client,
-    decide: &Decide,
-    choice: VoteChoice,
-) -> Result<ApprovalView, Failure> {
-    let digest = match decide.digest {
+pub(super) async fn run(client: &Client, args: &Decide, choice: VoteChoice) -> Outcome {
+    let digest = match args.digest {
         Some(digest) => digest,
         None => {
-            let detail = show::read(client, &decide.id).await?;
+            let detail = show::read(client, &args.id).await?;
             output::note(show::shown(&detail));
-            agreed(words::verb(choice), &format!("placet approvals show {}", decide.id))?;
+            agreed(words::verb(choice), &format!("placet approvals show {}", args.id))?;
             detail.approval.digest
         }
     };
-    let request = DecisionRequest { decision: choice, reason: decide.reason.clone(), digest };
-    let path = ["v1", "approvals", decide.id.as_str(), "decisions"];
-    client.post(&path, &request).await?.document()
-}
-
-/// How the command ends once the call has, as `placet call` would; nothing while it may still run.
-fn ended(detail: &ApprovalDetail) -> Option<Exit> {
-    match detail.approval.state.as_str() {
-        "succeeded" => Some(Exit::Ok),
-        "failed" => Some(Exit::Findings),
-        "unknown" => Some(Exit::Unknown),
-        "denied" | "withdrawn" | "expired" | "void" => Some(Exit::Refused),
-        _ => None,
-    }
+    let request = DecisionRequest { decision: choice, reason: args.reason.clone(), digest };
+    let path = ["v1", "approvals", args.id.as_str(), "decisions"];
+    let approval: ApprovalView = client.post(&path, &request).await?.document()?;
+    client.answer(&approval, |approval| output::line(recorded(approval)))
 }
 
 /// How an approval stands after something was recorded.
 pub(super) fn recorded(approval: &ApprovalView) -> String {
+    let agreed = approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).count();
     format!(
-        "recorded; {} is now {} ({})",
+        "recorded; {} is now {} ({agreed}/{})",
         approval.approval_id,
         words::state(&approval.state),
-        words::votes_so_far(approval)
+        approval.requirement.quorum
     )
 }
 

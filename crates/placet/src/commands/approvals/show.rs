@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use placet_approvals::views::{ApprovalDetail, ApprovalView};
+use placet_approvals::views::{ApprovalDetail, ApprovalView, OutcomeView};
 use placet_types::{
     caller::CallerIdentity,
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
@@ -50,8 +50,8 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
     lines.extend(quoted(detail));
     lines.extend(standing(detail));
     lines.extend(withdrawn(detail));
-    if detail.approval.state != "pending" && detail.outcome.is_some() {
-        lines.push(outcome(detail));
+    if detail.approval.state != "pending" {
+        lines.extend(detail.outcome.iter().map(|one| outcome(&detail.approval.state, one)));
     }
     lines.push(format!("  digest    {}", detail.approval.digest));
     lines.join("\n")
@@ -69,29 +69,14 @@ fn withdrawn(detail: &ApprovalDetail) -> Vec<String> {
     detail.standing.may_withdraw.then(|| line.to_owned()).into_iter().collect()
 }
 
-/// What became of the call, or what holds it up, for the one who waited for it.
-pub(super) fn awaited(detail: &ApprovalDetail) -> String {
-    let approval = &detail.approval;
-    let mut lines = vec![outcome(detail)];
-    let void = approval.void_reason.iter();
-    lines.extend(void.map(|why| format!("  because   {}", visible(why))));
-    lines.extend(held_up(approval));
-    lines.extend(withdrawn(detail));
-    lines.join("\n")
-}
-
 /// Why an approved call has not been sent.
 fn held_up(approval: &ApprovalView) -> Option<String> {
     let line = "  held up   the tool cannot be reached; the call is tried again until it ends";
     approval.unreachable.then(|| line.to_owned())
 }
 
-/// What became of the call, and who has to do something about it. Without a record it is how its approval stands.
-fn outcome(detail: &ApprovalDetail) -> String {
-    let state = detail.approval.state.as_str();
-    let Some(outcome) = &detail.outcome else {
-        return format!("  approval  {}, the call has not run", words::state(state));
-    };
+/// What became of the call, and who has to do something about it.
+fn outcome(state: &str, outcome: &OutcomeView) -> String {
     let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
     let mut lines =
         vec![format!("  outcome   {}{code}, at {}", words::state(state), outcome.updated_at)];

@@ -2,29 +2,13 @@
 //!
 //! Owns the wording that several commands share.
 
-use placet_approvals::views::{ApprovalView, GroupProgress};
+use placet_approvals::views::GroupProgress;
 use placet_types::{approval::VoteChoice, principal::PrincipalChain};
 
 /// Who calls, for whom.
 pub(in crate::commands) fn chain(chain: &PrincipalChain) -> String {
     let actor = format!("{} {}", chain.actor.kind.as_str(), chain.actor.id);
     chain.on_behalf_of.as_ref().map_or(actor.clone(), |user| format!("{actor} for {}", user.id))
-}
-
-/// How many of how many, by group, as the votes say.
-pub(super) fn votes_so_far(approval: &ApprovalView) -> String {
-    let yes: Vec<_> =
-        approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).collect();
-    let groups = approval.requirement.groups.iter().map(|(group, needed)| {
-        let have = yes.iter().filter(|vote| vote.is_of(group)).count();
-        format!("{group} {have}/{needed}")
-    });
-    format!(
-        "{}/{} ({})",
-        yes.len(),
-        approval.requirement.quorum,
-        groups.collect::<Vec<_>>().join(", ")
-    )
 }
 
 /// How far each group is.

@@ -3,7 +3,7 @@
 use placet_approvals::views::ApprovalDetail;
 use serde_json::{Value, json};
 
-use super::{awaited, shown};
+use super::shown;
 
 /// An approval in a state, with more of it and with what became of its call.
 fn detail(state: &str, more: &Value, outcome: &Value) -> ApprovalDetail {
@@ -60,19 +60,19 @@ fn a_finished_call_is_told_in_the_past_tense() {
 }
 
 #[test]
-fn anyone_who_waited_is_told_why_the_call_did_not_succeed() {
+fn an_approver_is_told_why_the_call_did_not_succeed() {
     let failed = ended("ADAPTER_FAILED", "the disk is full");
-    let text = awaited(&detail("failed", &json!({}), &failed));
+    let text = shown(&detail("failed", &json!({}), &failed));
     assert!(text.contains("  outcome   failed with ADAPTER_FAILED"), "{text}");
     assert!(text.contains("    | the disk is full"), "{text}");
     let unknown = ended("OUTCOME_UNKNOWN", "the server did not answer");
-    let text = awaited(&detail("unknown", &json!({}), &unknown));
+    let text = shown(&detail("unknown", &json!({}), &unknown));
     assert!(text.contains("outcome unknown") && text.contains("placet ledger resolve"), "{text}");
     assert!(text.contains("    | the server did not answer"), "{text}");
     let void = json!({ "void_reason": "the contract changed" });
-    let text = awaited(&detail("void", &void, &Value::Null));
-    assert!(text.contains("  because   the contract changed"), "{text}");
+    let text = shown(&detail("void", &void, &Value::Null));
+    assert!(text.contains("void (the contract changed)"), "{text}");
     let held_up = json!({ "unreachable": true });
-    let text = awaited(&detail("approved", &held_up, &Value::Null));
+    let text = shown(&detail("approved", &held_up, &Value::Null));
     assert!(text.contains("  held up   the tool cannot be reached"), "{text}");
 }
