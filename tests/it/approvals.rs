@@ -85,9 +85,22 @@ impl Directive {
 
     /// What somebody types after `placet approvals`.
     async fn types(&self, who: &str, words: &[&str]) -> Ran {
+        self.asks(who, &[&["approvals"], words].concat()).await
+    }
+
+    /// What somebody types after `placet directives`.
+    async fn directs(&self, who: &str, words: &[&str]) -> Ran {
+        self.asks(who, &[&["directives"], words].concat()).await
+    }
+
+    /// The same, for a program.
+    async fn arranges(&self, who: &str, words: &[&str]) -> Value {
+        self.directs(who, &[words, &["--json"]].concat()).await.json()
+    }
+
+    async fn asks(&self, who: &str, words: &[&str]) -> Ran {
         let token = self.setup.token("user", who).await;
-        let words: Vec<&str> = [&["approvals"], words].concat();
-        self.setup.asks(&self.placet, &token, &words).await
+        self.setup.asks(&self.placet, &token, words).await
     }
 
     /// The same, for a program.
@@ -202,10 +215,9 @@ async fn a_grant_of_two_people_lets_calls_run_until_it_is_ended() {
     let approvals = Directive::of_two().await;
     let (_, id, digest) = approvals.held("reports/a.txt", "s1").await;
     let rules = ["--uses", "5", "--for", "2h", "--starts-with", "/path=reports/"];
-    let propose =
-        [&["grants", "propose", &id], &rules[..], &["--reason", "monthly", "--digest"]].concat();
-    refused(&approvals.types("ben", &and(&propose, STALE)).await, "VALIDATION_ERROR");
-    let proposed = approvals.reads("ben", &and(&propose, &digest)).await;
+    let propose = [&["grant", &id], &rules[..], &["--reason", "monthly", "--digest"]].concat();
+    refused(&approvals.directs("ben", &and(&propose, STALE)).await, "VALIDATION_ERROR");
+    let proposed = approvals.arranges("ben", &and(&propose, &digest)).await;
     assert_eq!(
         (&proposed["state"], &proposed["in_force"]),
         (&json!("proposed"), &json!(false)),
@@ -215,33 +227,30 @@ async fn a_grant_of_two_people_lets_calls_run_until_it_is_ended() {
 
     approvals.setup.put("reports/b.txt", "x");
     approvals.delete("reports/b.txt", "s2").await.held();
-    let agree = ["grants", "approve", &grant, "--reason", "agreed", "--digest"];
-    refused(&approvals.types("cleo", &and(&agree, STALE)).await, "VALIDATION_ERROR");
-    let wrong = approvals.types("ben", &["freezes", "lift", &grant, "--reason", "oops"]).await;
-    assert_eq!(wrong.code, Some(2), "a grant is no freeze: {wrong:?}");
-    assert!(wrong.err.contains("standing grant"), "{wrong:?}");
+    let agree = ["approve", &grant, "--reason", "agreed", "--digest"];
+    refused(&approvals.directs("cleo", &and(&agree, STALE)).await, "VALIDATION_ERROR");
     // It covers more than the call, so that anyone who proposed it does not count.
-    refused(&approvals.types("ben", &and(&agree, &terms)).await, "POLICY_DENIED");
-    let one = approvals.reads("cleo", &and(&agree, &terms)).await;
+    refused(&approvals.directs("ben", &and(&agree, &terms)).await, "POLICY_DENIED");
+    let one = approvals.arranges("cleo", &and(&agree, &terms)).await;
     assert_eq!(one["state"], "proposed", "{one:#}");
-    let active = approvals.reads("emma", &and(&agree, &terms)).await;
+    let active = approvals.arranges("emma", &and(&agree, &terms)).await;
     assert_eq!(active["state"], "active", "{active:#}");
 
     approvals.setup.put("reports/c.txt", "x");
     approvals.delete("reports/c.txt", "s3").await.succeeded();
     assert!(!approvals.is_there("reports/c.txt"));
-    let used = approvals.reads("ben", &["grants", "show", &grant]).await;
+    let used = approvals.arranges("ben", &["show", &grant]).await;
     assert!(used["uses"].as_u64().unwrap() >= 1, "{used:#}");
     approvals.setup.put("elsewhere.txt", "x");
     approvals.delete("elsewhere.txt", "s4").await.held();
-    let listed = approvals.types("cleo", &["grants", "list"]).await;
+    let listed = approvals.directs("cleo", &["list", "--kind", "grant"]).await;
     assert!(listed.ok().contains(&grant), "{listed:?}");
 
-    approvals.types("ben", &["grants", "end", &grant, "--reason", "done"]).await.ok();
+    approvals.directs("ben", &["end", &grant, "--reason", "done"]).await.ok();
     approvals.setup.put("reports/d.txt", "x");
     approvals.delete("reports/d.txt", "s5").await.held();
     assert!(approvals.is_there("reports/d.txt") && approvals.is_there("elsewhere.txt"));
-    let open = approvals.reads("ben", &["grants", "list"]).await;
+    let open = approvals.arranges("ben", &["list"]).await;
     assert_eq!(open, json!([]), "an ended grant is not open");
 }
 
@@ -252,7 +261,7 @@ async fn a_colleague_decides_in_anothers_place_for_a_time_and_the_record_names_b
     let approve = ["approve", &id, "--reason", "for cleo", "--digest", &digest];
     refused(&approvals.types("dora", &approve).await, "NOT_FOUND");
     let theirs = approvals
-        .types(
+        .directs(
             "cleo",
             &["delegate", "dora", "--groups", "operators", "--for", "8h", "--reason", "x"],
         )
@@ -260,7 +269,7 @@ async fn a_colleague_decides_in_anothers_place_for_a_time_and_the_record_names_b
     refused(&theirs, "VALIDATION_ERROR");
     let handed =
         ["delegate", "dora", "--groups", "approvers", "--for", "8h", "--reason", "on a plane"];
-    let delegation = text(&approvals.reads("cleo", &handed).await, "directive_id");
+    let delegation = text(&approvals.arranges("cleo", &handed).await, "directive_id");
     let shown = approvals.types("dora", &["show", &id]).await;
     assert!(shown.ok().contains("you decide for cleo"), "{}", shown.out);
     let decided = approvals.reads("dora", &approve).await;
@@ -274,12 +283,12 @@ async fn a_colleague_decides_in_anothers_place_for_a_time_and_the_record_names_b
 
     assert!(
         approvals
-            .types("dora", &["delegations"])
+            .directs("dora", &["list"])
             .await
             .ok()
             .contains("dora decides for cleo in approvers")
     );
-    approvals.types("cleo", &["delegations", "end", &delegation, "--reason", "back"]).await.ok();
+    approvals.directs("cleo", &["end", &delegation, "--reason", "back"]).await.ok();
     let (_, later, digest) = approvals.held("b.txt", "s2").await;
     let approve = ["approve", &later, "--reason", "for cleo", "--digest", &digest];
     refused(&approvals.types("dora", &approve).await, "NOT_FOUND");
@@ -301,34 +310,33 @@ async fn a_glass_is_broken_by_two_and_reviewed_by_a_third() {
     };
     let approvals = Directive::with(exits, Setup::new()).await;
     approvals.held("a.txt", "s1").await;
-    let declare =
-        ["break-glass", "declare", "--ticket", "INC-1", "--for", "1h", "--reason", "orders fail"];
-    refused(&approvals.types("cleo", &declare).await, "POLICY_DENIED");
-    let declared = approvals.reads("ben", &declare).await;
+    let declare = ["break-glass", "--ticket", "INC-1", "--for", "1h", "--reason", "orders fail"];
+    refused(&approvals.directs("cleo", &declare).await, "POLICY_DENIED");
+    let declared = approvals.arranges("ben", &declare).await;
     let (glass, terms) = (text(&declared, "directive_id"), text(&declared, "digest"));
     approvals.setup.put("b.txt", "x");
     approvals.delete("b.txt", "s2").await.held();
-    let confirm = ["break-glass", "confirm", &glass, "--reason", "seen it", "--digest"];
-    refused(&approvals.types("cleo", &and(&confirm, STALE)).await, "VALIDATION_ERROR");
-    refused(&approvals.types("ben", &and(&confirm, &terms)).await, "POLICY_DENIED");
-    assert_eq!(approvals.reads("cleo", &and(&confirm, &terms)).await["in_force"], true);
+    let confirm = ["approve", &glass, "--reason", "seen it", "--digest"];
+    refused(&approvals.directs("cleo", &and(&confirm, STALE)).await, "VALIDATION_ERROR");
+    refused(&approvals.directs("ben", &and(&confirm, &terms)).await, "POLICY_DENIED");
+    assert_eq!(approvals.arranges("cleo", &and(&confirm, &terms)).await["in_force"], true);
 
     approvals.setup.put("c.txt", "x");
     approvals.delete("c.txt", "s3").await.succeeded();
     assert!(!approvals.is_there("c.txt"));
 
-    approvals.types("ben", &["break-glass", "end", &glass, "--reason", "repaired"]).await.ok();
+    approvals.directs("ben", &["end", &glass, "--reason", "repaired"]).await.ok();
     approvals.setup.put("d.txt", "x");
     approvals.delete("d.txt", "s4").await.held();
-    let due = approvals.reads("rita", &["break-glass", "list"]).await;
+    let due = approvals.arranges("rita", &["list", "--kind", "break_glass"]).await;
     assert_eq!(
         (&due[0]["directive_id"], &due[0]["review_due"]),
         (&json!(glass), &json!(true)),
         "{due:#}"
     );
-    let review = ["break-glass", "review", &glass, "--note", "one call, needed"];
-    refused(&approvals.types("cleo", &review).await, "VALIDATION_ERROR");
-    assert_eq!(approvals.reads("rita", &review).await["state"], "reviewed");
+    let review = ["review", &glass, "--note", "one call, needed"];
+    refused(&approvals.directs("cleo", &review).await, "VALIDATION_ERROR");
+    assert_eq!(approvals.arranges("rita", &review).await["state"], "reviewed");
 }
 
 #[tokio::test]
@@ -338,36 +346,26 @@ async fn in_a_freeze_a_write_waits_that_otherwise_runs() {
         plan("files__write", step, json!({ "path": file, "content": "x" }))
     };
     approvals.agent.call(&write("before.txt", "s1")).await.succeeded();
-    let set = [
-        "freezes",
-        "set",
-        "--name",
-        "Year's end",
-        "--for",
-        "2h",
-        "--reason",
-        "the books are closed",
-    ];
-    refused(&approvals.types("cleo", &set).await, "POLICY_DENIED");
-    let freeze = text(&approvals.reads("ben", &set).await, "directive_id");
+    let set = ["freeze", "--name", "Year's end", "--for", "2h", "--reason", "the books are closed"];
+    refused(&approvals.directs("cleo", &set).await, "POLICY_DENIED");
+    let freeze = text(&approvals.arranges("ben", &set).await, "directive_id");
     approvals.agent.call(&write("during.txt", "s2")).await.held();
     assert!(!approvals.is_there("during.txt"));
-    let later =
-        ["freezes", "set", "--name", "Later", "--for", "1d", "--reason", "planned", "--from"];
-    let wrong = approvals.types("ben", &and(&later, "2026-02-30T00:00Z")).await;
+    let later = ["freeze", "--name", "Later", "--for", "1d", "--reason", "planned", "--from"];
+    let wrong = approvals.directs("ben", &and(&later, "2026-02-30T00:00Z")).await;
     assert_eq!(wrong.code, Some(2), "there is no such day: {wrong:?}");
     assert!(
         approvals
-            .types("cleo", &["freezes", "list"])
+            .directs("cleo", &["list", "--kind", "freeze"])
             .await
             .ok()
             .contains("Year's end: writes of everything")
     );
     refused(
-        &approvals.types("cleo", &["freezes", "lift", &freeze, "--reason", "impatient"]).await,
+        &approvals.directs("cleo", &["end", &freeze, "--reason", "impatient"]).await,
         "POLICY_DENIED",
     );
-    approvals.types("ben", &["freezes", "lift", &freeze, "--reason", "all is well"]).await.ok();
+    approvals.directs("ben", &["end", &freeze, "--reason", "all is well"]).await.ok();
     approvals.agent.call(&write("after.txt", "s3")).await.succeeded();
     assert!(approvals.is_there("after.txt"));
 }

@@ -250,10 +250,9 @@ impl World {
         token.ok().trim().to_owned()
     }
 
-    /// What ben types after `placet credentials`.
+    /// What ben types after `placet`.
     async fn types(&self, words: &[&str]) -> Ran {
-        let words = [&["credentials"], words].concat();
-        self.setup.asks(&self.placet, &self.bens_token().await, &words).await
+        self.setup.asks(&self.placet, &self.bens_token().await, words).await
     }
 
     /// Waits until an approved call waits for its caller.

@@ -205,14 +205,12 @@ async fn somebody_can_lift_a_freeze_in_the_default_directory() {
     let setup = Setup::new();
     let placet = setup.start().await;
     let ben = setup.token("user", "ben").await;
-    let freezes = ["approvals", "freezes"];
-    let set = [&freezes[..], &["set", "--name", "Release", "--for", "2d", "--reason", "release"]]
-        .concat();
+    let set = ["directives", "freeze", "--name", "Release", "--for", "2d", "--reason", "release"];
     let set = setup.asks(&placet, &ben, &set).await;
     let id = set.ok().split_whitespace().find(|word| word.starts_with("dir_")).unwrap();
     let id = id.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let cleo = setup.token("user", "cleo").await;
-    let lift = [&freezes[..], &["lift", id, "--reason", "done"]].concat();
+    let lift = ["directives", "end", id, "--reason", "done"];
     setup.asks(&placet, &cleo, &lift).await.ok();
 }
 

@@ -18,7 +18,7 @@ async fn in_a_lockdown_no_call_runs_until_it_is_lifted() {
     let delete = plan("files__delete", "s2", json!({ "path": "a.txt" }));
     let held = agent.call(&delete).await.held();
 
-    let set = ["approvals", "freezes", "set", "--lockdown", "--name", "Incident", "--for", "1h"];
+    let set = ["directives", "freeze", "--lockdown", "--name", "Incident", "--for", "1h"];
     let set = [&set[..], &["--reason", "an agent misbehaves"]].concat();
     let ana = setup.token("user", "ana").await;
     let refused = setup.asks(&placet, &ana, &set).await;
@@ -36,7 +36,7 @@ async fn in_a_lockdown_no_call_runs_until_it_is_lifted() {
     let waits = agent.call(&delete).await;
     assert!(waits.status == 202 && file.try_exists().unwrap(), "{waits:?}");
 
-    let lift = ["approvals", "freezes", "lift", &id, "--reason", "it is stopped"];
+    let lift = ["directives", "end", &id, "--reason", "it is stopped"];
     setup.asks(&placet, &token, &lift).await.ok();
     let status = setup.asks(&placet, &token, &["reload", "--status"]).await;
     assert!(!status.ok().contains("lockdown"), "{status:?}");
@@ -51,7 +51,7 @@ async fn a_lockdown_of_one_adapter_leaves_the_others() {
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
     let ben = setup.token("user", "ben").await;
-    let unknown = ["approvals", "freezes", "set", "--lockdown", "--name", "x", "--for", "1h"];
+    let unknown = ["directives", "freeze", "--lockdown", "--name", "x", "--for", "1h"];
     let of =
         |adapter: &'static str| [&unknown[..], &["--adapters", adapter, "--reason", "x"]].concat();
     let refused = setup.asks(&placet, &ben, &of("mail")).await;

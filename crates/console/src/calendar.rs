@@ -136,7 +136,7 @@ pub(super) async fn show(
             @if !is_whole {
                 p.small.soft {
                     "Every freeze that is on or to come is here. Of those that are over, only the " (READ.saturating_mul(PAST_ROUNDS))
-                    " that were entered last before the end of this month were looked through; " code { "placet approvals freezes list --all" }
+                    " that were entered last before the end of this month were looked through; " code { "placet directives list --kind freeze --all" }
                     " lists the others."
                 }
             }

@@ -6,8 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     commands::{
-        adapters, approvals, audit, call, console, credentials, decisions, doctor, init, ledger,
-        mcp, notifications, plan, policy, reload, report, schema, serve, token, tools,
+        adapters, approvals, audit, call, console, credentials, decisions, directives, doctor,
+        init, ledger, mcp, notifications, plan, policy, reload, report, schema, serve, token,
+        tools,
     },
     demo,
     environment::Environment,
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Console(console::Args),
     /// Look at held calls and decide them.
     Approvals(approvals::Args),
+    /// Arrange and end grants, delegations, break-glass, freezes and revocations.
+    Directives(Box<directives::Args>),
     /// Import, compare and pin what adapters offer.
     Adapters(adapters::Args),
     /// Check, test and explain policies.
@@ -63,7 +66,7 @@ pub(crate) enum Command {
     Ledger(ledger::Args),
     /// Verify the audit chain, get receipts, checkpoints and proofs.
     Audit(audit::Args),
-    /// Look at what was minted for calls, and revoke tokens.
+    /// Look at what was minted for calls.
     Credentials(credentials::Args),
     /// Look up what the policies decided about a call, and why.
     Decisions(decisions::Args),
@@ -99,6 +102,7 @@ impl Cli {
             Command::Tools(args) => tools::run(&args, environment).await,
             Command::Plan(args) => plan::run(&args, environment).await,
             Command::Approvals(args) => approvals::run(&args, environment).await,
+            Command::Directives(args) => directives::run(&args, environment).await,
             Command::Adapters(args) => adapters::run(&args, environment).await,
             Command::Policy(args) => policy::run(&args, environment),
             Command::Ledger(args) => ledger::run(&args, environment).await,

@@ -261,7 +261,7 @@ async fn looked_at(world: &World, placet: &Placet, held: &Value, places: &mut Pl
     let shown = ben.get("/v1/credentials").await;
     shown.ok();
     places.add("credentials: over HTTP", shown.body.to_vec());
-    for words in [&["credentials", "list"][..], &["credentials", "revocations"]] {
+    for words in [&["credentials"][..], &["directives", "list"]] {
         let ran = world.setup.asks(placet, ben.token.as_ref().unwrap(), words).await;
         ran.ok();
         places.add(format!("credentials: {}", words.join(" ")), both(&ran));

@@ -24,28 +24,29 @@ async fn an_operator_revokes_a_user_and_a_new_sign_in_works_again() {
     world.call(&search("s1")).await.ok();
     let held = world.call(&send("w1")).await.held();
     let calls = world.guarded.calls();
-    let by_agent = ["credentials", "revoke", "--subject", "alice", "--reason", "because I can"];
+    let by_agent = ["directives", "revoke", "--subject", "alice", "--reason", "because I can"];
     let by_agent = world.setup.asks(&world.placet, &world.provider.agent, &by_agent).await;
     assert_eq!(by_agent.code, Some(1), "{by_agent:?}");
     world.call(&search("s2")).await.ok();
 
-    let revoke = ["revoke", "--subject", "alice", "--reason", "her laptop is lost", "--json"];
+    let revoke =
+        ["directives", "revoke", "--subject", "alice", "--reason", "laptop lost", "--json"];
     let entry = world.types(&revoke).await.json();
     assert_eq!((&entry["state"], &entry["in_force"]), (&json!("active"), &json!(true)), "{entry}");
     is_out(&world.call(&search("s3")).await);
     let bobs = format!("Bearer {}", world.provider.bob);
     let bobs = world.agent().call_with(&search("s4"), "placet-delegation", &bobs).await;
     assert_eq!(said(&bobs.ok())["sub"], "bob", "others were not meant");
-    let counts = world.types(&["list", "--json"]).await.json();
+    let counts = world.types(&["credentials", "--json"]).await.json();
     assert_eq!((&counts["revoked"], &counts["kept"]), (&json!(1), &json!(1)), "{counts}");
-    assert!(world.types(&["list"]).await.ok().contains("subjects revoked"));
+    assert!(world.types(&["credentials"]).await.ok().contains("subjects revoked"));
 
     // People agree to what she asked for before; it is not made with what was revoked.
     world.ben().await.decide(&held, "approve").await.ok();
     tokio::time::sleep(Duration::from_millis(500)).await;
     world = world.restarted().await;
     is_out(&world.call(&search("s5")).await);
-    let listed = world.types(&["revocations"]).await;
+    let listed = world.types(&["directives", "list"]).await;
     assert!(listed.ok().contains("tokens of alice"), "{listed:?}");
 
     // Her issuer's clock may be some seconds ahead: what says that it is from within those is not taken for newer.

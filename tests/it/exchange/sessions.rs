@@ -124,7 +124,8 @@ async fn what_is_revoked_while_its_session_is_begun_is_not_sent() {
     world.beginning(4_000).await;
     let begun = || world.guarded.shown().matches("notifications/initialized").count();
     let before = begun();
-    let revoke = ["revoke", "--subject", "alice", "--reason", "her laptop is lost", "--json"];
+    let revoke =
+        ["directives", "revoke", "--subject", "alice", "--reason", "laptop lost", "--json"];
     let entry = world.types(&revoke).await.json();
     assert_eq!(entry["in_force"], json!(true), "{entry}");
     assert_eq!(world.guarded.calls(), 0, "it was sent before");

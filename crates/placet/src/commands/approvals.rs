@@ -3,20 +3,16 @@
 //! Owns the tree of what can be done. Invariant: a decision always names the digest of what was shown; without one on
 //! the command line it is shown first and a person has to agree at a terminal.
 
-mod break_glass;
 mod decide;
-mod delegations;
 mod edit;
-pub(super) mod entries;
-mod freezes;
-mod grants;
 mod list;
-mod pattern;
-mod quotation;
-mod show;
+pub(super) mod quotation;
+pub(super) mod show;
 mod timeline;
 mod withdraw;
 pub(super) mod words;
+
+pub(super) use self::decide::agreed;
 
 use std::path::Path;
 
@@ -35,7 +31,7 @@ use crate::{
     yaml,
 };
 
-/// Look at held calls, decide them, and run the approval service.
+/// Look at held calls and decide them.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet approvals list --mine\n  \
@@ -43,8 +39,8 @@ use crate::{
     placet approvals approve apr_01J… --reason \"checked with Ana\" --digest sha256:…\n  \
     placet approvals deny apr_01J… --reason \"wrong folder\"\n  \
     placet approvals edit apr_01J… --args fewer.json --reason \"only May\" --digest sha256:…\n  \
-    placet approvals grants propose apr_01J… --uses 10 --for 7d --reason \"monthly\" --digest sha256:…\n  \
-    placet approvals delegate cleo --groups approvers --for 8h --reason \"on a plane\"\n\n\
+    placet approvals timeline call_01J…\n\n\
+    `placet directives` arranges standing grants, delegations, break-glass and freezes.\n\n\
     Exit codes: 0 done, 1 refused or not found, 2 usage.")]
 pub(crate) struct Args {
     /// Which Placet.
@@ -78,16 +74,6 @@ enum Action {
         /// The call.
         call: ToolCallId,
     },
-    /// Standing grants: calls that need not be asked about again, for a time and a number of uses.
-    Grants(grants::Args),
-    /// Have a colleague decide in your place for a time.
-    Delegate(delegations::Delegate),
-    /// List delegations; end one.
-    Delegations(delegations::Args),
-    /// Break-glass records: emergencies that policies opt in to.
-    BreakGlass(break_glass::Args),
-    /// The calendar of freezes, in which every write waits for people.
-    Freezes(freezes::Args),
 }
 
 /// The JSON document in a file, read as strictly as the listeners read; `-` is standard input.
@@ -109,11 +95,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::Edit(args) => edit::run(client, args).await,
         Action::Withdraw(args) => withdraw::run(client, args).await,
         Action::Timeline { call } => timeline::run(client, call).await,
-        Action::Grants(args) => grants::run(client, args).await,
-        Action::Delegate(args) => delegations::delegate(client, args).await,
-        Action::Delegations(args) => delegations::run(client, args).await,
-        Action::BreakGlass(args) => break_glass::run(client, args).await,
-        Action::Freezes(args) => freezes::run(client, args).await,
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod console;
 pub(crate) mod credentials;
 pub(crate) mod decisions;
 pub(crate) mod difference;
+pub(crate) mod directives;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod ledger;

@@ -55,7 +55,7 @@ pub(super) fn recorded(approval: &ApprovalView) -> String {
 }
 
 /// Asks the person at the terminal to type `word`; `look` is the command that shows what it is about.
-pub(super) fn agreed(word: &str, look: &str) -> Result<(), Failure> {
+pub(in crate::commands) fn agreed(word: &str, look: &str) -> Result<(), Failure> {
     match output::ask(&format!("\nType `{word}` to {word} exactly this:")) {
         Some(answer) if answer == word => Ok(()),
         Some(_) => Err(Failure::new("nothing was decided")),

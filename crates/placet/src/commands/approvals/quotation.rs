@@ -9,7 +9,7 @@ use placet_types::text::visible;
 const COLUMNS_MAX: usize = 68;
 
 /// The lines of `words` under a line of ours that names whose they are.
-pub(super) fn lines(whose: &str, words: &str) -> Vec<String> {
+pub(in crate::commands) fn lines(whose: &str, words: &str) -> Vec<String> {
     let mut lines = vec![format!("  {}", visible(whose)), String::from(BAR)];
     let mut columns = 0_usize;
     for c in visible(words).chars() {

@@ -28,7 +28,10 @@ pub(super) async fn run(client: &Client, id: &ApprovalId) -> Outcome {
 }
 
 /// Reads one.
-pub(super) async fn read(client: &Client, id: &ApprovalId) -> Result<ApprovalDetail, Failure> {
+pub(in crate::commands) async fn read(
+    client: &Client,
+    id: &ApprovalId,
+) -> Result<ApprovalDetail, Failure> {
     client.get(&["v1", "approvals", id.as_str()], &[]).await
 }
 
@@ -370,8 +373,7 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
     }
     if standing.grantable {
         said.push(
-            "a standing grant may be proposed from it (`placet approvals grants propose`)"
-                .to_owned(),
+            "a standing grant may be proposed from it (`placet directives grant`)".to_owned(),
         );
     }
     said.into_iter().map(|line| format!("  you       {line}")).collect()

@@ -45,7 +45,7 @@ pub(super) fn request(state: &str) -> &'static str {
 }
 
 /// A choice as a person says it.
-pub(super) const fn choice(choice: VoteChoice) -> &'static str {
+pub(in crate::commands) const fn choice(choice: VoteChoice) -> &'static str {
     match choice {
         VoteChoice::Approve => "yes",
         VoteChoice::Deny => "no",
@@ -53,7 +53,7 @@ pub(super) const fn choice(choice: VoteChoice) -> &'static str {
 }
 
 /// The word of a command that decides so.
-pub(super) const fn verb(choice: VoteChoice) -> &'static str {
+pub(in crate::commands) const fn verb(choice: VoteChoice) -> &'static str {
     match choice {
         VoteChoice::Approve => "approve",
         VoteChoice::Deny => "deny",

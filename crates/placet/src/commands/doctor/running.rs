@@ -34,7 +34,7 @@ pub(super) async fn check(config: &Config, policies: Option<Digest>) -> Option<C
     );
     let needs_restart = active.needs_restart.join("`, `");
     Some(if active.mode == EngineMode::Lockdown {
-        let todo = "no call runs until somebody lifts it: `placet approvals freezes list`";
+        let todo = "no call runs until somebody lifts it: `placet directives list --kind freeze`";
         Check::warn(ABOUT, format!("lockdown; {found}"), todo)
     } else if let Some(epoch) = active.epoch_elsewhere {
         let todo = format!(
