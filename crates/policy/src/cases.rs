@@ -231,14 +231,6 @@ pub struct CaseBreakGlass {
     pub ends_in_ms: i64,
 }
 
-impl CaseBreakGlass {
-    /// A record that is in force for an hour.
-    #[must_use]
-    pub fn an_hour_by(by: PrincipalId) -> Self {
-        Self { by, ticket: a_ticket(), ends_in_ms: an_hour() }
-    }
-}
-
 /// An approval of a case, asked for by the same bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -261,21 +253,6 @@ pub struct CaseApproval {
     /// What people decided.
     #[serde(default)]
     pub votes: Vec<CaseVote>,
-}
-
-impl CaseApproval {
-    /// An approval of exactly the call, with these decisions, that ends in an hour.
-    #[must_use]
-    pub fn an_hour_with(votes: Vec<CaseVote>) -> Self {
-        Self {
-            expires_in_ms: an_hour(),
-            changed: false,
-            standing: false,
-            escalated: 0,
-            args_edited: false,
-            votes,
-        }
-    }
 }
 
 /// A decision of somebody.
@@ -305,23 +282,6 @@ pub struct CaseVote {
     /// Whether the person was shown something else than what would run.
     #[serde(default)]
     pub shown_other: bool,
-}
-
-impl CaseVote {
-    /// A person's agreement to what would run, right after they signed in.
-    #[must_use]
-    pub fn fresh_approval(by: PrincipalId) -> Self {
-        Self {
-            by,
-            tenant: None,
-            stands_for: None,
-            groups: BTreeSet::new(),
-            authenticated_ago_ms: Some(0),
-            groups_age_ms: 0,
-            choice: approve(),
-            shown_other: false,
-        }
-    }
 }
 
 /// What is expected; what is left out is not looked at.

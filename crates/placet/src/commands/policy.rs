@@ -8,20 +8,17 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
     cases::{
-        CallCase, CaseApproval, CaseBreakGlass, CaseBudget, CaseFile, CasePrincipal, CaseVote,
-        CasesVersion, Expectation, ExpectedOutcome,
+        CaseFile,
         run::{CaseOutcome, run_cases},
     },
     snapshot::{self, UntypedTool},
 };
 use placet_types::{
-    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
-    mode::{ApprovalMode, EngineMode},
-    principal::PrincipalKind,
-    taint::Taint,
+    ids::{CapabilityId, PrincipalId, TenantId},
+    mode::ApprovalMode,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     commands::call::arguments,
@@ -34,10 +31,6 @@ use crate::{
     yaml,
 };
 
-mod proof;
-
-use proof::ProofArgs;
-
 /// Check, test and explain policies.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -45,7 +38,8 @@ use proof::ProofArgs;
     placet policy test policies\n  \
     placet policy expand policies\n  \
     placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive\n  \
-    placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --frozen --approved-by ben --granted")]
+    placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt \
+    --with '{frozen: true, approval: {standing: true, votes: [{by: ben}]}}'")]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -87,15 +81,9 @@ struct Explain {
     /// For whom.
     #[arg(long)]
     user: Option<PrincipalId>,
-    /// Groups in the user's token.
-    #[arg(long, value_delimiter = ',')]
-    groups: Vec<GroupId>,
     /// The tenant of both.
     #[arg(long, default_value = DEV_TENANT)]
     tenant: TenantId,
-    /// How both proved who they are.
-    #[command(flatten)]
-    identity: ProofArgs,
     /// All arguments as a JSON object.
     #[arg(long, value_name = "JSON")]
     args: Option<String>,
@@ -105,30 +93,9 @@ struct Explain {
     /// The mode asked for [default: the contract's].
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// The run's ceiling. The ceiling of the agent's class applies where it is lower.
-    #[arg(long, default_value = "destructive")]
-    safety_mode: ApprovalMode,
-    /// What the run has in its context: untrusted_content, secret, pii, external_egress.
-    #[arg(long, value_delimiter = ',', value_name = "TAINT")]
-    taint: Vec<Taint>,
-    /// With the results of these tools as evidence, of earlier calls of the run.
-    #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
-    evidence: Vec<String>,
-    /// While the engine is in lockdown.
-    #[arg(long)]
-    lockdown: bool,
-    /// During a freeze.
-    #[arg(long)]
-    frozen: bool,
-    /// Under a break-glass record that this person declared and somebody confirmed.
-    #[arg(long, value_name = "PERSON")]
-    break_glass: Option<PrincipalId>,
-    /// As if these people had agreed to exactly this call, just now and freshly signed in.
-    #[arg(long, value_delimiter = ',', value_name = "PEOPLE")]
-    approved_by: Vec<PrincipalId>,
-    /// As if what they agreed to were a standing grant that covers the call.
-    #[arg(long, requires = "approved_by")]
-    granted: bool,
+    /// What else the case says, in YAML, with the keys of a case of `policy test`: taint, frozen, approval, proof and so on.
+    #[arg(long, value_name = "YAML")]
+    with: Option<String>,
     /// Which bundle.
     #[command(flatten)]
     bundle: Bundle,
@@ -351,65 +318,26 @@ fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, F
 
 /// A case from the command line. What is expected plays no part.
 fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
-    let principal = |id: &PrincipalId, kind| CasePrincipal {
-        kind: Some(kind),
-        id: id.clone(),
-        tenant: args.tenant.clone(),
-    };
-    let case = CallCase {
-        name: "the call".to_owned(),
-        actor: principal(&args.agent, PrincipalKind::Agent),
-        user: args.user.as_ref().map(|user| principal(user, PrincipalKind::User)),
-        user_groups: args.groups.iter().cloned().collect(),
-        tool: tool_of(&args.tool)?,
-        args: Value::Object(arguments(args.args.as_deref(), &args.arg)?),
-        mode: args.mode,
-        safety_mode: args.safety_mode,
-        engine_mode: if args.lockdown { EngineMode::Lockdown } else { EngineMode::Enforce },
-        attested: args.identity.attested(),
-        proof: args.identity.caller()?,
-        delegation: args.identity.delegation()?,
-        via: Vec::new(),
-        budget: CaseBudget::default(),
-        taint: args.taint.iter().copied().collect(),
-        history: placet_types::run_history::RunHistory::default(),
-        evidence: args.evidence.iter().map(|tool| tool_of(tool)).collect::<Result<_, _>>()?,
-        approval: approval(args),
-        frozen: args.frozen,
-        break_glass: args.break_glass.as_ref().map(|by| CaseBreakGlass::an_hour_by(by.clone())),
-        expect: Expectation {
-            outcome: ExpectedOutcome::Allow,
-            code: None,
-            kind: None,
-            mode: None,
-            policies: None,
-            requirement: None,
-            by_grant: None,
-        },
-    };
-    Ok(CaseFile {
-        cases_version: CasesVersion::V1,
-        world: None,
-        cases: vec![case],
-        reviews: Vec::new(),
-        directives: Vec::new(),
-        surfaces: Vec::new(),
-    })
+    let principal = |id: &PrincipalId| json!({ "id": id, "tenant": args.tenant });
+    let mut case = json!({
+        "name": "the call", "actor": principal(&args.agent), "user": args.user.as_ref().map(principal),
+        "tool": tool_of(&args.tool)?, "args": arguments(args.args.as_deref(), &args.arg)?, "mode": args.mode,
+        "expect": { "outcome": "allow" },
+    });
+    let more = args.with.as_deref().unwrap_or("{}");
+    let more: Map<String, Value> = yaml::parse(Path::new("--with"), more)
+        .map_err(|problem| Failure::usage("the case cannot be read").because(problem))?;
+    if let Some(case) = case.as_object_mut() {
+        case.extend(more);
+    }
+    serde_json::from_value(json!({ "cases_version": "placet.policy-cases.v1", "cases": [case] }))
+        .map_err(|error| Failure::usage("the call is not a case").because(error))
 }
 
 fn tool_of(tool: &str) -> Result<CapabilityId, Failure> {
     CapabilityId::from_tool_name(tool)
         .or_else(|error| tool.parse().map_err(|_not_an_id: placet_types::ids::IdError| error))
         .map_err(|error| Failure::usage(format!("`{tool}` is not a tool")).because(error))
-}
-
-/// The agreement that a call is to be looked at with.
-fn approval(args: &Explain) -> Option<CaseApproval> {
-    if args.approved_by.is_empty() {
-        return None;
-    }
-    let votes = args.approved_by.iter().cloned().map(CaseVote::fresh_approval).collect();
-    Some(CaseApproval { standing: args.granted, ..CaseApproval::an_hour_with(votes) })
 }
 
 #[cfg(test)]
@@ -463,23 +391,24 @@ mod tests {
     fn a_call_is_explained_as_it_would_be_in_a_freeze_with_an_agreement_and_under_a_grant() {
         let held = explanation(&[]);
         assert!(held.contains("gate-destructive") && !held.contains("gate-freeze"), "{held}");
-        let agreed = explanation(&["--approved-by", "ben"]);
-        let granted = explanation(&["--approved-by", "ben", "--granted"]);
+        let agreed =
+            explanation(&["--with", "approval: { votes: [{ by: ben, authenticated_ago_ms: 0 }] }"]);
+        let grant = "approval: { standing: true, votes: [{ by: ben, authenticated_ago_ms: 0 }] }";
+        let granted = explanation(&["--with", grant]);
         assert!(agreed != held && granted != held, "{held}\n{agreed}\n{granted}");
-        let unproved = explanation(&["--unattested"]);
+        let unproved = explanation(&["--with", "attested: false"]);
         assert!(
             unproved.contains("`attested` is false") && !held.contains("attested"),
             "{unproved}"
         );
-        let frozen = explanation(&["--frozen"]);
+        let frozen = explanation(&["--with", "frozen: true"]);
         assert!(frozen.contains("gate-freeze"), "{frozen}");
         // No standing grant counts in a freeze.
-        let frozen = explanation(&["--frozen", "--approved-by", "ben", "--granted"]);
+        let frozen = explanation(&["--with", &format!("frozen: true\n{grant}")]);
         assert!(frozen.contains("gate-freeze"), "{frozen}");
-        let broken = explanation(&["--frozen", "--break-glass", "ben"]);
-        assert!(!broken.is_empty());
-        let alone = ["placet", "policy", "explain", "--tool", "a__b", "--agent", "x", "--granted"];
-        assert!(Cli::try_parse_from(alone).is_err(), "a grant is somebody's");
+        let unknown =
+            ["explain", "--tool", "files__list", "--agent", "x", "--with", "frosen: true"];
+        assert!(policy(&unknown).is_err(), "a key that a case does not have");
     }
 
     #[test]
