@@ -463,21 +463,3 @@ async fn a_check_names_altered_results_and_what_it_could_not_look_at() {
     found(&refused, &["2 are altered", "fsck"]);
     assert!(!file.try_exists().unwrap());
 }
-
-#[tokio::test]
-async fn a_stopped_ledger_is_archived_and_still_verifies() {
-    let setup = Setup::new().with("ledger", json!({ "archive": "archive" }));
-    let placet = setup.start().await;
-    let result = setup.agent(&placet).await.call(&write("a.txt", "s1")).await.succeeded();
-    placet.stop().await;
-    setup.configured(&["ledger", "snapshot"]).await.ok();
-    setup.configured(&["ledger", "archive", "--older-than-days", "0"]).await.ok();
-    setup.configured(&["audit", "verify"]).await.ok();
-    setup.configured(&["ledger", "fsck"]).await.ok();
-    let chain = setup.path("chain.jsonl");
-    setup.configured(&["audit", "export", chain.to_str().unwrap()]).await.ok();
-    let lines = fs::read_to_string(chain).unwrap();
-    assert!(lines.starts_with("{\"placet_log\":1,") && lines.lines().count() > 3, "{lines}");
-    let placet = setup.start().await;
-    replayed(&setup.agent(&placet).await, "s1", &result).await;
-}

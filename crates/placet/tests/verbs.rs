@@ -156,6 +156,23 @@ mod ledger {
     }
 
     #[tokio::test]
+    async fn an_archived_ledger_still_verifies() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = made(&dir.path().join("placet-data")).await;
+        store.snapshot().await.unwrap();
+        store.archive(AT.plus_ms(1_000)).await.unwrap();
+        store.close().await.unwrap();
+        for words in
+            [&["audit", "verify"][..], &["ledger", "fsck"], &["audit", "export", "chain.jsonl"]]
+        {
+            let ran = placet(dir.path(), words).await;
+            assert_eq!(ran.status.code(), Some(0), "{words:?}: {}", text(&ran.stderr));
+        }
+        let lines = fs::read_to_string(dir.path().join("chain.jsonl")).unwrap();
+        assert!(lines.starts_with("{\"placet_log\":1,"), "{lines}");
+    }
+
+    #[tokio::test]
     async fn logs_from_another_store_are_verified_with_the_own_one() {
         let dir = tempfile::tempdir().unwrap();
         made(&dir.path().join("placet-data")).await.close().await.unwrap();

@@ -7,18 +7,12 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Subcommand};
 use placet_api::documents::{BackupDocument, RecordList};
 use placet_engine::views::{RearmRequest, RecordView, ResolutionRequest, ResolvedOutcome};
-use placet_types::{
-    clock::{Clock as _, Timestamp},
-    error::ErrorCode,
-    ids::RecordId,
-    text,
-};
+use placet_types::{error::ErrorCode, ids::RecordId, text};
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
     client::{Client, ClientArgs, Reply},
-    clock::SystemClock,
     commands::call::arguments,
     config::load::{Config, ConfigArgs},
     environment::Environment,
@@ -101,21 +95,6 @@ enum Action {
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Make a snapshot of a stopped Placet's ledger, from which its state can be rebuilt.
-    Snapshot {
-        /// Which configuration.
-        #[command(flatten)]
-        config: ConfigArgs,
-    },
-    /// Move old segments of a stopped Placet's journal to the archive.
-    Archive {
-        /// Those whose entries are all older than this, in days [default: `ledger.audit_days`].
-        #[arg(long, value_name = "DAYS")]
-        older_than_days: Option<u32>,
-        /// Which configuration.
-        #[command(flatten)]
-        config: ConfigArgs,
-    },
     /// Write everything in the ledger to a file; the embedded one has to be stopped.
     Export {
         /// The file, or `-` for standard output. It holds arguments and results.
@@ -180,14 +159,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::Fsck { rebuild: true, config } => {
             offline::rebuild(&Config::load(config, environment)?, json).await
         }
-        Action::Snapshot { config } => {
-            offline::tend(&Config::load(config, environment)?, None, json).await
-        }
-        Action::Archive { older_than_days, config } => {
-            let config = Config::load(config, environment)?;
-            let before = before(&config, *older_than_days);
-            offline::tend(&config, Some(before), json).await
-        }
         Action::Export { file, config } => {
             transfer::export(&Config::load(config, environment)?, file, json).await
         }
@@ -195,12 +166,6 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             transfer::import(&Config::load(config, environment)?, file, json).await
         }
     }
-}
-
-fn before(config: &Config, days: Option<u32>) -> Timestamp {
-    let configured = i64::try_from(config.ledger.audit_for().as_millis()).unwrap_or(i64::MAX);
-    let age_ms = days.map_or(configured, |days| i64::from(days).saturating_mul(86_400_000));
-    SystemClock.now().plus_ms(age_ms.saturating_neg())
 }
 
 async fn rearm(client: &Client, id: RecordId, evidence: &str, json: bool) -> Outcome {

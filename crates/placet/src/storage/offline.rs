@@ -1,25 +1,20 @@
-//! What is done with the store of a stopped Placet: check, rebuild, snapshot, archive.
+//! What is done with the store of a stopped Placet: check, count, rebuild.
 //!
 //! Owns the offline commands' reports. Not here: moving a ledger elsewhere ([`super::transfer`]). Invariant: each takes the lock on the store,
 //! or names who holds it; a folder without a store is never made into one.
 
-use std::sync::Arc;
-
-use placet_ledger::store::Store as _;
 use placet_store::embedded::{
-    self, EmbeddedConfig, EmbeddedStore, OpenError, StateVerdict, VerifyReport,
+    self, EmbeddedConfig, OpenError, StateVerdict, VerifyReport,
 };
 use placet_store::postgres;
 use placet_store::progress::Progress;
 use placet_store::stats::StoreStats;
-use placet_types::clock::{Clock, Timestamp};
 use serde_json::json;
 
 use super::{
     check_finished, choice, embedded_config, in_words, journal_folder, refused, store_folder,
 };
 use crate::{
-    clock::SystemClock,
     config::{ledger::Choice, load::Config},
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
@@ -109,42 +104,6 @@ pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
         for (name, many) in by_name {
             output::line(format!("  {name:<20} {many}"));
         }
-    }
-    Ok(Exit::Ok)
-}
-
-/// Makes a snapshot in a stopped Placet's ledger, or moves old segments to the archive.
-///
-/// # Errors
-/// [`Failure`] when it cannot be opened or written.
-pub(crate) async fn tend(config: &Config, before: Option<Timestamp>, json: bool) -> Outcome {
-    let store = stopped(config)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(store, clock)).await;
-    let opened = opening.attempted("the store cannot be opened")?;
-    let (store, _) = opened.map_err(|error| refused(&error))?;
-    let done = match before {
-        None => store
-            .snapshot()
-            .await
-            .map(|seq| (format!("snapshot up to entry {seq}"), json!({ "ok": true, "seq": seq }))),
-        Some(before) => store.archive(before).await.map(|done| {
-            let text = format!(
-                "{} segments archived; the journal begins with entry {}",
-                done.segments, done.first_seq
-            );
-            let document =
-                json!({ "ok": true, "segments": done.segments, "first_seq": done.first_seq });
-            (text, document)
-        }),
-    };
-    let closed = store.close().await;
-    let (text, document) = done.attempted("it cannot be done")?;
-    closed.attempted("the store does not close")?;
-    if json {
-        output::json(&document)
-    } else {
-        output::line(text)
     }
     Ok(Exit::Ok)
 }
