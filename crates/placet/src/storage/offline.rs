@@ -3,9 +3,7 @@
 //! Owns the offline commands' reports. Not here: moving a ledger elsewhere ([`super::transfer`]). Invariant: each takes the lock on the store,
 //! or names who holds it; a folder without a store is never made into one.
 
-use placet_store::embedded::{
-    self, EmbeddedConfig, OpenError, StateVerdict, VerifyReport,
-};
+use placet_store::embedded::{self, EmbeddedConfig, OpenError, StateVerdict, VerifyReport};
 use placet_store::postgres;
 use placet_store::progress::Progress;
 use placet_store::stats::StoreStats;

@@ -10,19 +10,12 @@ use super::words;
 use crate::{
     client::{Client, given},
     commands::times,
-    failure::{Exit, Failure, Outcome},
+    failure::{Failure, Outcome},
     output,
 };
 
 /// The lists that together hold all approvals.
 const ALL: [&str; 3] = ["pending", "approved", FINISHED];
-/// How many are asked for at a time.
-const PAGE: usize = 200;
-/// Enough for a person to read; the list says where to go on.
-const LISTED_MAX: usize = 2_000;
-/// How often is asked for more of what has ended: each answer is of a thousand calls that were looked at.
-const ASKED_MAX: usize = 20;
-
 /// Which approvals to list.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -60,40 +53,42 @@ pub(super) struct Args {
 
 /// Lists them.
 pub(super) async fn run(client: &Client, args: &Args) -> Outcome {
-    let states = states(&args.state)?;
-    may_go_on(&args.state, args.after.as_ref())?;
-    let (mut items, mut mine, mut total) = (Vec::new(), 0, 0_usize);
-    for state in states {
-        let found = of_state(client, args, state).await?;
-        mine = found.mine;
-        total = total.saturating_add(found.total.unwrap_or(found.approvals.len()));
-        items.extend(found.approvals);
-        if let Some(after) = found.next_after {
+    let group = args.group.as_ref().map(ToString::to_string);
+    let whose = if args.mine { Some("mine") } else { args.asked.then_some("asked") };
+    let (mut items, mut mine) = (Vec::new(), 0);
+    for state in states(&args.state)? {
+        let query = given([
+            ("state", Some(state)),
+            ("order", Some(args.order.as_str())),
+            ("limit", Some("200")),
+            ("whose", whose),
+            ("after", args.after.as_ref().map(ApprovalId::as_str)),
+            ("mode", args.mode.map(ApprovalMode::as_str)),
+            ("group", group.as_deref()),
+            ("search", args.search.as_deref()),
+        ]);
+        let page: InboxView = client.get(&["v1", "inbox"], &query).await?;
+        mine = page.mine;
+        let shown = page.approvals.len();
+        if let Some(after) = page.next_after {
             output::note(format!(
                 "note: there may be further ones; go on with --state {state} --after {after}"
             ));
+        } else if let Some(total) = page.total.filter(|total| *total > shown) {
+            output::note(format!("note: {shown} of {total} are shown; filters narrow the list"));
         }
+        items.extend(page.approvals);
     }
-    if client.json {
-        output::json(&items);
-        return Ok(Exit::Ok);
-    }
-    if items.is_empty() {
-        output::line(format!("no approvals ({}) that you may see", args.state));
-        return Ok(Exit::Ok);
-    }
-    output::line(table(&args.state, &items));
-    if total > items.len() {
+    client.answer(&items, |items| {
+        if items.is_empty() {
+            return output::line(format!("no approvals ({}) that you may see", args.state));
+        }
+        output::line(table(&args.state, items));
+        let what = if mine == 1 { "approval awaits" } else { "approvals await" };
         output::note(format!(
-            "note: {} of {total} are shown; filters narrow the list",
-            items.len()
+            "{mine} pending {what} your review (*); `placet approvals show ID` shows one"
         ));
-    }
-    let what = if mine == 1 { "approval awaits" } else { "approvals await" };
-    output::note(format!(
-        "{mine} pending {what} your review (*); `placet approvals show ID` shows one"
-    ));
-    Ok(Exit::Ok)
+    })
 }
 
 /// The states that a word stands for.
@@ -106,62 +101,6 @@ fn states(word: &str) -> Result<Vec<&'static str>, Failure> {
         Failure::usage(format!("`{word}` is no state of an approval"))
             .try_this(format!("--state {}, {FINISHED}, or all", APPROVAL_STATES.join(", ")))
     })
-}
-
-/// Whether what is asked for has ended, and is listed piece by piece: what waits has places instead.
-fn has_ended(state: &str) -> bool {
-    !matches!(state, "pending" | "approved" | "all")
-}
-
-/// Only the list of one state that has ended goes on somewhere.
-fn may_go_on(state: &str, after: Option<&ApprovalId>) -> Result<(), Failure> {
-    if after.is_none() || has_ended(state) {
-        return Ok(());
-    }
-    let ended: Vec<&str> =
-        APPROVAL_STATES.into_iter().chain([FINISHED]).filter(|state| has_ended(state)).collect();
-    Err(Failure::usage(format!(
-        "`--after` goes on with one state of what has ended, not with `{state}`"
-    ))
-    .try_this(format!("--state {}", ended.join(", or "))))
-}
-
-async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView, Failure> {
-    let (limit, group) = (PAGE.to_string(), args.group.as_ref().map(ToString::to_string));
-    let has_ended = has_ended(state);
-    // Of all states at once, only some can be listed by risk.
-    let mixed = has_ended && args.state == "all" && args.order == "risk";
-    let order = if mixed { "newest" } else { &args.order };
-    let whose = if args.mine { Some("mine") } else { args.asked.then_some("asked") };
-    let mut items = Vec::new();
-    let mut after = args.after.clone();
-    let mut asked = 0_usize;
-    loop {
-        let offset = if has_ended { 0 } else { items.len() }.to_string();
-        let query = given([
-            ("state", Some(state)),
-            ("order", Some(order)),
-            ("limit", Some(&limit)),
-            ("offset", Some(&offset)),
-            ("whose", whose),
-            ("after", after.as_ref().map(ApprovalId::as_str)),
-            ("mode", args.mode.map(ApprovalMode::as_str)),
-            ("group", group.as_deref()),
-            ("search", args.search.as_deref()),
-        ]);
-        let mut page: InboxView = client.get(&["v1", "inbox"], &query).await?;
-        asked = asked.saturating_add(1);
-        after.clone_from(&page.next_after);
-        let is_last = if has_ended {
-            after.is_none() || asked >= ASKED_MAX
-        } else {
-            page.approvals.len() < PAGE
-        };
-        items.append(&mut page.approvals);
-        if is_last || items.len() >= LISTED_MAX {
-            return Ok(InboxView { approvals: items, ..page });
-        }
-    }
 }
 
 /// The approvals as a table: of what waits what it waits for, of everything else when it was asked.
@@ -199,39 +138,11 @@ fn waiting(item: &InboxItem) -> [String; 9] {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use placet_approvals::views::InboxItem;
     use serde_json::json;
 
-    use super::{ALL, Args, may_go_on, states, table};
-    use crate::failure::{Exit, Failure};
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn checked(line: &[&str]) -> Result<(), Failure> {
-        let words = std::iter::once("list").chain(line.iter().copied());
-        let Line { args } = Line::try_parse_from(words).unwrap();
-        may_go_on(&args.state, args.after.as_ref())
-    }
-
-    #[test]
-    fn a_list_goes_on_only_with_one_state_that_has_ended() {
-        for state in ["denied", "failed", "unknown", "finished"] {
-            checked(&["--state", state, "--after", "apr_1"]).unwrap();
-        }
-        for line in [&["--state", "pending"], &["--state", "approved"], &["--state", "all"]] {
-            checked(line).unwrap();
-            let failure = checked(&[line[0], line[1], "--after", "apr_1"]).unwrap_err();
-            assert_eq!(failure.exit(), Exit::Usage);
-            assert!(failure.to_string().contains(line[1]), "{failure}");
-        }
-        // Without a state it is about what waits.
-        assert_eq!(checked(&["--after", "apr_1"]).unwrap_err().exit(), Exit::Usage);
-    }
+    use super::{ALL, states, table};
+    use crate::failure::Exit;
 
     #[test]
     fn a_finished_call_neither_waits_nor_would_run() {
