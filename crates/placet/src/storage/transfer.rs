@@ -4,10 +4,9 @@
 //! when it is whole, and nothing is left of one that failed; nothing is imported into a ledger that has anything in it.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufReader, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use placet_store::{
@@ -41,38 +40,17 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
         return Err(Failure::usage(format!("`{}` is there already", file.display()))
             .try_this("name a file that is not there yet"));
     }
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".unfinished");
-    let beside = PathBuf::from(beside);
     let what = format!("`{}` cannot be written", file.display());
-    // It holds arguments and results.
-    let opened = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let out = opened.attempted(&what)?;
-    let written = into_place(config, out, &beside, file, &what).await;
-    if written.is_err()
-        && let Err(error) = fs::remove_file(&beside)
-    {
-        output::note(format!(
-            "`{}` is not whole, and cannot be removed: {error}",
-            beside.display()
-        ));
-    }
-    print_report(&written?, "exported", json, false);
-    Ok(Exit::Ok)
-}
-
-async fn into_place(
-    config: &Config,
-    out: File,
-    beside: &Path,
-    file: &Path,
-    what: &str,
-) -> Result<TransferSummary, Failure> {
-    let synced = out.try_clone().attempted(what)?;
+    let folder = file.parent().filter(|folder| *folder != Path::new(""));
+    // It holds arguments and results: it is for its owner only, and gone if it is not finished.
+    let draft = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
+    let draft = draft.attempted(&what)?;
+    let out = draft.reopen().attempted(&what)?;
     let summary = write(config, io::BufWriter::new(out)).await?;
-    synced.sync_all().attempted(what)?;
-    fs::rename(beside, file).attempted(what)?;
-    Ok(summary)
+    draft.as_file().sync_all().attempted(&what)?;
+    draft.persist_noclobber(file).map_err(|error| error.error).attempted(&what)?;
+    print_report(&summary, "exported", json, false);
+    Ok(Exit::Ok)
 }
 
 async fn write(
