@@ -26,8 +26,6 @@ use crate::{
 
 pub(crate) use events::Events;
 
-/// Where Placet is if nothing is said.
-const DEFAULT_URL: &str = "http://127.0.0.1:7411";
 /// What documents are sent and asked for as.
 const JSON: &str = "application/json";
 /// The header of the user's delegation.
@@ -38,12 +36,19 @@ const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The longest request, in bytes; the engine's own limit is lower by default.
 pub(crate) const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Which Placet to ask, and as whom; the variables of the environment stand in for what is absent.
-#[derive(Debug, Clone, Default, clap::Args)]
+/// Which Placet to ask.
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// Where Placet is [env: PLACET_URL, default: http://127.0.0.1:7411].
-    #[arg(long, value_name = "URL", global = true)]
-    pub(crate) url: Option<Url>,
+    /// Where Placet is.
+    #[arg(
+        long,
+        value_name = "URL",
+        global = true,
+        env = "PLACET_URL",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:7411"
+    )]
+    pub(crate) url: Url,
     /// Print JSON for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -91,14 +96,6 @@ impl Client {
     /// # Errors
     /// [`Failure`] when there is no token or the URL cannot be used.
     pub(crate) fn of(args: &ClientArgs, environment: &Environment) -> Result<Self, Failure> {
-        let url = match (&args.url, environment.get("PLACET_URL")) {
-            (Some(url), _) => url.clone(),
-            (None, text) => {
-                let text = text.unwrap_or_else(|| DEFAULT_URL.to_owned());
-                Url::parse(&text)
-                    .map_err(|error| Failure::usage("`PLACET_URL` is not a URL").because(error))?
-            }
-        };
         let token = environment.get("PLACET_TOKEN").ok_or_else(|| {
             Failure::usage("there is no token to call with")
                 .because("the variable `PLACET_TOKEN` is not set")
@@ -108,7 +105,7 @@ impl Client {
                 ))
         })?;
         let delegation = environment.get("PLACET_DELEGATION").map(SecretString::from);
-        let client = Self::new(url, Some(SecretString::from(token)), delegation)?;
+        let client = Self::new(args.url.clone(), Some(SecretString::from(token)), delegation)?;
         Ok(Self { json: args.json, ..client })
     }
 
@@ -383,10 +380,14 @@ mod tests {
     use super::{Client, ClientArgs, ProblemDocument, failure_of, what_now};
     use crate::environment::Environment;
 
+    fn at(url: &str) -> ClientArgs {
+        ClientArgs { url: url.parse().unwrap(), json: false }
+    }
+
     #[test]
     fn a_client_without_a_token_says_how_to_get_one() {
-        let failure =
-            Client::of(&ClientArgs::default(), &Environment::of([])).unwrap_err().to_string();
+        let failure = Client::of(&at("http://127.0.0.1:7411"), &Environment::of([]));
+        let failure = failure.unwrap_err().to_string();
         assert!(
             failure.contains("PLACET_TOKEN") && failure.contains("placet token agent dev-agent"),
             "{failure}"
@@ -413,15 +414,15 @@ mod tests {
     fn a_client_never_shows_its_tokens() {
         let environment =
             Environment::of([("PLACET_TOKEN", "tok-123"), ("PLACET_DELEGATION", "tok-456")]);
-        let client = Client::of(&ClientArgs::default(), &environment).unwrap();
+        let client = Client::of(&at("http://127.0.0.1:7411"), &environment).unwrap();
         assert!(!format!("{client:?}").contains("tok-"));
     }
 
     #[test]
     fn a_url_with_a_password_or_another_scheme_is_refused() {
-        for url in ["ftp://127.0.0.1", "http://u:p@127.0.0.1", "not a url"] {
-            let environment = Environment::of([("PLACET_TOKEN", "t"), ("PLACET_URL", url)]);
-            assert!(Client::of(&ClientArgs::default(), &environment).is_err(), "{url}");
+        for url in ["ftp://127.0.0.1", "http://u:p@127.0.0.1"] {
+            let environment = Environment::of([("PLACET_TOKEN", "t")]);
+            assert!(Client::of(&at(url), &environment).is_err(), "{url}");
         }
     }
 

@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// Open the link in a browser as well.
     #[arg(long)]
     open: bool,
-    /// Where Placet is [env: PLACET_URL, default: what the configuration says].
-    #[arg(long, value_name = "URL")]
+    /// Where Placet is [default: what the configuration says].
+    #[arg(long, value_name = "URL", env = "PLACET_URL", hide_env_values = true)]
     url: Option<Url>,
     /// Which configuration, and in which form.
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             .because("it says `console: { enabled: false }`"));
     }
     config.check_development_names()?;
-    let base = base(args, &config, environment)?;
+    let base = base(args, &config)?;
     if !config.development_tokens {
         return Err(Failure::new("this configuration has no development sign-in")
             .because("it accepts no development tokens, since it names issuers")
@@ -91,17 +91,9 @@ pub(crate) fn link(config: &Config, base: &Url) -> Result<String, Failure> {
 }
 
 /// Where the console is: as said or configured, else where the engine of the data folder listens.
-fn base(args: &Args, config: &Config, environment: &Environment) -> Result<Url, Failure> {
-    let unusable = |error| Failure::usage("`PLACET_URL` is not a URL").because(error);
-    let named = match &args.url {
-        Some(url) => Some(url.clone()),
-        None => environment
-            .get("PLACET_URL")
-            .map(|text| Url::parse(&text).map_err(unusable))
-            .transpose()?,
-    };
-    let base = match named.or_else(|| config.console.public_url.clone()) {
-        Some(url) => url,
+fn base(args: &Args, config: &Config) -> Result<Url, Failure> {
+    let base = match args.url.as_ref().or(config.console.public_url.as_ref()) {
+        Some(url) => url.clone(),
         // An engine in the background may listen elsewhere than is configured.
         None => match shared_engine::listening(&config.data) {
             Some(running) => running.url,
@@ -188,28 +180,19 @@ mod tests {
 
     #[test]
     fn a_link_leads_to_the_address_that_is_named_or_configured() {
-        let none = || Environment::of([]);
-        let at = |line: &str, text: &str, environment: Environment| {
-            base(&args(line), &config(text).1, &environment).map(String::from)
-        };
+        let at = |line: &str, text: &str| base(&args(line), &config(text).1).map(String::from);
         let port = "placet console --url http://127.0.0.1:7500";
-        let set = || Environment::of([("PLACET_URL", "http://localhost:7600")]);
-        for (line, text, environment, expected) in [
-            ("placet console", "{}", none(), "http://127.0.0.1:7411/"),
-            ("placet console", "listen: '[::1]:80'", none(), "http://[::1]/"),
-            ("placet console", "{}", set(), "http://localhost:7600/"),
-            (port, "{}", set(), "http://127.0.0.1:7500/"),
-            (
-                "placet console",
-                "console: { public_url: 'https://localhost:1' }",
-                none(),
-                "https://localhost:1/",
-            ),
+        let public = "console: { public_url: 'https://localhost:1' }";
+        for (line, text, expected) in [
+            ("placet console", "{}", "http://127.0.0.1:7411/"),
+            ("placet console", "listen: '[::1]:80'", "http://[::1]/"),
+            (port, "{}", "http://127.0.0.1:7500/"),
+            ("placet console", public, "https://localhost:1/"),
         ] {
-            assert_eq!(at(line, text, environment).unwrap(), expected);
+            assert_eq!(at(line, text).unwrap(), expected);
         }
-        assert!(at("placet console", "listen: 127.0.0.1:0", none()).is_err());
-        assert!(at("placet console --url https://placet.example", "{}", none()).is_err());
+        assert!(at("placet console", "listen: 127.0.0.1:0").is_err());
+        assert!(at("placet console --url https://placet.example", "{}").is_err());
     }
 
     #[test]
