@@ -10,8 +10,9 @@ use std::{
 
 use comfy_table::{Table, presets};
 use parking_lot::Mutex;
-use placet_types::text;
+use placet_types::{clock::Timestamp, text};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -89,6 +90,23 @@ pub(crate) fn answer<T: Serialize>(is_json: bool, document: &T, told: impl FnOnc
 pub(crate) fn json_line(document: &impl Serialize) {
     let text = serde_json::to_string(document).unwrap_or_else(|_| "null".to_owned());
     write_to(io::stdout().lock(), &text::visible_json(&text));
+}
+
+/// A record as people read it: a line for each field that has something, in which lists and objects are JSON.
+pub(crate) fn fields(record: &impl Serialize) {
+    let fields = serde_json::to_value(record).unwrap_or_default();
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        let told = match value {
+            Value::Null => continue,
+            Value::String(text) => text::visible(text),
+            Value::Number(ms) if name == "at" || name.ends_with("_at") => {
+                Timestamp::from_ms(ms.as_i64().unwrap_or_default()).to_string()
+            }
+            Value::Array(_) | Value::Object(_) => format!("{value:#}"),
+            Value::Bool(_) | Value::Number(_) => value.to_string(),
+        };
+        line(format!("{name:<18} {told}"));
+    }
 }
 
 /// Text as it is, such as a file: for redirection. No line feed is added.

@@ -25,19 +25,5 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
     let view: CredentialsView = client.get(&["v1", "credentials"], &[]).await?;
-    client.answer(&view, |view| {
-        let services = match view.services.as_slice() {
-            [] => "none configured".to_owned(),
-            services => services.join(", "),
-        };
-        let rows = [
-            ("token services", services),
-            ("minted", view.minted.to_string()),
-            ("reused", view.reused.to_string()),
-            ("refused", view.refused.to_string()),
-            ("kept now", view.kept.to_string()),
-            ("subjects revoked", view.revoked.to_string()),
-        ];
-        output::table(["what", "on this node"], rows.map(|(what, value)| [what.to_owned(), value]));
-    })
+    client.answer(&view, output::fields)
 }

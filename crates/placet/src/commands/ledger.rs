@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Subcommand};
 use placet_api::documents::{BackupDocument, RecordList};
 use placet_engine::views::{RearmRequest, RecordView, ResolutionRequest, ResolvedOutcome};
-use placet_types::{error::ErrorCode, ids::RecordId, text};
+use placet_types::{error::ErrorCode, ids::RecordId};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -16,7 +16,7 @@ use crate::{
     commands::call::arguments,
     config::load::{Config, ConfigArgs},
     environment::Environment,
-    failure::{Exit, Failure, Outcome},
+    failure::{Failure, Outcome},
     output,
     storage::{offline, transfer},
 };
@@ -137,19 +137,18 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let json = args.client.json;
     match &args.action {
         Action::List { state } => {
-            list(&Client::of(&args.client, environment)?, state.as_deref(), json).await
+            list(&Client::of(&args.client, environment)?, state.as_deref()).await
         }
         Action::Show { id } => {
             let client = Client::of(&args.client, environment)?;
             let record: RecordView = client.get(&["v1", "ledger", &id.to_string()], &[]).await?;
-            tell(&record, json);
-            Ok(Exit::Ok)
+            client.answer(&record, output::fields)
         }
         Action::Resolve(resolve) => {
-            self::resolve(&Client::of(&args.client, environment)?, resolve, json).await
+            self::resolve(&Client::of(&args.client, environment)?, resolve).await
         }
         Action::Rearm { id, evidence } => {
-            rearm(&Client::of(&args.client, environment)?, *id, evidence, json).await
+            rearm(&Client::of(&args.client, environment)?, *id, evidence).await
         }
         Action::Backup { admin_url } => backup(admin_url, json).await,
         Action::Stats { config } => offline::stats(&Config::load(config, environment)?, json).await,
@@ -168,7 +167,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     }
 }
 
-async fn rearm(client: &Client, id: RecordId, evidence: &str, json: bool) -> Outcome {
+async fn rearm(client: &Client, id: RecordId, evidence: &str) -> Outcome {
     if evidence.trim().is_empty() {
         return Err(Failure::usage("`--evidence` is empty")
             .try_this("say what makes you sure, for the auditor"));
@@ -179,32 +178,29 @@ async fn rearm(client: &Client, id: RecordId, evidence: &str, json: bool) -> Out
     if let Some(failure) = not_in_that_state(&reply, id) {
         return Err(failure);
     }
-    let record: RecordView = reply.document()?;
-    tell(&record, json);
-    if !json && record.rearm.is_some() {
-        output::line("  nothing is sent yet: another operator has to agree with the same command");
-    }
-    Ok(Exit::Ok)
+    client.answer(&reply.document()?, |record: &RecordView| {
+        output::fields(record);
+        if record.rearm.is_some() {
+            output::line(
+                "nothing is sent yet: another operator has to agree with the same command",
+            );
+        }
+    })
 }
 
 async fn backup(admin_url: &Url, json: bool) -> Outcome {
     let client = Client::without_token(admin_url.clone())?;
     let made: BackupDocument = client.post(&["backups"], &json!({})).await?.document()?;
-    if json {
-        output::json(&made);
-    } else {
-        output::line(format!(
-            "{}: up to entry {}, {} bytes\n    head {}\n    keys are not in it: keep `seal.key` elsewhere",
-            made.folder, made.seq, made.bytes, made.head
-        ));
-    }
-    Ok(Exit::Ok)
+    output::answer(json, &made, |made| {
+        output::fields(made);
+        output::line("keys are not in it: keep `seal.key` elsewhere");
+    })
 }
 
 /// Enough for a person to read; programs page themselves.
 const LISTED_MAX: usize = 2_000;
 
-async fn list(client: &Client, state: Option<&str>, json: bool) -> Outcome {
+async fn list(client: &Client, state: Option<&str>) -> Outcome {
     let mut records: Vec<RecordView> = Vec::new();
     let mut after: Option<String> = None;
     loop {
@@ -220,77 +216,27 @@ async fn list(client: &Client, state: Option<&str>, json: bool) -> Outcome {
     }
     // They come in the order of their keys, which says nothing to a person.
     records.sort_by_key(|record| std::cmp::Reverse(record.created_at));
-    if json {
-        output::json(&records);
-        return Ok(Exit::Ok);
-    }
-    if records.is_empty() {
-        output::line("no records");
-        return Ok(Exit::Ok);
-    }
-    let rows = records.iter().map(|record| {
-        let whom =
-            record.on_behalf_of.as_ref().map(|user| format!(" for {user}")).unwrap_or_default();
-        [
-            record.record_id.to_string(),
-            record.state.clone(),
-            record.capability_id.tool_name(),
-            format!("{}{whom}", record.agent),
-            record.attempts.to_string(),
-            record.updated_at.to_string(),
-        ]
-    });
-    output::table(["record", "state", "tool", "agent", "attempts", "changed"], rows);
-    Ok(Exit::Ok)
+    client.answer(&records, |records| {
+        if records.is_empty() {
+            return output::line("no records");
+        }
+        output::table(
+            ["record", "state", "tool", "agent", "attempts", "changed"],
+            records.iter().map(row),
+        );
+    })
 }
 
-fn tell(record: &RecordView, json: bool) {
-    if json {
-        return output::json(record);
-    }
-    let optional = |name: &str, value: Option<&String>| {
-        value.map(|value| format!("\n  {name:<10}{}", text::visible(value))).unwrap_or_default()
-    };
-    output::line(format!(
-        "{} is {}\n  tool      {}\n  agent     {}{}\n  call      {}\n  attempts  {}{}{}\n  created   {}\n  changed   {}",
-        record.record_id,
-        record.state,
+fn row(record: &RecordView) -> [String; 6] {
+    let whom = record.on_behalf_of.as_ref().map(|user| format!(" for {user}")).unwrap_or_default();
+    [
+        record.record_id.to_string(),
+        record.state.clone(),
         record.capability_id.tool_name(),
-        record.agent,
-        optional("for", record.on_behalf_of.as_ref()),
-        record.call_id,
-        record.attempts,
-        optional("token", record.dispatch_token.as_ref()),
-        optional("why", record.reason.as_ref()),
-        record.created_at,
-        record.updated_at,
-    ));
-    let code = record.code.map(|code| code.to_string());
-    let settled = record.settled_at.map(|at| at.to_string());
-    let arm = Some(record.arm).filter(|arm| *arm > 0).map(|arm| arm.to_string());
-    let known = [
-        ("code", code),
-        ("by", record.resolved_by.clone()),
-        ("settled", settled),
-        ("re-armed", arm),
-    ];
-    for (name, value) in known {
-        if let Some(value) = value {
-            output::line(format!("  {name:<10}{value}"));
-        }
-    }
-    if let Some(word) = &record.rearm {
-        output::line(format!(
-            "  {} asked at {} to send it again: {}",
-            word.by, word.at, word.evidence
-        ));
-    }
-    if let Some(args) = &record.args {
-        output::line(format!("  arguments\n{args:#}"));
-    }
-    if let Some(result) = record.result.as_ref().filter(|result| !result.output.is_null()) {
-        output::line(format!("  result\n{:#}", result.output));
-    }
+        format!("{}{whom}", record.agent),
+        record.attempts.to_string(),
+        record.updated_at.to_string(),
+    ]
 }
 
 /// A record that is in another state than the command is for: no field of the request would fix that.
@@ -304,7 +250,7 @@ fn not_in_that_state(reply: &Reply, id: RecordId) -> Option<Failure> {
     })
 }
 
-async fn resolve(client: &Client, resolve: &Resolve, json: bool) -> Outcome {
+async fn resolve(client: &Client, resolve: &Resolve) -> Outcome {
     if resolve.evidence.trim().is_empty() {
         return Err(Failure::usage("`--evidence` is empty")
             .try_this("say how you found out, for the auditor"));
@@ -321,7 +267,5 @@ async fn resolve(client: &Client, resolve: &Resolve, json: bool) -> Outcome {
     if let Some(failure) = not_in_that_state(&reply, resolve.id) {
         return Err(failure);
     }
-    let record: RecordView = reply.document()?;
-    tell(&record, json);
-    Ok(Exit::Ok)
+    client.answer::<RecordView>(&reply.document()?, output::fields)
 }

@@ -6,7 +6,6 @@
 use placet_store::embedded::{self, EmbeddedConfig, OpenError, StateVerdict, VerifyReport};
 use placet_store::postgres;
 use placet_store::progress::Progress;
-use placet_store::stats::StoreStats;
 use serde_json::json;
 
 use super::{
@@ -82,28 +81,7 @@ pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
             postgres::stats(&postgres).await.attempted("the ledger cannot be counted")?
         }
     };
-    if json {
-        output::json(&stats);
-        return Ok(Exit::Ok);
-    }
-    let StoreStats { entries, records, approvals, directives, runs, contents, messages, bytes } =
-        stats;
-    for (what, many) in [
-        ("entries", entries),
-        ("directives", directives),
-        ("runs", runs),
-        ("contents", contents),
-        ("messages", messages),
-    ] {
-        output::line(format!("{what:<12} {many}"));
-    }
-    for (what, by_name) in [("records", records), ("approvals", approvals), ("bytes", bytes)] {
-        output::line(format!("{what:<12} {}", by_name.values().sum::<u64>()));
-        for (name, many) in by_name {
-            output::line(format!("  {name:<20} {many}"));
-        }
-    }
-    Ok(Exit::Ok)
+    output::answer(json, &stats, output::fields)
 }
 
 fn state_in_words(verdict: &StateVerdict) -> String {

@@ -116,7 +116,10 @@ pub(super) fn verify_receipt(args: &VerifyReceipt, json: bool) -> Outcome {
     match check(args, &key, text.trim()) {
         Ok(claims) => {
             let document = json!({ "ok": true, "claims": claims });
-            output::answer(json, &document, |_| print_report(&claims))
+            output::answer(json, &document, |_| {
+                output::line("ok: the key signed what follows");
+                output::fields(&claims);
+            })
         }
         Err(why) => wrong(json, &why.in_a_line()),
     }
@@ -153,28 +156,4 @@ fn check(args: &VerifyReceipt, key: &SealPublic, text: &str) -> Result<ReceiptCl
     };
     verify_receipt_under(&claims, &checkpoint, &proof).attempted(what)?;
     Ok(claims)
-}
-
-fn print_report(claims: &ReceiptClaims) {
-    let code = claims.code.map(|code| format!(" ({code})")).unwrap_or_default();
-    let optional = |name: &str, digest: Option<placet_types::digest::Digest>| {
-        digest.map(|digest| format!("\n  {name:<11}{digest}")).unwrap_or_default()
-    };
-    output::line(format!(
-        "ok: {} says of call {}: {}{code}\n  tool       {}\n  tenant     {}\n  record     {}\n  requested  {}{}{}\n  \
-         log        {}, entry {} of {}, at {}",
-        claims.iss,
-        claims.call_id,
-        claims.state,
-        claims.capability.tool_name(),
-        claims.tenant,
-        claims.record_id,
-        claims.requested_digest,
-        optional("request", claims.request_digest),
-        optional("result", claims.result_digest),
-        claims.log,
-        claims.seq,
-        claims.tree_size,
-        claims.at,
-    ));
 }
