@@ -180,14 +180,12 @@ fn configuration(args: &ConfigArgs, environment: &Environment) -> Result<Config,
         Failure::usage("there is no home folder to keep a configuration in")
             .try_this("--config names one, or PLACET_HOME a folder for it")
     })?;
+    made(&home)?;
     let file = home.join(DEFAULT_FILE);
-    if !file.try_exists().attempted("the home folder cannot be read")? {
-        made(&home)?;
-    }
     Config::load(&ConfigArgs { config: Some(file), ..args.clone() }, environment)
 }
 
-/// Makes the configuration in the home folder; of several that want to, one does.
+/// Makes the configuration in the home folder if there is none; of several that want to, one does, and the others wait until it is whole.
 fn made(home: &Path) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be made", home.display());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(home).attempted(what())?;
