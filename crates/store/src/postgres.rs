@@ -26,13 +26,13 @@ mod lease;
 mod limits;
 mod load;
 mod log;
-mod migrate;
 mod node;
 mod outbox;
 mod policies;
 mod pool;
 mod read;
 mod rows;
+mod schema;
 mod sessions;
 mod sightings;
 mod snapshot;
@@ -81,19 +81,18 @@ pub use error::OpenError;
 pub use inspect::{Inspection, inspect};
 pub use node::StartReport;
 pub use stats::stats;
-pub use transfer::{export, export_as, import};
+pub use transfer::{export_as, import};
 pub use verify::{LogVerdict, LogVisitor, LogsError, log_names, verify_logs};
 
 use crate::embedded::encode_entry;
 use crate::journal::PAYLOAD_BYTES_MAX;
 use batch::Piece;
 use claims::Take;
-use connect::{ConnectError, Connector, Purpose};
+use connect::{Connector, Purpose};
 use lease::Keeper;
 use node::{EARLIER, Started};
 use pool::Pool;
 use state::State;
-use witness::Witness;
 use writer::{Order, QUEUE_MAX, Submission, Terms, Ticket, Writer};
 
 /// The most bytes of one content.
@@ -120,7 +119,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, checks the server, brings the tables up to date, takes an epoch and starts the tasks. Needs a runtime.
+    /// Connects, checks the server, makes the tables where they are missing, takes an epoch and starts the tasks. Needs a runtime.
     ///
     /// # Errors
     /// [`OpenError`]: nothing answers, the server's settings would lose what it acknowledges, the tables are of another build, or the
@@ -130,7 +129,7 @@ impl PostgresStore {
         let connector = Arc::new(Connector::new(config.url.clone(), config.wait));
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        migrate::migrate(&mut connection, config.lease, config.wait).await?;
+        schema::make(&mut connection, config.lease, config.wait).await?;
         let checking = check_fit(&mut connection, config.witness.as_deref());
         let checked = limits::within(limits::patience(config.wait), checking).await;
         checked.map_err(OpenError::refused("tell whether it is fit for this node"))??;
@@ -199,6 +198,12 @@ impl PostgresStore {
         self.state.lease_left()
     }
 
+    /// The connections for look-ups; refused after a fault and after the end.
+    fn reading(&self) -> Result<&Pool, StoreError> {
+        self.state.check()?;
+        Ok(&self.pool)
+    }
+
     fn submission(&self, mut changes: Changes) -> Result<Piece, StoreError> {
         let (kind, payload) = encode_entry(&changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
@@ -231,11 +236,7 @@ impl PostgresStore {
 
     async fn fence(&self, silent: Vec<sightings::Silent>) -> Result<Vec<u64>, StoreError> {
         let fencing = async {
-            let connection = self.connector.connect(Purpose::Writing).await;
-            let mut connection = connection.map_err(|error| match error {
-                ConnectError::Away(why) => StoreError::Unreachable(why),
-                ConnectError::Unfit(error) => StoreError::Unreachable(error.to_string()),
-            })?;
+            let mut connection = self.connector.connect(Purpose::Writing).await?;
             node::fence(&mut connection, self.state.epoch, &silent)
                 .await
                 .map_err(|error| error::Trouble::of(&error).for_reader())
@@ -253,12 +254,10 @@ impl PostgresStore {
 /// What is looked at before an epoch is taken.
 async fn check_fit(connection: &mut PgConnection, witness: Option<&Path>) -> Result<(), OpenError> {
     inspect::may_use_tables(connection).await?;
-    if let Some(folder) = witness
-        && let Some(witness) = Witness::read(folder)?
-    {
-        witness.check(connection, folder).await?;
+    match witness {
+        Some(folder) => witness::check(connection, folder).await,
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[async_trait]
@@ -287,11 +286,11 @@ impl Store for PostgresStore {
             if let Some(claimed) = self.state.claims.get(&record.record_id) {
                 return taken(claimed);
             }
-            let look = self.state.claims.look();
+            let since = self.state.claims.count();
             if let Some(stored) = read::effect(&self.pool, &record.record_id).await? {
                 return taken(stored);
             }
-            match look.take(&record) {
+            match self.state.claims.take(&record, since) {
                 Take::Taken => return Ok(ClaimAnswer::Claimed),
                 Take::Claimed(claimed) => return taken(EffectRecord::clone(&claimed)),
                 Take::AskAgain => {}
@@ -355,31 +354,26 @@ impl Store for PostgresStore {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        self.state.check()?;
-        read::approval(&self.pool, approval_id).await
+        read::approval(self.reading()?, approval_id).await
     }
 
     async fn approval_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
-        self.state.check()?;
-        read::approval_of_call(&self.pool, call_id).await
+        read::approval_of_call(self.reading()?, call_id).await
     }
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
-        self.state.check()?;
-        read::policy(&self.pool).await
+        read::policy(self.reading()?).await
     }
 
     async fn restriction_version(&self) -> Result<u64, StoreError> {
-        self.state.check()?;
-        read::restriction_version(&self.pool).await
+        read::restriction_version(self.reading()?).await
     }
 
     async fn outbox(&self) -> Result<Outbox, StoreError> {
-        self.state.check()?;
-        outbox::read(&self.pool).await
+        outbox::read(self.reading()?).await
     }
 
     fn is_shared(&self) -> bool {
@@ -411,38 +405,31 @@ impl Store for PostgresStore {
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
-        self.state.check()?;
-        read::run(&self.pool, key).await
+        read::run(self.reading()?, key).await
     }
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
-        self.state.check()?;
-        read::content(&self.pool, tenant, digest).await
+        read::content(self.reading()?, tenant, digest).await
     }
 
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
-        self.state.check()?;
-        read::effects(&self.pool, query, self.state.epoch).await
+        read::effects(self.reading()?, query, self.state.epoch).await
     }
 
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
-        self.state.check()?;
-        read::approvals(&self.pool, query).await
+        read::approvals(self.reading()?, query).await
     }
 
     async fn approval_marks(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalMark>, StoreError> {
-        self.state.check()?;
-        read::approval_marks(&self.pool, query).await
+        read::approval_marks(self.reading()?, query).await
     }
 
     async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError> {
-        self.state.check()?;
-        directives::entry(&self.pool, directive_id).await
+        directives::entry(self.reading()?, directive_id).await
     }
 
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError> {
-        self.state.check()?;
-        directives::entries(&self.pool, query).await
+        directives::entries(self.reading()?, query).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -75,7 +75,7 @@ impl Aside {
 const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, '') AS application, coalesce(a.state, 'unknown') AS state, \
        coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, 0) AS seconds \
      FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid \
-     WHERE l.granted AND l.relation IN (to_regclass('placet.epochs'), to_regclass('placet.ledger'), to_regclass('placet.migrations')) \
+     WHERE l.granted AND l.relation IN (to_regclass('placet.epochs'), to_regclass('placet.ledger')) \
        AND a.wait_event_type IS DISTINCT FROM 'Lock' AND a.pid <> pg_backend_pid() \
        AND (a.xact_start IS NULL OR a.xact_start < clock_timestamp() - interval '1 second') \
      ORDER BY seconds DESC LIMIT 3";

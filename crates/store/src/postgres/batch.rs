@@ -19,59 +19,13 @@ use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
-use super::error::Trouble;
+use super::error::Hitch;
 use super::load::{Loaded, Standing};
-use super::rows::{self, RowError, column};
+use super::rows::{self, column};
 use super::state::{Head, State};
 use super::write::{self, Entries};
 use super::{outbox, policies};
 use crate::rules::{Rules, Transaction, check_directives, directives_rev_after, policy_after};
-
-/// Why a batch was not written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Hitch {
-    /// Somebody else was quicker: from the beginning.
-    #[error("other changes were in the way")]
-    Again,
-    /// A lock or a slot was not to be had in time.
-    #[error("{0}")]
-    Busy(String),
-    /// The connection is no good any more.
-    #[error("{0}")]
-    Away(String),
-    /// The server's disk is full.
-    #[error("the disk of the database is full")]
-    Full,
-    /// One of the commits cannot be written: each by itself.
-    #[error(transparent)]
-    Split(StoreError),
-    /// The store has to stop.
-    #[error(transparent)]
-    Stop(StoreError),
-}
-
-impl From<sqlx::Error> for Hitch {
-    fn from(error: sqlx::Error) -> Self {
-        match Trouble::of(&error) {
-            Trouble::Again => Self::Again,
-            Trouble::Busy(why) => Self::Busy(why),
-            Trouble::Away(why) => Self::Away(why),
-            Trouble::Full => Self::Full,
-            Trouble::Unkeepable(why) => Self::Split(StoreError::TooLarge(why)),
-            Trouble::Fatal(why) => Self::Stop(StoreError::Stopped(why)),
-        }
-    }
-}
-
-impl From<RowError> for Hitch {
-    fn from(error: RowError) -> Self {
-        match error {
-            RowError::Sql(error) => error.into(),
-            RowError::Moved => Self::Again,
-            RowError::Damaged(why) => Self::Split(StoreError::Damaged(why)),
-        }
-    }
-}
 
 /// One commit as it was handed in, its contents beside it.
 #[derive(Debug)]

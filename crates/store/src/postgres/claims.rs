@@ -1,17 +1,20 @@
 //! Claims: keys taken in this node's memory until their record is durable.
 //!
-//! Owns the table of claims, and the memory of records that became durable while somebody was asking the database. Other nodes do
+//! Owns the table of claims, and the memory of records that became durable lately. Other nodes do
 //! not see a claim: two nodes that claim one key meet at the first durable change, where one wins. Invariants: of two claims in
 //! this process one wins; a claim stays until the database has its record or its owner gives it back; it cannot be given back
 //! once its record is on the way.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use placet_ledger::record::EffectRecord;
 use placet_types::ids::{RecordId, ToolCallId};
 
 use crate::rules::Claimants;
+
+/// How many records that became durable are remembered. Where more have while the database was asked, it is asked again.
+const ARRIVED_MAX: usize = 4096;
 
 #[derive(Debug)]
 struct Claim {
@@ -28,24 +31,14 @@ struct Table {
     by_call: HashMap<ToolCallId, RecordId>,
     /// Counts the records that became durable.
     count: u64,
-    /// Who is asking the database, by the count at which they began.
-    asking: BTreeMap<u64, u32>,
-    /// Records that became durable while somebody was asking, with their count.
-    arrived: HashMap<RecordId, u64>,
-    order: VecDeque<(u64, RecordId)>,
+    /// The last of them.
+    arrived: VecDeque<RecordId>,
 }
 
 /// The claims of this process.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     table: Mutex<Table>,
-}
-
-/// Somebody is asking the database what it has.
-#[derive(Debug)]
-pub(super) struct Look<'a> {
-    claims: &'a Claims,
-    since: u64,
 }
 
 /// What became of an attempt to take a key.
@@ -60,13 +53,24 @@ pub(super) enum Take {
 }
 
 impl Claims {
-    /// Begins to ask the database.
-    pub(super) fn look(&self) -> Look<'_> {
+    /// How many records have become durable: to be asked for before the database is.
+    pub(super) fn count(&self) -> u64 {
+        self.lock().count
+    }
+
+    /// Takes the key of `record`, which the database did not have when it was asked, after the count was `since`.
+    pub(super) fn take(&self, record: &EffectRecord, since: u64) -> Take {
         let mut table = self.lock();
-        let since = table.count;
-        let asking = table.asking.entry(since).or_default();
-        *asking = asking.saturating_add(1);
-        Look { claims: self, since }
+        if let Some(claim) = table.claims.get(&record.record_id) {
+            return Take::Claimed(Arc::clone(&claim.record));
+        }
+        let later = usize::try_from(table.count.saturating_sub(since)).unwrap_or(usize::MAX);
+        let mut arrived = table.arrived.iter().rev().take(later);
+        if later > table.arrived.len() || arrived.any(|arrived| *arrived == record.record_id) {
+            return Take::AskAgain;
+        }
+        table.insert(record.clone(), 0);
+        Take::Taken
     }
 
     /// Gives a claim back, unless its record is on the way.
@@ -129,27 +133,6 @@ impl Claims {
     }
 }
 
-impl Look<'_> {
-    /// Takes the key of `record`, which the database did not have when it was asked.
-    pub(super) fn take(&self, record: &EffectRecord) -> Take {
-        let mut table = self.claims.lock();
-        if let Some(claim) = table.claims.get(&record.record_id) {
-            return Take::Claimed(Arc::clone(&claim.record));
-        }
-        if table.arrived.get(&record.record_id).is_some_and(|count| *count > self.since) {
-            return Take::AskAgain;
-        }
-        table.insert(record.clone(), 0);
-        Take::Taken
-    }
-}
-
-impl Drop for Look<'_> {
-    fn drop(&mut self) {
-        self.claims.lock().end_look(self.since);
-    }
-}
-
 impl Claimants for Claims {
     fn is_foreign(&self, record: &EffectRecord) -> bool {
         let table = self.lock();
@@ -174,28 +157,9 @@ impl Table {
     fn arrive(&mut self, record_id: RecordId) {
         self.remove(&record_id);
         self.count = self.count.saturating_add(1);
-        if !self.asking.is_empty() {
-            self.arrived.insert(record_id, self.count);
-            self.order.push_back((self.count, record_id));
+        if self.arrived.len() >= ARRIVED_MAX {
+            self.arrived.pop_front();
         }
-    }
-
-    fn end_look(&mut self, since: u64) {
-        if let Some(asking) = self.asking.get_mut(&since) {
-            *asking = asking.saturating_sub(1);
-            if *asking == 0 {
-                self.asking.remove(&since);
-            }
-        }
-        // What arrived before the oldest question began is in every answer that is still to come.
-        let oldest = self.asking.first_key_value().map_or(self.count, |(since, _)| *since);
-        while let Some((count, record_id)) =
-            self.order.front().copied().filter(|(count, _)| *count <= oldest)
-        {
-            self.order.pop_front();
-            if self.arrived.get(&record_id) == Some(&count) {
-                self.arrived.remove(&record_id);
-            }
-        }
+        self.arrived.push_back(record_id);
     }
 }

@@ -21,7 +21,7 @@ const LEASE: Duration = Duration::from_secs(15);
 const WAIT: Duration = Duration::from_secs(5);
 /// The shortest lease: three renewals have to fit in with room to spare.
 const LEASE_MIN: Duration = Duration::from_millis(300);
-/// The longest lease, and what a node is believed to have whose build did not say (migration 9).
+/// The longest lease.
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(600);
 const CONNECTIONS: u32 = 16;
 const HOSTS_MAX: usize = 16;
@@ -98,15 +98,17 @@ fn is_loopback(host: &str) -> bool {
 }
 
 fn shown(hosts: &[PgConnectOptions]) -> String {
-    let places: Vec<String> = hosts
-        .iter()
-        .map(|host| match host.get_socket() {
-            Some(socket) => format!("{}:{}", socket.display(), host.get_port()),
-            None => format!("{}:{}", host.get_host(), host.get_port()),
-        })
-        .collect();
+    let places: Vec<String> = hosts.iter().map(name).collect();
     let database = hosts.first().and_then(PgConnectOptions::get_database).unwrap_or_default();
     format!("{}/{database}", places.join(","))
+}
+
+/// A host, as it is named in messages.
+pub(super) fn name(host: &PgConnectOptions) -> String {
+    match host.get_socket() {
+        Some(socket) => format!("{}:{}", socket.display(), host.get_port()),
+        None => format!("{}:{}", host.get_host(), host.get_port()),
+    }
 }
 
 impl fmt::Display for DatabaseUrl {

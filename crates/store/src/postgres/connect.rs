@@ -3,6 +3,7 @@
 //! Owns the way to a connection that is fit for use. Not here: who keeps it (`pool`, `writer`, `lease`). Invariant: no connection
 //! leaves here without limits (`limits`), or before its server has been asked whether it takes writes and keeps them.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{ConnectOptions as _, Row as _, query, raw_sql};
 use tokio::time::{Instant, timeout};
 
-use super::config::DatabaseUrl;
+use placet_ledger::store::StoreError;
+
+use super::config::{DatabaseUrl, name};
 use super::error::{OpenError, Trouble, said};
 use super::limits;
 
@@ -31,7 +34,7 @@ const ASK: &str = "SELECT pg_is_in_recovery() AS in_recovery, \
      current_setting('synchronous_commit', true) AS synchronous_commit, \
      current_setting('synchronous_standby_names', true) AS standbys, \
      current_setting('zero_damaged_pages', true) AS zero_damaged_pages, \
-     current_setting('server_encoding', true) AS encoding, \
+     current_setting('server_encoding', true) AS server_encoding, \
      current_setting('server_version_num', true) AS version";
 
 /// How long a host may keep somebody waiting who then gives up, before others are asked first.
@@ -78,6 +81,21 @@ impl ConnectError {
             Self::Away(why) => OpenError::Unreachable { hosts: url.to_string(), why },
             Self::Unfit(error) => error,
         }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Away(why) => f.write_str(why),
+            Self::Unfit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ConnectError> for StoreError {
+    fn from(error: ConnectError) -> Self {
+        Self::Unreachable(error.to_string())
     }
 }
 
@@ -196,13 +214,6 @@ async fn confirm(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     }
 }
 
-fn name(host: &PgConnectOptions) -> String {
-    match host.get_socket() {
-        Some(socket) => format!("{}:{}", socket.display(), host.get_port()),
-        None => format!("{}:{}", host.get_host(), host.get_port()),
-    }
-}
-
 /// A wrong password or a missing database will not come right by waiting, but another host may have them.
 fn sort(error: &sqlx::Error) -> ConnectError {
     match Trouble::of(error) {
@@ -231,28 +242,27 @@ fn check_role(row: &PgRow) -> Result<(), ConnectError> {
     Ok(())
 }
 
+/// What a setting has to be, and what another value would cost.
+const SAFE: [(&str, &str, &str); 4] = [
+    ("fsync", "on", "a power cut may lose or damage everything; set it to `on`"),
+    (
+        "full_page_writes",
+        "on",
+        "a power cut may damage pages that are half written; set it to `on`",
+    ),
+    ("zero_damaged_pages", "off", "it forgets silently; set it to `off`"),
+    ("server_encoding", "UTF8", "names may hold any character; make the database with `UTF8`"),
+];
+
 /// Refuses a server that acknowledges what it may lose.
 pub(super) fn check_settings(row: &PgRow) -> Result<(), OpenError> {
     let unsafe_setting = |setting, value: &str, why| {
         Err(OpenError::Unsafe { setting, value: value.to_owned(), why })
     };
-    if let Some(value) = text(row, "fsync").filter(|value| value != "on") {
-        return unsafe_setting(
-            "fsync",
-            &value,
-            "a power cut may lose or damage everything; set it to `on`",
-        );
-    }
-    if let Some(value) = text(row, "full_page_writes").filter(|value| value != "on") {
-        let why = "a power cut may damage pages that are half written; set it to `on`";
-        return unsafe_setting("full_page_writes", &value, why);
-    }
-    if let Some(value) = text(row, "zero_damaged_pages").filter(|value| value != "off") {
-        return unsafe_setting(
-            "zero_damaged_pages",
-            &value,
-            "it forgets silently; set it to `off`",
-        );
+    for (setting, safe, why) in SAFE {
+        if let Some(value) = text(row, setting).filter(|value| value != safe) {
+            return unsafe_setting(setting, &value, why);
+        }
     }
     let standbys = text(row, "standbys").is_some_and(|names| !names.trim().is_empty());
     match text(row, "synchronous_commit").as_deref() {
@@ -266,13 +276,6 @@ pub(super) fn check_settings(row: &PgRow) -> Result<(), OpenError> {
             let why = "a crash may lose what was acknowledged; set it to `on`, for the server, the database and the role";
             return unsafe_setting("synchronous_commit", value, why);
         }
-    }
-    if let Some(value) = text(row, "encoding").filter(|value| value != "UTF8") {
-        return unsafe_setting(
-            "server_encoding",
-            &value,
-            "names may hold any character; make the database with `UTF8`",
-        );
     }
     let version = text(row, "version").and_then(|version| version.parse::<u32>().ok());
     if let Some(value) = version.filter(|version| *version < VERSION_MIN) {

@@ -6,15 +6,16 @@
 use std::sync::Arc;
 
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, Postgres, query, query::Query};
+use sqlx::{AssertSqlSafe, query};
 
 use placet_ledger::directive::{DIRECTIVE_VERSION, Directive};
 use placet_ledger::store::{DirectiveQuery, StoreError};
 use placet_types::ids::DirectiveId;
 
+use super::error::Hitch;
 use super::pool::{Pool, Statement};
-use super::read::{all, limit, one};
-use super::rows::{RowError, column, every, parsed, place_of};
+use super::read::{all, limit, one, walk};
+use super::rows::{column, every, json, parsed, place_of};
 
 /// The entry of a row.
 pub(super) fn of_row(row: &PgRow) -> Result<Directive, String> {
@@ -31,18 +32,27 @@ pub(super) fn place(entry: &Directive) -> Vec<u8> {
     place_of(entry.created_at, entry.directive_id.as_str())
 }
 
-/// Writes entries; each with the revision that the row has, 0 where there is none.
+/// Writes entries; each with the revision that the row has, 0 where there is none. There are few, so each has a statement of its own.
 pub(super) async fn put(
     connection: &mut PgConnection,
     changed: &[(Arc<Directive>, u64)],
-) -> Result<(), RowError> {
-    for fresh in [true, false] {
-        let rows: Vec<_> = changed.iter().filter(|(_, before)| (*before == 0) == fresh).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let done = statement(&rows, fresh)?.execute(&mut *connection).await?;
-        every(done.rows_affected(), rows.len())?;
+) -> Result<(), Hitch> {
+    for (entry, before) in changed {
+        let put = query(
+            "INSERT INTO placet.directives AS d (directive_id, rev, open_until_ms, record, tenant, kind, place) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) \
+             ON CONFLICT (directive_id) DO UPDATE SET rev = excluded.rev, open_until_ms = excluded.open_until_ms, \
+               record = excluded.record WHERE d.rev = $8",
+        )
+        .bind(entry.directive_id.as_str())
+        .bind(column(entry.rev))
+        .bind(entry.open_until().map(|until| until.as_ms()))
+        .bind(json(&**entry)?)
+        .bind(entry.tenant.as_str())
+        .bind(entry.kind().as_str())
+        .bind(place(entry))
+        .bind(column(*before));
+        every(put.execute(&mut *connection).await?.rows_affected(), 1)?;
     }
     Ok(())
 }
@@ -51,64 +61,14 @@ pub(super) async fn put(
 pub(super) async fn delete(
     connection: &mut PgConnection,
     gone: &[Arc<Directive>],
-) -> Result<(), RowError> {
-    if gone.is_empty() {
-        return Ok(());
+) -> Result<(), Hitch> {
+    for entry in gone {
+        let delete = query("DELETE FROM placet.directives WHERE directive_id = $1 AND rev = $2")
+            .bind(entry.directive_id.as_str())
+            .bind(column(entry.rev));
+        every(delete.execute(&mut *connection).await?.rows_affected(), 1)?;
     }
-    let ids: Vec<String> =
-        gone.iter().map(|entry| entry.directive_id.as_str().to_owned()).collect();
-    let revs: Vec<i64> = gone.iter().map(|entry| column(entry.rev)).collect();
-    let done = query(
-        "DELETE FROM placet.directives AS d USING unnest($1::text[], $2::bigint[]) AS n (directive_id, rev) \
-         WHERE d.directive_id = n.directive_id AND d.rev = n.rev",
-    )
-    .bind(ids)
-    .bind(revs)
-    .execute(connection)
-    .await?;
-    every(done.rows_affected(), gone.len())
-}
-
-type Put<'q> = Query<'q, Postgres, sqlx::postgres::PgArguments>;
-
-fn statement(rows: &[&(Arc<Directive>, u64)], fresh: bool) -> Result<Put<'static>, RowError> {
-    let records: Result<Vec<String>, _> =
-        rows.iter().map(|(entry, _)| serde_json::to_string(&**entry)).collect();
-    let records = records
-        .map_err(|error| RowError::Damaged(format!("a directive has no JSON form: {error}")))?;
-    let texts = |of: fn(&Directive) -> &str| -> Vec<String> {
-        rows.iter().map(|(entry, _)| of(entry).to_owned()).collect()
-    };
-    let until: Vec<Option<i64>> =
-        rows.iter().map(|(entry, _)| entry.open_until().map(|until| until.as_ms())).collect();
-    let revs: Vec<i64> = rows.iter().map(|(entry, _)| column(entry.rev)).collect();
-    let statement = if fresh {
-        query(
-            "INSERT INTO placet.directives (directive_id, rev, open_until_ms, record, tenant, kind, place) \
-             SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[]) \
-             ON CONFLICT (directive_id) DO NOTHING",
-        )
-    } else {
-        query(
-            "UPDATE placet.directives AS d SET rev = n.rev, open_until_ms = n.open_until_ms, record = n.record \
-             FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[]) \
-               AS n (directive_id, rev, open_until_ms, record, before) \
-             WHERE d.directive_id = n.directive_id AND d.rev = n.before",
-        )
-    };
-    let statement = statement
-        .bind(texts(|entry| entry.directive_id.as_str()))
-        .bind(revs)
-        .bind(until)
-        .bind(records);
-    Ok(if fresh {
-        statement
-            .bind(texts(|entry| entry.tenant.as_str()))
-            .bind(texts(|entry| entry.kind().as_str()))
-            .bind(rows.iter().map(|(entry, _)| place(entry)).collect::<Vec<_>>())
-    } else {
-        statement.bind(rows.iter().map(|(_, before)| column(*before)).collect::<Vec<_>>())
-    })
+    Ok(())
 }
 
 /// One entry.
@@ -128,12 +88,7 @@ pub(super) async fn entries(
     wanted: &DirectiveQuery,
 ) -> Result<Vec<Directive>, StoreError> {
     // Only the conditions that are asked for, so that the plan may use the index that serves them.
-    // Every place begins with a time that is before the end of all times.
-    let (sign, beyond, order) = if wanted.newest_first {
-        ("<", "'\\xffffffffffffffffff'::bytea", " DESC")
-    } else {
-        (">", "''::bytea", "")
-    };
+    let (sign, beyond, order) = walk(wanted.newest_first);
     let mut sql = format!(
         "SELECT record FROM placet.directives \
          WHERE place {sign} coalesce((SELECT place FROM placet.directives WHERE directive_id = $1), {beyond})"

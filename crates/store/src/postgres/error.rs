@@ -173,6 +173,49 @@ impl Trouble {
     }
 }
 
+/// Why a batch was not written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Hitch {
+    /// Somebody else was quicker: from the beginning.
+    #[error("other changes were in the way")]
+    Again,
+    /// A lock or a slot was not to be had in time.
+    #[error("{0}")]
+    Busy(String),
+    /// The connection is no good any more.
+    #[error("{0}")]
+    Away(String),
+    /// The server's disk is full.
+    #[error("the disk of the database is full")]
+    Full,
+    /// One of the commits cannot be written: each by itself.
+    #[error(transparent)]
+    Split(StoreError),
+    /// The store has to stop.
+    #[error(transparent)]
+    Stop(StoreError),
+}
+
+impl From<sqlx::Error> for Hitch {
+    fn from(error: sqlx::Error) -> Self {
+        match Trouble::of(&error) {
+            Trouble::Again => Self::Again,
+            Trouble::Busy(why) => Self::Busy(why),
+            Trouble::Away(why) => Self::Away(why),
+            Trouble::Full => Self::Full,
+            Trouble::Unkeepable(why) => Self::Split(StoreError::TooLarge(why)),
+            Trouble::Fatal(why) => Self::Stop(StoreError::Stopped(why)),
+        }
+    }
+}
+
+impl Hitch {
+    /// A row cannot be read, or has no form in which it could be written.
+    pub(super) const fn damaged(why: String) -> Self {
+        Self::Split(StoreError::Damaged(why))
+    }
+}
+
 /// What the database, or the way to it, said; never what was sent.
 #[expect(
     clippy::wildcard_enum_match_arm,

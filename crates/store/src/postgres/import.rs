@@ -21,17 +21,16 @@ use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
 use super::aside::refused_by_holders;
-use super::batch::Hitch;
 use super::config::PostgresConfig;
 use super::connect::{Connector, Purpose};
 use super::directives;
-use super::error::{OpenError, Trouble};
+use super::error::{Hitch, OpenError, Trouble};
 use super::limits::{self, Kind, Limits};
 use super::log::no_log;
-use super::rows::{self, EffectRows, Entry, RowError, column};
+use super::rows::{self, EffectRows, Entry, column};
 use super::snapshot::of_sql;
 use super::state::Head;
-use super::{migrate, write};
+use super::{schema, write};
 use crate::embedded::{EffectEntry, decode_entry};
 use crate::seal::entry_hash;
 use crate::transfer::ExportedLog;
@@ -69,10 +68,6 @@ fn of_hitch(hitch: Hitch) -> StoreError {
     }
 }
 
-fn of_row(error: RowError) -> StoreError {
-    of_hitch(error.into())
-}
-
 /// The epoch whose log has this name.
 fn epoch_of(log: &str) -> Option<u64> {
     let digits = log.strip_prefix("epoch-")?;
@@ -86,7 +81,7 @@ impl Import {
         let connector = Connector::new(config.url.clone(), config.wait);
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        migrate::migrate(&mut connection, config.lease, config.wait).await?;
+        schema::make(&mut connection, config.lease, config.wait).await?;
         let what = "take an import";
         let refused = || OpenError::refused(what);
         let patience = limits::patience(config.wait);
@@ -156,9 +151,9 @@ impl Import {
         }
         let tiles = log.tree.take();
         write::put_tiles(&mut self.connection, log.id, &tiles).await.map_err(of_hitch)?;
-        write::put_imported(&mut self.connection, log.id, entries).await.map_err(of_hitch)?;
         let id = log.id;
-        write::put_subjects(&mut self.connection, id, &subjects).await.map_err(of_hitch)?;
+        let put = write::put_imported(&mut self.connection, id, entries, &subjects);
+        put.await.map_err(of_hitch)?;
         self.places(id, made).await
     }
 
@@ -194,50 +189,42 @@ impl Import {
         let mut rows = EffectRows::default();
         for record in records {
             // The entry stands in the row already.
-            rows.push(record, record.rev, Entry { epoch: 0, seq: 0 }).map_err(of_row)?;
+            rows.push(record, record.rev, Entry { epoch: 0, seq: 0 }).map_err(of_hitch)?;
             if let Some(attempt) = record.state.attempt() {
                 self.epoch_max = self.epoch_max.max(attempt.duty()).max(attempt.epoch);
             }
         }
-        rows.fill(&mut self.connection).await.map_err(|error| match error {
-            RowError::Moved => StoreError::Damaged(
-                "the entries do not come to the records of the export".to_owned(),
-            ),
-            RowError::Sql(_) | RowError::Damaged(_) => of_row(error),
+        rows.fill(&mut self.connection).await.map_err(|hitch| {
+            if matches!(hitch, Hitch::Again) {
+                let why = "the entries do not come to the records of the export".to_owned();
+                return StoreError::Damaged(why);
+            }
+            of_hitch(hitch)
         })
     }
 
-    /// Approvals.
-    pub(super) async fn approvals(
+    /// What no entry is needed for: approvals, entries of the approval service, runs.
+    pub(super) async fn records(
         &mut self,
         approvals: Vec<ApprovalRecord>,
-    ) -> Result<(), StoreError> {
+        entries: Vec<Directive>,
+        runs: Vec<RunRecord>,
+    ) -> Result<(), Hitch> {
         let rows: Vec<_> = approvals.into_iter().map(|approval| (approval.into(), 0)).collect();
-        rows::put_approvals(&mut self.connection, &rows).await.map_err(of_row)
-    }
-
-    /// Entries of the approval service.
-    pub(super) async fn directives(&mut self, entries: Vec<Directive>) -> Result<(), StoreError> {
-        let rows: Vec<_> = entries.into_iter().map(|entry| (entry.into(), 0)).collect();
-        directives::put(&mut self.connection, &rows).await.map_err(of_row)
-    }
-
-    /// Runs.
-    pub(super) async fn runs(&mut self, runs: Vec<RunRecord>) -> Result<(), StoreError> {
+        rows::put_approvals(&mut self.connection, &rows).await?;
+        let rows: Vec<_> = entries.into_iter().map(|directive| (directive.into(), 0)).collect();
+        directives::put(&mut self.connection, &rows).await?;
         let rows: Vec<_> = runs.into_iter().map(|run| (run.into(), false)).collect();
-        rows::put_runs(&mut self.connection, &rows).await.map_err(of_row)
+        rows::put_runs(&mut self.connection, &rows).await
     }
 
     /// Contents.
-    pub(super) async fn contents(
-        &mut self,
-        contents: &[(TenantId, Vec<u8>)],
-    ) -> Result<(), StoreError> {
+    pub(super) async fn contents(&mut self, contents: &[(TenantId, Vec<u8>)]) -> Result<(), Hitch> {
         let contents: Vec<(&str, Digest, &[u8])> = contents
             .iter()
             .map(|(tenant, bytes)| (tenant.as_str(), Digest::of(bytes), bytes.as_slice()))
             .collect();
-        write::put_contents(&mut self.connection, contents).await.map_err(of_hitch)
+        write::put_contents(&mut self.connection, contents).await
     }
 
     /// Ends the import: from here on nodes may start. Where the connection is lost at the very end, the database is either
@@ -279,8 +266,8 @@ impl Import {
         for (name, log) in &self.logs {
             query(
                 "INSERT INTO placet.epochs (epoch, log, node, started_ms, lease_until, closed_ms, policy_epoch, head_seq, \
-                   head_hash, head_at_ms, root) \
-                 VALUES ($1, $2, 'imported', $3, clock_timestamp(), $3, 0, $4, $5, $3, $6)",
+                   head_hash, head_at_ms, root, lease_ms) \
+                 VALUES ($1, $2, 'imported', $3, clock_timestamp(), $3, 0, $4, $5, $3, $6, 1)",
             )
             .bind(column(log.id))
             .bind(name)

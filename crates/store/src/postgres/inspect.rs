@@ -10,9 +10,8 @@ use super::config::PostgresConfig;
 use super::connect::{Connector, Purpose};
 use super::error::OpenError;
 use super::limits::{self, Kind, Limits};
-use super::migrate::{self, Tables};
 use super::rows::number;
-use super::witness::Witness;
+use super::{schema, witness};
 
 /// What a look at a database found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,19 +55,13 @@ async fn look(
     connection: &mut PgConnection,
     config: &PostgresConfig,
 ) -> Result<Inspection, OpenError> {
-    match migrate::look(connection).await? {
-        Tables::Absent => {
-            may_make_tables(connection).await?;
-            return Ok(Inspection { store_id: None, nodes: 0 });
-        }
-        Tables::Earlier => may_change_tables(connection).await?,
-        Tables::Current => {}
+    if !schema::are_there(connection).await? {
+        may_make_tables(connection).await?;
+        return Ok(Inspection { store_id: None, nodes: 0 });
     }
     may_use_tables(connection).await?;
-    if let Some(folder) = config.witness.as_ref().filter(|folder| folder.is_dir())
-        && let Some(witness) = Witness::read(folder)?
-    {
-        witness.check(connection, folder).await?;
+    if let Some(folder) = config.witness.as_ref().filter(|folder| folder.is_dir()) {
+        witness::check(connection, folder).await?;
     }
     let row = query(
         "SELECT store_id, (SELECT count(*) FROM placet.epochs \
@@ -86,28 +79,13 @@ async fn look(
 const RIGHTS: &str = "tell what this role may do";
 
 async fn may_make_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
-    let asked = "SELECT has_database_privilege(current_database(), 'CREATE') AS may";
-    let why = "they are not there yet, and this role may not make a schema in this database";
-    may(connection, asked, "make the tables", why).await
-}
-
-async fn may_change_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
-    let asked = "SELECT has_schema_privilege('placet', 'CREATE') AS may";
-    let why = "they are those of an earlier build, and this role may not add to them";
-    may(connection, asked, "bring the tables up to date", why).await
-}
-
-async fn may(
-    connection: &mut PgConnection,
-    asked: &'static str,
-    what: &'static str,
-    why: &str,
-) -> Result<(), OpenError> {
-    let row = query(asked).fetch_one(connection).await.map_err(OpenError::refused(RIGHTS))?;
+    let asked = query("SELECT has_database_privilege(current_database(), 'CREATE') AS may");
+    let row = asked.fetch_one(connection).await.map_err(OpenError::refused(RIGHTS))?;
     if row.try_get("may").map_err(OpenError::refused(RIGHTS))? {
         return Ok(());
     }
-    Err(OpenError::Refused { what, why: why.to_owned() })
+    let why = "they are not there yet, and this role may not make a schema in this database";
+    Err(OpenError::Refused { what: "make the tables", why: why.to_owned() })
 }
 
 /// Refuses where this role lacks rights on a table: what a start does not touch would else be found out in the midst of work.

@@ -20,9 +20,9 @@ use super::connect::{Connector, Purpose, ask_again};
 use super::error::{Trouble, said};
 use super::limits;
 use super::rows::{column, number};
-use super::sightings::{leases, note};
+use super::sightings::leases;
 use super::state::State;
-use super::witness::Witness;
+use super::witness;
 
 /// The task.
 pub(super) struct Keeper {
@@ -47,11 +47,8 @@ impl Keeper {
         let soon = every.checked_div(4).unwrap_or(every);
         let mut connection = None;
         let mut was_away = false;
-        // What others have noted of the leases counts for little more than a lease: the first look comes soon too.
-        let mut is_first = true;
         loop {
-            let pause = if was_away || is_first { soon } else { every };
-            is_first = false;
+            let pause = if was_away { soon } else { every };
             tokio::select! {
                 _ended = self.closing.changed() => return,
                 () = tokio::time::sleep(pause) => {}
@@ -153,13 +150,9 @@ impl Keeper {
             self.state.note_entry(floor_ms);
         }
         let asked = Instant::now();
-        let seen = leases(connection, self.state.epoch, self.lease).await?;
-        let notes = {
-            let mut sightings = self.state.sightings();
-            sightings.look(&seen, asked, Instant::now(), self.lease);
-            sightings.notes()
-        };
-        note(connection, &notes, self.lease).await
+        let seen = leases(connection, self.state.epoch).await?;
+        self.state.sightings().look(&seen, asked, Instant::now(), self.lease);
+        Ok(())
     }
 
     /// The lease could not be renewed: why?
@@ -179,8 +172,9 @@ impl Keeper {
 
     async fn write_witness(&self) {
         let Some(folder) = self.witness.clone() else { return };
-        let witness = Witness { epoch: self.state.epoch, head: self.state.head() };
-        let written = tokio::task::spawn_blocking(move || witness.write(&folder)).await;
+        let (epoch, end) = (self.state.epoch, self.state.head());
+        let written =
+            tokio::task::spawn_blocking(move || witness::write(&folder, epoch, end)).await;
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the witness could not be written"),

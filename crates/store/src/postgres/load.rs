@@ -17,9 +17,10 @@ use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::store::{Changes, EffectChange, StoreError};
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
-use super::batch::{Hitch, Piece};
+use super::batch::Piece;
 use super::directives;
-use super::rows::{self, RowError};
+use super::error::Hitch;
+use super::rows;
 use crate::rules::Base;
 
 /// The rows that a batch touches, as they stand.
@@ -72,7 +73,7 @@ impl Loaded {
         .fetch_all(&mut *connection)
         .await?;
         for row in &found {
-            let record = rows::effect(row).map_err(RowError::Damaged)?;
+            let record = rows::effect(row).map_err(Hitch::damaged)?;
             let owner: Option<i64> = row.try_get("owner")?;
             if let Some(owner) = owner.filter(|_| row.try_get("is_over").unwrap_or(false)) {
                 self.over.insert(rows::number(owner));
@@ -106,7 +107,7 @@ impl Loaded {
         .fetch_all(&mut *connection)
         .await?;
         for row in &found {
-            let approval = rows::approval(row).map_err(RowError::Damaged)?;
+            let approval = rows::approval(row).map_err(Hitch::damaged)?;
             self.approvals.insert(approval.approval_id.clone(), Arc::new(approval));
         }
         Ok(())
@@ -127,7 +128,7 @@ impl Loaded {
             let contexts = taint.iter().flat_map(RunTaint::keys);
             let opened = runs.iter().map(|run| run.key.clone());
             for key in opened.chain(budgets).chain(meters).chain(contexts) {
-                keys.insert(rows::run_key(&key).map_err(RowError::Damaged)?);
+                keys.insert(rows::run_key(&key).map_err(Hitch::damaged)?);
             }
         }
         if keys.is_empty() {
@@ -140,7 +141,7 @@ impl Loaded {
         .fetch_all(&mut *connection)
         .await?;
         for row in &found {
-            let run = rows::run(row).map_err(RowError::Damaged)?;
+            let run = rows::run(row).map_err(Hitch::damaged)?;
             self.runs.insert(run.key.clone(), Arc::new(run));
         }
         Ok(())
@@ -170,7 +171,7 @@ impl Loaded {
         .fetch_all(&mut *connection)
         .await?;
         for row in &found {
-            let entry = directives::of_row(row).map_err(RowError::Damaged)?;
+            let entry = directives::of_row(row).map_err(Hitch::damaged)?;
             self.directives.insert(entry.directive_id.clone(), Arc::new(entry));
         }
         Ok(())

@@ -11,10 +11,11 @@ use placet_ledger::outbox::{MessageKey, Outbox, OutboxChange, WaitingMessage};
 use placet_ledger::store::StoreError;
 use serde_json::Value;
 
-use super::batch::{Hitch, Piece};
+use super::batch::Piece;
+use super::error::Hitch;
 use super::pool::Pool;
 use super::read::{all, one};
-use super::rows;
+use super::rows::{self, json};
 
 /// Writes what a batch changes of the outbox.
 pub(super) async fn put(connection: &mut PgConnection, pieces: &[&Piece]) -> Result<(), Hitch> {
@@ -70,11 +71,6 @@ pub(super) async fn put(connection: &mut PgConnection, pieces: &[&Piece]) -> Res
         .await?;
     }
     Ok(())
-}
-
-fn json(record: &impl serde::Serialize) -> Result<String, rows::RowError> {
-    serde_json::to_string(record)
-        .map_err(|error| rows::RowError::Damaged(format!("a message has no JSON form: {error}")))
 }
 
 /// All that waits, and how far the logs were read.

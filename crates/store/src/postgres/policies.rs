@@ -10,7 +10,8 @@ use placet_ledger::policies::{PastPolicies, PolicyState, Replaced};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 
-use super::batch::{Hitch, forgotten};
+use super::batch::forgotten;
+use super::error::Hitch;
 use super::rows::column;
 
 /// How these policies ended, those of them that were active and are not any more.

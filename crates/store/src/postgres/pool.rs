@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use placet_ledger::store::StoreError;
 
-use super::connect::{ConnectError, Connector, Purpose};
+use super::connect::{Connector, Purpose};
 use super::error::Trouble;
 
 /// How many may wait for a connection at once; later ones are refused at once.
@@ -101,14 +101,9 @@ impl Pool {
                 return Ok(Taken { connection, generation, rested: true, _slot: slot });
             }
         }
-        match self.connector.connect(Purpose::Reading).await {
-            Ok(connection) => {
-                let generation = self.connector.generation();
-                Ok(Taken { connection, generation, rested: false, _slot: slot })
-            }
-            Err(ConnectError::Away(why)) => Err(StoreError::Unreachable(why)),
-            Err(ConnectError::Unfit(error)) => Err(StoreError::Unreachable(error.to_string())),
-        }
+        let connection = self.connector.connect(Purpose::Reading).await?;
+        let generation = self.connector.generation();
+        Ok(Taken { connection, generation, rested: false, _slot: slot })
     }
 
     fn pop(&self) -> Option<(u64, PgConnection)> {

@@ -16,20 +16,20 @@ use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 
 use super::batch;
 use super::pool::{Pool, Statement};
-use super::rows::{self, column, damaged, number};
+use super::rows::{self, column, number};
 
 pub(super) fn one<T>(
     rows: &[PgRow],
     of: fn(&PgRow) -> Result<T, String>,
 ) -> Result<Option<T>, StoreError> {
-    rows.first().map(of).transpose().map_err(damaged)
+    rows.first().map(of).transpose().map_err(StoreError::Damaged)
 }
 
 pub(super) fn all<T>(
     rows: &[PgRow],
     of: fn(&PgRow) -> Result<T, String>,
 ) -> Result<Vec<T>, StoreError> {
-    rows.iter().map(of).collect::<Result<_, _>>().map_err(damaged)
+    rows.iter().map(of).collect::<Result<_, _>>().map_err(StoreError::Damaged)
 }
 
 pub(super) fn unreadable(error: &sqlx::Error) -> StoreError {
@@ -83,7 +83,7 @@ pub(super) async fn approval_of_call(
 }
 
 pub(super) async fn run(pool: &Pool, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
-    let key = rows::run_key(key).map_err(damaged)?;
+    let key = rows::run_key(key).map_err(StoreError::Damaged)?;
     let find = || query("SELECT record FROM placet.runs WHERE run_key = $1").bind(key.clone());
     one(&pool.rows(find).await?, rows::run)
 }
@@ -184,13 +184,18 @@ pub(super) fn approvals_sql(wanted: &ApprovalQuery) -> String {
     list_sql("a.record", wanted)
 }
 
-fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
+/// How a list is walked by place: the comparison with the place before, what comes before every place, and the order.
+pub(super) const fn walk(newest_first: bool) -> (&'static str, &'static str, &'static str) {
     // Every place begins with a time that is before the end of all times.
-    let (sign, beyond, order) = if wanted.newest_first {
+    if newest_first {
         ("<", "'\\xffffffffffffffffff'::bytea", " DESC")
     } else {
         (">", "''::bytea", "")
-    };
+    }
+}
+
+fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
+    let (sign, beyond, order) = walk(wanted.newest_first);
     // An external tenant's list is as long as what its tenant is asked about, so its places are walked: of one state alone, where one is asked for.
     let (from, listed) = if wanted.external.is_some() {
         ("placet.external_approvals AS g JOIN placet.approvals AS a USING (approval_id)", "g.place")

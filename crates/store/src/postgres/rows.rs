@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
@@ -12,30 +13,21 @@ use sqlx::{Row as _, query};
 use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord};
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSION};
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{ApprovalMark, StoreError};
+use placet_ledger::store::ApprovalMark;
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId};
 
-/// Why a statement did not do what was decided.
-#[derive(Debug)]
-pub(super) enum RowError {
-    Sql(sqlx::Error),
-    /// A row was not as it was decided about: somebody was quicker.
-    Moved,
-    /// A row cannot be read, or has no form in which it could be written.
-    Damaged(String),
-}
-
-impl From<sqlx::Error> for RowError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
+use super::error::Hitch;
 
 pub(super) fn parsed<T: DeserializeOwned>(row: &PgRow) -> Result<T, String> {
     let text: &str = row.try_get("record").map_err(|error| error.to_string())?;
     serde_json::from_str(text).map_err(|error| format!("a record cannot be read: {error}"))
+}
+
+pub(super) fn json(record: &impl Serialize) -> Result<String, Hitch> {
+    serde_json::to_string(record)
+        .map_err(|error| Hitch::damaged(format!("a record has no JSON form: {error}")))
 }
 
 /// The effect record of a row.
@@ -69,10 +61,6 @@ pub(super) fn approval_mark(row: &PgRow) -> Result<ApprovalMark, String> {
 /// The run of a row.
 pub(super) fn run(row: &PgRow) -> Result<RunRecord, String> {
     parsed(row)
-}
-
-pub(super) fn damaged(why: String) -> StoreError {
-    StoreError::Damaged(why)
 }
 
 pub(super) fn id_bytes(record_id: &RecordId) -> Vec<u8> {
@@ -141,9 +129,7 @@ impl EffectRows {
         record: &EffectRecord,
         before: u64,
         entry: Entry,
-    ) -> Result<(), RowError> {
-        let json = serde_json::to_string(record)
-            .map_err(|error| RowError::Damaged(format!("a record has no JSON form: {error}")))?;
+    ) -> Result<(), Hitch> {
         let buried = matches!(record.state, EffectState::Tombstone { .. });
         let mut owner = None;
         if let EffectState::Dispatched(attempt) = &record.state {
@@ -161,7 +147,7 @@ impl EffectRows {
         self.updated_ms.push(record.updated_at.as_ms());
         self.epoch.push(column(entry.epoch));
         self.seq.push(column(entry.seq));
-        self.record.push(json);
+        self.record.push(json(record)?);
         Ok(())
     }
 
@@ -170,7 +156,7 @@ impl EffectRows {
     }
 
     /// Writes rows that were not there.
-    pub(super) async fn insert(self, connection: &mut PgConnection) -> Result<(), RowError> {
+    pub(super) async fn insert(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         let rows = self.len();
         if rows == 0 {
             return Ok(());
@@ -200,7 +186,7 @@ impl EffectRows {
     }
 
     /// Writes rows for which an import has kept places; their entries stand in them already.
-    pub(super) async fn fill(self, connection: &mut PgConnection) -> Result<(), RowError> {
+    pub(super) async fn fill(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         let rows = self.len();
         if rows == 0 {
             return Ok(());
@@ -229,7 +215,7 @@ impl EffectRows {
     }
 
     /// Writes rows that were there.
-    pub(super) async fn update(self, connection: &mut PgConnection) -> Result<(), RowError> {
+    pub(super) async fn update(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         let rows = self.len();
         if rows == 0 {
             return Ok(());
@@ -263,7 +249,7 @@ impl EffectRows {
 pub(super) async fn delete_effects(
     connection: &mut PgConnection,
     gone: &[(RecordId, u64)],
-) -> Result<(), RowError> {
+) -> Result<(), Hitch> {
     if gone.is_empty() {
         return Ok(());
     }
@@ -284,66 +270,42 @@ pub(super) async fn delete_effects(
 pub(super) async fn put_approvals(
     connection: &mut PgConnection,
     changed: &[(Arc<ApprovalRecord>, u64)],
-) -> Result<(), RowError> {
-    for fresh in [true, false] {
-        let rows: Vec<_> = changed.iter().filter(|(_, before)| (*before == 0) == fresh).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let records: Result<Vec<String>, _> =
-            rows.iter().map(|(approval, _)| serde_json::to_string(&**approval)).collect();
-        let records = records
-            .map_err(|error| RowError::Damaged(format!("an approval has no JSON form: {error}")))?;
-        let texts = |of: fn(&ApprovalRecord) -> &str| -> Vec<String> {
-            rows.iter().map(|(approval, _)| of(approval).to_owned()).collect()
-        };
-        let numbers = |of: fn(&(Arc<ApprovalRecord>, u64)) -> u64| -> Vec<i64> {
-            rows.iter().map(|row| column(of(row))).collect()
-        };
-        let statement = if fresh {
-            query(
-                "INSERT INTO placet.approvals (approval_id, state, rev, record, record_id, call_id, tenant, place) \
-                 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::text[], \
-                   $7::text[], $8::bytea[]) ON CONFLICT (approval_id) DO NOTHING",
-            )
-        } else {
-            query(
-                "UPDATE placet.approvals AS a SET state = n.state, rev = n.rev, record = n.record \
-                 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[]) \
-                   AS n (approval_id, state, rev, record, before) \
-                 WHERE a.approval_id = n.approval_id AND a.rev = n.before",
-            )
-        };
-        let statement = statement
-            .bind(texts(|approval| approval.approval_id.as_str()))
-            .bind(texts(|approval| approval.state.name()))
-            .bind(numbers(|(approval, _)| approval.rev))
-            .bind(records);
-        let statement = if fresh {
-            let ids: Vec<Vec<u8>> = rows.iter().map(|(row, _)| id_bytes(&row.record_id)).collect();
-            let places: Vec<Vec<u8>> =
-                rows.iter().map(|(row, _)| place(row.created_at, &row.approval_id)).collect();
-            statement
-                .bind(ids)
-                .bind(texts(|approval| approval.call_id.as_str()))
-                .bind(texts(|approval| approval.chain.tenant().as_str()))
-                .bind(places)
-        } else {
-            statement.bind(numbers(|(_, before)| *before))
-        };
-        let done = statement.execute(&mut *connection).await?;
-        every(done.rows_affected(), rows.len())?;
-        let asked = Asked::of(rows.iter().map(|(approval, _)| &**approval));
-        asked.put(connection, fresh).await?;
+) -> Result<(), Hitch> {
+    if changed.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let rows: Vec<&ApprovalRecord> = changed.iter().map(|(approval, _)| &**approval).collect();
+    let texts = |of: fn(&ApprovalRecord) -> &str| -> Vec<&str> {
+        rows.iter().map(|approval| of(approval)).collect()
+    };
+    let done = query(
+        "INSERT INTO placet.approvals AS a (approval_id, state, rev, record, record_id, call_id, tenant, place) \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::text[], $7::text[], \
+           $8::bytea[]) \
+         ON CONFLICT (approval_id) DO UPDATE SET state = excluded.state, rev = excluded.rev, record = excluded.record \
+         WHERE a.rev = (SELECT n.before FROM unnest($1::text[], $9::bigint[]) AS n (approval_id, before) \
+           WHERE n.approval_id = a.approval_id)",
+    )
+    .bind(texts(|approval| approval.approval_id.as_str()))
+    .bind(texts(|approval| approval.state.name()))
+    .bind(rows.iter().map(|approval| column(approval.rev)).collect::<Vec<_>>())
+    .bind(rows.iter().copied().map(json).collect::<Result<Vec<_>, _>>()?)
+    .bind(rows.iter().map(|approval| id_bytes(&approval.record_id)).collect::<Vec<_>>())
+    .bind(texts(|approval| approval.call_id.as_str()))
+    .bind(texts(|approval| approval.chain.tenant().as_str()))
+    .bind(rows.iter().map(|it| place(it.created_at, &it.approval_id)).collect::<Vec<_>>())
+    .bind(changed.iter().map(|(_, before)| column(*before)).collect::<Vec<_>>())
+    .execute(&mut *connection)
+    .await?;
+    every(done.rows_affected(), rows.len())?;
+    Asked::of(rows.into_iter()).put(connection).await
 }
 
 /// Deletes approvals, each in the revision that was decided about, and their places in the lists of external tenants.
 pub(super) async fn delete_approvals(
     connection: &mut PgConnection,
     gone: &[Arc<ApprovalRecord>],
-) -> Result<(), RowError> {
+) -> Result<(), Hitch> {
     if gone.is_empty() {
         return Ok(());
     }
@@ -392,28 +354,23 @@ impl Asked {
         asked
     }
 
-    /// Writes it for new approvals, or for approvals that have moved.
-    async fn put(self, connection: &mut PgConnection, fresh: bool) -> Result<(), RowError> {
+    /// Writes it for approvals that are new or have moved.
+    async fn put(self, connection: &mut PgConnection) -> Result<(), Hitch> {
         if self.tenants.is_empty() {
             return Ok(());
         }
-        let rows = self.tenants.len();
-        let statement = if fresh {
-            query(
-                "INSERT INTO placet.external_approvals (tenant, place, state, approval_id) \
-                 SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[])",
-            )
-        } else {
-            query(
-                "UPDATE placet.external_approvals AS g SET state = n.state \
-                 FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[]) AS n (tenant, place, state, approval_id) \
-                 WHERE g.tenant = n.tenant AND g.place = n.place AND g.state <> n.state",
-            )
-        };
-        let statement =
-            statement.bind(self.tenants).bind(self.places).bind(self.states).bind(self.ids);
-        let done = statement.execute(&mut *connection).await?;
-        if fresh { every(done.rows_affected(), rows) } else { Ok(()) }
+        query(
+            "INSERT INTO placet.external_approvals AS g (tenant, place, state, approval_id) \
+             SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[]) \
+             ON CONFLICT (tenant, place) DO UPDATE SET state = excluded.state WHERE g.state <> excluded.state",
+        )
+        .bind(self.tenants)
+        .bind(self.places)
+        .bind(self.states)
+        .bind(self.ids)
+        .execute(connection)
+        .await?;
+        Ok(())
     }
 }
 
@@ -421,14 +378,12 @@ impl Asked {
 pub(super) async fn put_runs(
     connection: &mut PgConnection,
     changed: &[(Arc<RunRecord>, bool)],
-) -> Result<(), RowError> {
+) -> Result<(), Hitch> {
     for there in [false, true] {
         let mut rows = Vec::new();
         for (run, _) in changed.iter().filter(|(_, before)| *before == there) {
-            let key = run_key(&run.key).map_err(RowError::Damaged)?;
-            let json = serde_json::to_string(&**run)
-                .map_err(|error| RowError::Damaged(format!("a run has no JSON form: {error}")))?;
-            rows.push((key, json));
+            let key = run_key(&run.key).map_err(Hitch::damaged)?;
+            rows.push((key, json(&**run)?));
         }
         if rows.is_empty() {
             continue;
@@ -454,6 +409,6 @@ pub(super) async fn put_runs(
 }
 
 /// Whether as many rows were written as were to be.
-pub(super) fn every(affected: u64, rows: usize) -> Result<(), RowError> {
-    if usize::try_from(affected) == Ok(rows) { Ok(()) } else { Err(RowError::Moved) }
+pub(super) fn every(affected: u64, rows: usize) -> Result<(), Hitch> {
+    if usize::try_from(affected) == Ok(rows) { Ok(()) } else { Err(Hitch::Again) }
 }

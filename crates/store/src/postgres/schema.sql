@@ -10,7 +10,9 @@ CREATE TABLE placet.ledger (
   policy_digest bytea,
   -- How often what is in force has become stricter: a freeze or a revocation that was made, a break-glass record that was ended.
   directives_rev bigint NOT NULL DEFAULT 0,
-  made_ms       bigint  NOT NULL
+  made_ms       bigint  NOT NULL,
+  -- Of this file, as it was when the tables were made.
+  schema_digest bytea   NOT NULL DEFAULT ''
 );
 
 -- One row for each start of a node; an epoch is used once. Its log is called `log`, ends at (head_seq, head_hash) and has the Merkle
@@ -22,7 +24,7 @@ CREATE TABLE placet.epochs (
   node          text   NOT NULL,
   started_ms    bigint NOT NULL,
   lease_until   timestamptz NOT NULL,
-  lease_ms      bigint NOT NULL DEFAULT 600000 CHECK (lease_ms > 0),
+  lease_ms      bigint NOT NULL CHECK (lease_ms > 0),
   fenced_by     bigint,
   fenced_ms     bigint,
   closed_ms     bigint,
@@ -179,14 +181,6 @@ CREATE TABLE placet.replaced_policies (
   replaced_ms bigint NOT NULL,
   replaced_by bytea  NOT NULL
 );
-
--- Leases that stand still, and for how long they were watched: a node that starts goes on from there, where that was noted just now.
-CREATE TABLE placet.sightings (
-  epoch    bigint      PRIMARY KEY,
-  until_us bigint      NOT NULL,
-  still_ms bigint      NOT NULL,
-  noted_at timestamptz NOT NULL
-) WITH (fillfactor = 50);
 
 -- One row that is written for itself alone: a node that connects to read writes it, so that the synchronous standbys have to tell what
 -- they have. No transaction holds it beyond its own statement.

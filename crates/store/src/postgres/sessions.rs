@@ -16,7 +16,7 @@ use placet_types::sessions::{
 };
 
 use super::PostgresStore;
-use super::connect::{ConnectError, Connector, Purpose};
+use super::connect::{Connector, Purpose};
 use super::error::said;
 use super::limits::{self, Kind, Limits};
 use super::read;
@@ -90,11 +90,8 @@ fn of_row(row: &PgRow) -> Result<KeptSession, sqlx::Error> {
 
 /// Makes a change in a transaction of its own. An error leaves nothing of it, since the connection is closed.
 async fn changed(connector: &Connector, wait: Duration, change: Change) -> Result<bool, String> {
-    let mut connection =
-        connector.connect(Purpose::Writing).await.map_err(|error| match error {
-            ConnectError::Away(why) => why,
-            ConnectError::Unfit(error) => error.to_string(),
-        })?;
+    let connected = connector.connect(Purpose::Writing).await;
+    let mut connection = connected.map_err(|error| error.to_string())?;
     let limits = Limits { lock: wait, silence: wait, statement: Some(wait) };
     let done = async {
         limits::begin(&mut connection, Kind::Writing, limits).await?;

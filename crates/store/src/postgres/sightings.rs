@@ -1,10 +1,8 @@
 //! For how long the leases of the other nodes have stood still.
 //!
-//! Owns what this node has watched of them, and `placet.sightings`, where the nodes note it for one that starts. Not here: what is done about a
-//! node that fell silent (`node`). Invariants: a lease has stood still for long enough when it was watched for a third more than it is long and
-//! did not move, by the clocks of those who watched. Time in which nobody could look is not watched, so that an outage of the database fences
-//! nobody. At least half of it this process has watched itself; what was noted by others counts once, at its first look, and only if the
-//! database dates it to within the last lease: no jump of its clock makes a lease stand still for longer than it was watched.
+//! Owns what this node has watched of them. Not here: what is done about a node that fell silent (`node`). Invariants: a lease has stood still
+//! for long enough when this process has watched it for a third more than it is long and it did not move, by this process's own clock. Time in
+//! which nobody could look is not watched, so that an outage of the database fences nobody.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,24 +21,12 @@ const PARTS: u32 = 3;
 /// looks it was, leaves the owner of the lease two parts in a row, before it or after it, in which it could have renewed.
 const PARTS_STILL: u32 = 4;
 
-/// How many of them a process believes that others have watched before it. The rest leaves the owner of the lease two parts in a row, even
-/// if what was noted is older than it seems.
-const PARTS_NOTED: u32 = 2;
-
 /// What a node has seen of the others' leases.
 #[derive(Debug, Default)]
 pub(super) struct Sightings {
     leases: HashMap<i64, Sighting>,
     /// When the last look was answered.
     last: Option<Instant>,
-}
-
-/// A lease that stands still, to be noted for nodes that start: whose, where it ends, and for how long it was watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Note {
-    epoch: i64,
-    until: i64,
-    still: Duration,
 }
 
 /// A lease, and for how long it was watched without moving.
@@ -51,7 +37,7 @@ struct Sighting {
 }
 
 /// Another node's lease, as the database tells of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lease {
     /// Whose it is.
     pub(super) epoch: i64,
@@ -59,27 +45,14 @@ pub(super) struct Lease {
     pub(super) until: i64,
     /// How long it is, in milliseconds.
     pub(super) length_ms: i64,
-    /// For how long others have watched it stand still, in milliseconds, as they noted within the last lease.
-    pub(super) noted_ms: i64,
 }
 
 impl Lease {
-    /// Whether it has not moved since.
-    fn stands(&self, before: &Self) -> bool {
-        (self.epoch, self.until, self.length_ms) == (before.epoch, before.until, before.length_ms)
-    }
-
-    fn noted(self) -> Duration {
-        let noted = u64::try_from(self.noted_ms).map_or(Duration::ZERO, Duration::from_millis);
-        noted.min(self.part().saturating_mul(PARTS_NOTED))
-    }
-
     fn of(row: &PgRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             epoch: row.try_get("epoch")?,
             until: row.try_get("lease_until")?,
             length_ms: row.try_get("lease_ms")?,
-            noted_ms: row.try_get("noted_ms")?,
         })
     }
 
@@ -104,32 +77,18 @@ impl Sightings {
         own: Duration,
     ) {
         let step = self.last.map_or(Duration::ZERO, |last| asked.saturating_duration_since(last));
-        let is_first = self.last.replace(answered).is_none();
+        self.last = Some(answered);
         if step > own {
             self.leases.clear();
         }
         self.leases.retain(|epoch, _| seen.iter().any(|lease| lease.epoch == *epoch));
         for lease in seen {
-            let known = self.leases.get(&lease.epoch).filter(|known| lease.stands(&known.lease));
-            // One that is seen for the first time, or has moved, is watched from now on; by a node that has just started, also from before.
-            let still = match known {
-                Some(known) => known.still.saturating_add(step.min(lease.part())),
-                None if is_first => lease.noted(),
-                None => Duration::ZERO,
-            };
+            // One that is seen for the first time, or has moved, is watched from now on.
+            let known = self.leases.get(&lease.epoch).filter(|known| known.lease == *lease);
+            let still = known
+                .map_or(Duration::ZERO, |known| known.still.saturating_add(step.min(lease.part())));
             self.leases.insert(lease.epoch, Sighting { lease: *lease, still });
         }
-    }
-
-    /// What is worth noting: a lease that lives moves between any two looks.
-    pub(super) fn notes(&self) -> Vec<Note> {
-        let stands = |seen: &&Sighting| seen.still >= seen.lease.part();
-        let standing = self.leases.values().filter(stands);
-        let note = |seen: &Sighting| {
-            let (epoch, until) = (seen.lease.epoch, seen.lease.until);
-            Note { epoch, until, still: seen.still }
-        };
-        standing.map(note).collect()
     }
 
     /// The nodes that fell silent, as of a look that is not older than this node's lease.
@@ -148,52 +107,15 @@ impl Sightings {
 pub(super) async fn leases(
     connection: &mut PgConnection,
     own: u64,
-    lease: Duration,
 ) -> Result<Vec<Lease>, sqlx::Error> {
     let rows = query(
-        "SELECT e.epoch, e.lease_until, e.lease_ms, coalesce(s.still_ms, 0) AS noted_ms \
-         FROM (SELECT epoch, (extract(epoch FROM lease_until) * 1000000)::bigint AS lease_until, lease_ms \
-             FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch <> $1) AS e \
-           LEFT JOIN placet.sightings AS s ON s.epoch = e.epoch AND s.until_us = e.lease_until \
-             AND s.noted_at BETWEEN clock_timestamp() - $2 * interval '1 second' AND clock_timestamp()",
+        "SELECT epoch, (extract(epoch FROM lease_until) * 1000000)::bigint AS lease_until, lease_ms \
+         FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch <> $1",
     )
     .bind(column(own))
-    .bind(lease.as_secs_f64())
     .fetch_all(connection)
     .await?;
     rows.iter().map(Lease::of).collect()
-}
-
-/// Notes what stands still, each by itself: nobody waits for the notes of another node. Who has watched for longer, and looks on, is believed.
-pub(super) async fn note(
-    connection: &mut PgConnection,
-    notes: &[Note],
-    lease: Duration,
-) -> Result<(), sqlx::Error> {
-    for note in notes {
-        query(
-            "INSERT INTO placet.sightings AS s (epoch, until_us, still_ms, noted_at) VALUES ($1, $2, $3, clock_timestamp()) \
-             ON CONFLICT (epoch) DO UPDATE SET until_us = excluded.until_us, still_ms = excluded.still_ms, \
-               noted_at = excluded.noted_at \
-             WHERE s.until_us <> excluded.until_us OR s.still_ms <= excluded.still_ms \
-               OR s.noted_at NOT BETWEEN clock_timestamp() - $4 * interval '1 second' AND clock_timestamp()",
-        )
-        .bind(note.epoch)
-        .bind(note.until)
-        .bind(i64::try_from(note.still.as_millis()).unwrap_or(i64::MAX))
-        .bind(lease.as_secs_f64())
-        .execute(&mut *connection)
-        .await?;
-    }
-    if !notes.is_empty() {
-        query(
-            "DELETE FROM placet.sightings AS s USING placet.epochs AS e \
-             WHERE e.epoch = s.epoch AND (e.fenced_by IS NOT NULL OR e.closed_ms IS NOT NULL)",
-        )
-        .execute(connection)
-        .await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -204,7 +126,7 @@ mod tests {
 
     /// A lease of nine seconds.
     fn lease(epoch: i64, until: i64) -> Lease {
-        Lease { epoch, until, length_ms: 9_000, noted_ms: 0 }
+        Lease { epoch, until, length_ms: 9_000 }
     }
 
     /// A look so many milliseconds later; the nodes that are silent then.
@@ -267,43 +189,5 @@ mod tests {
         }
         // However short its lease is, four looks are needed; however long it says that it is, no lease is longer than ten minutes.
         assert_eq!(first, HashMap::from([(1, 12_000), (2, 81_000), (3, 801_000)]));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_node_that_starts_goes_on_from_what_others_noted_for_half_of_the_time() {
-        let noted = |noted_ms| Lease { noted_ms, ..lease(1, 10) };
-        for (noted_ms, waited) in
-            [(0, 4), (-1, 4), (1_000, 4), (3_000, 3), (6_000, 2), (i64::MAX, 2)]
-        {
-            let mut sightings = Sightings::default();
-            assert_eq!(after(&mut sightings, 0, &[noted(noted_ms)]).await, []);
-            for _ in 1..waited {
-                assert_eq!(after(&mut sightings, 3_000, &[noted(noted_ms)]).await, []);
-            }
-            assert_eq!(after(&mut sightings, 3_000, &[noted(0)]).await, [(1, 10)], "{noted_ms}");
-        }
-        // It counts at the first look only: not for whom it sees later, not after an outage, and not once the lease has moved.
-        let mut sightings = Sightings::default();
-        assert_eq!(after(&mut sightings, 0, &[]).await, []);
-        for ms in [3_000, 9_001, 3_000, 3_000, 3_000] {
-            assert_eq!(after(&mut sightings, ms, &[noted(6_000)]).await, []);
-        }
-        let moved = Lease { until: 20, ..noted(6_000) };
-        for ms in [3_000, 3_000, 3_000, 3_000] {
-            assert_eq!(after(&mut sightings, ms, &[moved]).await, []);
-        }
-        assert_eq!(after(&mut sightings, 3_000, &[moved]).await, [(1, 20)]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_stands_still_is_noted_with_what_others_had_watched_of_it() {
-        let mut sightings = Sightings::default();
-        let noted = Lease { noted_ms: 2_000, ..lease(1, 10) };
-        for (until, ms) in (1..).zip([0, 3_000]) {
-            assert_eq!(sightings.notes(), []);
-            assert_eq!(after(&mut sightings, ms, &[noted, lease(2, until)]).await, []);
-        }
-        let still = Duration::from_secs(5);
-        assert_eq!(sightings.notes(), [Note { epoch: 1, until: 10, still }]);
     }
 }

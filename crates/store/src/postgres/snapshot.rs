@@ -13,24 +13,56 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::directive::Directive;
 use placet_ledger::log::LogEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
-use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::run::RunRecord;
 use placet_ledger::store::StoreError;
 use placet_types::digest::Digest;
-use placet_types::ids::{RecordId, TenantId};
+use placet_types::ids::TenantId;
 
 use super::config::LEASE_MAX;
-use super::connect::{ConnectError, Connector, Purpose};
+use super::connect::{Connector, Purpose};
 use super::directives;
 use super::error::Trouble;
 use super::limits::{self, Kind, Limits};
 use super::log::{bytes32, entry, integer};
-use super::read::{limit, unreadable};
-use super::rows::{self, column, damaged};
+use super::read::{all, limit, unreadable};
+use super::rows::{self, column};
 use crate::transfer::ExportedLog;
 
 pub(super) fn of_sql(error: &sqlx::Error) -> StoreError {
     Trouble::of(error).for_reader()
 }
+
+/// A table of records, and the order in which it is read.
+pub(super) struct Table<T> {
+    sql: &'static str,
+    of_row: fn(&PgRow) -> Result<T, String>,
+    /// What a record is behind of in that order.
+    pub(super) key: fn(&T) -> Result<Vec<u8>, String>,
+}
+
+pub(super) const EFFECTS: Table<EffectRecord> = Table {
+    sql: "SELECT record FROM placet.effects WHERE record_id > $1 ORDER BY record_id LIMIT $2",
+    of_row: rows::effect,
+    key: |record| Ok(rows::id_bytes(&record.record_id)),
+};
+
+pub(super) const APPROVALS: Table<ApprovalRecord> = Table {
+    sql: "SELECT record FROM placet.approvals WHERE place > $1 ORDER BY place LIMIT $2",
+    of_row: rows::approval,
+    key: |approval| Ok(rows::place(approval.created_at, &approval.approval_id)),
+};
+
+pub(super) const DIRECTIVES: Table<Directive> = Table {
+    sql: "SELECT record FROM placet.directives WHERE place > $1 ORDER BY place LIMIT $2",
+    of_row: directives::of_row,
+    key: |directive| Ok(directives::place(directive)),
+};
+
+pub(super) const RUNS: Table<RunRecord> = Table {
+    sql: "SELECT record FROM placet.runs WHERE run_key > $1 ORDER BY run_key LIMIT $2",
+    of_row: rows::run,
+    key: |run| rows::run_key(&run.key),
+};
 
 /// Everything in the database as it was at one moment. It should not be kept for long: the server keeps old versions of rows for it.
 #[derive(Debug)]
@@ -50,11 +82,7 @@ pub(super) struct SnapshotLog {
 impl Snapshot {
     /// Takes a snapshot, which later changes do not reach.
     pub(super) async fn take(connector: &Connector) -> Result<Self, StoreError> {
-        let connection = connector.connect(Purpose::Writing).await;
-        let mut connection = connection.map_err(|error| match error {
-            ConnectError::Away(why) => StoreError::Unreachable(why),
-            ConnectError::Unfit(error) => StoreError::Unreachable(error.to_string()),
-        })?;
+        let mut connection = connector.connect(Purpose::Writing).await?;
         // The moment is that of the first statement.
         let limits = Limits { lock: connector.wait(), silence: LEASE_MAX, statement: None };
         let patience = limits::patience(connector.wait());
@@ -125,19 +153,15 @@ impl Snapshot {
         rows.iter().map(entry).collect()
     }
 
-    /// Up to `most` effect records after `after`.
-    pub(super) async fn effects(
+    /// Up to `most` records of a table behind `after`, which is the key of the last one of the page before.
+    pub(super) async fn records<T>(
         &mut self,
-        after: Option<RecordId>,
+        table: &Table<T>,
+        after: Vec<u8>,
         most: usize,
-    ) -> Result<Vec<EffectRecord>, StoreError> {
-        let find = query(
-            "SELECT record FROM placet.effects WHERE record_id > $1 ORDER BY record_id LIMIT $2",
-        );
-        let find =
-            find.bind(after.as_ref().map(rows::id_bytes).unwrap_or_default()).bind(limit(most));
-        let rows = self.rows(find).await?;
-        rows.iter().map(|row| rows::effect(row).map_err(damaged)).collect()
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = self.rows(query(table.sql).bind(after).bind(limit(most))).await?;
+        all(&rows, table.of_row)
     }
 
     /// Which contents of a page of records are not there.
@@ -161,47 +185,6 @@ impl Snapshot {
         let rows = self.rows(find.bind(tenants).bind(digests)).await?;
         let lost = |row: &PgRow| Ok((tenant_of(row)?, Digest::from_bytes(bytes32(row, "digest")?)));
         rows.iter().map(lost).collect()
-    }
-
-    /// Up to `most` approvals after `after`, oldest first.
-    pub(super) async fn approvals(
-        &mut self,
-        after: Option<&ApprovalRecord>,
-        most: usize,
-    ) -> Result<Vec<ApprovalRecord>, StoreError> {
-        let place = after.map(|after| rows::place(after.created_at, &after.approval_id));
-        let find =
-            query("SELECT record FROM placet.approvals WHERE place > $1 ORDER BY place LIMIT $2");
-        let find = find.bind(place.unwrap_or_default()).bind(limit(most));
-        let rows = self.rows(find).await?;
-        rows.iter().map(|row| rows::approval(row).map_err(damaged)).collect()
-    }
-
-    /// Up to `most` entries of the approval service after `after`, oldest first.
-    pub(super) async fn directives(
-        &mut self,
-        after: Option<&Directive>,
-        most: usize,
-    ) -> Result<Vec<Directive>, StoreError> {
-        let find =
-            query("SELECT record FROM placet.directives WHERE place > $1 ORDER BY place LIMIT $2");
-        let find = find.bind(after.map(directives::place).unwrap_or_default()).bind(limit(most));
-        let rows = self.rows(find).await?;
-        rows.iter().map(|row| directives::of_row(row).map_err(damaged)).collect()
-    }
-
-    /// Up to `most` runs after `after`, in the store's order.
-    pub(super) async fn runs(
-        &mut self,
-        after: Option<&RunKey>,
-        most: usize,
-    ) -> Result<Vec<RunRecord>, StoreError> {
-        let after = after.map(rows::run_key).transpose().map_err(damaged)?.unwrap_or_default();
-        let find =
-            query("SELECT record FROM placet.runs WHERE run_key > $1 ORDER BY run_key LIMIT $2");
-        let find = find.bind(after).bind(limit(most));
-        let rows = self.rows(find).await?;
-        rows.iter().map(|row| rows::run(row).map_err(damaged)).collect()
     }
 
     /// Up to `most` contents after the one of a tenant and digest; each is checked against its digest.
@@ -234,7 +217,7 @@ impl Snapshot {
 fn tenant_of(row: &PgRow) -> Result<TenantId, StoreError> {
     let tenant: String = row.try_get("tenant").map_err(|error| unreadable(&error))?;
     TenantId::new(tenant)
-        .map_err(|_wrong| damaged("a content has a tenant that is none".to_owned()))
+        .map_err(|_wrong| StoreError::Damaged("a content has a tenant that is none".to_owned()))
 }
 
 /// The contents that a record names: what is parked, its result, and that of an earlier arm. What a tombstone named was deleted when it

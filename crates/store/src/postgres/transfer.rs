@@ -25,7 +25,7 @@ use super::config::PostgresConfig;
 use super::connect::Connector;
 use super::import::Import;
 use super::limits;
-use super::snapshot::{Snapshot, of_sql};
+use super::snapshot::{APPROVALS, DIRECTIVES, EFFECTS, RUNS, Snapshot, Table, of_sql};
 use crate::seal::{ExportLine, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary,
@@ -45,22 +45,12 @@ fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
 }
 
-/// Writes everything in a database as an export, as it is at one moment; nodes may go on meanwhile.
+/// Writes everything in a database as an export, as it is at one moment; nodes may go on meanwhile. `deployment` is the name under which the
+/// logs were signed, by which they can be verified wherever they come to.
 ///
 /// # Errors
 /// [`TransferError`]: the database cannot be read, something in it was altered, contents that its records name are lost, or the writing
 /// failed.
-pub async fn export(
-    config: &PostgresConfig,
-    out: impl Write + Send,
-) -> Result<TransferSummary, TransferError> {
-    export_as(config, None, out).await
-}
-
-/// The same, with the name under which the logs were signed, by which they can be verified wherever they come to.
-///
-/// # Errors
-/// As [`export`].
 pub async fn export_as(
     config: &PostgresConfig,
     deployment: Option<NoteName>,
@@ -79,7 +69,9 @@ pub async fn export_as(
         put_log(&mut snapshot, &mut writer, &log).await?;
     }
     put_effects(&mut snapshot, &mut writer).await?;
-    put_records(&mut snapshot, &mut writer).await?;
+    put_records(&mut snapshot, &mut writer, &APPROVALS, ExportItem::Approval).await?;
+    put_records(&mut snapshot, &mut writer, &DIRECTIVES, ExportItem::Directive).await?;
+    put_records(&mut snapshot, &mut writer, &RUNS, ExportItem::Run).await?;
     put_contents(&mut snapshot, &mut writer).await?;
     let (_, summary) = writer.finish()?;
     Ok(summary)
@@ -108,11 +100,11 @@ async fn put_effects<W: Write + Send>(
     snapshot: &mut Snapshot,
     writer: &mut ExportWriter<W>,
 ) -> Result<(), TransferError> {
-    let (mut after, mut lost) = (None, BTreeSet::new());
+    let (mut after, mut lost) = (Vec::new(), BTreeSet::new());
     loop {
-        let page = snapshot.effects(after, PAGE).await.map_err(refused)?;
+        let page = snapshot.records(&EFFECTS, after, PAGE).await.map_err(refused)?;
         let Some(last) = page.last() else { break };
-        after = Some(last.record_id);
+        after = (EFFECTS.key)(last).map_err(refused)?;
         for (tenant, digest) in snapshot.lost(&page).await.map_err(refused)? {
             if lost.len() < LOST_MAX && lost.insert((tenant.clone(), digest)) {
                 tracing::error!(%tenant, %digest, "a content that a record names is lost");
@@ -128,35 +120,20 @@ async fn put_effects<W: Write + Send>(
     Err(TransferError::Lost { missing: lost.len(), altered: 0 })
 }
 
-async fn put_records<W: Write + Send>(
+/// All records of a table.
+async fn put_records<W: Write + Send, T>(
     snapshot: &mut Snapshot,
     writer: &mut ExportWriter<W>,
+    table: &Table<T>,
+    item: fn(Box<T>) -> ExportItem,
 ) -> Result<(), TransferError> {
-    let mut after = None;
+    let mut after = Vec::new();
     loop {
-        let page = snapshot.approvals(after.as_ref(), PAGE).await.map_err(refused)?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.clone());
-        for approval in page {
-            writer.put(&ExportItem::Approval(Box::new(approval)))?;
-        }
-    }
-    let mut after = None;
-    loop {
-        let page = snapshot.directives(after.as_ref(), PAGE).await.map_err(refused)?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.clone());
-        for entry in page {
-            writer.put(&ExportItem::Directive(Box::new(entry)))?;
-        }
-    }
-    let mut after = None;
-    loop {
-        let page = snapshot.runs(after.as_ref(), PAGE).await.map_err(refused)?;
+        let page = snapshot.records(table, after, PAGE).await.map_err(refused)?;
         let Some(last) = page.last() else { return Ok(()) };
-        after = Some(last.key.clone());
-        for run in page {
-            writer.put(&ExportItem::Run(Box::new(run)))?;
+        after = (table.key)(last).map_err(refused)?;
+        for record in page {
+            writer.put(&item(Box::new(record)))?;
         }
     }
 }
@@ -288,9 +265,7 @@ impl Filling {
             self.import.entries(&log, &entries).await.map_err(refused)?;
         }
         self.import.effects(&records).await.map_err(refused)?;
-        self.import.approvals(approvals).await.map_err(refused)?;
-        self.import.directives(directives).await.map_err(refused)?;
-        self.import.runs(runs).await.map_err(refused)?;
+        self.import.records(approvals, directives, runs).await.map_err(refused)?;
         self.import.contents(&contents).await.map_err(refused)
     }
 

@@ -14,63 +14,45 @@ use super::rows::{column, number};
 use super::state::Head;
 use crate::journal::JournalError;
 use crate::journal::medium::Disk;
-use crate::journal::witness::Witness as Noted;
+use crate::journal::witness::Witness;
 
-/// What was acknowledged: the end of the log of an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Witness {
-    pub(super) epoch: u64,
-    pub(super) head: Head,
+/// Notes the end of the log of an epoch, which was acknowledged.
+pub(super) fn write(folder: &Path, epoch: u64, end: Head) -> Result<(), JournalError> {
+    Witness { epoch, seq: end.seq, segments: 0, head: end.hash }.write(&Disk, folder)
 }
 
-impl Witness {
-    pub(super) fn write(&self, folder: &Path) -> Result<(), JournalError> {
-        let Head { seq, hash } = self.head;
-        Noted { epoch: self.epoch, seq, segments: 0, head: hash }.write(&Disk, folder)
+/// Refuses a database that does not have what the witness names, if there is one.
+pub(super) async fn check(connection: &mut PgConnection, folder: &Path) -> Result<(), OpenError> {
+    let wrong = |error: &dyn std::fmt::Display| OpenError::Witness { why: error.to_string() };
+    std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
+    let noted = Witness::read(&Disk, folder).map_err(|error| wrong(&error))?;
+    let Some(witness) = noted else { return Ok(()) };
+    let refused = OpenError::refused("tell what it has");
+    let row = query(
+        "SELECT e.head_seq, n.hash FROM placet.epochs e \
+         LEFT JOIN placet.entries n ON n.epoch = e.epoch AND n.seq = $2 WHERE e.epoch = $1",
+    )
+    .bind(column(witness.epoch))
+    .bind(column(witness.seq))
+    .fetch_optional(connection)
+    .await
+    .map_err(refused)?;
+    let forgotten = |what: String| OpenError::Forgotten {
+        why: format!(
+            "{what}; it may be an old copy, a standby that was not synchronous, or another database than before. Put the \
+             right one in its place, or, if what is missing is accepted as lost, delete `{}`",
+            folder.join("high-water").display()
+        ),
+    };
+    let (epoch, seq) = (witness.epoch, witness.seq);
+    let Some(row) = row else {
+        return Err(forgotten(format!("start {epoch} of this node is not in it")));
+    };
+    let hash: Option<Vec<u8>> = row.try_get("hash").map_err(|error| wrong(&error))?;
+    let is_there = number(row.try_get("head_seq").map_err(|error| wrong(&error))?) >= seq;
+    let is_same = seq == 0 || hash.is_none_or(|hash| hash == witness.head);
+    if is_there && is_same {
+        return Ok(());
     }
-
-    pub(super) fn read(folder: &Path) -> Result<Option<Self>, OpenError> {
-        let wrong = |error: &dyn std::fmt::Display| OpenError::Witness { why: error.to_string() };
-        std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
-        let noted = Noted::read(&Disk, folder).map_err(|error| wrong(&error))?;
-        Ok(noted
-            .map(|Noted { epoch, seq, head, .. }| Self { epoch, head: Head { seq, hash: head } }))
-    }
-
-    /// Refuses a database that does not have what the witness names.
-    pub(super) async fn check(
-        &self,
-        connection: &mut PgConnection,
-        folder: &Path,
-    ) -> Result<(), OpenError> {
-        let refused = OpenError::refused("tell what it has");
-        let row = query(
-            "SELECT e.head_seq, n.hash FROM placet.epochs e \
-             LEFT JOIN placet.entries n ON n.epoch = e.epoch AND n.seq = $2 WHERE e.epoch = $1",
-        )
-        .bind(column(self.epoch))
-        .bind(column(self.head.seq))
-        .fetch_optional(connection)
-        .await
-        .map_err(refused)?;
-        let forgotten = |what: String| OpenError::Forgotten {
-            why: format!(
-                "{what}; it may be an old copy, a standby that was not synchronous, or another database than before. Put the \
-                 right one in its place, or, if what is missing is accepted as lost, delete `{}`",
-                folder.join("high-water").display()
-            ),
-        };
-        let (epoch, seq) = (self.epoch, self.head.seq);
-        let Some(row) = row else {
-            return Err(forgotten(format!("start {epoch} of this node is not in it")));
-        };
-        let wrong = |error: sqlx::Error| OpenError::Witness { why: error.to_string() };
-        let hash: Option<Vec<u8>> = row.try_get("hash").map_err(wrong)?;
-        let is_there = number(row.try_get("head_seq").map_err(wrong)?) >= seq;
-        let is_same = seq == 0 || hash.is_none_or(|hash| hash == self.head.hash);
-        if is_there && is_same {
-            return Ok(());
-        }
-        Err(forgotten(format!("entry {seq} of epoch {epoch} is not in it, or is another one")))
-    }
+    Err(forgotten(format!("entry {seq} of epoch {epoch} is not in it, or is another one")))
 }

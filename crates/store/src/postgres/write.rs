@@ -16,8 +16,9 @@ use placet_ledger::proof::tiles::TilePart;
 use placet_types::digest::Digest;
 use placet_types::ids::{DirectiveId, RecordId};
 
-use super::batch::{Hitch, Piece};
+use super::batch::Piece;
 use super::directives;
+use super::error::Hitch;
 use super::load::Standing;
 use super::rows::{self, EffectRows, Entry, column};
 use super::state::Head;
@@ -209,7 +210,7 @@ pub(super) async fn put_directive(
     }
     changed.sort_unstable_by(|(a, _), (b, _)| a.directive_id.cmp(&b.directive_id));
     directives::put(&mut *connection, &changed).await?;
-    Ok(directives::delete(connection, &gone).await?)
+    directives::delete(connection, &gone).await
 }
 
 pub(super) async fn put_tiles(
@@ -279,26 +280,12 @@ pub(super) async fn put_entries(
     Ok(())
 }
 
-/// Writes what the entries of a log are found by.
-pub(super) async fn put_subjects(
-    connection: &mut PgConnection,
-    log: u64,
-    subjects: &BTreeSet<(Subject, u64)>,
-) -> Result<(), Hitch> {
-    let names: Vec<String> = subjects.iter().map(|(subject, _)| subject.to_string()).collect();
-    let seqs: Vec<i64> = subjects.iter().map(|(_, seq)| column(*seq)).collect();
-    let put = query(
-        "INSERT INTO placet.subjects (epoch, subject, seq) SELECT $1, * FROM unnest($2::text[], $3::bigint[])",
-    );
-    put.bind(column(log)).bind(names).bind(seqs).execute(connection).await?;
-    Ok(())
-}
-
 /// Writes entries that other processes have made.
 pub(super) async fn put_imported(
     connection: &mut PgConnection,
     log: u64,
     entries: &[LogEntry],
+    subjects: &BTreeSet<(Subject, u64)>,
 ) -> Result<(), Hitch> {
     if entries.is_empty() {
         return Ok(());
@@ -308,7 +295,9 @@ pub(super) async fn put_imported(
     };
     let bytes = |of: fn(&LogEntry) -> &[u8]| -> Vec<&[u8]> { entries.iter().map(of).collect() };
     query(
-        "INSERT INTO placet.entries (epoch, seq, written_by, at_ms, durable_seq, kind, prev, hash, payload) \
+        "WITH found_by AS (INSERT INTO placet.subjects (epoch, subject, seq) \
+           SELECT $1, * FROM unnest($10::text[], $11::bigint[])) \
+         INSERT INTO placet.entries (epoch, seq, written_by, at_ms, durable_seq, kind, prev, hash, payload) \
          SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[], \
            $8::bytea[], $9::bytea[])",
     )
@@ -321,6 +310,8 @@ pub(super) async fn put_imported(
     .bind(bytes(|entry| &entry.prev))
     .bind(bytes(|entry| &entry.hash))
     .bind(bytes(|entry| &entry.payload))
+    .bind(subjects.iter().map(|(subject, _)| subject.to_string()).collect::<Vec<_>>())
+    .bind(subjects.iter().map(|(_, seq)| column(*seq)).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())

@@ -20,9 +20,9 @@ use placet_ledger::store::{Committed, EffectChange, StoreError};
 use placet_types::ids::RecordId;
 
 use super::aside::{Aside, holders};
-use super::batch::{Hitch, Outcome, Piece, finish, forgotten, lock_own, touch, transact};
+use super::batch::{Outcome, Piece, finish, forgotten, lock_own, touch, transact};
 use super::connect::{Connector, Purpose};
-use super::error::said;
+use super::error::{Hitch, said};
 use super::limits::{self, Kind, Limits};
 use super::rows::column;
 use super::state::State;

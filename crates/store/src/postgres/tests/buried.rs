@@ -7,7 +7,7 @@ use placet_types::error::ErrorCode;
 
 use super::*;
 use crate::embedded::{self, EmbeddedConfig};
-use crate::postgres::export;
+use crate::postgres::export_as;
 
 /// An approval of a key of this name, asked for with a proposal of its own.
 async fn asked(store: &PostgresStore, name: &str) -> (EffectRecord, ApprovalRecord) {
@@ -56,7 +56,7 @@ async fn what_retention_deleted_before_a_ledger_was_moved_is_not_missed_after_it
     asked(&store, "living").await;
     store.close().await.unwrap();
     let mut lines = Vec::new();
-    export(&database.config("export"), &mut lines).await.unwrap();
+    export_as(&database.config("export"), None, &mut lines).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = EmbeddedConfig::new(folder.path().join("moved"));
     embedded::import(&config, lines.as_slice()).unwrap();

@@ -190,25 +190,17 @@ async fn nodes_that_start_at_once_make_the_tables_once_and_get_epochs_of_their_o
     epochs.sort_unstable();
     assert_eq!(epochs, (1..=8).collect::<Vec<_>>());
     assert!(stores.iter().all(|(_, report)| report.fenced.is_empty()));
-    let migrations = database.sql("SELECT version FROM placet.migrations WHERE version > 0").await;
-    assert_eq!(migrations.len(), crate::postgres::migrate::MIGRATIONS.len());
+    assert_eq!(database.sql("SELECT 1 FROM placet.ledger").await.len(), 1);
 }
 
 #[tokio::test]
 async fn tables_of_another_build_are_refused() {
     let database = database().await;
     open(database.config("node-1")).await.close().await.unwrap();
-    drop(database.sql(
-        "INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES (99, 'later', '', now())",
-    ).await);
-    let refused = refusal(database.config("node-1")).await;
-    assert!(matches!(&refused, OpenError::Schema { why } if why.contains("99")), "{refused}");
-    drop(database.sql("DELETE FROM placet.migrations WHERE version = 99").await);
-    open(database.config("node-1")).await.close().await.unwrap();
-    drop(database.sql("UPDATE placet.migrations SET digest = 'x' WHERE version = 1").await);
+    drop(database.sql("UPDATE placet.ledger SET schema_digest = 'x'").await);
     let refused = refusal(database.config("node-1")).await;
     assert!(
-        matches!(&refused, OpenError::Schema { why } if why.contains("not the one")),
+        matches!(&refused, OpenError::Schema { why } if why.contains("another build")),
         "{refused}"
     );
 }

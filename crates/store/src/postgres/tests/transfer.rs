@@ -14,7 +14,7 @@ use placet_types::taint::Taint;
 use super::audit::fill;
 use super::*;
 use crate::embedded::{self, EmbeddedConfig, EmbeddedStore};
-use crate::postgres::{export, import};
+use crate::postgres::{export_as, import};
 use crate::transfer::TransferError;
 
 async fn furnish(store: &dyn Store, name: &str) -> EffectRecord {
@@ -86,13 +86,13 @@ async fn what_is_moved_to_another_database_is_the_same_there() {
     furnish(&*first, "a").await;
     let left_open = furnish(&*second, "b").await;
     let mut lines = Vec::new();
-    let written = export(&old.config("export"), &mut lines).await.unwrap();
+    let written = export_as(&old.config("export"), None, &mut lines).await.unwrap();
     let read = import(&new.config("import"), Cursor::new(lines.clone())).await.unwrap();
     assert_eq!(read, written);
 
     // The export is the same as long as nothing happens, wherever it is made.
     let mut again = Vec::new();
-    export(&new.config("export"), &mut again).await.unwrap();
+    export_as(&new.config("export"), None, &mut again).await.unwrap();
     assert!(again == lines, "the second export differs from the first");
     let (moved, report) = PostgresStore::open(new.config("node-1")).await.unwrap();
     assert!(report.epoch == 3 && report.fenced.is_empty(), "{report:?}");
@@ -156,7 +156,7 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     // And back, with what happened in between.
     make(&*shared, "in-between", true).await;
     let mut lines = Vec::new();
-    export(&database.config("export"), &mut lines).await.unwrap();
+    export_as(&database.config("export"), None, &mut lines).await.unwrap();
     let back = EmbeddedConfig::new(folder.path().join("second"));
     embedded::import(&back, lines.as_slice()).unwrap();
     let (second, _) = EmbeddedStore::open(back, clock).unwrap();
@@ -181,7 +181,7 @@ async fn a_database_that_has_lost_what_its_records_name_is_not_exported_as_if_it
     changes.audit.push(event("contents"));
     store.commit(changes).await.unwrap();
     make(&*store, "done", true).await;
-    let exported = async || export(&database.config("export"), std::io::sink()).await;
+    let exported = async || export_as(&database.config("export"), None, std::io::sink()).await;
     let sound = exported().await.unwrap();
     assert_eq!((sound.records, sound.contents), (1, 4));
     // Not of every row: nothing but an approval names a proposal, and it may go before the approval does.
@@ -231,7 +231,7 @@ async fn an_export_that_was_changed_or_cut_becomes_nothing() {
     let store = open(old.config("node-1")).await;
     furnish(&*store, "a").await;
     let mut whole = Vec::new();
-    export(&old.config("export"), &mut whole).await.unwrap();
+    export_as(&old.config("export"), None, &mut whole).await.unwrap();
     let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
     let mut broken: Vec<Vec<u8>> = [0, 1, lines.len() / 2, lines.len() - 2, lines.len() - 1]
         .map(|left_out| {
