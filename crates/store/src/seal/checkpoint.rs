@@ -7,9 +7,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use placet_ledger::proof::Consistency;
 use placet_ledger::proof::checkpoint::Checkpoint;
 use placet_ledger::proof::note::{NOTE_BYTES_MAX, NoteName, NoteSignature, SignedNote};
-use placet_ledger::proof::{Consistency, Inclusion};
 use placet_types::clock::Timestamp;
 
 use super::{SealError, SealKey, SealPublic};
@@ -185,21 +185,4 @@ pub fn verify_consistency(
         return Err(SealError::Log { expected, found });
     }
     check_after(older, newer, |_, _| Ok(proof.clone()))
-}
-
-/// Checks that the entry with this chain hash is in the log of a checkpoint, which has been verified.
-///
-/// # Errors
-/// It is not.
-pub fn verify_inclusion(
-    entry: &[u8; 32],
-    proof: &Inclusion,
-    checkpoint: &Checkpoint,
-) -> Result<(), SealError> {
-    if proof.size != checkpoint.head.size {
-        let (from, to) = (proof.size, checkpoint.head.size);
-        let why = "the proof is about another size".to_owned();
-        return Err(SealError::NotAfter { from, to, why });
-    }
-    Ok(proof.verify(entry, &checkpoint.head.root)?)
 }

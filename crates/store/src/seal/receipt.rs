@@ -86,15 +86,6 @@ pub fn verify_receipt_under(
     Ok(proof.verify(&older.root, &newer.root)?)
 }
 
-/// What a receipt claims, unverified: for showing it, never for relying on it.
-///
-/// # Errors
-/// It is not a receipt.
-pub fn receipt_claims(receipt: &str) -> Result<ReceiptClaims, SealError> {
-    let (_header, claims, _signature) = split(receipt)?;
-    read(claims, "its claims are not those of a receipt")
-}
-
 fn check_claims(claims: &ReceiptClaims, key: &SealPublic) -> Result<(), SealError> {
     if claims.version != RECEIPT_VERSION {
         return Err(SealError::Receipt("it is of an unknown version"));
