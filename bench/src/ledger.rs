@@ -191,9 +191,9 @@ async fn claims(
 }
 
 async fn rebuilt(folder: &Path) -> Result<Size> {
-    let folder = folder.to_owned();
+    let config = EmbeddedConfig::new(folder);
     let began = Instant::now();
-    let report = tokio::task::spawn_blocking(move || rebuild(&folder)).await;
+    let report = tokio::task::spawn_blocking(move || rebuild(&config)).await;
     let report = report.context("rebuilding panicked")??;
     ensure!(matches!(report.state, StateFate::Rebuilt { .. }), "the state was not rebuilt");
     Ok(Size { rebuild_s: began.elapsed().as_secs_f64(), ..Size::default() })

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use placet_types::{
     clock::Timestamp,
@@ -44,12 +45,14 @@ pub enum Admission {
     Completion,
 }
 
-/// One change of an effect record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One change of an effect record, as the journal tells it too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EffectChange {
     /// The record as it shall be; its `rev` is one more than the stored one's (1: none is stored, or only a claim).
     Put(Box<EffectRecord>),
     /// The key returns to absent.
+    #[serde(rename = "removed")]
     Remove {
         /// The record.
         record_id: RecordId,
@@ -57,6 +60,7 @@ pub enum EffectChange {
         rev: u64,
     },
     /// A tombstone is dropped: only where the key itself tells its age, so that it is refused as too old from then on.
+    #[serde(rename = "forgotten")]
     Forget {
         /// The record.
         record_id: RecordId,

@@ -17,13 +17,13 @@ use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::receipt::{RECEIPT_VERSION, ReceiptClaims};
 use placet_ledger::proof::{self, Consistency, Inclusion, ProofError, leaf_hash};
 use placet_ledger::record::EffectRecord;
-use placet_ledger::store::StoreError;
+use placet_ledger::store::{EffectChange, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::embedded::{EffectEntry, decode_entry};
+use crate::embedded::decode_entry;
 use crate::journal::medium::{Disk, Medium};
 use crate::seal::LogHead;
 use crate::seal::{CheckpointFile, SealError, SealKey, SealPublic, Sealer, sign_receipt};
@@ -297,8 +297,8 @@ fn stands_for(entry: &LogEntry, log: &str, record: &EffectRecord) -> Result<bool
         why: error.to_string(),
     })?;
     let of_record = read.effects.iter().rev().find_map(|effect| match effect {
-        EffectEntry::Put(put) => (put.record_id == record.record_id).then_some(Some(put)),
-        EffectEntry::Removed { record_id, .. } | EffectEntry::Forgotten { record_id, .. } => {
+        EffectChange::Put(put) => (put.record_id == record.record_id).then_some(Some(put)),
+        EffectChange::Remove { record_id, .. } | EffectChange::Forget { record_id, .. } => {
             (*record_id == record.record_id).then_some(None)
         }
     });

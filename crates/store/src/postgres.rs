@@ -205,7 +205,7 @@ impl PostgresStore {
     }
 
     fn submission(&self, mut changes: Changes) -> Result<Piece, StoreError> {
-        let (kind, payload) = encode_entry(&changes)
+        let (kind, payload) = encode_entry(&mut changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
         if payload.len() > PAYLOAD_BYTES_MAX {
             let bytes = payload.len();

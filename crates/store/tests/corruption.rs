@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
 use placet_ledger::store::{Store as _, StoreError};
-use placet_store::embedded::{EmbeddedStore, RecoveryReport, StateFate, StateVerdict, verify};
+use placet_store::embedded::{
+    EmbeddedConfig, EmbeddedStore, RecoveryReport, StateFate, StateVerdict, verify,
+};
 use placet_types::digest::Digest;
 
 use damage::rows::{Row, Verdict, rows};
@@ -68,12 +70,13 @@ fn see(folder: &Path, facts: &Facts) -> Result<Seen, String> {
 fn has_damaged_snapshot(folder: &Path) -> bool {
     let aside = scratch();
     copy(folder, aside.path());
-    verify(aside.path()).is_ok_and(|report| !report.damaged_snapshots.is_empty())
+    verify(&EmbeddedConfig::new(aside.path()))
+        .is_ok_and(|report| !report.damaged_snapshots.is_empty())
 }
 
 /// A verification of the folder says the same.
 fn is_verified_alike(folder: &Path, seen: Verdict) -> Result<(), String> {
-    let sound = match verify(folder) {
+    let sound = match verify(&EmbeddedConfig::new(folder)) {
         Ok(_) if seen == Verdict::FoundByScrub => return Err("it verifies".to_owned()),
         Ok(sound) => sound,
         Err(_) if seen == Verdict::FoundByScrub => return Ok(()),

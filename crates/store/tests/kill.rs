@@ -179,7 +179,7 @@ async fn what_was_acknowledged_survives_a_kill_at_any_moment() {
         let wait = Duration::from_millis(wait_ms);
         acknowledged.extend(killed(folder.path(), round, acknowledgements, wait));
         if round % 4 == 1 {
-            let report = verify(folder.path()).unwrap();
+            let report = verify(&EmbeddedConfig::new(folder.path())).unwrap();
             assert!(report.is_sound() && report.is_whole(), "round {round}: {report:?}");
         }
         let store = open(folder.path());

@@ -122,7 +122,7 @@ fn exported() -> Exported {
         CheckpointFile::new(folder.path().join(file), Arc::new(Disk)).store(&note).unwrap();
         last = Some(note.to_string());
         let from = u64::try_from(lines.len()).unwrap();
-        let frames = journal.read_from(from).map(Result::unwrap);
+        let frames = journal.reader().read_from(from).map(Result::unwrap);
         lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));
         journal.close().unwrap();
     }
@@ -238,7 +238,7 @@ fn exported_again(log: &Exported) -> Vec<String> {
     }
     journal.sync().unwrap();
     let mut lines = vec![log.lines[0].clone()];
-    let frames = journal.read_from(1).map(Result::unwrap);
+    let frames = journal.reader().read_from(1).map(Result::unwrap);
     lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));
     lines
 }

@@ -57,7 +57,7 @@ async fn offline<T: Send + 'static>(
 /// [`Failure`] when it cannot be looked at, or its journal is damaged.
 pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
-    let report = offline(store, embedded::verify_with).await?;
+    let report = offline(store, embedded::verify).await?;
     if json {
         output::json(&document(&report));
     } else {
@@ -183,7 +183,7 @@ fn document(report: &VerifyReport) -> serde_json::Value {
 /// [`Failure`] when it cannot be opened.
 pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
-    let report = offline(store, embedded::rebuild_with).await?;
+    let report = offline(store, embedded::rebuild).await?;
     if json {
         output::json(
             &json!({ "ok": true, "entries": report.frames, "records": report.effects, "approvals": report.approvals }),

@@ -63,7 +63,7 @@ async fn write(
         Choice::Embedded => {
             let store = offline::stopped(config)?;
             let work = tokio::task::spawn_blocking(move || {
-                let summary = embedded::export_as(&store, Some(deployment), &mut out)?;
+                let summary = embedded::export(&store, Some(deployment), &mut out)?;
                 out.flush()?;
                 Ok(summary)
             });

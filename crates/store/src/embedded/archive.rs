@@ -8,10 +8,9 @@ use placet_types::clock::Timestamp;
 use super::codec::decode_place;
 use super::keeper::{Archived, KeepError, Keeper};
 use super::keys;
-use super::merkle::Merkle;
-use super::open::leaves_of;
+use super::open::leaves;
 use super::tree::{List, Order};
-use crate::journal::{Base, Unmoved};
+use crate::journal::Base;
 
 impl Keeper {
     /// Archives the segments of which all entries were made before `before`, as far as they may go.
@@ -26,12 +25,9 @@ impl Keeper {
         Ok(Archived { segments, first_seq: self.base.first_seq })
     }
 
-    /// Moves what the base says is to be moved. An archive that does not take it is no fault of the store.
+    /// Moves what the base says is to be moved. Where it cannot be, that is no fault of the store, which reads them where they are.
     fn move_away(&self) -> Result<u64, KeepError> {
-        self.journal.files().finish_archiving(&self.base).map_err(|error| match error {
-            Unmoved::Journal(error) => KeepError::Journal(error),
-            Unmoved::Archive(error) => KeepError::Unmoved(error),
-        })
+        self.journal.files().finish_archiving(&self.base).map_err(KeepError::Unmoved)
     }
 
     /// Where the journal may begin, if that is further than it does.
@@ -55,12 +51,7 @@ impl Keeper {
         let shown = self.state.merkle.view(&self.tree, |view| view.frontier(size));
         let frontier = shown.map_err(|error| KeepError::Merkle(error.to_string()))?;
         // At a start the hashes of the entries that are in no full tile are read from the journal, and from here.
-        let mut leaves = leaves_of(&self.base, size);
-        let first = Merkle::first_leaf(size).max(self.base.first_seq);
-        let frames = self.journal.read_from(first);
-        for frame in frames.take_while(|it| it.as_ref().map_or(true, |it| it.seq <= size)) {
-            leaves.push(frame?.hash);
-        }
+        let leaves = leaves(&self.journal, &self.base, size)?;
         let first_seq = last.seq.saturating_add(1);
         Ok(Some(Base { segment, first_seq, prev: last.hash, leaves, frontier }))
     }

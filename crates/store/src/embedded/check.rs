@@ -1,6 +1,6 @@
-//! What is done with a data folder that no process serves: verify, rebuild the state, read the audit chain.
+//! What is done with a data folder that no process serves: verify, rebuild the state.
 //!
-//! Owns the offline commands' work. Not here: how they are called and printed. Invariants: verifying and reading change nothing in the
+//! Owns the offline commands' work. Not here: how they are called and printed. Invariants: verifying changes nothing in the
 //! journal, and nothing in the state but what sled does when it is opened; rebuilding sets the old state aside before it makes a new one.
 
 use std::collections::{BTreeSet, HashSet};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use placet_ledger::proof::Frontier;
 use placet_ledger::record::{EffectRecord, EffectState};
-use placet_types::clock::Timestamp;
+use placet_ledger::store::EffectChange;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 use sled::IVec;
 
 use super::EmbeddedConfig;
-use super::codec::{EffectEntry, Entry, decode_entry, decode_place};
+use super::codec::{decode_entry, decode_place};
 use super::identity::{check_finished, known_id};
 use super::keys;
 use super::merkle::Merkle;
@@ -33,72 +33,16 @@ use crate::journal::{
     Base, Frame, SegmentFiles, VerifyReport as JournalReport, VisitError, verify_each,
 };
 
-/// One entry of the audit chain, read back.
-#[derive(Debug, Clone)]
-pub struct JournalEntry {
-    /// Its place.
-    pub seq: u64,
-    /// The epoch of the process that wrote it.
-    pub epoch: u64,
-    /// When.
-    pub at: Timestamp,
-    /// Its hash.
-    pub hash: [u8; 32],
-    /// The hash of the entry before it.
-    pub prev: [u8; 32],
-    /// What it records.
-    pub entry: Entry,
-}
-
-impl JournalEntry {
-    pub(super) fn decode(frame: &Frame) -> Result<Self, String> {
-        let entry = decode_entry(frame.kind, &frame.payload)
-            .map_err(|error| format!("entry {} cannot be read: {error}", frame.seq))?;
-        Ok(Self {
-            seq: frame.seq,
-            epoch: frame.epoch,
-            at: Timestamp::from_ms(frame.at_ms),
-            hash: frame.hash,
-            prev: frame.prev,
-            entry,
-        })
-    }
-}
-
-/// Reads the whole chain in order, verifying it, and hands each entry to `visit`. Takes no lock and changes nothing: it may be
-/// used beside a running store, and ends where that had come to.
-///
-/// # Errors
-/// The first thing that is wrong with the journal, with its place; or what `visit` refuses.
-pub fn read_audit(
-    directory: &Path,
-    visit: &mut dyn FnMut(JournalEntry) -> Result<(), VisitError>,
-) -> Result<JournalReport, OpenError> {
-    let report = verify_each(&directory.join(JOURNAL), None, &mut |frame| {
-        visit(JournalEntry::decode(frame)?)
-    })?;
-    Ok(report)
-}
-
 /// Sets the state aside and rebuilds it. Begins a new epoch, like any opening.
 ///
 /// # Errors
 /// [`OpenError`], as opening the store; the folder must not be in use.
-pub fn rebuild(directory: &Path) -> Result<RecoveryReport, OpenError> {
-    rebuild_with(&EmbeddedConfig::new(directory))
-}
-
-/// The same for a store that is configured otherwise: with its archive in another folder.
-///
-/// # Errors
-/// As [`rebuild`].
-pub fn rebuild_with(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
+pub fn rebuild(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
     // A mistyped name must not make a new store.
     let journal = config.directory.join(JOURNAL);
     std::fs::metadata(&journal).map_err(OpenError::io("find the journal", &journal))?;
     let opened = open(config, Some("asked for"))?;
-    trust::close(&opened.tree, &config.directory)
-        .map_err(|fault| OpenError::State(fault.to_string()))?;
+    trust::close(&opened.tree, &config.directory)?;
     opened.journal.close()?;
     Ok(opened.report)
 }
@@ -187,20 +131,12 @@ pub struct ContentVerdict {
 /// How many contents are listed at most that are missing, and as many that are altered.
 pub const CONTENTS_LISTED_MAX: usize = 1_000;
 
-/// Verifies everything in a folder that is not in use.
+/// Verifies everything in a folder that is not in use. The chain is read, every move is judged once more, and the state is made in a
+/// scratch folder and compared with the one that is there: it takes as long as a rebuild.
 ///
 /// # Errors
 /// [`OpenError`]: the folder is in use, or the journal is damaged (the first thing that is wrong, with its place).
-pub fn verify(directory: &Path) -> Result<VerifyReport, OpenError> {
-    verify_with(&EmbeddedConfig::new(directory))
-}
-
-/// The same for a store that is configured otherwise: with its archive in another folder. The chain is read, every move is judged once
-/// more, and the state is made in a scratch folder and compared with the one that is there: it takes as long as a rebuild.
-///
-/// # Errors
-/// As [`verify`].
-pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
+pub fn verify(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     let directory = &config.directory;
     check_finished(directory)?;
     let journal_directory = directory.join(JOURNAL);
@@ -220,7 +156,7 @@ pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
                 && state.meta().applied_seq == at
             {
                 replay.flush()?;
-                verdict = compare(&tree, state)?;
+                verdict = Some(compare(&tree, state)?);
             }
             Ok(())
         };
@@ -234,7 +170,7 @@ pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
             contents.take(frame, &replay)?;
             comes_to(frame.seq, &mut replay)
         })?;
-        replay.flush().map_err(|fault| OpenError::State(fault.to_string()))?;
+        replay.flush()?;
         journal
     };
     if from > 0 {
@@ -301,7 +237,6 @@ fn ground(
     snapshots: &Snapshots,
     damaged: &mut Vec<(u64, String)>,
 ) -> Result<(Tree, Merkle, u64), OpenError> {
-    let failed = |fault: TreeFault| OpenError::State(fault.to_string());
     let fresh = |name: &str| Tree::open(&scratch.path.join(name), config.state_cache_bytes);
     let (store_id, _) = known_id(&config.directory, snapshots)?;
     let store_id = store_id.unwrap_or_default();
@@ -311,12 +246,12 @@ fn ground(
     let archived = base.first_seq.saturating_sub(1);
     let mut oldest = None;
     for seq in snapshots.list().map_err(of_snapshot)? {
-        let tree = fresh(&format!("snapshot-{seq}")).map_err(failed)?;
+        let tree = fresh(&format!("snapshot-{seq}"))?;
         match snapshots.fill(seq, &tree, &store_id).map(|()| tree.check()) {
             Ok(Ok(None)) if oldest.is_none() && seq >= archived => oldest = Some((seq, tree)),
             Ok(Ok(None)) => {}
             Ok(Ok(Some(why))) => damaged.push((seq, why)),
-            Ok(Err(fault)) => return Err(failed(fault)),
+            Ok(Err(fault)) => return Err(fault.into()),
             Err(error @ SnapshotError::Io { .. }) => return Err(of_snapshot(error)),
             Err(error) => damaged.push((seq, error.to_string())),
         }
@@ -336,7 +271,7 @@ fn ground(
             why: "no snapshot can be used".to_owned(),
             first_seq: base.first_seq,
         }),
-        Some(_) | None => Ok((fresh("state").map_err(failed)?, Merkle::empty(), 0)),
+        Some(_) | None => Ok((fresh("state")?, Merkle::empty(), 0)),
     }
 }
 
@@ -370,66 +305,22 @@ impl Drop for Scratch {
 }
 
 /// In what two states differ, if in anything. What is to be erased is not compared: an entry says it, and it may have been done.
-fn compare(expected: &Tree, found: &Tree) -> Result<Option<Option<String>>, TreeFault> {
-    let mut expected = Pairs::new(expected);
-    let mut found = Pairs::new(found);
-    let (mut wanted, mut held) = (expected.next()?, found.next()?);
-    let key_of = |pair: &Option<(IVec, IVec)>| {
-        pair.as_ref().map(|(key, _)| hex::encode(key)).unwrap_or_default()
-    };
+fn compare(expected: &Tree, found: &Tree) -> Result<Option<String>, TreeFault> {
+    let is_compared = |pair: &Result<(IVec, IVec), TreeFault>| !matches!(pair, Ok((key, _)) if key.first() == Some(&keys::TO_ERASE));
+    let mut expected = expected.walk(&[]).filter(is_compared);
+    let mut found = found.walk(&[]).filter(is_compared);
     loop {
-        let what = match (&wanted, &held) {
-            (None, None) => return Ok(Some(None)),
-            (Some(wanted), Some(held)) if wanted == held => None,
+        let (what, key) = match (expected.next().transpose()?, found.next().transpose()?) {
+            (None, None) => return Ok(None),
+            (Some(wanted), Some(held)) if wanted == held => continue,
             (Some((wanted, _)), Some((held, _))) if wanted == held => {
-                Some("it holds something else")
+                ("it holds something else", wanted)
             }
-            (Some((wanted, _)), Some((held, _))) if held < wanted => Some("no entry says so"),
-            (None, Some(_)) => Some("no entry says so"),
-            (Some(_), _) => Some("it has forgotten it"),
+            (Some((wanted, _)), Some((held, _))) if held < wanted => ("no entry says so", held),
+            (None, Some((held, _))) => ("no entry says so", held),
+            (Some((wanted, _)), _) => ("it has forgotten it", wanted),
         };
-        if let Some(what) = what {
-            let key = if what == "no entry says so" { key_of(&held) } else { key_of(&wanted) };
-            return Ok(Some(Some(format!("{what}: key {key}"))));
-        }
-        (wanted, held) = (expected.next()?, found.next()?);
-    }
-}
-
-/// How many keys are read in one go.
-const PAGE_KEYS: usize = 1024;
-
-/// All keys of a state, in order.
-struct Pairs<'a> {
-    tree: &'a Tree,
-    page: std::vec::IntoIter<(IVec, IVec)>,
-    last: Vec<u8>,
-    is_over: bool,
-}
-
-impl<'a> Pairs<'a> {
-    fn new(tree: &'a Tree) -> Self {
-        Self { tree, page: Vec::new().into_iter(), last: Vec::new(), is_over: false }
-    }
-
-    fn next(&mut self) -> Result<Option<(IVec, IVec)>, TreeFault> {
-        loop {
-            if let Some(pair) = self.page.next() {
-                if pair.0.first() == Some(&keys::TO_ERASE) {
-                    continue;
-                }
-                return Ok(Some(pair));
-            }
-            if self.is_over {
-                return Ok(None);
-            }
-            let page = self.tree.page(&self.last, PAGE_KEYS)?;
-            self.is_over = page.len() < PAGE_KEYS;
-            if let Some((last, _)) = page.last() {
-                self.last = last.to_vec();
-            }
-            self.page = page.into_iter();
-        }
+        return Ok(Some(format!("{what}: key {}", hex::encode(key))));
     }
 }
 
@@ -446,10 +337,10 @@ struct Contents {
 impl Contents {
     /// Looks at what an entry names, once it was taken over.
     fn take(&mut self, frame: &Frame, replay: &Replay<'_>) -> Result<(), VisitError> {
-        let entry = JournalEntry::decode(frame)?.entry;
+        let entry = decode_entry(frame.kind, &frame.payload)?;
         let mut named: Vec<(TenantId, Digest)> = Vec::new();
         for effect in &entry.effects {
-            if let EffectEntry::Put(record) = effect {
+            if let EffectChange::Put(record) = effect {
                 let tenant = &record.scope.tenant;
                 named.extend(contents_of(record).map(|digest| (tenant.clone(), digest)));
             }
@@ -479,28 +370,20 @@ impl Contents {
         tree: &Tree,
     ) -> Result<ContentVerdict, OpenError> {
         let files = segments(config);
-        let failed = |fault: TreeFault| OpenError::State(fault.to_string());
         for name in std::mem::take(&mut self.awaited) {
-            let place = read::place(tree, &name.0, name.1).map_err(failed)?;
+            let place = read::place(tree, &name.0, name.1)?;
             let is_lost = place.is_none() && !self.deleted.contains(&name);
             if is_lost && self.verdict.missing.len() < CONTENTS_LISTED_MAX {
                 self.verdict.missing.push(name);
             }
         }
-        let mut last = vec![keys::CONTENT];
-        loop {
-            let page = tree.page(&last, PAGE_KEYS).map_err(failed)?;
-            let Some((key, _)) = page.last() else { break };
-            last = key.to_vec();
-            for (key, value) in page {
-                let Some((tenant, digest)) = keys::content_of(&key) else {
-                    return Ok(self.verdict);
-                };
-                let place = decode_place(&value).ok_or(TreeFault::Altered).map_err(failed)?;
-                let is_sound = Digest::of(&files.content(&place)?) == digest;
-                if !is_sound && self.verdict.altered.len() < CONTENTS_LISTED_MAX {
-                    self.verdict.altered.push((tenant, digest));
-                }
+        for pair in tree.walk(&[keys::CONTENT]) {
+            let (key, value) = pair?;
+            let Some((tenant, digest)) = keys::content_of(&key) else { break };
+            let place = decode_place(&value).ok_or(TreeFault::Altered)?;
+            let is_sound = Digest::of(&files.content(&place)?) == digest;
+            if !is_sound && self.verdict.altered.len() < CONTENTS_LISTED_MAX {
+                self.verdict.altered.push((tenant, digest));
             }
         }
         Ok(self.verdict)

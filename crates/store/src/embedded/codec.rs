@@ -4,6 +4,8 @@
 //! says of itself. Not here: what is kept where (`keys`).
 //! Invariants: an unknown version is refused, never guessed at; a value is read only under the key it was written for.
 
+use std::mem::{swap, take};
+
 use serde::{Deserialize, Serialize};
 
 use placet_ledger::approval::ApprovalRecord;
@@ -12,12 +14,11 @@ use placet_ledger::directive::Directive;
 use placet_ledger::outbox::OutboxChange;
 use placet_ledger::policies::PolicyState;
 use placet_ledger::proof::Frontier;
-use placet_ledger::record::EffectRecord;
 use placet_ledger::reservation::Reservation;
 use placet_ledger::run::{RunRecord, RunTaint};
-use placet_ledger::store::{Changes, EffectChange};
+use placet_ledger::store::{Admission, Changes, Durability, EffectChange};
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
+use placet_types::ids::{ApprovalId, DirectiveId, TenantId};
 
 use crate::journal::Place;
 
@@ -30,14 +31,14 @@ pub(super) const KIND_CHANGE: u8 = 1;
 pub(super) const KIND_AUDIT: u8 = 2;
 
 /// What one commit recorded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// The form of this entry; another number is refused.
     pub version: u16,
     /// Effect records as they became, or their removal, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub effects: Vec<EffectEntry>,
+    pub effects: Vec<EffectChange>,
     /// Approvals as they became.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRecord>,
@@ -82,141 +83,55 @@ pub struct Entry {
     pub imported: bool,
 }
 
-/// What became of one effect record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum EffectEntry {
-    /// It became this.
-    Put(Box<EffectRecord>),
-    /// Its key returned to absent.
-    Removed {
-        /// The record.
-        record_id: RecordId,
-        /// Its last revision.
-        rev: u64,
-    },
-    /// Its tombstone was dropped.
-    Forgotten {
-        /// The record.
-        record_id: RecordId,
-        /// Its last revision.
-        rev: u64,
-    },
+impl Entry {
+    /// An entry that records nothing yet.
+    fn new() -> Self {
+        Self { version: ENTRY_VERSION, ..Self::default() }
+    }
+
+    /// Gives what it records for what is recorded of `changes`, and back.
+    fn swap(&mut self, changes: &mut Changes) {
+        swap(&mut self.effects, &mut changes.effects);
+        swap(&mut self.approvals, &mut changes.approvals);
+        swap(&mut self.directives, &mut changes.directives);
+        swap(&mut self.spend, &mut changes.spend);
+        swap(&mut self.runs, &mut changes.runs);
+        swap(&mut self.reserve, &mut changes.reserve);
+        swap(&mut self.refund, &mut changes.refund);
+        swap(&mut self.taint, &mut changes.taint);
+        swap(&mut self.activate, &mut changes.activate);
+        swap(&mut self.forget_content, &mut changes.forget_content);
+        swap(&mut self.forget_approvals, &mut changes.forget_approvals);
+        swap(&mut self.forget_directive, &mut changes.forget_directive);
+        swap(&mut self.outbox, &mut changes.outbox);
+        swap(&mut self.audit, &mut changes.audit);
+    }
+
+    /// The changes that it records.
+    pub(super) fn into_changes(mut self) -> Changes {
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        self.swap(&mut changes);
+        changes
+    }
 }
 
-/// The same as [`Entry`], borrowed.
-#[derive(Serialize)]
-struct EntryRef<'a> {
-    version: u16,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    effects: Vec<EffectRef<'a>>,
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    approvals: &'a [ApprovalRecord],
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    directives: &'a [Directive],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spend: Option<&'a DirectiveId>,
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    runs: &'a [RunRecord],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reserve: Option<&'a Reservation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refund: Option<&'a Reservation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    taint: Option<&'a RunTaint>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    activate: Option<PolicyState>,
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    forget_content: &'a [(TenantId, Digest)],
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    forget_approvals: &'a [(ApprovalId, u64)],
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    forget_directive: &'a [(DirectiveId, u64)],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outbox: Option<&'a OutboxChange>,
-    #[serde(skip_serializing_if = "slice_is_empty")]
-    audit: &'a [AuditEvent],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum EffectRef<'a> {
-    Put(&'a EffectRecord),
-    Removed { record_id: RecordId, rev: u64 },
-    Forgotten { record_id: RecordId, rev: u64 },
-}
-
-fn slice_is_empty<T>(slice: &&[T]) -> bool {
-    slice.is_empty()
-}
-
-/// The kind and the payload of the entry that `changes` become.
-pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_json::Error> {
-    let effects = changes.effects.iter().map(|change| match change {
-        EffectChange::Put(record) => EffectRef::Put(record),
-        EffectChange::Remove { record_id, rev } => {
-            EffectRef::Removed { record_id: *record_id, rev: *rev }
-        }
-        EffectChange::Forget { record_id, rev } => {
-            EffectRef::Forgotten { record_id: *record_id, rev: *rev }
-        }
-    });
-    let entry = EntryRef {
-        version: ENTRY_VERSION,
-        effects: effects.collect(),
-        approvals: &changes.approvals,
-        directives: &changes.directives,
-        spend: changes.spend.as_ref(),
-        runs: &changes.runs,
-        reserve: changes.reserve.as_ref(),
-        refund: changes.refund.as_ref(),
-        taint: changes.taint.as_ref(),
-        activate: changes.activate,
-        forget_content: &changes.forget_content,
-        forget_approvals: &changes.forget_approvals,
-        forget_directive: &changes.forget_directive,
-        outbox: changes.outbox.as_deref(),
-        audit: &changes.audit,
-    };
-    let only_audit = entry.effects.is_empty()
-        && entry.approvals.is_empty()
-        && entry.directives.is_empty()
-        && entry.spend.is_none()
-        && entry.runs.is_empty()
-        && entry.reserve.is_none()
-        && entry.refund.is_none()
-        && entry.taint.is_none()
-        && entry.activate.is_none()
-        && entry.forget_content.is_empty()
-        && entry.forget_approvals.is_empty()
-        && entry.forget_directive.is_empty()
-        && entry.outbox.is_none();
-    let kind = if only_audit { KIND_AUDIT } else { KIND_CHANGE };
-    Ok((kind, serde_json::to_vec(&entry)?))
+/// The kind and the payload of the entry that `changes` become. They are as before afterwards.
+pub(crate) fn encode_entry(changes: &mut Changes) -> Result<(u8, Vec<u8>), serde_json::Error> {
+    let mut entry = Entry::new();
+    entry.swap(changes);
+    let payload = serde_json::to_vec(&entry);
+    let audit = take(&mut entry.audit);
+    let kind = if entry == Entry::new() { KIND_AUDIT } else { KIND_CHANGE };
+    entry.audit = audit;
+    entry.swap(changes);
+    Ok((kind, payload?))
 }
 
 /// The kind and the payload of an entry with what was taken over from another store.
 pub(super) fn encode_imported(
     fill: impl FnOnce(&mut Entry),
 ) -> Result<(u8, Vec<u8>), serde_json::Error> {
-    let mut entry = Entry {
-        version: ENTRY_VERSION,
-        effects: Vec::new(),
-        approvals: Vec::new(),
-        directives: Vec::new(),
-        spend: None,
-        runs: Vec::new(),
-        reserve: None,
-        refund: None,
-        taint: None,
-        activate: None,
-        forget_content: Vec::new(),
-        forget_approvals: Vec::new(),
-        forget_directive: Vec::new(),
-        outbox: None,
-        audit: Vec::new(),
-        imported: true,
-    };
+    let mut entry = Entry { imported: true, ..Entry::new() };
     fill(&mut entry);
     Ok((KIND_CHANGE, serde_json::to_vec(&entry)?))
 }
@@ -244,7 +159,7 @@ struct VersionOnly {
 ///
 /// # Errors
 /// [`DecodeError`] when it is of another form.
-pub(crate) fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
+pub fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
     if kind != KIND_CHANGE && kind != KIND_AUDIT {
         return Err(DecodeError::Kind(kind));
     }

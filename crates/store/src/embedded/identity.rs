@@ -5,11 +5,11 @@
 //! end; the copying (`backup`), the importing (`transfer`). Invariants: a ledger keeps its identity in every copy; a copy in which
 //! everything is equally old can only be told by a head that was kept outside of it.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use placet_types::digest::Digest;
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
 
 use super::EmbeddedConfig;
 use super::open::{JOURNAL, OpenError, of_snapshot};
@@ -81,7 +81,8 @@ pub(super) fn store_id(
         (Some(id), true) => Ok(id),
         (known, _) => {
             let path = config.directory.join(FILE);
-            let id = known.unwrap_or_else(new_id);
+            let id = known.map_or_else(new_id, Ok);
+            let id = id.map_err(OpenError::io("make a name for", &path))?;
             replace_file(&*config.medium, &path, format!("{id}\n").as_bytes())
                 .map_err(OpenError::io("write", &path))?;
             Ok(id)
@@ -89,22 +90,11 @@ pub(super) fn store_id(
     }
 }
 
-/// Sixteen bytes of the system's randomness, by way of the keys that hash tables get.
-fn new_id() -> String {
-    let words = [RandomState::new().hash_one(1_u8), RandomState::new().hash_one(2_u8)];
-    let mut bytes = Vec::new();
-    for word in words {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    format!(
-        "ledger_{}",
-        Digest::of(&bytes)
-            .to_string()
-            .trim_start_matches("sha256:")
-            .chars()
-            .take(32)
-            .collect::<String>()
-    )
+/// A name that no other ledger has.
+fn new_id() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    OsRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;
+    Ok(format!("ledger_{}", hex::encode(bytes)))
 }
 
 /// Refuses a ledger that does not hold what is known of it.
@@ -117,7 +107,7 @@ pub(super) fn check_known_head(
     if journal.head().0 < known.seq {
         return Err(old);
     }
-    match journal.read(known.seq) {
+    match journal.reader().read(known.seq) {
         Ok(frame) if frame.hash == known.hash => Ok(()),
         Ok(_) => Err(old),
         // It was archived, and the archive is elsewhere: the journal goes further, and that is all that can be told.

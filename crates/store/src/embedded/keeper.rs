@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use placet_ledger::store::StoreError;
-use placet_types::clock::Timestamp;
 
 use super::snapshot::{SnapshotError, Snapshots};
 use super::state::State;
@@ -30,18 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A snapshot is due once as many entries came as a part of the keys: it takes as long as there are keys.
 const KEYS_PER_ENTRY: u64 = 4;
 
-/// What is asked of the keeper.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// A snapshot, if one is due.
-    SnapshotIfDue(oneshot::Sender<Result<(), StoreError>>),
-    /// A snapshot now; answers the entry that it is of.
-    Snapshot(oneshot::Sender<Result<u64, StoreError>>),
-    /// Old segments are moved to the archive.
-    Archive(Timestamp, oneshot::Sender<Result<Archived, StoreError>>),
-    /// A copy of everything.
-    Backup(PathBuf, oneshot::Sender<Result<BackupMade, StoreError>>),
-}
+/// What is asked of the keeper; an error keeps it from going on.
+pub(super) type Command = Box<dyn FnOnce(&mut Keeper) -> Result<(), KeepError> + Send>;
 
 /// What was archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +65,8 @@ pub(super) enum KeepError {
     Unmoved(JournalError),
     #[error("nothing is archived, since the tree over it cannot be shown: {0}")]
     Merkle(String),
+    #[error(transparent)]
+    Backup(Box<Self>),
     #[error("cannot {what} `{}`: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
 }
@@ -94,7 +85,11 @@ impl KeepError {
                 full(source)
             }
             Self::Journal(JournalError::Io { source, .. }) => full(source),
-            Self::Tree(_) | Self::Snapshot(_) | Self::Journal(_) | Self::Merkle(_) => false,
+            Self::Tree(_)
+            | Self::Snapshot(_)
+            | Self::Journal(_)
+            | Self::Merkle(_)
+            | Self::Backup(_) => false,
         };
         is_no_room.then_some(StoreError::NoSpace)
     }
@@ -122,7 +117,7 @@ impl Keeper {
         let mut tended = Instant::now();
         loop {
             let done = match commands.recv_timeout(LOOK_EVERY) {
-                Ok(command) => self.serve(command),
+                Ok(command) => command(&mut self),
                 Err(RecvTimeoutError::Timeout) if tended.elapsed() < FLUSH_EVERY => {
                     self.tree.give_much().map_err(KeepError::from)
                 }
@@ -150,35 +145,8 @@ impl Keeper {
         self.snapshot_if_due()
     }
 
-    fn serve(&mut self, command: Command) -> Result<(), KeepError> {
-        match command {
-            Command::SnapshotIfDue(reply) => {
-                let made = self.snapshot_if_due();
-                self.answer(reply, made)
-            }
-            Command::Snapshot(reply) => {
-                let made = self.snapshot();
-                self.answer(reply, made)
-            }
-            Command::Archive(before, reply) => match self.archive(before) {
-                Err(error @ KeepError::Merkle(_)) => {
-                    // Nothing was changed.
-                    send(reply, Err(StoreError::Damaged(error.to_string())));
-                    Ok(())
-                }
-                archived => self.answer(reply, archived),
-            },
-            Command::Backup(to, reply) => {
-                // A copy that cannot be written leaves the store as sound as it was.
-                let made = self.backup(&to);
-                let told = made.map_err(|error| StoreError::Unreachable(error.to_string()));
-                send(reply, told);
-                Ok(())
-            }
-        }
-    }
-
-    fn snapshot_if_due(&mut self) -> Result<(), KeepError> {
+    /// Makes a snapshot, if so much has changed since the last one.
+    pub(super) fn snapshot_if_due(&mut self) -> Result<(), KeepError> {
         let meta = self.tree.meta();
         let covered = self.snapshots.list()?.last().copied().unwrap_or(0);
         let due = self.snapshot_entries.max(meta.keys.checked_div(KEYS_PER_ENTRY).unwrap_or(0));
@@ -200,7 +168,7 @@ impl Keeper {
     }
 
     /// Answers, and passes on what keeps the keeper from going on.
-    fn answer<T>(
+    pub(super) fn answer<T>(
         &self,
         reply: oneshot::Sender<Result<T, StoreError>>,
         done: Result<T, KeepError>,
@@ -208,6 +176,16 @@ impl Keeper {
         match done {
             Ok(done) => {
                 send(reply, Ok(done));
+                Ok(())
+            }
+            // Nothing was changed.
+            Err(error @ KeepError::Merkle(_)) => {
+                send(reply, Err(StoreError::Damaged(error.to_string())));
+                Ok(())
+            }
+            // A copy that cannot be written leaves the store as sound as it was.
+            Err(error @ KeepError::Backup(_)) => {
+                send(reply, Err(StoreError::Unreachable(error.to_string())));
                 Ok(())
             }
             Err(error) => {

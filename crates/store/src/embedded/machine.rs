@@ -42,7 +42,7 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn new(mut changes: Changes) -> Result<Self, StoreError> {
-        let (kind, payload) = encode_entry(&changes)
+        let (kind, payload) = encode_entry(&mut changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
         let durability = durability(&changes);
         let contents = std::mem::take(&mut changes.content).into_iter();
@@ -205,7 +205,7 @@ impl Machine {
         self.to_erase.extend(edits::to_erase(&edits));
         let hashes = frames.iter().map(|frame| frame.hash);
         let grown = self.state.merkle.append(hashes, &mut edits);
-        let frontier = grown.frontier();
+        let frontier = grown.frontier.clone();
         self.tree.apply(&edits, |meta| {
             (meta.applied_seq, meta.head) = (last.seq, last.hash);
             (meta.counts, meta.frontier) = (counts, frontier);

@@ -17,8 +17,8 @@ use crate::seal::LogHead;
 
 /// The right edge: what is not in full tiles.
 #[derive(Debug, Clone, Default)]
-struct Edge {
-    frontier: Frontier,
+pub(super) struct Edge {
+    pub(super) frontier: Frontier,
     /// By level, the hashes of the tile that is not full yet.
     partial: Vec<Vec<Digest>>,
     /// The hash of the last entry; zeros before the first.
@@ -86,7 +86,7 @@ impl Merkle {
         &self,
         entries: impl Iterator<Item = [u8; 32]>,
         edits: &mut Edits,
-    ) -> Grown {
+    ) -> Edge {
         let mut edge = self.edge.read().clone();
         let mut appender = Appender::new(std::mem::take(&mut edge.frontier));
         for entry in entries {
@@ -107,12 +107,12 @@ impl Merkle {
             }
         }
         edge.frontier = appender.frontier().clone();
-        Grown(edge)
+        edge
     }
 
     /// What was appended is in the state now.
-    pub(super) fn put(&self, grown: Grown) {
-        *self.edge.write() = grown.0;
+    pub(super) fn put(&self, grown: Edge) {
+        *self.edge.write() = grown;
     }
 
     /// The log as it stands in the state.
@@ -130,17 +130,6 @@ impl Merkle {
         let edge = self.edge.read().clone();
         let tiles = EdgeTiles { tree, edge: &edge };
         Ok(work(&TreeView::new(&tiles, edge.frontier.head()))?)
-    }
-}
-
-/// A tree that was appended to.
-#[derive(Debug)]
-pub(super) struct Grown(Edge);
-
-impl Grown {
-    /// Its right edge.
-    pub(super) fn frontier(&self) -> Frontier {
-        self.0.frontier.clone()
     }
 }
 

@@ -59,18 +59,17 @@ use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 
 pub use check::{
-    CONTENTS_LISTED_MAX, ContentVerdict, JournalEntry, StateVerdict, VerifyReport, archived_tree,
-    read_audit, rebuild, rebuild_with, verify, verify_with,
+    CONTENTS_LISTED_MAX, ContentVerdict, StateVerdict, VerifyReport, archived_tree, rebuild, verify,
 };
-pub use codec::{DecodeError, ENTRY_VERSION, EffectEntry, Entry};
-pub(crate) use codec::{decode_entry, encode_entry};
+pub(crate) use codec::encode_entry;
+pub use codec::{DecodeError, ENTRY_VERSION, Entry, decode_entry};
 pub use identity::{KnownHead, check_finished};
 pub use keeper::{Archived, BackupMade};
 pub use kept::imported_logs;
 pub use log::LOG;
 pub use open::{OpenError, RecoveryReport, StateFate};
 pub use stats::stats;
-pub use transfer::{export, export_as, import};
+pub use transfer::{export, import};
 
 use tokio::sync::oneshot;
 
@@ -79,7 +78,7 @@ use crate::journal::writer::{
     self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch,
 };
 use crate::progress::Progress;
-use keeper::{Command, Keeper};
+use keeper::{Command, KeepError, Keeper};
 use machine::Machine;
 use open::{JOURNAL, Opened, open};
 use snapshot::Snapshots;
@@ -245,7 +244,7 @@ impl EmbeddedStore {
     /// # Errors
     /// [`StoreError::NoSpace`] when there is no room for it; [`StoreError::Stopped`] when the store has failed.
     pub async fn snapshot(&self) -> Result<u64, StoreError> {
-        self.ask(Command::Snapshot).await
+        self.ask(Keeper::snapshot).await
     }
 
     /// The same, if so much has changed since the last one that it is due. They are made without being asked for, too.
@@ -253,7 +252,7 @@ impl EmbeddedStore {
     /// # Errors
     /// As [`EmbeddedStore::snapshot`].
     pub async fn snapshot_if_due(&self) -> Result<(), StoreError> {
-        self.ask(Command::SnapshotIfDue).await
+        self.ask(Keeper::snapshot_if_due).await
     }
 
     /// Moves segments of which all entries are older than `before`, and all contents deleted, to the archive folder. Records stay
@@ -262,7 +261,7 @@ impl EmbeddedStore {
     /// # Errors
     /// As [`EmbeddedStore::snapshot`].
     pub async fn archive(&self, before: Timestamp) -> Result<Archived, StoreError> {
-        self.ask(|reply| Command::Archive(before, reply)).await
+        self.ask(move |keeper| keeper.archive(before)).await
     }
 
     /// Copies everything that is durable now into an empty folder, while the store serves on: a store that can be opened and
@@ -272,20 +271,25 @@ impl EmbeddedStore {
     /// [`StoreError::Unreachable`] when the copy cannot be written; the store itself is as sound as before.
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<BackupMade, StoreError> {
         let to = to.into();
-        self.ask(|reply| Command::Backup(to, reply)).await
+        self.ask(move |keeper| keeper.backup(&to).map_err(|error| KeepError::Backup(error.into())))
+            .await
     }
 
-    async fn ask<T>(
+    async fn ask<T: Send + 'static>(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command,
+        work: impl FnOnce(&mut Keeper) -> Result<T, KeepError> + Send + 'static,
     ) -> Result<T, StoreError> {
         drop(self.state.tree()?);
         let (reply, answer) = oneshot::channel();
+        let command: Command = Box::new(move |keeper| {
+            let done = work(keeper);
+            keeper.answer(reply, done)
+        });
         let gone = || StoreError::Stopped("the keeper has ended".to_owned());
         {
             let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
             let keeper = keeper.as_ref().ok_or_else(gone)?;
-            match keeper.commands.try_send(command(reply)) {
+            match keeper.commands.try_send(command) {
                 Ok(()) => {}
                 Err(mpsc::TrySendError::Full(_)) => {
                     return Err(StoreError::Unreachable("the keeper is busy".to_owned()));
@@ -329,17 +333,6 @@ impl EmbeddedStore {
     /// What the writer has done so far.
     pub fn stats(&self) -> WriterStats {
         self.writer.stats()
-    }
-
-    /// Durable entries from `seq` on, for exports and tails of the audit chain. Reads the disk.
-    pub fn entries_from(
-        &self,
-        seq: u64,
-    ) -> impl Iterator<Item = Result<JournalEntry, StoreError>> + use<> {
-        self.state.journal.read_from(seq).map(|frame| {
-            let frame = frame.map_err(|error| StoreError::Damaged(error.to_string()))?;
-            JournalEntry::decode(&frame).map_err(StoreError::Damaged)
-        })
     }
 
     async fn blocking<T: Send + 'static>(

@@ -24,7 +24,9 @@ use super::tree::{List, Order, Tree, TreeFault};
 use super::trust;
 use crate::journal::lock::Lock;
 use crate::journal::medium::{Disk, Medium as _};
-use crate::journal::{Base, Begin, Journal, JournalConfig, JournalError, Place, SegmentFiles};
+use crate::journal::{
+    Base, Begin, Journal, JournalConfig, JournalError, JournalReader, Place, SegmentFiles,
+};
 use crate::progress::Progress;
 
 /// Why the store cannot be opened.
@@ -90,6 +92,12 @@ pub enum OpenError {
 impl OpenError {
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, path: path.to_owned(), source }
+    }
+}
+
+impl From<TreeFault> for OpenError {
+    fn from(fault: TreeFault) -> Self {
+        Self::State(fault.to_string())
     }
 }
 
@@ -258,14 +266,11 @@ impl<'a> Start<'a> {
             self.begin()?;
         }
         // It is opened all the same: it may know that the journal has forgotten.
-        let tree = match self.open_tree() {
+        let tree = match self.open_tree().map_err(|fault| self.doubt(fault)) {
             Ok(tree) => tree,
-            Err(TreeFault::Refused(error)) => {
-                let error = io::Error::new(error.kind(), error);
-                return Err(OpenError::io("open the state", &self.folder)(error));
-            }
-            Err(fault) => {
-                self.why.get_or_insert_with(|| fault.to_string());
+            Err(Doubt::Stop(error)) => return Err(error),
+            Err(Doubt::Why(why)) => {
+                self.why.get_or_insert(why);
                 return Ok(None);
             }
         };
@@ -321,44 +326,43 @@ impl<'a> Start<'a> {
         journal: &Journal,
         base: &Base,
     ) -> Result<Option<(Tree, Merkle)>, OpenError> {
-        let why = match self.check(&tree, journal, base)? {
-            Ok(merkle) => return Ok(Some((tree, merkle))),
-            Err(why) => why,
-        };
-        self.why = Some(why);
-        Ok(None)
+        match self.check(&tree, journal, base) {
+            Ok(merkle) => Ok(Some((tree, merkle))),
+            Err(Doubt::Stop(error)) => Err(error),
+            Err(Doubt::Why(why)) => {
+                self.why = Some(why);
+                Ok(None)
+            }
+        }
     }
 
-    fn check(
-        &self,
-        tree: &Tree,
-        journal: &Journal,
-        base: &Base,
-    ) -> Result<Result<Merkle, String>, OpenError> {
-        let refused = |fault: TreeFault| match fault {
+    /// The Merkle tree of a state that is what the journal's entries come to.
+    fn check(&self, tree: &Tree, journal: &Journal, base: &Base) -> Result<Merkle, Doubt> {
+        if let Some(why) = tree.check().map_err(|fault| self.doubt(fault))? {
+            return Err(Doubt::Why(why));
+        }
+        let meta = tree.meta();
+        if !is_of(&meta, journal, base)? {
+            return Err(Doubt::Why("it belongs to another journal".to_owned()));
+        }
+        let leaves = leaves(&journal.reader(), base, meta.frontier.size())?;
+        Merkle::open(tree, &leaves).map_err(|error| match error {
+            MerkleError::Tree(fault) => self.doubt(fault),
+            error @ (MerkleError::View(_) | MerkleError::Damaged) => Doubt::Why(error.to_string()),
+        })
+    }
+
+    /// What a fault of the tree says of it: what the operating system refuses says nothing.
+    fn doubt(&self, fault: TreeFault) -> Doubt {
+        match fault {
             TreeFault::Refused(error) => {
                 let error = io::Error::new(error.kind(), error);
-                Err(OpenError::io("read the state", &self.folder)(error))
+                Doubt::Stop(OpenError::io("open the state", &self.folder)(error))
             }
             fault @ (TreeFault::Sled(_)
             | TreeFault::Panicked
             | TreeFault::Altered
-            | TreeFault::Busy) => Ok(Err(fault.to_string())),
-        };
-        match tree.check() {
-            Ok(None) => {}
-            Ok(Some(why)) => return Ok(Err(why)),
-            Err(fault) => return refused(fault),
-        }
-        let meta = tree.meta();
-        if !is_of(&meta, journal, base)? {
-            return Ok(Err("it belongs to another journal".to_owned()));
-        }
-        match open_merkle(tree, journal, base) {
-            Ok(merkle) => Ok(Ok(merkle)),
-            Err(Unopened::Merkle(MerkleError::Tree(fault))) => refused(fault),
-            Err(Unopened::Merkle(error)) => Ok(Err(error.to_string())),
-            Err(Unopened::Journal(error)) => Err(error.into()),
+            | TreeFault::Busy) => Doubt::Why(fault.to_string()),
         }
     }
 
@@ -370,7 +374,6 @@ impl<'a> Start<'a> {
         }
         self.set_aside(journal.epoch())?;
         self.begin()?;
-        let failed = |fault: TreeFault| OpenError::State(fault.to_string());
         let (last_seq, _) = journal.head();
         for seq in self.snapshots.list().map_err(of_snapshot)?.into_iter().rev() {
             if seq > last_seq {
@@ -378,14 +381,15 @@ impl<'a> Start<'a> {
                 self.snapshots.set_aside(seq).map_err(of_snapshot)?;
                 continue;
             }
-            let tree = self.open_tree().map_err(failed)?;
+            let tree = self.open_tree()?;
             match self.snapshots.fill(seq, &tree, self.store_id) {
-                Ok(()) => match self.check(&tree, journal, base)? {
+                Ok(()) => match self.check(&tree, journal, base) {
                     Ok(merkle) => {
                         self.snapshot_seq = seq;
                         return Ok((tree, merkle));
                     }
-                    Err(why) => tracing::warn!(seq, why, "a snapshot cannot be used"),
+                    Err(Doubt::Stop(error)) => return Err(error),
+                    Err(Doubt::Why(why)) => tracing::warn!(seq, why, "a snapshot cannot be used"),
                 },
                 Err(error @ (SnapshotError::Io { .. } | SnapshotError::OtherLedger { .. })) => {
                     return Err(of_snapshot(error));
@@ -403,7 +407,7 @@ impl<'a> Start<'a> {
         if !is_at_hand(journal.reader().files(), base) {
             return Err(OpenError::NoGround { why, first_seq: base.first_seq });
         }
-        Ok((self.open_tree().map_err(failed)?, Merkle::empty()))
+        Ok((self.open_tree()?, Merkle::empty()))
     }
 
     fn set_aside(&self, epoch: u64) -> Result<(), OpenError> {
@@ -431,7 +435,7 @@ fn is_of(meta: &Meta, journal: &Journal, base: &Base) -> Result<bool, OpenError>
     let head = match meta.applied_seq {
         0 => return Ok(base.first_seq <= 1),
         seq if seq.saturating_add(1) == base.first_seq => base.prev,
-        seq => match journal.read(seq) {
+        seq => match journal.reader().read(seq) {
             Ok(frame) => frame.hash,
             Err(JournalError::Archived { .. } | JournalError::Absent { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -449,26 +453,36 @@ pub(super) fn is_at_hand(files: &SegmentFiles, base: &Base) -> bool {
 const DAMAGED: &str = "state.damaged-";
 const DAMAGED_KEPT: usize = 1;
 
-/// Why the Merkle tree of a state cannot be opened.
+/// Why a state is not used.
 #[derive(Debug)]
-enum Unopened {
-    Merkle(MerkleError),
-    Journal(JournalError),
+enum Doubt {
+    /// It is not what it should be: it is made again.
+    Why(String),
+    /// It may be sound, and cannot be looked at.
+    Stop(OpenError),
 }
 
-/// The Merkle tree of a state, with the hashes of its last entries from the journal.
-fn open_merkle(tree: &Tree, journal: &Journal, base: &Base) -> Result<Merkle, Unopened> {
-    let size = tree.meta().frontier.size();
+impl<E: Into<OpenError>> From<E> for Doubt {
+    fn from(error: E) -> Self {
+        Self::Stop(error.into())
+    }
+}
+
+/// The hashes of the last entries that a tree over `size` entries has in no full tile.
+pub(super) fn leaves(
+    journal: &JournalReader,
+    base: &Base,
+    size: u64,
+) -> Result<Vec<[u8; 32]>, JournalError> {
     let mut leaves = leaves_of(base, size);
-    let first = Merkle::first_leaf(size).max(base.first_seq);
-    for frame in journal.read_from(first) {
-        let frame = frame.map_err(Unopened::Journal)?;
+    for frame in journal.read_from(Merkle::first_leaf(size).max(base.first_seq)) {
+        let frame = frame?;
         if frame.seq > size {
             break;
         }
         leaves.push(frame.hash);
     }
-    Merkle::open(tree, &leaves).map_err(Unopened::Merkle)
+    Ok(leaves)
 }
 
 /// Those hashes of entries that were archived which a tree over `size` entries has in no full tile.
@@ -485,48 +499,39 @@ pub(super) fn catch_up(
     journal: &Journal,
     progress: &Progress,
 ) -> Result<u64, OpenError> {
-    let failed = |error: &dyn std::fmt::Display| OpenError::State(error.to_string());
     let first = tree.meta().applied_seq.saturating_add(1);
     let mut replay = Replay::new(tree, merkle, None);
-    for frame in journal.read_from(first) {
+    for frame in journal.reader().read_from(first) {
         let frame = frame?;
-        replay.take(&frame).map_err(|error| failed(&error))?;
+        replay.take(&frame).map_err(|error| OpenError::State(error.to_string()))?;
         progress.at(frame.seq);
     }
-    replay.flush().map_err(|fault| failed(&fault))?;
+    replay.flush()?;
     Ok(replay.last_seq().saturating_add(1).saturating_sub(first))
 }
 
 /// Erases contents of which entries say that they are deleted, should the end of the process have come between.
 fn erase(tree: &Tree, journal: &mut Journal, base: &Base) -> Result<(), OpenError> {
-    let failed = |fault: TreeFault| OpenError::State(fault.to_string());
     let mut places: Vec<Place> = Vec::new();
     let list = List { prefix: vec![keys::TO_ERASE], after: None };
     tree.merge(&[list], Order::Ascending, &mut |place, _| {
         places.extend(decode_place(place));
         true
-    })
-    .map_err(failed)?;
+    })?;
     if places.is_empty() {
         return Ok(());
     }
     // Those of archived segments were erased before these were archived.
     let here = places.iter().filter(|place| place.segment >= base.segment);
     journal.erase(&here.copied().collect::<Vec<_>>())?;
-    tree.apply(&edits::erased(&places), |_| {}).map_err(failed)
+    Ok(tree.apply(&edits::erased(&places), |_| {})?)
 }
 
 /// How many records recovery has to look at, by the name of their state.
 fn count_open(tree: &Tree) -> Result<BTreeMap<&'static str, u64>, OpenError> {
     let mut counts = BTreeMap::new();
     for (code, name) in keys::open_states() {
-        let mut count: u64 = 0;
-        let list = List { prefix: keys::effect_state_at(code, None), after: None };
-        tree.merge(&[list], Order::Ascending, &mut |_, _| {
-            count = count.saturating_add(1);
-            true
-        })
-        .map_err(|fault| OpenError::State(fault.to_string()))?;
+        let count = tree.count(&keys::effect_state_at(code, None))?;
         if count > 0 {
             counts.insert(name, count);
         }

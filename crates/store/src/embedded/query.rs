@@ -199,19 +199,15 @@ pub(super) fn outbox(state: &State) -> Result<Outbox, StoreError> {
     let tree = state.tree()?;
     let read = || -> Result<Outbox, TreeFault> {
         let read_to = read::record(&tree, &keys::read_to())?;
-        let (mut waiting, mut after) = (Vec::new(), keys::message(None));
-        loop {
-            let page = tree.page(&after, PAGE)?;
-            let messages = page.iter().take_while(|(key, _)| keys::is_message(key));
-            let before = waiting.len();
-            for (key, value) in messages {
-                after = key.to_vec();
-                waiting.push(read::parsed(&decode_value(key, value).ok_or(TreeFault::Altered)?)?);
+        let mut waiting = Vec::new();
+        for pair in tree.walk(&keys::message(None)) {
+            let (key, value) = pair?;
+            if !keys::is_message(&key) {
+                break;
             }
-            if waiting.len().saturating_sub(before) < PAGE {
-                return Ok(Outbox { read_to, waiting });
-            }
+            waiting.push(read::parsed(&decode_value(&key, &value).ok_or(TreeFault::Altered)?)?);
         }
+        Ok(Outbox { read_to, waiting })
     };
     read().map_err(|fault| state.fail_tree(&fault))
 }

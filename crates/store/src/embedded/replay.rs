@@ -11,12 +11,12 @@ use placet_ledger::audit::subjects_of;
 use placet_ledger::directive::Directive;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{Admission, Changes, Durability, EffectChange, StoreError};
+use placet_ledger::store::{Changes, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
-use super::codec::{EffectEntry, Entry, decode_entry};
+use super::codec::{Entry, decode_entry};
 use super::edits::{Change, edits_of};
 use super::merkle::Merkle;
 use super::overlay::Overlay;
@@ -100,7 +100,7 @@ impl<'a> Replay<'a> {
         let Some(head) = self.hashes.last().copied() else { return Ok(()) };
         let (mut edits, counts) = edits_of(self.tree, &self.changes, self.tree.meta().counts)?;
         let grown = self.merkle.append(self.hashes.drain(..), &mut edits);
-        let (applied_seq, frontier) = (self.last_seq, grown.frontier());
+        let (applied_seq, frontier) = (self.last_seq, grown.frontier.clone());
         self.tree.apply(&edits, |meta| {
             (meta.applied_seq, meta.head) = (applied_seq, head);
             (meta.counts, meta.frontier) = (counts, frontier);
@@ -127,7 +127,7 @@ impl<'a> Replay<'a> {
 
     fn ops(&mut self, frame: &Frame, entry: Entry) -> Result<Vec<Op>, StoreError> {
         let imported = entry.imported;
-        let mut changes = changes_of(entry);
+        let mut changes = entry.into_changes();
         if let Some(illegal) = self.illegal(frame, &changes, imported)
             && let Some(judge) = &mut self.judge
             && judge.illegal.len() < LISTED_MAX
@@ -177,28 +177,6 @@ struct Nobody;
 impl Claimants for Nobody {
     fn is_foreign(&self, _record: &EffectRecord) -> bool {
         false
-    }
-}
-
-/// The changes that an entry records.
-fn changes_of(entry: Entry) -> Changes {
-    let effects = entry.effects.into_iter().map(|effect| match effect {
-        EffectEntry::Put(record) => EffectChange::Put(record),
-        EffectEntry::Removed { record_id, rev } => EffectChange::Remove { record_id, rev },
-        EffectEntry::Forgotten { record_id, rev } => EffectChange::Forget { record_id, rev },
-    });
-    Changes {
-        effects: effects.collect(),
-        approvals: entry.approvals,
-        directives: entry.directives,
-        spend: entry.spend,
-        runs: entry.runs,
-        reserve: entry.reserve,
-        refund: entry.refund,
-        taint: entry.taint,
-        forget_approvals: entry.forget_approvals,
-        forget_directive: entry.forget_directive,
-        ..Changes::new(Durability::Synced, Admission::Completion)
     }
 }
 

@@ -10,7 +10,7 @@
 //!   before it
 //! ```
 
-use std::io;
+use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::codec::Meta;
 use super::keys;
 use super::tree::{Tree, TreeFault};
 use crate::journal::medium::{
-    Medium, MediumFile, TEMPORARY, beside, read_full_at, to_u64, to_usize, write_all_at,
+    Medium, MediumFile, TEMPORARY, beside, to_u64, to_usize, write_all_at,
 };
 
 /// The name of the folder.
@@ -173,7 +173,8 @@ impl Snapshots {
     fn reader(&self, path: &Path) -> Result<Reader, SnapshotError> {
         let file = self.medium.open_read(path);
         let file = file.map_err(SnapshotError::io("open the snapshot", path))?;
-        Ok(Reader { file, buffer: Vec::new(), at: 0, hasher: Sha256::new() })
+        let input = BufReader::with_capacity(BUFFER_BYTES, FileReader { file, at: 0 });
+        Ok(Reader { input, hasher: Sha256::new() })
     }
 
     /// Fills an empty state with the snapshot of an entry.
@@ -293,44 +294,44 @@ impl Writer<'_> {
     }
 }
 
-struct Reader {
+/// A file, read from its beginning on.
+struct FileReader {
     file: Box<dyn MediumFile>,
-    /// What was read and not yet taken.
-    buffer: Vec<u8>,
     at: u64,
+}
+
+impl io::Read for FileReader {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(bytes, self.at)?;
+        self.at = self.at.saturating_add(to_u64(read));
+        Ok(read)
+    }
+}
+
+struct Reader {
+    input: BufReader<FileReader>,
     hasher: Sha256,
 }
 
 impl Reader {
     /// The next bytes; nothing where there are not so many.
     fn take(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
-        let taken = self.peek(count)?;
-        if let Some(taken) = &taken {
-            self.hasher.update(taken);
+        let mut bytes = vec![0; count];
+        match self.input.read_exact(&mut bytes) {
+            Ok(()) => {
+                self.hasher.update(&bytes);
+                Ok(Some(bytes))
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(taken)
-    }
-
-    fn peek(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
-        if self.buffer.len() < count {
-            let held = self.buffer.len();
-            self.buffer.resize(count.max(BUFFER_BYTES), 0);
-            let rest = self.buffer.get_mut(held..).unwrap_or_default();
-            let read = read_full_at(&*self.file, rest, self.at)?;
-            self.at = self.at.saturating_add(to_u64(read));
-            self.buffer.truncate(held.saturating_add(read));
-        }
-        if self.buffer.len() < count {
-            return Ok(None);
-        }
-        let rest = self.buffer.split_off(count);
-        Ok(Some(std::mem::replace(&mut self.buffer, rest)))
     }
 
     /// Whether what is left is the digest of what was taken.
     fn ends_with_digest(&mut self) -> io::Result<bool> {
         let expected: [u8; 32] = self.hasher.clone().finalize().into();
-        let is_digest = self.peek(expected.len())?.is_some_and(|found| found == expected);
-        Ok(is_digest && self.peek(1)?.is_none())
+        let (most, mut found) = (to_u64(expected.len()).saturating_add(1), Vec::new());
+        (&mut self.input).take(most).read_to_end(&mut found)?;
+        Ok(found == expected)
     }
 }

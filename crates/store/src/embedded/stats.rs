@@ -30,9 +30,7 @@ pub fn stats(config: &EmbeddedConfig) -> Result<StoreStats, OpenError> {
         let path = directory.join(part);
         bytes.insert(part.to_owned(), size(&path).map_err(OpenError::io("look through", &path))?);
     }
-    let counted =
-        Tree::open(&folder, config.state_cache_bytes).and_then(|tree| count(&tree, bytes));
-    counted.map_err(|fault| OpenError::State(fault.to_string()))
+    Ok(count(&Tree::open(&folder, config.state_cache_bytes)?, bytes)?)
 }
 
 fn count(tree: &Tree, bytes: BTreeMap<String, u64>) -> Result<StoreStats, TreeFault> {

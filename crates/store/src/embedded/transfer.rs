@@ -12,12 +12,10 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::directive::Directive;
 use placet_ledger::proof::Frontier;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
-use placet_ledger::run::RunRecord;
+use placet_ledger::store::EffectChange;
 use placet_types::digest::Digest;
 
 use super::codec::{Entry, Stored, decode_value, encode_imported};
@@ -44,20 +42,13 @@ fn unopened(error: OpenError) -> TransferError {
     TransferError::Open(error.into())
 }
 
-/// Writes everything in a ledger that no process serves as an export. To export one that is served, make a backup first.
+/// Writes everything in a ledger that no process serves as an export, with the name under which the logs were signed, by which they can be
+/// verified wherever they come to. To export one that is served, make a backup first.
 ///
 /// # Errors
 /// [`TransferError`]: the ledger cannot be opened, an archived segment is not at hand, contents that it names are lost or altered, or the
 /// writing failed.
-pub fn export(config: &EmbeddedConfig, out: impl Write) -> Result<TransferSummary, TransferError> {
-    export_as(config, None, out)
-}
-
-/// The same, with the name under which the logs were signed, by which they can be verified wherever they come to.
-///
-/// # Errors
-/// As [`export`].
-pub fn export_as(
+pub fn export(
     config: &EmbeddedConfig,
     deployment: Option<NoteName>,
     out: impl Write,
@@ -80,7 +71,7 @@ pub fn export_as(
     };
     let mut writer = ExportWriter::begin(out, header)?;
     let mut altered = 0_usize;
-    for frame in journal.read_from(1) {
+    for frame in journal.reader().read_from(1) {
         let frame = frame.map_err(refused)?;
         for placed in &frame.contents {
             match kept_content(&tree, &journal, placed)? {
@@ -135,37 +126,28 @@ fn kept_content(tree: &Tree, journal: &Journal, placed: &Placed) -> Result<Kept,
     Ok(if Digest::of(&bytes) == placed.digest { Kept::Sound(bytes) } else { Kept::Altered })
 }
 
-/// How many keys are read in one go.
-const PAGE_KEYS: usize = 1024;
-
 /// Hands every record of the state on.
 fn each_record(
     tree: &Tree,
     hand: &mut dyn FnMut(ExportItem) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
-    let mut last = Vec::new();
-    loop {
-        let page = tree.page(&last, PAGE_KEYS).map_err(refused)?;
-        let Some((key, _)) = page.last() else { return Ok(()) };
-        last = key.to_vec();
-        for (key, value) in page.iter().filter(|(key, _)| keys::is_record(key)) {
-            let stored = decode_value(key, value).ok_or(TreeFault::Altered).map_err(refused)?;
-            if let Some(record) = item(key, &stored)? {
-                hand(record)?;
-            }
+    for pair in tree.walk(&[]) {
+        let (key, value) = pair.map_err(refused)?;
+        if keys::is_record(&key) {
+            let stored = decode_value(&key, &value).ok_or(TreeFault::Altered).map_err(refused)?;
+            item(&key, &stored).map_err(refused)?.map_or(Ok(()), &mut *hand)?;
         }
     }
+    Ok(())
 }
 
 /// The record in an export; nothing: it is a message to people, which is of this ledger alone.
-fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TransferError> {
+fn item(key: &[u8], stored: &Stored) -> Result<Option<ExportItem>, TreeFault> {
     Ok(match key.first() {
-        Some(&keys::EFFECT) => Some(ExportItem::Record(read::parsed(stored).map_err(refused)?)),
-        Some(&keys::APPROVAL) => Some(ExportItem::Approval(read::parsed(stored).map_err(refused)?)),
-        Some(&keys::DIRECTIVE) => {
-            Some(ExportItem::Directive(read::parsed(stored).map_err(refused)?))
-        }
-        Some(&keys::RUN) => Some(ExportItem::Run(read::parsed(stored).map_err(refused)?)),
+        Some(&keys::EFFECT) => Some(ExportItem::Record(read::parsed(stored)?)),
+        Some(&keys::APPROVAL) => Some(ExportItem::Approval(read::parsed(stored)?)),
+        Some(&keys::DIRECTIVE) => Some(ExportItem::Directive(read::parsed(stored)?)),
+        Some(&keys::RUN) => Some(ExportItem::Run(read::parsed(stored)?)),
         Some(_) | None => None,
     })
 }
@@ -281,9 +263,11 @@ impl Import {
             ExportItem::Header(header) => self.header(header),
             ExportItem::Entry { log, entry } => self.entry(log, *entry),
             ExportItem::Record(record) => self.record(*record),
-            ExportItem::Approval(approval) => self.approval(*approval),
-            ExportItem::Directive(entry) => self.directives(*entry),
-            ExportItem::Run(run) => self.run(*run),
+            ExportItem::Approval(approval) => {
+                self.imported(|entry| entry.approvals.push(*approval))
+            }
+            ExportItem::Directive(entry) => self.imported(|it| it.directives.push(*entry)),
+            ExportItem::Run(run) => self.imported(|entry| entry.runs.push(*run)),
             ExportItem::Content { tenant, digest, base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(refused)?;
                 if Digest::of(&bytes) != digest {
@@ -373,19 +357,7 @@ impl Import {
             self.journal.not_before(attempt.duty().max(attempt.epoch));
         }
         self.newest_ms = self.newest_ms.max(record.updated_at.as_ms());
-        self.imported(|entry| entry.effects.push(super::EffectEntry::Put(Box::new(record))))
-    }
-
-    fn approval(&mut self, approval: ApprovalRecord) -> Result<(), TransferError> {
-        self.imported(|entry| entry.approvals.push(approval))
-    }
-
-    fn directives(&mut self, directives: Directive) -> Result<(), TransferError> {
-        self.imported(|entry| entry.directives.push(directives))
-    }
-
-    fn run(&mut self, run: RunRecord) -> Result<(), TransferError> {
-        self.imported(|entry| entry.runs.push(run))
+        self.imported(|entry| entry.effects.push(EffectChange::Put(Box::new(record))))
     }
 
     /// What another store kept becomes an entry of its own; of this store's own kind it is in the entries already.
@@ -427,11 +399,6 @@ impl Import {
             return Err(refused("contents come after the last entry"));
         }
         self.journal.close().map_err(refused)?;
-        sync_folder(&self.directory)?;
-        Ok(())
+        Ok(File::open(&self.directory)?.sync_all()?)
     }
-}
-
-fn sync_folder(folder: &Path) -> Result<(), TransferError> {
-    Ok(File::open(folder)?.sync_all()?)
 }

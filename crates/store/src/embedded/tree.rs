@@ -33,6 +33,8 @@ use crate::journal::medium::{Disk, Medium as _, is_refusal};
 const FRESH_KEYS: usize = 2_048;
 /// How many at most: then the writer itself gives them to sled.
 const FRESH_KEYS_MAX: usize = 16_384;
+/// How many keys are read in one go.
+const PAGE_KEYS: usize = 512;
 /// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
 const FLUSH_WITHIN: Duration = Duration::from_secs(40);
 
@@ -360,12 +362,37 @@ impl Tree {
     }
 
     /// Up to `limit` keys behind one of them, with their values, in order; how far the tree goes is not among them.
-    pub(super) fn page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
+    fn page(&self, after: &[u8], limit: usize) -> Result<Vec<(IVec, IVec)>, TreeFault> {
         let fresh = self.fresh.read();
         guarded(|| {
             let pairs = Pairs::new(self.db.get()?, &fresh, Span::behind(after), Order::Ascending);
             let is_own = |pair: &Pair| !matches!(pair, Ok((key, _)) if key.as_ref() == keys::META);
             pairs.filter(is_own).take(limit).collect()
+        })
+    }
+
+    /// All keys behind one of them, with their values, in order. They are read in pages: what is taken in meanwhile may be among them.
+    pub(super) fn walk(
+        &self,
+        after: &[u8],
+    ) -> impl Iterator<Item = Result<(IVec, IVec), TreeFault>> + use<'_> {
+        let mut last = after.to_vec();
+        let mut page = Vec::new().into_iter();
+        let mut is_over = false;
+        std::iter::from_fn(move || {
+            if page.len() == 0 && !is_over {
+                let found = self.page(&last, PAGE_KEYS);
+                is_over = found.as_ref().map_or(true, |found| found.len() < PAGE_KEYS);
+                let found = match found {
+                    Ok(found) => found,
+                    Err(fault) => return Some(Err(fault)),
+                };
+                if let Some((key, _)) = found.last() {
+                    last = key.to_vec();
+                }
+                page = found.into_iter();
+            }
+            page.next().map(Ok)
         })
     }
 

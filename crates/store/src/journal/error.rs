@@ -171,9 +171,6 @@ pub enum Fault {
     /// The first segment is not the one that the base says follows the archived ones.
     #[error("the segment is not the one that follows the archived ones")]
     BaseHead,
-    /// The entry is not the one that the state was made of.
-    #[error("the entry is not the one that the state was made of")]
-    StateHead,
     /// The witness file is missing although there are segments.
     #[error("the high-water witness is missing")]
     WitnessMissing,

@@ -108,21 +108,6 @@ impl Base {
     }
 }
 
-/// What keeps segments from being moved to the archive.
-#[derive(Debug)]
-pub(crate) enum Unmoved {
-    /// The journal's own folder: a fault of the store.
-    Journal(JournalError),
-    /// The archive: full, read-only, away. The segments stay where they are, and it is tried again.
-    Archive(JournalError),
-}
-
-impl From<JournalError> for Unmoved {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
-
 /// The folders in which segments are.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentFiles {
@@ -208,56 +193,36 @@ impl SegmentFiles {
     }
 
     /// Moves what `base` says was moved: a crash may have come between, or the archive may have been full or away. Answers how many
-    /// segments were moved.
-    pub(crate) fn finish_archiving(&self, base: &Base) -> Result<u64, Unmoved> {
+    /// segments were moved. An error is no fault of the journal, which has them all the same: it is tried again.
+    pub(crate) fn finish_archiving(&self, base: &Base) -> Result<u64, JournalError> {
         let due: Vec<u64> = self.here()?.into_iter().filter(|n| *n < base.segment).collect();
         if due.is_empty() {
             return Ok(0);
         }
         let made = self.medium.create_dir(&self.archive);
-        made.map_err(JournalError::io("make the folder", &self.archive))
-            .map_err(Unmoved::Archive)?;
+        made.map_err(JournalError::io("make the folder", &self.archive))?;
         for number in &due {
             let (from, to) = (path_of(&self.directory, *number), path_of(&self.archive, *number));
-            self.move_file(&from, &to).map_err(|failed| {
-                let told = JournalError::io("archive the segment", &from);
-                match failed {
-                    Copying::From(error) => Unmoved::Journal(told(error)),
-                    Copying::To(error) => Unmoved::Archive(told(error)),
-                }
-            })?;
+            let moved = self.move_file(&from, &to);
+            moved.map_err(JournalError::io("archive the segment", &from))?;
         }
-        let synced = self.medium.sync_dir(&self.archive);
-        synced
-            .map_err(JournalError::io("sync the folder", &self.archive))
-            .map_err(Unmoved::Archive)?;
-        let synced = self.medium.sync_dir(&self.directory);
-        synced.map_err(JournalError::io("sync the folder", &self.directory))?;
+        for folder in [&self.archive, &self.directory] {
+            let synced = self.medium.sync_dir(folder);
+            synced.map_err(JournalError::io("sync the folder", folder))?;
+        }
         Ok(to_u64(due.len()))
     }
 
-    /// The same at a start. A start does not depend on the archive.
-    pub(crate) fn go_on_archiving(&self, base: &Base) -> Result<(), JournalError> {
-        match self.finish_archiving(base) {
-            Ok(_) => Ok(()),
-            Err(Unmoved::Journal(error)) => Err(error),
-            Err(Unmoved::Archive(error)) => {
-                tracing::warn!(%error, "segments wait to be moved to the archive; it is tried again");
-                Ok(())
-            }
-        }
-    }
-
-    fn move_file(&self, from: &Path, to: &Path) -> Result<(), Copying> {
+    fn move_file(&self, from: &Path, to: &Path) -> io::Result<()> {
         match self.medium.rename(from, to) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
-            renamed => return renamed.map_err(Copying::To),
+            renamed => return renamed,
         }
         let temporary = beside(to);
-        copy(&*self.medium, from, &temporary, u64::MAX)?;
-        self.medium.rename(&temporary, to).map_err(Copying::To)?;
-        self.medium.sync_dir(&self.archive).map_err(Copying::To)?;
-        self.medium.remove(from).map_err(Copying::From)
+        copy_file(&*self.medium, from, &temporary, u64::MAX)?;
+        self.medium.rename(&temporary, to)?;
+        self.medium.sync_dir(&self.archive)?;
+        self.medium.remove(from)
     }
 }
 
@@ -283,36 +248,20 @@ pub(crate) fn copy_file(
     to: &Path,
     length_max: u64,
 ) -> io::Result<u64> {
-    copy(medium, from, to, length_max).map_err(|failed| match failed {
-        Copying::From(error) | Copying::To(error) => error,
-    })
-}
-
-/// On which side a copy failed.
-#[derive(Debug)]
-enum Copying {
-    /// What is copied.
-    From(io::Error),
-    /// What it is copied to.
-    To(io::Error),
-}
-
-fn copy(medium: &dyn Medium, from: &Path, to: &Path, length_max: u64) -> Result<u64, Copying> {
-    let source = medium.open_read(from).map_err(Copying::From)?;
-    let target = medium.create(to).map_err(Copying::To)?;
+    let source = medium.open_read(from)?;
+    let target = medium.create(to)?;
     let mut buffer = vec![0; COPY_BYTES];
     let mut at: u64 = 0;
     while at < length_max {
         let want = to_usize(length_max.saturating_sub(at)).min(COPY_BYTES);
-        let count = read_full_at(&*source, buffer.get_mut(..want).unwrap_or_default(), at)
-            .map_err(Copying::From)?;
+        let count = read_full_at(&*source, buffer.get_mut(..want).unwrap_or_default(), at)?;
         if count == 0 {
             break;
         }
-        write_all_at(&*target, buffer.get(..count).unwrap_or_default(), at).map_err(Copying::To)?;
+        write_all_at(&*target, buffer.get(..count).unwrap_or_default(), at)?;
         at = at.saturating_add(to_u64(count));
     }
-    target.sync_data().map_err(Copying::To)?;
+    target.sync_data()?;
     Ok(at)
 }
 

@@ -36,7 +36,7 @@
 //!  80+n 4  CRC of bytes 0..80+n
 //!  84+n 1  ED, the end mark
 //!
-//! base, marks: see `files` and `marks`
+//! base: see `files`
 //! high-water: "PLWITN" 00 01, then 8 bytes each of epoch, last durable sequence number and number of segments, then 32 of
 //!             the hash of that frame, then the CRC of all before it
 //! ```
@@ -90,7 +90,7 @@ pub use reader::{FrameIter, JournalReader};
 pub use scan::{VerifyReport, verify, verify_each};
 
 pub use files::unmoved_segments;
-pub(crate) use files::{Base, SegmentFiles, Unmoved, copy_file};
+pub(crate) use files::{Base, SegmentFiles, copy_file};
 pub(crate) use scan::Begin;
 pub(crate) use segment::path_of as segment_path;
 pub(crate) use witness::Witness;
@@ -98,7 +98,7 @@ pub(crate) use witness::Witness;
 use frame::{Header, encode, frame_bytes};
 use lock::Lock;
 use medium::{Disk, Medium, MediumFile, to_u64, write_all_at};
-use reader::{Extent, Shared, read_one};
+use reader::{Extent, Shared};
 use recovery::{first_segment, recover_segment, remove_temporaries};
 use scan::{Position, SegmentIndex, scan};
 use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
@@ -231,7 +231,10 @@ impl Journal {
         let files = SegmentFiles::new(Arc::clone(&medium), &directory, config.archive.as_deref());
         let (witness, found) = scan(&files, &begin, visit)?;
         remove_temporaries(&*medium, &directory)?;
-        files.go_on_archiving(&found.base)?;
+        // A start does not depend on the archive.
+        if let Err(error) = files.finish_archiving(&found.base) {
+            tracing::warn!(%error, "segments wait to be moved to the archive; it is tried again");
+        }
         let witness = Witness {
             epoch: witness.map_or(0, |witness| witness.epoch).saturating_add(1),
             seq: found.position.seq,
@@ -260,8 +263,7 @@ impl Journal {
         if segments.is_empty() {
             segments.push(opened.segment.clone());
         }
-        let extent =
-            Extent { segments, written_seq: report.last_seq, durable_seq: report.last_seq };
+        let extent = Extent { segments, durable_seq: report.last_seq };
         let mut journal = Self {
             shared: Arc::new(Shared::new(files, extent)),
             config,
@@ -403,7 +405,6 @@ impl Journal {
         self.buffer.clear();
         self.written = self.position;
         let mut extent = self.shared.extent_mut();
-        extent.written_seq = self.written.seq;
         if let Some(segment) = extent.segments.last_mut() {
             let known = segment.marks.len();
             segment.marks.extend_from_slice(self.segment.marks.get(known..).unwrap_or_default());
@@ -494,21 +495,6 @@ impl Journal {
         let free_bytes =
             free_bytes.map_err(JournalError::io("ask for the free space of", directory))?;
         Ok(free_bytes < self.config.free_space_watermark_bytes)
-    }
-
-    /// Reads one written entry, durable or not.
-    ///
-    /// # Errors
-    /// [`JournalError::Absent`] where there is none, [`JournalError::Corrupt`] where its bytes have changed since.
-    pub fn read(&self, seq: u64) -> Result<Frame, JournalError> {
-        let until = self.shared.extent().written_seq;
-        read_one(&self.shared, seq, until)
-    }
-
-    /// Reads on from an entry to the last written one.
-    pub fn read_from(&self, seq: u64) -> FrameIter {
-        let until = self.shared.extent().written_seq;
-        FrameIter::new(Arc::clone(&self.shared), seq, until)
     }
 
     /// A reader for other threads, which sees durable entries only.

@@ -27,7 +27,6 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) segments: Vec<SegmentIndex>,
-    pub(crate) written_seq: u64,
     pub(crate) durable_seq: u64,
 }
 
@@ -38,7 +37,7 @@ impl Shared {
 
     /// Another segment is begun. The notes of the one before leave the memory that grows.
     pub(crate) fn close_segment(&self, closed: SegmentIndex, next: SegmentIndex) {
-        self.marks.closed(&self.files, closed.number, closed.marks);
+        self.marks.put(closed.number, closed.marks);
         let mut extent = self.extent_mut();
         if let Some(segment) = extent.segments.last_mut() {
             segment.marks = Vec::new();
@@ -77,8 +76,10 @@ impl JournalReader {
     /// # Errors
     /// [`JournalError::Absent`] where there is none, [`JournalError::Corrupt`] where its bytes have changed since.
     pub fn read(&self, seq: u64) -> Result<Frame, JournalError> {
-        let until = self.durable_seq();
-        read_one(&self.shared, seq, until)
+        let mut frames = self.read_from(seq);
+        frames.is_glance = true;
+        let found = frames.next().filter(|_| seq > 0);
+        found.unwrap_or(Err(JournalError::Absent { seq }))
     }
 
     /// Reads the bytes of a content; the caller compares them with its digest.
@@ -125,13 +126,6 @@ impl JournalReader {
     }
 }
 
-/// Reads one entry up to a limit.
-pub(crate) fn read_one(shared: &Arc<Shared>, seq: u64, until: u64) -> Result<Frame, JournalError> {
-    let mut frames = FrameIter::new(Arc::clone(shared), seq, if seq == 0 { 0 } else { until });
-    frames.is_glance = true;
-    frames.next().unwrap_or(Err(JournalError::Absent { seq }))
-}
-
 /// Entries in order; ends after the last one or after the first error.
 #[derive(Debug)]
 pub struct FrameIter {
@@ -146,11 +140,11 @@ pub struct FrameIter {
 
 /// Where in a segment the reading stands.
 #[derive(Debug)]
-struct Stand {
+pub(super) struct Stand {
     window: Window,
     segment: u64,
-    offset: u64,
-    seq: u64,
+    pub(super) offset: u64,
+    pub(super) seq: u64,
 }
 
 impl FrameIter {
@@ -196,22 +190,34 @@ impl FrameIter {
         let (before, after) = match around {
             Some(around) => around,
             None => {
-                let notes = self.shared.marks.of(&self.shared.files, number, first_seq)?;
-                notes.around(seq)
+                let marks = self.shared.marks.of(&self.shared.files, number, first_seq)?;
+                marks_around(&marks, seq)
             }
         };
-        let (seq, offset) = before.unwrap_or((first_seq, SEGMENT_HEADER_BYTES));
-        let (file, path) = self.shared.files.open_read(number)?;
-        let window = Window::new(file, path);
-        let span = after.and_then(|(_, end)| end.checked_sub(offset));
-        let window = if self.is_glance { window.glance(span) } else { window };
-        Ok(Stand { window, segment: number, offset, seq })
+        let mut place = Stand::at_start(&self.shared.files, number, first_seq)?;
+        (place.seq, place.offset) = before.unwrap_or((place.seq, place.offset));
+        if self.is_glance {
+            let span = after.and_then(|(_, end)| end.checked_sub(place.offset));
+            place.window = place.window.glance(span);
+        }
+        Ok(place)
     }
 }
 
 impl Stand {
+    /// Before the first entry of a segment.
+    pub(super) fn at_start(
+        files: &SegmentFiles,
+        segment: u64,
+        first_seq: u64,
+    ) -> Result<Self, JournalError> {
+        let (file, path) = files.open_read(segment)?;
+        let window = Window::new(file, path);
+        Ok(Self { window, segment, offset: SEGMENT_HEADER_BYTES, seq: first_seq })
+    }
+
     /// From the noted place to the wanted one only headers are looked at.
-    fn walk_to(&mut self, wanted: u64) -> Result<(), JournalError> {
+    pub(super) fn walk_to(&mut self, wanted: u64) -> Result<(), JournalError> {
         while self.seq < wanted {
             while let Some(content) = content_at(&mut self.window, self.segment, self.offset)? {
                 self.offset = content.place.end();

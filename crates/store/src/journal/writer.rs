@@ -121,14 +121,6 @@ pub trait Apply: Send + 'static {
         Ok(())
     }
 
-    /// The writer ends, everything durable and applied.
-    ///
-    /// # Errors
-    /// As [`Apply::applied`].
-    fn closing(&mut self) -> Result<(), ApplyFailed> {
-        Ok(())
-    }
-
     /// That many entries were made durable by one sync, which took so long; for measurements.
     fn synced(&mut self, _entries: usize, _took: Duration) {}
 }

@@ -16,7 +16,7 @@ use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
-use placet_ledger::store::StoreError;
+use placet_ledger::store::{EffectChange, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
@@ -31,7 +31,7 @@ use super::rows::{self, EffectRows, Entry, column};
 use super::snapshot::of_sql;
 use super::state::Head;
 use super::{schema, write};
-use crate::embedded::{EffectEntry, decode_entry};
+use crate::embedded::decode_entry;
 use crate::seal::entry_hash;
 use crate::transfer::ExportedLog;
 
@@ -144,7 +144,7 @@ impl Import {
             let read = read.map_err(|error| StoreError::Damaged(error.to_string()))?;
             subjects.extend(subjects_of(&read.audit).into_iter().map(|it| (it, entry.seq)));
             for effect in read.effects {
-                if let EffectEntry::Put(record) = effect {
+                if let EffectChange::Put(record) = effect {
                     made.insert(record.record_id, (record.rev, entry.seq, entry.at_ms));
                 }
             }

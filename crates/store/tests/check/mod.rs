@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use placet_ledger::record::{EffectRecord, EffectState};
-use placet_ledger::store::Store as _;
-use placet_store::embedded::{EffectEntry, RecoveryReport, StateVerdict, read_audit, verify};
+use placet_ledger::store::{EffectChange, Store as _};
+use placet_store::embedded::{EmbeddedConfig, RecoveryReport, StateVerdict, decode_entry, verify};
+use placet_store::journal::verify_each;
 
 use super::support::records::claim;
 use super::support::{Account, Facts, acknowledged, call, open, runtime};
@@ -52,9 +53,9 @@ fn single(facts: &Facts) -> Result<(), String> {
 fn chain(folder: &Path, facts: &Facts) -> Result<(), String> {
     let mut states: BTreeMap<String, EffectRecord> = BTreeMap::new();
     let mut dispatched: BTreeSet<String> = BTreeSet::new();
-    read_audit(folder, &mut |entry| {
-        for effect in entry.entry.effects {
-            let EffectEntry::Put(record) = effect else {
+    verify_each(&folder.join("journal"), None, &mut |frame| {
+        for effect in decode_entry(frame.kind, &frame.payload)?.effects {
+            let EffectChange::Put(record) = effect else {
                 return Err("a record was removed".into());
             };
             let key = record.key.as_str().to_owned();
@@ -74,7 +75,8 @@ fn chain(folder: &Path, facts: &Facts) -> Result<(), String> {
     if let Some(key) = facts.effects.keys().find(|key| !dispatched.contains(*key)) {
         return Err(format!("the effect of `{key}` has no intent"));
     }
-    let verdict = verify(folder).map_err(|error| format!("does not verify: {error}"))?;
+    let verdict = verify(&EmbeddedConfig::new(folder))
+        .map_err(|error| format!("does not verify: {error}"))?;
     if verdict.state != StateVerdict::Agrees || !verdict.is_sound() {
         return Err(format!("does not verify: {verdict:?}"));
     }

@@ -52,7 +52,7 @@ async fn back_up(
 fn export_it(folder: &Path) -> Result<(), String> {
     let out = folder.parent().unwrap().join(EXPORT);
     let out = File::create(out).map_err(|error| error.to_string())?;
-    export(&EmbeddedConfig::new(folder), out).map(drop).map_err(|error| error.to_string())
+    export(&EmbeddedConfig::new(folder), None, out).map(drop).map_err(|error| error.to_string())
 }
 
 fn import_it(root: &Path, account: &mut Account) -> Result<(), String> {
@@ -110,7 +110,7 @@ fn whole(folder: &Path, before: &Facts) -> Result<(), String> {
         acknowledged(&store, &before).await?;
         store.close().await.map_err(|error| format!("does not close: {error}"))
     })?;
-    let report = verify(folder).map_err(|error| error.to_string())?;
+    let report = verify(&EmbeddedConfig::new(folder)).map_err(|error| error.to_string())?;
     if !report.is_sound() || !report.is_whole() {
         return Err(format!("it does not verify: {report:?}"));
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_ledger::record::EffectState;
 use placet_ledger::store::{Admission, Changes, Durability, EffectChange, Store as _, StoreError};
-use placet_store::embedded::{EmbeddedStore, verify};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, verify};
 use placet_types::clock::Timestamp;
 
 use super::blows::{Case, Copy, fail_all, is_full, kill_all};
@@ -155,7 +155,7 @@ fn is_no_damage(folder: &Path) -> Result<(), String> {
     }
     let aside = scratch();
     copy_of(folder, aside.path());
-    let report = verify(aside.path()).map_err(|error| error.to_string())?;
+    let report = verify(&EmbeddedConfig::new(aside.path())).map_err(|error| error.to_string())?;
     if !report.content.altered.is_empty() || !report.content.missing.is_empty() {
         return Err(format!("before the first start: {report:?}"));
     }
@@ -176,7 +176,7 @@ fn is_erased_at(folder: &Path, account: &Path) -> Result<(), String> {
         }
         store.close().await.map_err(failed("close"))
     })?;
-    let report = verify(folder).map_err(failed("verify"))?;
+    let report = verify(&EmbeddedConfig::new(folder)).map_err(failed("verify"))?;
     if !report.is_sound() || !report.is_whole() {
         return Err(format!("it does not verify: {report:?}"));
     }

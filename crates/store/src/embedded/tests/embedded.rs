@@ -326,7 +326,7 @@ async fn entries_are_found_by_what_they_are_about_over_restarts_and_rebuilds() {
     let about = events_of_a_call(&*store).await;
     assert!(are_found(&*store, &about).await);
     store.close().await.unwrap();
-    crate::embedded::rebuild_with(&config).unwrap();
+    crate::embedded::rebuild(&config).unwrap();
     assert!(are_found(&*open(&config).0, &about).await);
 }
 
@@ -353,13 +353,13 @@ async fn messages_that_wait_outlive_restarts_and_rebuilds() {
     let (store, _) = open(&config);
     assert_eq!(store.outbox().await.unwrap(), kept);
     store.close().await.unwrap();
-    let report = crate::embedded::verify_with(&config).unwrap();
+    let report = crate::embedded::verify(&config).unwrap();
     assert_eq!(report.state, crate::embedded::StateVerdict::Agrees);
     assert_eq!(crate::embedded::stats(&config).unwrap().messages, 1);
     // They are of this ledger alone.
-    let exported = crate::embedded::export(&config, Vec::new()).unwrap();
+    let exported = crate::embedded::export(&config, None, Vec::new()).unwrap();
     assert_eq!(exported.records, 0);
-    crate::embedded::rebuild_with(&config).unwrap();
+    crate::embedded::rebuild(&config).unwrap();
     assert_eq!(open(&config).0.outbox().await.unwrap(), kept);
 }
 

@@ -196,7 +196,13 @@ async fn an_entry_whose_content_did_not_reach_the_disk_is_cut_off() {
         assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent.clone()));
         put(&*store, &succeeded(&sent)).await.unwrap();
         store.close().await.unwrap();
-        assert!(crate::embedded::verify(folder.path()).unwrap().content.altered.is_empty());
+        assert!(
+            crate::embedded::verify(&EmbeddedConfig::new(folder.path()))
+                .unwrap()
+                .content
+                .altered
+                .is_empty()
+        );
     }
 }
 
@@ -206,12 +212,9 @@ async fn an_entry_that_is_cut_off_is_shown_to_nobody() {
     let (folder, _) = last_with_content(&content).await;
     change(folder.path(), &content, |bytes| bytes.fill(0));
     let mut shown = Vec::new();
-    let report = crate::embedded::read_audit(folder.path(), &mut |entry| {
-        shown.push(entry.seq);
-        Ok(())
-    });
-    assert_eq!((report.unwrap().frames, shown), (1, vec![1]));
-    let found = crate::embedded::verify(folder.path()).unwrap();
+    let report = read_audit(folder.path(), &mut |frame, _| shown.push(frame.seq));
+    assert_eq!((report.frames, shown), (1, vec![1]));
+    let found = crate::embedded::verify(&EmbeddedConfig::new(folder.path())).unwrap();
     assert!(found.journal.torn_bytes > 5_000 && found.content.altered.is_empty(), "{found:?}");
 }
 

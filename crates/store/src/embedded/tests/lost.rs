@@ -124,7 +124,13 @@ async fn what_may_not_be_erased_yet_is_erased_by_the_next_start_whenever_the_pro
     };
     tokio::time::timeout(Duration::from_secs(20), erased).await.unwrap();
     store.close().await.unwrap();
-    assert!(crate::embedded::verify(folder.path()).unwrap().content.altered.is_empty());
+    assert!(
+        crate::embedded::verify(&EmbeddedConfig::new(folder.path()))
+            .unwrap()
+            .content
+            .altered
+            .is_empty()
+    );
 }
 
 /// A call that has come to this result, which is kept.
@@ -161,7 +167,7 @@ async fn what_was_kept_again_after_its_deletion_outlives_restarts_until_it_is_de
     let (store, _) = open(&config(killed.path()));
     assert_eq!(content(Arc::clone(&store)).await.as_deref(), Ok(&bytes[..]));
     store.close().await.unwrap();
-    let rebuilt = crate::embedded::rebuild(killed.path()).unwrap();
+    let rebuilt = crate::embedded::rebuild(&EmbeddedConfig::new(killed.path())).unwrap();
     assert!(matches!(rebuilt.state, crate::embedded::StateFate::Rebuilt { .. }), "{rebuilt:?}");
     let (store, _) = open(&config(killed.path()));
     assert_eq!(content(Arc::clone(&store)).await.as_deref(), Ok(&bytes[..]));
@@ -185,12 +191,18 @@ async fn verifying_tells_what_was_deleted_from_what_was_altered() {
     let at = bytes.windows(7).position(|bytes| bytes == b"altered").unwrap();
     bytes[at] ^= 1;
     fs::write(&segment, bytes).unwrap();
-    let found = crate::embedded::verify(folder.path()).unwrap().content;
+    let found = crate::embedded::verify(&EmbeddedConfig::new(folder.path())).unwrap().content;
     let altered = (tenant("acme"), Digest::of(b"altered, and nobody knows"));
     assert_eq!((&found.altered, found.deleted), (&vec![altered], 1), "{found:?}");
     // Kept again, it is written again.
     let (store, _) = open(&config(folder.path()));
     settled(&store, "again", b"altered, and nobody knows").await;
     store.close().await.unwrap();
-    assert!(crate::embedded::verify(folder.path()).unwrap().content.altered.is_empty());
+    assert!(
+        crate::embedded::verify(&EmbeddedConfig::new(folder.path()))
+            .unwrap()
+            .content
+            .altered
+            .is_empty()
+    );
 }

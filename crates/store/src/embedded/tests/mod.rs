@@ -25,9 +25,9 @@ use placet_testkit::clock::TestClock;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::ids::{ApprovalId, IdempotencyKey, ToolCallId};
 
-use super::{EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport};
-use crate::journal::JournalError;
+use super::{EmbeddedConfig, EmbeddedStore, Entry, OpenError, RecoveryReport, decode_entry};
 use crate::journal::tests::FaultyDisk;
+use crate::journal::{Frame, JournalError, VerifyReport, verify_each};
 use crate::testing::*;
 
 /// A store with small segments, on a medium that does not wait for the disk.
@@ -62,6 +62,15 @@ pub(super) fn try_open(
 
 pub(super) fn open(config: &EmbeddedConfig) -> (Arc<EmbeddedStore>, RecoveryReport) {
     try_open(config).unwrap()
+}
+
+/// Hands each entry of the chain to `visit`, beside a process that writes it too.
+pub(super) fn read_audit(directory: &Path, visit: &mut dyn FnMut(&Frame, Entry)) -> VerifyReport {
+    let read = verify_each(&directory.join("journal"), None, &mut |frame| {
+        visit(frame, decode_entry(frame.kind, &frame.payload)?);
+        Ok(())
+    });
+    read.unwrap()
 }
 
 /// Copies a folder with everything in it, beside the process that uses it.

@@ -6,7 +6,7 @@ use tempfile::tempdir;
 
 use super::snapshots::{check, delete_contents, files, filled};
 use super::*;
-use crate::embedded::{StateVerdict, export, import, keys, verify, verify_with};
+use crate::embedded::{StateVerdict, export, import, keys, verify};
 use crate::transfer::{ExportItem, ExportWriter, ExportedLog};
 use placet_ledger::directive::{Directive, DirectiveState};
 use placet_ledger::store::{ApprovalQuery, DirectiveQuery};
@@ -57,7 +57,7 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
     let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
     let records = full(&config).await;
     let mut first = Vec::new();
-    let written = export(&config, &mut first).unwrap();
+    let written = export(&config, None, &mut first).unwrap();
     assert_eq!((written.records, written.contents), (u64::try_from(records.len()).unwrap(), 2));
     let target = EmbeddedConfig {
         segment_bytes: 32 << 10,
@@ -72,9 +72,9 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
     let gone = store.content(&tenant("acme"), Digest::of(b"two")).await;
     assert!(matches!(gone, Err(StoreError::ContentMissing(_))));
     store.close().await.unwrap();
-    assert!(verify(&target.directory).unwrap().is_sound());
+    assert!(verify(&EmbeddedConfig::new(&target.directory)).unwrap().is_sound());
     let mut second = Vec::new();
-    export(&target, &mut second).unwrap();
+    export(&target, None, &mut second).unwrap();
     assert!(first == second, "the second export differs from the first");
 }
 
@@ -84,7 +84,7 @@ async fn an_export_that_was_changed_or_cut_becomes_nothing() {
     let config = config(folder.path());
     full(&config).await;
     let mut whole = Vec::new();
-    export(&config, &mut whole).unwrap();
+    export(&config, None, &mut whole).unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
     let without = |left_out: usize| -> Vec<u8> {
@@ -113,7 +113,7 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
     let config = config(folder.path());
     let records = full(&config).await;
     let mut whole = Vec::new();
-    export(&config, &mut whole).unwrap();
+    export(&config, None, &mut whole).unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     // It ends in the middle, like one that is killed there.
     let half = &whole[..whole.len() / 2];
@@ -127,7 +127,7 @@ async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
         let refused = try_open(&target).unwrap_err();
         assert!(matches!(refused, OpenError::UnfinishedImport { .. }), "{refused}");
         assert!(refused.to_string().contains("ledger.importing"), "{refused}");
-        let refused = verify(&target.directory).unwrap_err();
+        let refused = verify(&EmbeddedConfig::new(&target.directory)).unwrap_err();
         assert!(matches!(refused, OpenError::UnfinishedImport { .. }), "{refused}");
         assert!(!target.directory.join("journal").try_exists().unwrap());
     }
@@ -150,7 +150,7 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     let config = config(folder.path());
     let records = full(&config).await;
     let mut whole = Vec::new();
-    export(&config, &mut whole).unwrap();
+    export(&config, None, &mut whole).unwrap();
     // As a store with a log for each epoch would write it.
     let mut writer: Option<ExportWriter<Vec<u8>>> = None;
     crate::transfer::read_export(whole.as_slice(), &mut |item| {
@@ -174,11 +174,9 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     let (foreign, _) = writer.unwrap().finish().unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     import(&target, foreign.as_slice()).unwrap();
-    crate::embedded::read_audit(&target.directory, &mut |entry| {
-        assert!(entry.at.as_ms() >= NOW_MS, "entry {} is of {}", entry.seq, entry.at);
-        Ok(())
-    })
-    .unwrap();
+    read_audit(&target.directory, &mut |frame, _| {
+        assert!(frame.at_ms >= NOW_MS, "entry {} is of {}", frame.seq, frame.at_ms);
+    });
     let (store, _) = open(&target);
     check(&store, &records).await;
     check_directives(&*store).await;
@@ -187,7 +185,7 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     store.close().await.unwrap();
     assert_eq!(files(&target.directory.join("imported"), "jsonl").len(), 1);
     // That contents were deleted only the other store's log says.
-    let told = verify(&target.directory).unwrap();
+    let told = verify(&EmbeddedConfig::new(&target.directory)).unwrap();
     assert!(told.illegal.is_empty() && told.state == StateVerdict::Agrees, "{told:?}");
     open(&target);
 }
@@ -224,7 +222,7 @@ async fn logs_of_earlier_stores_are_in_exports_and_backups() {
     assert_eq!(files(&other.path().join("backup/imported"), "jsonl").len(), 2);
 
     let mut whole = Vec::new();
-    export(&config, &mut whole).unwrap();
+    export(&config, None, &mut whole).unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     import(&target, whole.as_slice()).unwrap();
     for name in ["epoch-2", "journal-imported"] {
@@ -235,13 +233,13 @@ async fn logs_of_earlier_stores_are_in_exports_and_backups() {
     check(&store, &records).await;
     store.close().await.unwrap();
     let mut again = Vec::new();
-    export(&target, &mut again).unwrap();
+    export(&target, None, &mut again).unwrap();
 
     // One that was changed is not passed on.
     let changed = kept.replace("\"{}\"", "\"{ }\"");
     assert_ne!(changed, kept);
     fs::write(folder.path().join("imported/epoch-2.jsonl"), changed).unwrap();
-    let refused = export(&config, Vec::new()).unwrap_err().to_string();
+    let refused = export(&config, None, Vec::new()).unwrap_err().to_string();
     assert!(refused.contains("breaks the chain"), "{refused}");
 }
 
@@ -250,7 +248,7 @@ async fn a_check_judges_every_move_and_compares_everything() {
     let folder = tempdir().unwrap();
     let config = EmbeddedConfig { segment_bytes: 4 << 10, ..config(folder.path()) };
     full(&config).await;
-    let report = verify_with(&config).unwrap();
+    let report = verify(&config).unwrap();
     assert!(report.is_sound() && report.is_whole(), "{report:?}");
     assert!(report.moves > 20, "{}", report.moves);
 
@@ -262,15 +260,15 @@ async fn a_check_judges_every_move_and_compares_everything() {
     tree.apply(&[(key, Some(vec![3; 32]))].into(), |_| {}).unwrap();
     drop(tree);
     store.close().await.unwrap();
-    let report = verify_with(&config).unwrap();
+    let report = verify(&config).unwrap();
     let StateVerdict::Disagrees { why } = &report.state else { panic!("{report:?}") };
     assert!(why.contains("it holds something else"), "{why}");
     assert!(!report.is_sound());
-    crate::embedded::rebuild_with(&config).unwrap();
-    assert!(verify_with(&config).unwrap().is_sound());
+    crate::embedded::rebuild(&config).unwrap();
+    assert!(verify(&config).unwrap().is_sound());
 
     fs::remove_dir_all(folder.path().join("archive")).unwrap();
-    let report = verify_with(&config).unwrap();
+    let report = verify(&config).unwrap();
     assert!(report.is_sound() && !report.is_whole(), "{report:?}");
 }
 
@@ -286,7 +284,7 @@ async fn dropped_directives_are_gone_after_a_restart_and_a_rebuild() {
     let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&store);
     ended_directives_can_be_dropped_and_nothing_else(shared).await;
     store.close().await.unwrap();
-    let report = verify_with(&config).unwrap();
+    let report = verify(&config).unwrap();
     assert!(report.is_sound(), "{report:?}");
     for is_lost in [false, true] {
         if is_lost {
@@ -300,7 +298,7 @@ async fn dropped_directives_are_gone_after_a_restart_and_a_rebuild() {
         assert_eq!(store.approvals(&query).await.unwrap().len(), 1, "{is_lost}");
         store.close().await.unwrap();
     }
-    assert!(verify_with(&config).unwrap().is_sound());
+    assert!(verify(&config).unwrap().is_sound());
 }
 
 /// A journal in which a record goes where none may: made by a writer that checks nothing.
@@ -315,10 +313,10 @@ async fn an_illegal_move_in_a_sound_chain_is_found() {
     let recovered = crate::journal::Journal::open(journal_config, &mut |_| Ok(())).unwrap();
     let mut journal = recovered.journal;
     let again = dispatched(&*store, &done);
-    let (kind, payload) = crate::embedded::codec::encode_entry(&puts(&[&again])).unwrap();
+    let (kind, payload) = crate::embedded::codec::encode_entry(&mut puts(&[&again])).unwrap();
     journal.append(kind, NOW_MS, &payload).unwrap();
     journal.close().unwrap();
-    let report = verify_with(&config).unwrap();
+    let report = verify(&config).unwrap();
     assert_eq!(report.illegal.len(), 1, "{report:?}");
     assert!(report.illegal[0].starts_with("entry 3: "), "{:?}", report.illegal);
 }
@@ -334,7 +332,7 @@ async fn an_illegal_move_of_a_directive_in_a_sound_chain_is_found() {
     put_directive(&*store, &once).await;
     put_directive(&*store, &asked).await;
     store.close().await.unwrap();
-    assert!(verify_with(&config).unwrap().is_sound());
+    assert!(verify(&config).unwrap().is_sound());
     let in_force = Directive { state: DirectiveState::Active, body: glass_body(), rev: 2, ..asked };
     for changes in [vec![puts_directive(&[&in_force])], vec![spends("dir_once"); 2]] {
         let copy = tempdir().unwrap();
@@ -343,13 +341,13 @@ async fn an_illegal_move_of_a_directive_in_a_sound_chain_is_found() {
         let journal_config = crate::embedded::open::journal_config(&config);
         let recovered = crate::journal::Journal::open(journal_config, &mut |_| Ok(())).unwrap();
         let mut journal = recovered.journal;
-        for changes in changes {
-            let (kind, payload) = crate::embedded::codec::encode_entry(&changes).unwrap();
+        for mut changes in changes {
+            let (kind, payload) = crate::embedded::codec::encode_entry(&mut changes).unwrap();
             journal.append(kind, NOW_MS, &payload).unwrap();
         }
         journal.close().unwrap();
         // Nothing can be made of it, so nothing is served either.
-        for refused in [verify_with(&config).map(drop), try_open(&config).map(drop)] {
+        for refused in [verify(&config).map(drop), try_open(&config).map(drop)] {
             let why = refused.unwrap_err().to_string();
             assert!(why.contains("does not follow from those before it"), "{why}");
         }

@@ -12,7 +12,7 @@ use super::*;
 use crate::embedded::edits::Edits;
 use crate::embedded::merkle::Merkle;
 use crate::embedded::tree::Tree;
-use crate::embedded::{StateFate, rebuild_with};
+use crate::embedded::{StateFate, rebuild};
 
 const LATER: Timestamp = Timestamp::from_ms(NOW_MS + 1);
 
@@ -124,7 +124,7 @@ async fn an_old_journal_is_refused_until_a_rebuild_is_asked_for() {
         assert!(matches!(refused, OpenError::Journal(JournalError::Forgotten { .. })), "{refused}");
         drop(fs::remove_dir_all(folder.path().join("state")));
     }
-    rebuild_with(&config).unwrap();
+    rebuild(&config).unwrap();
     let (store, report) = open(&config);
     assert_eq!((report.frames, report.effects), (2, 1));
     make(&*store, "instead", true).await;
@@ -211,7 +211,7 @@ fn the_tree_grows_over_three_levels_of_tiles() {
         hashes.iter().for_each(|hash| expected.append(hash, &mut |_, _| {}));
         let mut edits = Edits::new();
         let grown = merkle.append(hashes.into_iter(), &mut edits);
-        let frontier = grown.frontier();
+        let frontier = grown.frontier.clone();
         let advanced =
             tree.apply(&edits, |meta| (meta.head, meta.frontier) = (hash(size), frontier));
         advanced.unwrap();
@@ -280,6 +280,6 @@ async fn a_snapshot_of_another_ledger_is_refused() {
     fs::write(folder.path().join("store-id"), "ledger_other\n").unwrap();
     let refused = try_open(&config).unwrap_err().to_string();
     assert!(refused.contains("of another ledger"), "{refused}");
-    let told = crate::embedded::verify(folder.path()).unwrap();
+    let told = crate::embedded::verify(&EmbeddedConfig::new(folder.path())).unwrap();
     assert!(told.damaged_snapshots[0].1.contains("of another ledger"), "{told:?}");
 }

@@ -37,7 +37,7 @@ async fn a_ledger_of_many_records_starts_quickly_and_looks_up_quickly() {
         let claimed = claim_of("acme", &key(number), 1);
         let sent = moved(&claimed, EffectState::Dispatched(attempt(&claimed, 1, Class::Opaque)));
         for record in [&sent, &succeeded(&sent)] {
-            let (kind, payload) = encode_entry(&puts(&[record])).unwrap();
+            let (kind, payload) = encode_entry(&mut puts(&[record])).unwrap();
             journal.append(kind, NOW_MS, &payload).unwrap();
         }
     }

@@ -10,7 +10,7 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::embedded::snapshot::Snapshots;
-use crate::embedded::{KnownHead, StateFate, export, verify, verify_with};
+use crate::embedded::{KnownHead, StateFate, export, verify};
 
 /// Records of all kinds, with snapshots between them.
 pub(super) async fn filled(store: &EmbeddedStore, rounds: u32) -> Vec<EffectRecord> {
@@ -136,7 +136,7 @@ async fn a_damaged_snapshot_is_not_used_and_the_one_before_is() {
     let mut last_seq = u64::MAX;
     for path in snapshots(folder.path()).iter().rev() {
         spoil(path);
-        let told = verify(folder.path()).unwrap();
+        let told = verify(&EmbeddedConfig::new(folder.path())).unwrap();
         assert_eq!(told.damaged_snapshots.len(), 1);
         assert!(!told.is_sound());
         fs::remove_dir_all(folder.path().join("state")).unwrap();
@@ -222,7 +222,7 @@ async fn a_snapshot_made_while_writing_is_the_state_at_its_entry() {
         assert!(kept.ends_with(format!("{:020}.snapshot", report.snapshot_seq)), "{report:?}");
         store.close().await.unwrap();
         // Compared with what all entries come to.
-        let told = verify(folder.path()).unwrap();
+        let told = verify(&EmbeddedConfig::new(folder.path())).unwrap();
         assert_eq!(told.state, crate::embedded::StateVerdict::Agrees, "{}", report.snapshot_seq);
     }
 }
@@ -289,13 +289,13 @@ async fn archived_records_are_read_with_and_without_the_archive() {
     );
     check(&store, &records).await;
     store.close().await.unwrap();
-    let whole = verify_with(&config).unwrap();
+    let whole = verify(&config).unwrap();
     assert!(whole.is_sound() && whole.is_whole(), "{whole:?}");
     assert_eq!((whole.journal.first_seq, whole.journal.archived_segments > 3), (1, true));
 
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(&archive, &elsewhere).unwrap();
-    let rest = verify_with(&config).unwrap();
+    let rest = verify(&config).unwrap();
     assert!(rest.is_sound() && !rest.is_whole(), "{rest:?}");
     assert_eq!(rest.journal.first_seq, archived.first_seq);
     assert_eq!(rest.journal.head, whole.journal.head);
@@ -341,11 +341,11 @@ async fn an_exchanged_segment_after_the_archived_ones_is_refused() {
         let mut bytes = sound.clone();
         bytes[at] ^= 1;
         fs::write(&base, bytes).unwrap();
-        assert!(verify(folder.path()).is_err(), "byte {at}");
+        assert!(verify(&EmbeddedConfig::new(folder.path())).is_err(), "byte {at}");
         assert!(try_open(&config).is_err(), "byte {at}");
     }
     fs::remove_file(&base).unwrap();
-    assert!(verify(folder.path()).is_err());
+    assert!(verify(&EmbeddedConfig::new(folder.path())).is_err());
 }
 
 #[tokio::test]
@@ -423,7 +423,7 @@ async fn a_backup_made_while_writing_is_a_sound_store() {
     let made = store.backup(&to).await.unwrap();
     assert!(store.backup(&to).await.is_err(), "a folder that is not empty is left alone");
     writing.await.unwrap();
-    let told = verify(&to).unwrap();
+    let told = verify(&EmbeddedConfig::new(&to)).unwrap();
     assert_eq!((told.journal.last_seq, told.journal.head), (made.seq, made.head));
     assert!(told.content.altered.is_empty() && told.damaged_snapshots.is_empty());
     let copy_config = on(&to, &FaultyDisk::default());
@@ -435,9 +435,12 @@ async fn a_backup_made_while_writing_is_a_sound_store() {
     }
     make(&*copy, "goes-on", true).await;
     copy.close().await.unwrap();
-    assert_eq!(verify(&to).unwrap().state, crate::embedded::StateVerdict::Agrees);
+    assert_eq!(
+        verify(&EmbeddedConfig::new(&to)).unwrap().state,
+        crate::embedded::StateVerdict::Agrees
+    );
     store.close().await.unwrap();
-    assert!(verify(folder.path()).unwrap().is_sound());
+    assert!(verify(&EmbeddedConfig::new(folder.path())).unwrap().is_sound());
 }
 
 #[tokio::test]
@@ -475,9 +478,9 @@ async fn forgotten_content_is_gone_for_good_and_the_chain_stays_sound() {
         let is_there = |wanted: &[u8]| bytes.windows(wanted.len()).any(|bytes| bytes == wanted);
         assert!(!is_there(&gone) && !is_there(&[7; 64]), "the bytes are still on disk");
     }
-    let told = verify(folder.path()).unwrap();
+    let told = verify(&EmbeddedConfig::new(folder.path())).unwrap();
     assert!(told.is_sound() && told.content.deleted == 2, "{told:?}");
-    assert_eq!(export(&config, &mut Vec::new()).unwrap().contents, 1);
+    assert_eq!(export(&config, None, &mut Vec::new()).unwrap().contents, 1);
 }
 
 /// Over more than one tile of 256 entries, with the first ones in an archive that is away.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tempfile::tempdir;
 
 use super::{Failure, FaultyDisk, Op, Target, fill, on, open, payloads, small};
-use crate::journal::{Base, JournalError, SegmentFiles, Unmoved, verify};
+use crate::journal::{Base, JournalError, SegmentFiles, verify};
 
 #[test]
 fn after_a_failed_write_or_sync_nothing_more_is_taken_and_nothing_is_tried_again() {
@@ -122,7 +122,7 @@ fn work(
 
 /// The archive is on another file system, so that segments are copied to it.
 #[test]
-fn a_segment_that_cannot_be_read_is_no_fault_of_the_archive_and_the_other_way_round() {
+fn a_segment_that_cannot_be_moved_stays_where_it_is() {
     let moved = |prepare: &dyn Fn(&SegmentFiles)| {
         let (folder, archive) = (tempdir().unwrap(), tempdir().unwrap());
         fill(folder.path(), 30);
@@ -140,9 +140,9 @@ fn a_segment_that_cannot_be_read_is_no_fault_of_the_archive_and_the_other_way_ro
         // It can be opened, and reading it is refused.
         fs::create_dir(&segment).unwrap();
     });
-    assert!(matches!(unreadable, Err(Unmoved::Journal(_))), "{unreadable:?}");
+    assert!(matches!(unreadable, Err(JournalError::Io { .. })), "{unreadable:?}");
     let in_the_way = moved(&|files| {
         fs::create_dir(files.archive.join("000000000001.tmp")).unwrap();
     });
-    assert!(matches!(in_the_way, Err(Unmoved::Archive(_))), "{in_the_way:?}");
+    assert!(matches!(in_the_way, Err(JournalError::Io { .. })), "{in_the_way:?}");
 }

@@ -330,8 +330,6 @@ impl<A: Apply> Appender<A> {
     /// Makes all durable and lets go of everything, the lock last, so that it can be opened again at once.
     pub(super) fn close(mut self) -> Result<(), JournalError> {
         self.sync()?;
-        let finished = self.parts.apply.closing();
-        finished.map_err(of_apply)?;
         let Parts { journal, apply, .. } = self.parts;
         drop(apply);
         journal.close()

@@ -60,8 +60,8 @@ async fn what_retention_deleted_before_a_ledger_was_moved_is_not_missed_after_it
     let folder = tempfile::tempdir().unwrap();
     let config = EmbeddedConfig::new(folder.path().join("moved"));
     embedded::import(&config, lines.as_slice()).unwrap();
-    let report = embedded::verify(&config.directory).unwrap();
+    let report = embedded::verify(&config).unwrap();
     assert!(report.is_sound(), "{report:?}");
     let mut again = Vec::new();
-    embedded::export(&config, &mut again).unwrap();
+    embedded::export(&config, None, &mut again).unwrap();
 }

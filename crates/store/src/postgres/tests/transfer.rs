@@ -132,7 +132,7 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     let about = events_of_a_call(&*first).await;
     first.close().await.unwrap();
     let mut lines = Vec::new();
-    embedded::export(&config, &mut lines).unwrap();
+    embedded::export(&config, None, &mut lines).unwrap();
 
     let database = database().await;
     import(&database.config("import"), Cursor::new(lines.clone())).await.unwrap();
