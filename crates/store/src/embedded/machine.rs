@@ -14,7 +14,7 @@ use placet_ledger::directive::Directive;
 use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{self, Changes, Committed, StoreError};
+use placet_ledger::store::{Admission, Changes, Committed, Durability, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId};
 
@@ -25,7 +25,7 @@ use super::overlay::Overlay;
 use super::read;
 use super::state::State;
 use super::tree::{Tree, TreeFault};
-use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
+use crate::journal::writer::{AppliedFrame, Apply, ApplyFailed, Staged};
 use crate::journal::{Content, JournalError, Place};
 use crate::rules::{
     Base, Op, Rules, Transaction, check_directives, directives_rev_after, policy_after,
@@ -59,8 +59,8 @@ fn durability(changes: &Changes) -> Durability {
         || changes.spend.is_some()
         || !changes.forget_content.is_empty();
     match changes.durability {
-        store::Durability::Written if !has_records => Durability::Written,
-        store::Durability::Written | store::Durability::Synced => Durability::Synced,
+        Durability::Written if !has_records => Durability::Written,
+        Durability::Written | Durability::Synced => Durability::Synced,
     }
 }
 
@@ -268,10 +268,7 @@ impl Apply for Machine {
     type Error = StoreError;
 
     fn admission(request: &Request) -> Admission {
-        match request.changes.admission {
-            store::Admission::New => Admission::New,
-            store::Admission::Completion => Admission::Completion,
-        }
+        request.changes.admission
     }
 
     fn is_only_written(request: &Request) -> bool {

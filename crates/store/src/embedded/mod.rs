@@ -80,7 +80,7 @@ use crate::journal::writer::{
 use crate::progress::Progress;
 use keeper::{Command, KeepError, Keeper};
 use machine::Machine;
-use open::{JOURNAL, Opened, open};
+use open::{Opened, open};
 use snapshot::Snapshots;
 use state::State;
 
@@ -163,22 +163,8 @@ pub struct EmbeddedStore {
     keeper: Mutex<Option<KeeperThread>>,
     store_id: String,
     directory: PathBuf,
-    room: Room,
-}
-
-/// The space that the store has for new work.
-struct Room {
-    medium: Arc<dyn Medium>,
-    directory: PathBuf,
+    /// Below this much free space there is none for new work.
     watermark_bytes: u64,
-}
-
-impl Room {
-    /// Where the operating system does not say how much is free, there is none for certain.
-    fn is_low(&self) -> bool {
-        let free = self.medium.free_bytes(&self.directory);
-        free.map_or(true, |free| free < self.watermark_bytes)
-    }
 }
 
 /// The thread that keeps the state, makes snapshots and backups; ends when `commands` is dropped.
@@ -210,11 +196,6 @@ impl EmbeddedStore {
         let Opened { journal, tree, merkle, base, store_id, report } = open(&config, None)?;
         let tree = Arc::new(tree);
         let state = Arc::new(State::new(Arc::clone(&tree), merkle, &journal, clock));
-        let room = Room {
-            medium: Arc::clone(&config.medium),
-            directory: config.directory.join(JOURNAL),
-            watermark_bytes: config.free_space_watermark_bytes,
-        };
         let keeper = start_keeper(Keeper {
             medium: Arc::clone(&config.medium),
             directory: config.directory.clone(),
@@ -230,8 +211,10 @@ impl EmbeddedStore {
         let machine = Machine::new(Arc::clone(&state), tree, config.on_sync);
         let present = Arc::<crate::present::Present>::clone(&state.present);
         let (writer, watch) = writer::spawn(journal, machine, WriterConfig::new(present))?;
-        let (keeper, directory) = (Mutex::new(Some(keeper)), config.directory);
-        Ok((Arc::new(Self { writer, watch, state, keeper, store_id, directory, room }), report))
+        let EmbeddedConfig { directory, free_space_watermark_bytes: watermark_bytes, .. } = config;
+        let keeper = Mutex::new(Some(keeper));
+        let store = Self { writer, watch, state, keeper, store_id, directory, watermark_bytes };
+        Ok((Arc::new(store), report))
     }
 
     /// The name of this ledger, the same in all its copies.

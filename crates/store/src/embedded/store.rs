@@ -42,7 +42,10 @@ impl Store for EmbeddedStore {
     }
 
     fn space_is_low(&self) -> bool {
-        self.room.is_low()
+        let files = self.state.journal.files();
+        let free = files.medium.free_bytes(&files.directory);
+        // Where the operating system does not say how much is free, there is none for certain.
+        free.map_or(true, |free| free < self.watermark_bytes)
     }
 
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+pub use placet_ledger::store::{Admission, Durability};
 use placet_types::clock::{Clock, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -26,24 +27,6 @@ use super::error::JournalError;
 use super::frame::PAYLOAD_BYTES_MAX;
 use super::medium::to_u64;
 use super::{Journal, JournalReader, check_size};
-
-/// What an answer waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// The operating system has the entries; a killed process loses nothing. Synced soon after.
-    Written,
-    /// The entries are on disk.
-    Synced,
-}
-
-/// Whether a request begins something or completes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
-    /// New work: refused when space runs low.
-    New,
-    /// Completes what has begun: taken as long as there is any space.
-    Completion,
-}
 
 /// An entry that has become durable.
 #[derive(Debug, Clone, PartialEq, Eq)]

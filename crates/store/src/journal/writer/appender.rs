@@ -221,8 +221,8 @@ impl<A: Apply> Appender<A> {
         let reply = self.parts.apply.prepare(request, &mut staged)?;
         let sizes = staged.frames.iter().map(StagedFrame::bytes);
         batch.bytes = sizes.fold(batch.bytes, usize::saturating_add);
-        if !staged.frames.is_empty() {
-            batch.durability = batch.durability.max(staged.durability);
+        if !staged.frames.is_empty() && staged.durability == Durability::Synced {
+            batch.durability = Durability::Synced;
         }
         batch.frames.append(&mut staged.frames);
         Ok(reply)
