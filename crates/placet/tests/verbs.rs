@@ -129,7 +129,7 @@ mod ledger {
         let mut tree = Frontier::new();
         tree.append(&entry.hash, &mut |_, _| {});
         let origin = name("placet/epoch-2");
-        let header = export_header(&origin, 1, &Frontier::new()).unwrap();
+        let header = export_header(&origin).unwrap();
         let log = format!("{header}\n{}\n", export_line(&entry).unwrap());
         fs::create_dir_all(ledger.join("imported")).unwrap();
         fs::write(ledger.join("imported/epoch-2.jsonl"), log).unwrap();

@@ -3,6 +3,7 @@
 //! Owns where they are, and reading them. Not here: how they come here, and go on in exports (`transfer`) and backups (`backup`).
 //! Invariant: what is handed on verifies.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use placet_ledger::proof::note::NoteName;
 
 use super::log::LOG;
 use super::transfer::refused;
-use crate::seal::{ExportLine, entry_hash};
+use crate::seal::{ExportLine, verify_whole};
 use crate::transfer::{ExportedLog, TransferError};
 
-/// Where the logs of another store are kept: one file each, as [`crate::seal::verify_log`] reads them.
+/// Where the logs of another store are kept: one file each, as [`verify_whole`] reads them.
 pub(super) const IMPORTED: &str = "imported";
 
 /// A log of a store that the ledger was in before.
@@ -31,21 +32,10 @@ pub(super) fn kept_logs(directory: &Path) -> Result<Vec<Kept>, TransferError> {
     for file in imported_logs(directory)? {
         let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let name = if stem == LOG { format!("{LOG}-imported") } else { stem };
-        let (mut size, mut head) = (0_u64, [0; 32]);
-        let origin = each_kept(&file, &mut |line| {
-            let said = line.hash;
-            let entry: placet_ledger::log::LogEntry = line.clone().into();
-            if entry.seq != size.saturating_add(1)
-                || entry.prev != head
-                || entry_hash(&entry) != said
-            {
-                let (seq, file) = (entry.seq, file.display());
-                return Err(refused(format!("entry {seq} of `{file}` breaks the chain")));
-            }
-            (size, head) = (entry.seq, said);
-            Ok(())
-        })?;
-        let log = ExportedLog { log: name, size, head: hex::encode(head) };
+        let whole = verify_whole(&mut BufReader::new(File::open(&file)?), &BTreeSet::new());
+        let whole = whole.map_err(|error| refused(format!("`{}`: {error}", file.display())))?;
+        let log = ExportedLog { log: name, size: whole.entries, head: hex::encode(whole.head) };
+        let origin = whole.origin;
         found.push(Kept { file, origin, log });
     }
     Ok(found)
@@ -71,17 +61,14 @@ pub fn imported_logs(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Hands the entries of a kept log to `visit`; answers how it was signed.
+/// Hands the entries of a kept log, which was verified, to `visit`.
 pub(super) fn each_kept(
     file: &Path,
     visit: &mut dyn FnMut(ExportLine) -> Result<(), TransferError>,
-) -> Result<NoteName, TransferError> {
-    let mut lines = BufReader::new(File::open(file)?).lines();
-    let empty = || refused(format!("`{}` is empty", file.display()));
-    let header = lines.next().ok_or_else(empty)??;
-    let header: crate::seal::ExportHeader = serde_json::from_str(&header).map_err(refused)?;
-    for line in lines {
+) -> Result<(), TransferError> {
+    // The first line says how it was signed.
+    for line in BufReader::new(File::open(file)?).lines().skip(1) {
         visit(serde_json::from_str(&line?).map_err(refused)?)?;
     }
-    Ok(header.origin)
+    Ok(())
 }

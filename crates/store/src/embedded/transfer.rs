@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use placet_ledger::proof::Frontier;
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::EffectChange;
@@ -28,7 +27,7 @@ use super::{EmbeddedConfig, keys, read, trust};
 use crate::journal::lock::Lock;
 use crate::journal::medium::replace_file;
 use crate::journal::{Base, Begin, Content, Journal, JournalError, Placed};
-use crate::seal::{ExportLine, entry_hash, export_header, export_line};
+use crate::seal::{ExportLine, Walk, export_header, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
     TransferSummary, read_export,
@@ -222,8 +221,8 @@ struct Import {
     /// The newest time in what came: nothing of this ledger is older.
     newest_ms: i64,
     logs: Vec<ExportedLog>,
-    /// The log whose entries come now: how many came, the last hash, and where they are kept.
-    log: Option<(String, u64, [u8; 32])>,
+    /// The log whose entries come now, how far it was verified, and where it is kept.
+    log: Option<(String, Walk)>,
     kept: Option<BufWriter<File>>,
     ended: Vec<ExportedLog>,
     unsynced: usize,
@@ -296,20 +295,14 @@ impl Import {
     }
 
     fn entry(&mut self, log: String, line: ExportLine) -> Result<(), TransferError> {
-        if self.log.as_ref().is_none_or(|(current, ..)| *current != log) {
+        if self.log.as_ref().is_none_or(|(current, _)| *current != log) {
             self.end_log()?;
             self.begin_log(&log)?;
         }
-        let Some((_, count, last)) = &mut self.log else { return Ok(()) };
-        let (said, text) = (line.hash, serde_json::to_string(&line).map_err(refused)?);
+        let Some((_, walk)) = &mut self.log else { return Ok(()) };
+        let text = serde_json::to_string(&line).map_err(refused)?;
         let entry: placet_ledger::log::LogEntry = line.into();
-        let follows = entry.seq == count.saturating_add(1)
-            && entry.prev == *last
-            && said == entry_hash(&entry);
-        if !follows {
-            return Err(refused(format!("entry {} of log `{log}` breaks the chain", entry.seq)));
-        }
-        (*count, *last) = (entry.seq, said);
+        walk.entry(&entry).map_err(|fault| refused(format!("log `{log}`: {fault}")))?;
         self.newest_ms = self.newest_ms.max(entry.at_ms);
         self.journal.not_before(entry.epoch);
         if let Some(kept) = &mut self.kept {
@@ -322,7 +315,7 @@ impl Import {
     }
 
     fn begin_log(&mut self, log: &str) -> Result<(), TransferError> {
-        self.log = Some((log.to_owned(), 0, [0; 32]));
+        self.log = Some((log.to_owned(), Walk::default()));
         if !self.is_verbatim || log != LOG {
             let folder = self.directory.join(IMPORTED);
             std::fs::create_dir_all(&folder)?;
@@ -334,7 +327,7 @@ impl Import {
             let deployment = self.deployment.as_ref().map_or("imported", NoteName::as_str);
             let origin = signed_as.unwrap_or_else(|| format!("{deployment}/{log}"));
             let origin = NoteName::new(origin).map_err(refused)?;
-            let header = export_header(&origin, 1, &Frontier::new()).map_err(refused)?;
+            let header = export_header(&origin).map_err(refused)?;
             writeln!(file, "{header}")?;
             self.kept = Some(file);
         }
@@ -345,8 +338,9 @@ impl Import {
         if let Some(kept) = self.kept.take() {
             kept.into_inner().map_err(|error| error.into_error())?.sync_all()?;
         }
-        if let Some((log, size, head)) = self.log.take() {
-            self.ended.push(ExportedLog { log, size, head: hex::encode(head) });
+        if let Some((log, walk)) = self.log.take() {
+            let (size, head) = (walk.frontier().size(), hex::encode(walk.head()));
+            self.ended.push(ExportedLog { log, size, head });
         }
         Ok(())
     }

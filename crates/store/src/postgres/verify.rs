@@ -138,7 +138,7 @@ async fn verify(
     visitor: &mut dyn LogVisitor,
 ) -> Result<LogVerdict, LogsError> {
     let mut verdict = LogVerdict::of(end.log.clone());
-    let mut walk = Walk::from_start();
+    let mut walk = Walk::default();
     loop {
         let next = walk.frontier().size().saturating_add(1);
         let page = snapshot.entries(&end.log, next, PAGE).await?;

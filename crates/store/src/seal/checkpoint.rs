@@ -170,19 +170,3 @@ pub fn verify_checkpoint(
         None => Ok(checkpoint),
     }
 }
-
-/// Checks that the log of one checkpoint comes after that of another. Both have been verified.
-///
-/// # Errors
-/// [`SealError`] says in what it does not.
-pub fn verify_consistency(
-    older: &Checkpoint,
-    newer: &Checkpoint,
-    proof: &Consistency,
-) -> Result<(), SealError> {
-    if older.origin != newer.origin {
-        let (expected, found) = (older.origin.to_string(), newer.origin.to_string());
-        return Err(SealError::Log { expected, found });
-    }
-    check_after(older, newer, |_, _| Ok(proof.clone()))
-}

@@ -12,7 +12,6 @@
 //! the bytes of its frame in the journal, wherever the entry is kept.
 
 use placet_ledger::log::LogEntry;
-use placet_ledger::proof::Frontier;
 use placet_ledger::proof::note::NoteName;
 use placet_types::digest::Digest;
 use serde::{Deserialize, Serialize};
@@ -91,25 +90,13 @@ pub fn entry_hash(entry: &LogEntry) -> [u8; 32] {
     encode(&header, &entry.payload, &mut bytes)
 }
 
-/// The first line of an export that begins with `first_seq`; `before` is the tree over the entries before it.
+/// The first line of an export of a whole log.
 ///
 /// # Errors
-/// The tree is not that over the entries before it.
-pub fn export_header(
-    origin: &NoteName,
-    first_seq: u64,
-    before: &Frontier,
-) -> Result<String, SealError> {
-    if before.size().checked_add(1) != Some(first_seq) {
-        return Err(SealError::Export("the tree is not that over the entries before the first"));
-    }
-    let header = ExportHeader {
-        placet_log: EXPORT_VERSION,
-        origin: origin.clone(),
-        first_seq,
-        peaks: before.peaks().to_vec(),
-    };
-    json(&header)
+/// It cannot be written.
+pub fn export_header(origin: &NoteName) -> Result<String, SealError> {
+    let (origin, peaks) = (origin.clone(), Vec::new());
+    json(&ExportHeader { placet_log: EXPORT_VERSION, origin, first_seq: 1, peaks })
 }
 
 /// The line of an entry.

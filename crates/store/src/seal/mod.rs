@@ -17,15 +17,13 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::{CheckpointFile, Sealer, verify_checkpoint, verify_consistency};
+pub use checkpoint::{CheckpointFile, Sealer, verify_checkpoint};
 pub use error::SealError;
 pub use export::{ExportHeader, ExportLine, entry_hash, export_header, export_line};
 pub use key::{SealKey, SealPublic};
 pub use receipt::{sign_receipt, verify_receipt, verify_receipt_under};
 pub(crate) use verify::Walk;
-pub use verify::{
-    LogFault, LogReport, VerifyLog, VerifyLogError, WholeLog, verify_log, verify_whole,
-};
+pub use verify::{LogFault, VerifyLogError, WholeLog, verify_whole};
 
 /// A log as it stands: its tree and its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

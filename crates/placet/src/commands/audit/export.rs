@@ -10,10 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use placet_ledger::{
-    log::LogEntry,
-    proof::{Frontier, note::NoteName},
-};
+use placet_ledger::{log::LogEntry, proof::note::NoteName};
 use placet_store::{
     embedded::LOG,
     journal::{Frame, verify_each},
@@ -64,7 +61,7 @@ impl Out {
             Box::new(File::options().write(true).create_new(true).open(path)?)
         };
         let mut out = BufWriter::new(out);
-        let header = export_header(origin, 1, &Frontier::new()).map_err(io::Error::other)?;
+        let header = export_header(origin).map_err(io::Error::other)?;
         writeln!(out, "{header}")?;
         Ok(Self(out))
     }

@@ -1,29 +1,18 @@
 //! Exported logs: what verifies elsewhere, and what is said of one that was changed.
 
-use placet_ledger::proof::{Consistency, Frontier};
-use placet_types::digest::Digest;
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::super::{
-    ExportHeader, ExportLine, LogFault, LogReport, SealError, Sealer, VerifyLog, VerifyLogError,
-    entry_hash, export_header, export_line, verify_log,
+    ExportHeader, ExportLine, LogFault, SealError, VerifyLogError, WholeLog, entry_hash,
+    export_line, verify_whole,
 };
-use super::{AT, Log, key, name, origin, other_key};
+use super::{Log, origin};
 
-fn verify(lines: &[String], checkpoint: &str) -> Result<LogReport, VerifyLogError> {
-    verify_with(lines, checkpoint, None, None)
-}
-
-fn verify_with(
-    lines: &[String],
-    checkpoint: &str,
-    older: Option<&str>,
-    consistency: Option<&Consistency>,
-) -> Result<LogReport, VerifyLogError> {
-    let key = key();
+fn verify(lines: &[String]) -> Result<WholeLog, VerifyLogError> {
     let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-    let against = VerifyLog { key: key.public(), checkpoint, older, consistency };
-    verify_log(&mut text.as_bytes(), &against)
+    verify_whole(&mut text.as_bytes(), &(0..=40).collect::<BTreeSet<u64>>())
 }
 
 fn line_of(lines: &[String], place: usize) -> ExportLine {
@@ -44,101 +33,39 @@ fn text(line: &ExportLine) -> String {
 }
 
 #[test]
-fn a_whole_log_verifies_and_the_report_says_how_far() {
+fn a_whole_log_verifies_and_shows_what_stood_at_every_size() {
     for size in [1, 2, 20, 33] {
         let log = Log::of(size);
-        let report = verify(&log.export(1), &log.checkpoint()).unwrap();
-        let expected = LogReport {
-            origin: origin(),
-            first_seq: 1,
-            last_seq: size,
-            head: log.head().chain,
-            sealed_seq: size,
-            root: log.frontier().root(),
-            older_size: None,
-        };
-        assert_eq!(report, expected);
+        let whole = verify(&log.export()).unwrap();
+        assert_eq!((whole.origin, whole.entries), (origin(), size));
+        assert_eq!(whole.head, log.head().chain);
+        for (size, seen) in whole.seen {
+            let then = Log::of(size).head();
+            assert_eq!(seen, (then.head.root, then.chain));
+        }
     }
-    let empty = Log::of(0);
-    assert_eq!(verify(&empty.export(1), &empty.checkpoint()).unwrap().last_seq, 0);
+    assert_eq!(verify(&Log::of(0).export()).unwrap().entries, 0);
 }
 
 #[test]
-fn a_log_that_went_on_after_the_checkpoint_verifies_and_says_what_is_sealed() {
-    let log = Log::of(33);
-    let report = verify(&log.export(1), &Log::of(20).checkpoint()).unwrap();
-    assert_eq!((report.sealed_seq, report.last_seq), (20, 33));
-    assert_eq!(report.root, Log::of(20).frontier().root());
-}
-
-#[test]
-fn an_older_checkpoint_is_found_on_the_way() {
-    let log = Log::of(33);
-    for older in [0, 1, 16, 32, 33] {
-        let older_note = Log::of(older).checkpoint();
-        let report =
-            verify_with(&log.export(1), &log.checkpoint(), Some(&older_note), None).unwrap();
-        assert_eq!(report.older_size, Some(older));
-    }
-    let other = Log::from_payloads((0..16).map(|number| format!("\"other {number}\"")));
-    let error = verify_with(&log.export(1), &log.checkpoint(), Some(&other.checkpoint()), None);
-    let error = error.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "line 17: the first 16 entries do not have the root that the older checkpoint says"
-    );
-    let newer = Log::of(34).checkpoint();
-    let error = verify_with(&log.export(1), &log.checkpoint(), Some(&newer), None).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Seal { error: SealError::NotAfter { .. }, .. }));
-}
-
-#[test]
-fn a_part_of_a_log_verifies_with_the_peaks_before_it() {
-    let log = Log::of(33);
-    for first in [1, 2, 9, 17, 32, 33, 34] {
-        let report = verify(&log.export(first), &log.checkpoint()).unwrap();
-        assert_eq!((report.first_seq, report.last_seq), (first, 33));
-    }
-    let older = Log::of(5).checkpoint();
-    let error = verify_with(&log.export(9), &log.checkpoint(), Some(&older), None).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Unjoined { size: 5 }), "{error}");
-    let proof = log.view().consistency(5, 33).unwrap();
-    verify_with(&log.export(9), &log.checkpoint(), Some(&older), Some(&proof)).unwrap();
-    let wrong = log.view().consistency(6, 33).unwrap();
-    let error = verify_with(&log.export(9), &log.checkpoint(), Some(&older), Some(&wrong));
-    assert!(matches!(error.unwrap_err().fault, LogFault::Seal { .. }));
-    // Right before the first line: the peaks are compared themselves.
-    let older = Log::of(8).checkpoint();
-    verify_with(&log.export(9), &log.checkpoint(), Some(&older), None).unwrap();
-}
-
-#[test]
-fn forged_peaks_do_not_verify() {
-    let log = Log::of(33);
-    let mut lines = log.export(8);
-    let mut header: ExportHeader = serde_json::from_str(&lines[0]).unwrap();
-    header.peaks[1] = Digest::of(b"other");
-    lines[0] = serde_json::to_string(&header).unwrap();
-    let error = verify(&lines, &log.checkpoint()).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Signed { size: 33, what: "root", .. }), "{error}");
-    header.peaks.pop();
-    lines[0] = serde_json::to_string(&header).unwrap();
-    let error = verify(&lines, &log.checkpoint()).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Peaks { first_seq: 8 }));
-    let header = ExportHeader { first_seq: 0, peaks: Vec::new(), ..header };
-    lines[0] = serde_json::to_string(&header).unwrap();
-    assert!(matches!(verify(&lines, &log.checkpoint()).unwrap_err().fault, LogFault::Peaks { .. }));
+fn a_part_and_another_form_are_refused() {
+    let mut lines = Log::of(9).export();
+    let whole = lines[0].clone();
+    lines[0] = whole.replace("\"first_seq\":1", "\"first_seq\":2");
+    assert!(matches!(verify(&lines).unwrap_err().fault, LogFault::Part(2)));
+    lines[0] = whole.replace("\"placet_log\":1", "\"placet_log\":2");
+    assert!(matches!(verify(&lines).unwrap_err().fault, LogFault::Version(2)));
 }
 
 #[test]
 fn a_changed_entry_is_named() {
     let log = Log::of(20);
     for place in [1, 7, 20] {
-        let mut lines = log.export(1);
+        let mut lines = log.export();
         let mut line = line_of(&lines, place);
         line.payload = line.payload.replace("nº", "no");
         lines[place] = text(&line);
-        let error = verify(&lines, &log.checkpoint()).unwrap_err();
+        let error = verify(&lines).unwrap_err();
         let line_number = place + 1;
         assert_eq!(
             error.to_string(),
@@ -159,11 +86,11 @@ fn every_field_of_an_entry_is_covered() {
         ("hash", |line| line.hash[31] ^= 1),
     ];
     for (what, change) in changes {
-        let mut lines = log.export(1);
+        let mut lines = log.export();
         let mut line = line_of(&lines, 12);
         change(&mut line);
         lines[12] = text(&line);
-        let error = verify(&lines, &log.checkpoint()).unwrap_err();
+        let error = verify(&lines).unwrap_err();
         let named = matches!(error.fault, LogFault::Hash { seq: 12 } | LogFault::Chain { seq: 12 });
         assert!(named && error.line == 13, "{what}: {error}");
         if what == "hash" {
@@ -171,7 +98,7 @@ fn every_field_of_an_entry_is_covered() {
         }
         // With its own hash made right, the next entry does not follow it.
         lines[12] = text(&rehashed(line));
-        let error = verify(&lines, &log.checkpoint()).unwrap_err();
+        let error = verify(&lines).unwrap_err();
         let expected = if what == "prev" { 12 } else { 13 };
         let broken = matches!(error.fault, LogFault::Chain { seq } if seq == expected);
         assert!(broken, "{what}: {error}");
@@ -179,7 +106,7 @@ fn every_field_of_an_entry_is_covered() {
 }
 
 #[test]
-fn a_log_made_again_from_a_changed_entry_on_does_not_have_the_signed_root() {
+fn a_log_made_again_from_a_changed_entry_on_has_another_root_from_there_on() {
     let log = Log::of(20);
     for changed in 1..=20 {
         let forged = Log::from_payloads(log.entries.iter().map(|entry| {
@@ -189,37 +116,29 @@ fn a_log_made_again_from_a_changed_entry_on_does_not_have_the_signed_root() {
                 String::from_utf8(entry.payload.clone()).unwrap()
             }
         }));
-        let error = verify(&forged.export(1), &log.checkpoint()).unwrap_err();
-        assert!(matches!(error.fault, LogFault::Signed { size: 20, what: "root", .. }), "{error}");
-        assert_eq!(error.line, 21);
+        let seen = verify(&forged.export()).unwrap().seen;
+        for size in 1..=20 {
+            let then = Log::of(size).head();
+            assert_eq!(seen[&size] == (then.head.root, then.chain), size < changed);
+        }
     }
 }
 
 #[test]
 fn a_missing_doubled_or_swapped_entry_is_named() {
     let log = Log::of(20);
-    let checkpoint = log.checkpoint();
-    let fault = |lines: &[String]| verify(lines, &checkpoint).unwrap_err().to_string();
-    let mut missing = log.export(1);
+    let fault = |lines: &[String]| verify(lines).unwrap_err().to_string();
+    let mut missing = log.export();
     missing.remove(5);
     assert_eq!(fault(&missing), "line 6: entry 6 stands where entry 5 is due");
-    let mut doubled = log.export(1);
+    let mut doubled = log.export();
     doubled.insert(5, doubled[5].clone());
     assert_eq!(fault(&doubled), "line 7: entry 5 stands where entry 6 is due");
-    let mut swapped = log.export(1);
+    let mut swapped = log.export();
     swapped.swap(5, 6);
     assert_eq!(fault(&swapped), "line 6: entry 6 stands where entry 5 is due");
-    let mut cut = log.export(1);
-    cut.truncate(15);
-    assert_eq!(
-        fault(&cut),
-        "line 0: the export goes from entry 1 to 14, but the checkpoint is about 20 entries"
-    );
-    assert!(fault(&log.export(1)[1..]).starts_with("line 1: the line cannot be read"));
+    assert!(fault(&log.export()[1..]).starts_with("line 1: the line cannot be read"));
     assert_eq!(fault(&[]), "line 1: the export is empty");
-    let late = Log::of(30).export(25);
-    let fault = verify(&late, &checkpoint).unwrap_err().fault;
-    assert!(matches!(fault, LogFault::Short { first: 25, last: 30, size: 20 }));
 }
 
 #[test]
@@ -230,46 +149,14 @@ fn time_and_epoch_do_not_go_back_and_nothing_vouches_for_itself() {
         ("number of durable entries", |line| line.durable_seq = line.seq),
     ];
     for (expected, change) in changes {
-        let mut lines = Log::of(20).export(1);
+        let mut lines = Log::of(20).export();
         let mut line = line_of(&lines, 12);
         change(&mut line);
         lines[12] = text(&rehashed(line));
-        let error = verify(&lines, &Log::of(20).checkpoint()).unwrap_err();
+        let error = verify(&lines).unwrap_err();
         let found = matches!(error.fault, LogFault::Order { seq: 12, what } if what == expected);
         assert!(found, "{expected}: {error}");
     }
-}
-
-#[test]
-fn a_checkpoint_of_another_key_log_or_chain_does_not_vouch() {
-    let log = Log::of(9);
-    let (other, checkpoint) = (other_key(), log.checkpoint());
-    let against_other =
-        VerifyLog { key: other.public(), checkpoint: &checkpoint, older: None, consistency: None };
-    let export = log.export(1).join("\n");
-    let error = verify_log(&mut export.as_bytes(), &against_other).unwrap_err();
-    let not_signed =
-        matches!(error.fault, LogFault::Seal { error: SealError::NotSigned { .. }, .. });
-    assert!(not_signed && error.line == 0, "{error}");
-    let mut lines = log.export(1);
-    lines[0] = export_header(&name("elsewhere"), 1, &Frontier::new()).unwrap();
-    let error = verify(&lines, &log.checkpoint()).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Seal { error: SealError::Log { .. }, .. }), "{error}");
-    lines[0] = lines[0].replace("\"placet_log\":1", "\"placet_log\":2");
-    let error = verify(&lines, &log.checkpoint()).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Version(2)), "{error}");
-}
-
-#[test]
-fn a_checkpoint_may_be_of_a_later_epoch_than_the_last_entry_but_not_of_an_earlier_one() {
-    let log = Log::of(9);
-    let signed_in = |epoch| {
-        let mut sealer = Sealer::new(key(), origin(), None).unwrap();
-        sealer.seal(&log.head(), epoch, AT, |_, _| panic!("nothing to join")).unwrap().to_string()
-    };
-    verify(&log.export(1), &signed_in(log.epoch() + 5)).unwrap();
-    let error = verify(&log.export(1), &signed_in(log.epoch() - 1)).unwrap_err();
-    assert!(matches!(error.fault, LogFault::Signed { size: 9, what: "epoch", .. }), "{error}");
 }
 
 #[test]
@@ -277,15 +164,14 @@ fn what_cannot_be_exported_is_refused() {
     let mut entry = Log::of(1).entries[0].clone();
     entry.payload = vec![0xff];
     assert!(matches!(export_line(&entry), Err(SealError::Export(_))));
-    assert!(matches!(export_header(&origin(), 2, &Frontier::new()), Err(SealError::Export(_))));
 }
 
 #[test]
 fn a_line_without_end_is_refused() {
     let log = Log::of(3);
-    let mut lines = log.export(1);
+    let mut lines = log.export();
     lines[2] = "x".repeat((8 << 20) + 1);
-    let error = verify(&lines, &log.checkpoint()).unwrap_err();
+    let error = verify(&lines).unwrap_err();
     assert!(matches!(error.fault, LogFault::TooLong) && error.line == 3, "{error}");
 }
 
@@ -295,24 +181,21 @@ proptest! {
     #[test]
     fn any_payload_survives_the_export(payloads in prop::collection::vec(any::<String>(), 1..20)) {
         let log = Log::from_payloads(payloads);
-        verify(&log.export(1), &log.checkpoint()).unwrap();
+        verify(&log.export()).unwrap();
     }
 
     #[test]
     fn a_byte_changed_anywhere_is_refused_or_means_the_same(place: prop::sample::Index, bit in 0..8_u32) {
         let log = Log::of(12);
-        let mut bytes = log.export(1).join("\n").into_bytes();
+        let mut bytes = log.export().join("\n").into_bytes();
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
-        let key = key();
-        let checkpoint = log.checkpoint();
-        let against = VerifyLog { key: key.public(), checkpoint: &checkpoint, older: None, consistency: None };
-        if verify_log(&mut bytes.as_slice(), &against).is_ok() {
+        if verify_whole(&mut bytes.as_slice(), &BTreeSet::new()).is_ok_and(|whole| whole.origin == origin()) {
             // Only JSON in another spelling: every value is the same.
             let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
             let header: ExportHeader = serde_json::from_slice(lines[0]).unwrap();
-            prop_assert_eq!(serde_json::to_string(&header).unwrap(), log.export(1)[0].clone());
-            for (line, sound) in lines[1..].iter().zip(&log.export(1)[1..]) {
+            prop_assert_eq!(serde_json::to_string(&header).unwrap(), log.export()[0].clone());
+            for (line, sound) in lines[1..].iter().zip(&log.export()[1..]) {
                 let line: ExportLine = serde_json::from_slice(line).unwrap();
                 prop_assert_eq!(&text(&line), sound);
             }

@@ -104,16 +104,10 @@ impl Log {
         sealed.unwrap().to_string()
     }
 
-    /// The lines from an entry on.
-    fn export(&self, first_seq: u64) -> Vec<String> {
-        let before = usize::try_from(first_seq - 1).unwrap();
-        let frontier = Self::from_payloads(
-            self.entries[..before]
-                .iter()
-                .map(|entry| String::from_utf8(entry.payload.clone()).unwrap()),
-        );
-        let mut lines = vec![export_header(&origin(), first_seq, frontier.frontier()).unwrap()];
-        lines.extend(self.entries[before..].iter().map(|entry| export_line(entry).unwrap()));
+    /// The lines of its export.
+    fn export(&self) -> Vec<String> {
+        let mut lines = vec![export_header(&origin()).unwrap()];
+        lines.extend(self.entries.iter().map(|entry| export_line(entry).unwrap()));
         lines
     }
 }
