@@ -73,7 +73,7 @@ fn survey(files: &SegmentFiles, segment: u64, first_seq: u64) -> Result<Marks, J
         index.note(place.seq, place.offset);
         match place.walk_to(place.seq.saturating_add(1)) {
             Ok(()) => {}
-            // It ends here, or it is damaged here, and whoever reads on is told so.
+            // It ends here, or it is damaged here, and a reader that goes on is told so.
             Err(JournalError::Corrupt { .. }) => return Ok(index.marks),
             Err(error) => return Err(error),
         }
