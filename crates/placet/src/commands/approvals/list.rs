@@ -16,6 +16,7 @@ use crate::{
 
 /// The lists that together hold all approvals.
 const ALL: [&str; 3] = ["pending", "approved", FINISHED];
+
 /// Which approvals to list.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -43,7 +44,7 @@ pub(super) struct Args {
     /// Only those whose id, tool, agent or user contains this text.
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// In which order: urgent, oldest, newest or risk.
+    /// In which order: urgent, oldest, newest or, of what waits, risk.
     #[arg(long, default_value = "urgent", value_parser = ["urgent", "oldest", "newest", "risk"])]
     order: String,
     /// Of what has ended: only what comes after this approval, where a list stopped that was too long.
