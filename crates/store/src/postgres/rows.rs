@@ -266,7 +266,8 @@ pub(super) async fn delete_effects(
     every(done.rows_affected(), gone.len())
 }
 
-/// Writes approvals; each with the revision that the row has, 0 where there is none.
+/// Writes approvals; each with the revision that the row has, 0 where there is none. A row that is there was locked when it was read, so none
+/// that was deleted meanwhile comes back.
 pub(super) async fn put_approvals(
     connection: &mut PgConnection,
     changed: &[(Arc<ApprovalRecord>, u64)],
