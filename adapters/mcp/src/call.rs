@@ -85,9 +85,9 @@ pub(crate) fn prepare(
         Request::Feature(Box::new(asked), meta)
     } else {
         let (name, arguments) = (capability.tool.clone(), arguments(capability, dispatch));
-        let progress = conditions.observer.as_ref().map(|observer| ProgressOf {
-            call: dispatch.call_id().clone(),
-            observer: Arc::clone(observer),
+        let progress = conditions.observer.as_ref().map(|observer| {
+            let (call, observer) = (dispatch.call_id().clone(), Arc::clone(observer));
+            Arc::new(ProgressOf { call, observer })
         });
         Request::Tool(Box::new(ToolCall { name, arguments, meta, headers, progress }))
     };

@@ -13,7 +13,11 @@ use rmcp::{
 
 use placet_adapter::outcome::AdapterError;
 
-use crate::{failure, listener::Listener, text::whole};
+use crate::{
+    failure,
+    listener::{Heard, Listener},
+    text::whole,
+};
 
 /// The revisions that a contract may pin, newest first.
 pub(crate) const SUPPORTED: [ProtocolVersion; 5] = [
@@ -41,10 +45,8 @@ where
     } else {
         ClientLifecycleMode::Discover { preferred_versions: vec![version.clone()] }
     };
-    listener
-        .serve_with_lifecycle(transport, lifecycle)
-        .await
-        .map_err(|error| meaning(&error, version))
+    let heard = Heard { transport, listener: listener.clone() };
+    listener.serve_with_lifecycle(heard, lifecycle).await.map_err(|error| meaning(&error, version))
 }
 
 fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterError {

@@ -30,7 +30,7 @@ use crate::{
     failure::{self, Fault},
     handshake::Service,
     http::{EgressHttp, direct::Direct, tool_call::ToolCall},
-    listener::{Listener, ProgressOf},
+    listener::Listener,
     stdio::child::ChildHandle,
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct Link {
     direct: Option<Direct>,
     /// Read by every call on that way. The end of the connection waits for those that are under way.
     calls: RwLock<()>,
-    listener: Listener,
+    generation: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
     child: Option<ChildHandle>,
     subscription: Option<JoinHandle<()>>,
@@ -64,11 +64,11 @@ impl Link {
         child: Option<ChildHandle>,
     ) -> Self {
         let peer = service.peer().clone();
-        let listener = listener.clone();
-        let subscription = subscribe(&peer, &listener.generation());
+        let generation = listener.generation();
+        let subscription = subscribe(&peer, &generation);
         let service = Mutex::new(Some(service));
         let (direct, calls) = (None, RwLock::default());
-        Self { peer, service, direct, calls, listener, closed, child, subscription }
+        Self { peer, service, direct, calls, generation, closed, child, subscription }
     }
 
     /// The same over HTTP, where calls need not go by way of the service.
@@ -96,9 +96,9 @@ impl Link {
             }
             return direct.call(call, &self.peer).await.map_err(Unanswered::Failed);
         }
-        let progress = call.progress.clone();
+        let _heard = call.progress.clone();
         let (request, meta) = call.into_request();
-        self.request(request, meta, progress, deadline).await
+        self.ask(request, meta, deadline).await
     }
 
     /// Makes a request by way of the service, which is not sent any more after `deadline`; the answer may take longer.
@@ -111,23 +111,12 @@ impl Link {
         meta: RequestMetaObject,
         deadline: Instant,
     ) -> Result<ServerResult, Unanswered> {
-        self.request(request, meta, None, deadline).await
-    }
-
-    async fn request(
-        &self,
-        request: ClientRequest,
-        meta: RequestMetaObject,
-        progress: Option<ProgressOf>,
-        deadline: Instant,
-    ) -> Result<ServerResult, Unanswered> {
         let options = PeerRequestOptions::no_options().with_meta(meta);
         let sending = self.peer.send_request_with_option(request, options);
         // Otherwise it was not even queued.
         let Ok(Ok(handle)) = timeout_at(deadline, sending).await else {
             return Err(Unanswered::NotTaken);
         };
-        let _heard = self.listener.hear(handle.progress_token.clone(), progress);
         let answer = Asked::new(handle).answer().await;
         let answer = answer.unwrap_or(Err(ServiceError::TransportClosed));
         answer.map_err(|error| Unanswered::Failed(failure::of_request(&error)))
@@ -163,7 +152,7 @@ impl Link {
 
     /// Counts the announced changes of the tool list.
     pub(crate) fn generation(&self) -> u64 {
-        self.listener.generation().load(Ordering::Acquire)
+        self.generation.load(Ordering::Acquire)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Our side of a connection: what we say about ourselves, and what a server may ask of us.
 //!
-//! Owns the count of announced changes of the tool list, and who hears of the progress of which request. Invariant: a server gets an answer to `ping` and to nothing else. Sampling, elicitation
-//! and roots would let a server speak to the caller's model, to a person, or of the caller's files behind the back of policy, so they are refused,
-//! which the handshake says and the log notes.
+//! Owns the count of announced changes of the tool list, and who hears of the progress of which request. Invariants: what a server tells before
+//! its answer is heard before the answer; a server gets an answer to `ping` and to nothing else. Sampling, elicitation and roots would let a
+//! server speak to the caller's model, to a person, or of the caller's files behind the back of policy, so they are refused, which the handshake
+//! says and the log notes.
 
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -16,11 +17,15 @@ use parking_lot::Mutex;
 use rmcp::{
     ErrorData,
     model::{
-        ClientCapabilities, ClientConfig, ClientResult, ErrorCode, Implementation,
-        ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerNotification,
-        ServerRequest,
+        ClientCapabilities, ClientConfig, ClientResult, ErrorCode, GetExtensions, GetMeta,
+        Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ServerNotification, ServerRequest,
     },
-    service::{NotificationContext, RequestContext, RoleClient, Service},
+    service::{
+        NotificationContext, RequestContext, RoleClient, RxJsonRpcMessage, Service,
+        TxJsonRpcMessage,
+    },
+    transport::Transport,
 };
 
 use placet_adapter::adapter::{Observer, Progress};
@@ -39,27 +44,14 @@ pub(crate) struct Listener {
     adapter: AdapterName,
     config: ClientConfig,
     generation: Arc<AtomicU64>,
-    heard: Arc<Mutex<HashMap<ProgressToken, ProgressOf>>>,
+    heard: Arc<Mutex<HashMap<ProgressToken, Weak<ProgressOf>>>>,
 }
 
 /// Who hears of the progress of a call.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct ProgressOf {
     pub(crate) call: ToolCallId,
     pub(crate) observer: Arc<dyn Observer>,
-}
-
-/// A request whose progress is heard for as long as this is held.
-#[derive(Debug)]
-pub(crate) struct Hearing {
-    heard: Arc<Mutex<HashMap<ProgressToken, ProgressOf>>>,
-    token: ProgressToken,
-}
-
-impl Drop for Hearing {
-    fn drop(&mut self) {
-        self.heard.lock().remove(&self.token);
-    }
 }
 
 impl Listener {
@@ -83,10 +75,11 @@ impl Listener {
         Self { heard: Arc::default(), ..self.clone() }
     }
 
-    /// Has the progress of a request heard, if anybody wants to hear it.
-    pub(crate) fn hear(&self, token: ProgressToken, of: Option<ProgressOf>) -> Option<Hearing> {
-        self.heard.lock().insert(token.clone(), of?);
-        Some(Hearing { heard: Arc::clone(&self.heard), token })
+    /// Has the progress of a request heard for as long as somebody holds `of`.
+    pub(crate) fn hear(&self, token: ProgressToken, of: &Arc<ProgressOf>) {
+        let mut heard = self.heard.lock();
+        heard.retain(|_, of| of.strong_count() > 0);
+        heard.insert(token, Arc::downgrade(of));
     }
 
     /// The count of announced changes, distinct from that of every other connection.
@@ -125,9 +118,10 @@ impl Listener {
 
     /// Passes numbers on, and not the server's words: nothing has checked these, as it does those of a result.
     fn progressed(&self, told: &ProgressNotificationParam) {
-        let of = self.heard.lock().get(&told.progress_token).cloned();
-        if let Some(ProgressOf { call, observer }) = of {
-            observer.progressed(&call, Progress { done: told.progress, total: told.total });
+        let of = self.heard.lock().get(&told.progress_token).and_then(Weak::upgrade);
+        if let Some(of) = of {
+            let progress = Progress { done: told.progress, total: told.total };
+            of.observer.progressed(&of.call, progress);
         }
     }
 }
@@ -141,16 +135,52 @@ impl Service<RoleClient> for Listener {
         self.reply(&request)
     }
 
+    /// [`Heard`] has taken note of it.
     async fn handle_notification(
         &self,
-        notification: ServerNotification,
+        _notification: ServerNotification,
         _context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
-        self.note(&notification);
         Ok(())
     }
 
     fn get_info(&self) -> ClientConfig {
         self.config.clone()
+    }
+}
+
+/// A transport that has the progress of a request heard before it sends the request, and notes notifications as they are received: the SDK handles
+/// each in a task of its own, which an answer right after it may overtake.
+pub(crate) struct Heard<T> {
+    pub(crate) transport: T,
+    pub(crate) listener: Listener,
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Heard<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        if let TxJsonRpcMessage::<RoleClient>::Request(asked) = &message
+            && let Some(of) = asked.request.extensions().get::<Arc<ProgressOf>>()
+            && let Some(token) = asked.request.get_meta().get_progress_token()
+        {
+            self.listener.hear(token, of);
+        }
+        self.transport.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let message = self.transport.receive().await?;
+        if let RxJsonRpcMessage::<RoleClient>::Notification(told) = &message {
+            self.listener.note(&told.notification);
+        }
+        Some(message)
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.transport.close().await
     }
 }

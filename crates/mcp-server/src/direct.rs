@@ -108,8 +108,9 @@ impl<'a> Plain<'a> {
             Some(begun) => tokio::select! {
                 biased;
                 refusal = &mut revoked => Some(Err(refusal)),
-                answer = begun.ticket.settled(0) => Some(Ok(answer)),
+                // Before the answer that may follow it at once.
                 Some(_) = &mut step => None,
+                answer = begun.ticket.settled(0) => Some(Ok(answer)),
                 () = sleep(SOON) => None,
             },
             None => None,

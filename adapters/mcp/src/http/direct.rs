@@ -94,11 +94,15 @@ impl Direct {
     ) -> Result<ServerResult, Fault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let token = ProgressToken(NumberOrString::Number(id));
-        let _heard = self.listener.hear(token, call.progress.clone());
+        let heard = call.progress.clone();
+        if let Some(of) = &heard {
+            self.listener.hear(token, of);
+        }
         let (body, headers) = call.into_posted(id).map_err(|fault| fault.meaning())?;
         let mut waited = Waited { peer, id: Some(id) };
         let answer = self.exchange(id, body, &headers).await;
         waited.id = None;
+        drop(heard);
         match answer {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(error)) => Err(failure::of_answer(&error)),

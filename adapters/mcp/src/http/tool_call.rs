@@ -2,6 +2,8 @@
 //!
 //! Owns the forms of that message: of the library, and as it is posted. Does not decide what is in it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientRequest, Extensions, RequestMetaObject,
@@ -20,7 +22,7 @@ pub(crate) struct ToolCall {
     /// What is on its requests and on no other.
     pub(crate) headers: CallHeaders,
     /// Who hears how far it has come.
-    pub(crate) progress: Option<ProgressOf>,
+    pub(crate) progress: Option<Arc<ProgressOf>>,
 }
 
 impl ToolCall {
@@ -30,6 +32,9 @@ impl ToolCall {
         let mut call = CallToolRequest::new(params);
         let mut extensions = Extensions::new();
         extensions.insert(self.headers);
+        if let Some(progress) = self.progress {
+            extensions.insert(progress);
+        }
         call.extensions = extensions;
         (ClientRequest::CallToolRequest(call), self.meta)
     }

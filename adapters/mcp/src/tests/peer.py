@@ -141,6 +141,11 @@ def call(request):
             answer = REPLIES.get(key + "!", {})
             said.append([method, answer.get("error", {}).get("code"), "result" in answer])
         result(request, {**text("asked"), "structuredContent": {"said": said}})
+    elif name == "count":
+        told = {"progressToken": params["_meta"]["progressToken"], "total": 3}
+        for done in range(1, 4):
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {**told, "progress": done}})
+        result(request, text("counted"))
     elif name == "flood":
         for _ in range(args["mib"]):
             sys.stderr.write("y" * (1 << 20))

@@ -88,6 +88,7 @@ pub(super) fn contract(transport: Value, change: impl FnOnce(&mut Value)) -> Arc
         "number",
         "change",
         "ask",
+        "count",
         "flood",
         "cancelled",
         "fail",

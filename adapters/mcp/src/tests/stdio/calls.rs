@@ -1,20 +1,24 @@
 //! What becomes of calls.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use placet_adapter::{
-    adapter::{Conditions, Credential},
+    adapter::{Conditions, Credential, Observer, Progress},
     outcome::{AdapterError, Outcome},
 };
-use placet_types::envelope::result::{Citation, Mutation};
+use placet_types::{
+    envelope::result::{Citation, Mutation},
+    ids::ToolCallId,
+};
 
 use crate::tests::support::{
     TOKEN, TRACEPARENT, call, connect, contract, dispatch, done, in_seconds, make_write, python,
-    within,
+    send, within,
 };
 
 #[tokio::test]
@@ -400,4 +404,28 @@ async fn an_answer_that_is_late_is_heard_while_somebody_listens_and_cancelled_wh
         sleep(Duration::from_millis(20)).await;
     }
     panic!("the server was not told");
+}
+
+#[derive(Debug, Default)]
+struct Steps(Mutex<Vec<Progress>>);
+
+impl Observer for Steps {
+    fn progressed(&self, _call: &ToolCallId, progress: Progress) {
+        self.0.lock().push(progress);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_a_server_counts_right_before_its_answer_is_heard() {
+    let contract = contract(python("good"), |_file| {});
+    let adapter = connect(&contract).await.unwrap();
+    for _ in 0..200 {
+        let steps = Arc::new(Steps::default());
+        let observer = Arc::clone(&steps) as Arc<dyn Observer>;
+        let conditions = Conditions { observer: Some(observer), ..within(10_000) };
+        done(send(&*adapter, dispatch(&contract, "count", json!({})), conditions).await);
+        let step = |done| Progress { done, total: Some(3.0) };
+        assert_eq!(*steps.0.lock(), [step(1.0), step(2.0), step(3.0)]);
+    }
+    adapter.close().await;
 }
