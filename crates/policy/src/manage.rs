@@ -11,7 +11,7 @@ use placet_types::{
     clock::Timestamp,
     error::ErrorCode,
     ids::{GroupId, PrincipalId, TenantId},
-    principal::PrincipalKind,
+    principal::{Principal, PrincipalKind},
 };
 use serde::{Deserialize, Serialize};
 
@@ -130,40 +130,68 @@ fn may_manage(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), Re
 }
 
 fn ask(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRefusal> {
-    let person = management.reviewer.principal;
-    if person.kind != PrincipalKind::User {
-        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people manage approvals"));
+    let asked = Asked::of(snapshot, management.reviewer, management.act, management.entry)?;
+    asked.at(When { now: management.now, authenticated_at: management.authenticated_at })
+}
+
+/// What policies see of an act, but for the time.
+pub(crate) struct Asked<'a> {
+    snapshot: &'a Snapshot,
+    person: &'a Principal,
+    act: DirectiveActKind,
+    entities: Entities,
+    target: EntityUid,
+    /// What stands against it whatever policies say.
+    floor: Option<&'static str>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn of(
+        snapshot: &'a Snapshot,
+        reviewer: Reviewer<'a>,
+        act: DirectiveActKind,
+        entry: Option<EntryFacts<'_>>,
+    ) -> Result<Self, ReviewRefusal> {
+        let person = reviewer.principal;
+        if person.kind != PrincipalKind::User {
+            let note = "only people manage approvals";
+            return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
+        }
+        let nothing = (BTreeSet::new(), BTreeSet::new());
+        let entry = entry.unwrap_or(EntryFacts {
+            tenant: &person.tenant_id,
+            by: &person.id,
+            decided_by: &nothing.0,
+            asked: &nothing.1,
+            colleague: None,
+        });
+        if entry.tenant != &person.tenant_id {
+            let note = "the entry belongs to another tenant";
+            return Err(ReviewRefusal::of(ErrorCode::NotFound, note));
+        }
+        let (entities, target) =
+            entities_of(snapshot, &reviewer, &entry).map_err(|_unmade| ReviewRefusal::unmade())?;
+        let floor = floor(act, &person.id, &entry);
+        Ok(Self { snapshot, person, act, entities, target, floor })
     }
-    let nothing = (BTreeSet::new(), BTreeSet::new());
-    let entry = management.entry.unwrap_or(EntryFacts {
-        tenant: &person.tenant_id,
-        by: &person.id,
-        decided_by: &nothing.0,
-        asked: &nothing.1,
-        colleague: None,
-    });
-    if entry.tenant != &person.tenant_id {
-        return Err(ReviewRefusal::of(ErrorCode::NotFound, "the entry belongs to another tenant"));
-    }
-    let (entities, target) = entities_of(snapshot, &management.reviewer, &entry)
-        .map_err(|_unmade| ReviewRefusal::unmade())?;
-    let when = When { now: management.now, authenticated_at: management.authenticated_at };
-    let context = Context::from_pairs(when.pairs()).map_err(|_unmade| ReviewRefusal::unmade())?;
-    let question = Question {
-        link: Link::User,
-        principal: snapshot.names.principal_uid(person),
-        action: snapshot.names.action_uid(management.act.as_str()),
-        resource: target,
-        context,
-    };
-    let answer = evaluate(&snapshot.schema, &snapshot.manage_slice, &entities, question);
-    if !answer.allowed {
-        return Err(ReviewRefusal::by(snapshot, answer));
-    }
-    // Last, so that a refusal names the policy where there is one.
-    match floor(management.act, &person.id, &entry) {
-        Some(note) => Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note)),
-        None => Ok(()),
+
+    pub(crate) fn at(&self, when: When) -> Result<(), ReviewRefusal> {
+        let snapshot = self.snapshot;
+        let context =
+            Context::from_pairs(when.pairs()).map_err(|_unmade| ReviewRefusal::unmade())?;
+        let question = Question {
+            link: Link::User,
+            principal: snapshot.names.principal_uid(self.person),
+            action: snapshot.names.action_uid(self.act.as_str()),
+            resource: self.target.clone(),
+            context,
+        };
+        let answer = evaluate(&snapshot.schema, &snapshot.manage_slice, &self.entities, question);
+        if !answer.allowed {
+            return Err(ReviewRefusal::by(snapshot, answer));
+        }
+        // Last, so that a refusal names the policy where there is one.
+        self.floor.map_or(Ok(()), |note| Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note)))
     }
 }
 

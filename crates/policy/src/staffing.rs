@@ -22,8 +22,8 @@ use placet_types::{
 use crate::{
     annotations::{ApprovalRule, PolicyMeta, Route},
     bundle::{BundleProblem, BundleSource},
-    manage::{DirectiveActKind, EntryFacts, Management},
-    review::Reviewer,
+    manage::{Asked, DirectiveActKind, EntryFacts},
+    review::{Reviewer, When},
     route::{WrittenGroup, WrittenTenant, has_group},
     schema,
     snapshot::{Snapshot, compile},
@@ -141,21 +141,18 @@ impl<'a> Staff<'a> {
                 tenant_id: tenant.clone(),
                 display: None,
             };
-            TIMES_MS.map(|nth| Timestamp::from_ms(nth.saturating_mul(BETWEEN_TIMES_MS))).any(
-                |now| {
-                    let entry = by.map(|by| EntryFacts {
-                        tenant,
-                        by,
-                        decided_by: &nothing.0,
-                        asked: &nothing.1,
-                        colleague: None,
-                    });
-                    let reviewer = Reviewer { principal: &person, groups: &nothing.1 };
-                    let asked =
-                        Management { reviewer, authenticated_at: Some(now), act, entry, now };
-                    policies.may_manage(&asked).is_ok()
-                },
-            )
+            let entry = by.map(|by| EntryFacts {
+                tenant,
+                by,
+                decided_by: &nothing.0,
+                asked: &nothing.1,
+                colleague: None,
+            });
+            let reviewer = Reviewer { principal: &person, groups: &nothing.1 };
+            let Ok(asked) = Asked::of(policies, reviewer, act, entry) else { return false };
+            TIMES_MS
+                .map(|nth| Timestamp::from_ms(nth.saturating_mul(BETWEEN_TIMES_MS)))
+                .any(|now| asked.at(When { now, authenticated_at: Some(now) }).is_ok())
         })
     }
 

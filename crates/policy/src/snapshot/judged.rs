@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicySet, Schema};
 use placet_types::{contract::Capability, ids::EnvironmentName};
-use serde_json::Value;
 
 use super::compile::{Draft, internal};
 use crate::{
@@ -103,20 +102,9 @@ fn named(policy: &Policy) -> Vec<EntityUid> {
     policy.entity_literals().into_iter().chain(scope).collect()
 }
 
-/// Whether a policy may look at arguments: some name or text in it is `input`.
+/// Whether a policy may look at arguments: its text has their name in it, or an escape that may stand for it.
 fn mentions_input(policy: &Policy) -> bool {
-    fn holds(value: &Value) -> bool {
-        match value {
-            Value::String(text) => text == INPUT,
-            Value::Array(items) => items.iter().any(holds),
-            Value::Object(members) => {
-                members.iter().any(|(name, value)| name == INPUT || holds(value))
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => false,
-        }
-    }
-    // What cannot be read may say anything.
-    policy.to_json().map_or(true, |policy| holds(&policy))
+    policy.to_cedar().is_none_or(|text| text.contains(INPUT) || text.contains('\\'))
 }
 
 #[cfg(test)]
