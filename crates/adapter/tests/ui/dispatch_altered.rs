@@ -1,8 +1,5 @@
 use placet_ledger::dispatch::Dispatch;
-use serde_json::Value;
 
 fn alter(dispatch: &mut Dispatch) {
-    dispatch.args.insert("path".to_owned(), Value::Null);
+    dispatch.args.clear();
 }
-
-fn main() {}

@@ -13,5 +13,3 @@ fn forge(intent: Intent) -> Dispatch {
         deadline_at: intent.deadline_at,
     }
 }
-
-fn main() {}

@@ -3,5 +3,3 @@ use placet_ledger::dispatch::Dispatch;
 fn double(dispatch: Dispatch) -> (Dispatch, Dispatch) {
     (dispatch.clone(), dispatch)
 }
-
-fn main() {}

@@ -4,5 +4,3 @@ async fn twice(adapter: &dyn Adapter, dispatch: Dispatch, one: Conditions, two: 
     let _first = adapter.invoke(dispatch, one).await;
     let _second = adapter.invoke(dispatch, two).await;
 }
-
-fn main() {}

@@ -5,5 +5,3 @@ async fn keep(adapter: &dyn Adapter, armed: DispatchGuard, conditions: Condition
     let _outcome = adapter.invoke(armed.dispatch, conditions).await;
     armed.dispatch
 }
-
-fn main() {}

@@ -4,5 +4,3 @@ use placet_types::digest::Digest;
 fn alter(permit: &mut Permit, other: Digest) {
     permit.request_digest = other;
 }
-
-fn main() {}

@@ -12,5 +12,3 @@ fn forge(decision: Decision) -> Permit {
         write_class: false,
     }
 }
-
-fn main() {}

@@ -4,5 +4,3 @@ use placet_types::ids::CapabilityId;
 fn widen(permit: Permit, capability: CapabilityId) -> Permit {
     Permit { capability, ..permit }
 }
-
-fn main() {}

@@ -3,5 +3,3 @@ use placet_policy::permit::Permit;
 fn double(permit: &Permit) -> Permit {
     *permit
 }
-
-fn main() {}

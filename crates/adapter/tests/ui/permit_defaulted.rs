@@ -7,5 +7,3 @@ fn made<T: Default>() -> T {
 fn forge() -> Permit {
     made()
 }
-
-fn main() {}

@@ -1,7 +1,6 @@
 use placet_policy::permit::Permit;
+use placet_types::json::{JsonLimits, from_slice_strict};
 
-fn forge(text: &str) -> Option<Permit> {
-    serde_json::from_str(text).ok()
+fn forge(text: &[u8], limits: &JsonLimits) -> Option<Permit> {
+    from_slice_strict(text, limits).ok()
 }
-
-fn main() {}

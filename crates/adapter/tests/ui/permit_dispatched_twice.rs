@@ -6,5 +6,3 @@ async fn twice(ledger: &Ledger, permit: Permit, one: Intent, two: Intent, record
     let _first = ledger.dispatch(permit, one, record, None, &Dedup::Opaque).await;
     let _second = ledger.dispatch(permit, two, record, None, &Dedup::Opaque).await;
 }
-
-fn main() {}

@@ -5,5 +5,3 @@ async fn twice(ledger: &Ledger, permit: Permit, one: Intent, two: Intent) {
     let _first = ledger.dispatch_read(permit, one, Durability::Synced).await;
     let _second = ledger.dispatch_read(permit, two, Durability::Synced).await;
 }
-
-fn main() {}

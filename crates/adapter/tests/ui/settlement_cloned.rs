@@ -3,5 +3,3 @@ use placet_ledger::dispatch::Settlement;
 fn double(settlement: Settlement) -> (Settlement, Settlement) {
     (settlement.clone(), settlement)
 }
-
-fn main() {}

@@ -8,5 +8,3 @@ async fn twice(ledger: &Ledger, settlement: Settlement, result: &ToolResultEnvel
     let _first = ledger.settle(settlement, Outcome::Succeeded, result).await;
     let _second = ledger.settle(settlement, Outcome::Succeeded, result).await;
 }
-
-fn main() {}
