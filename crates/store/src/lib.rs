@@ -4,6 +4,7 @@
 //! Not here: what a record means (`placet-ledger`), what may happen (`placet-policy`).
 //! Invariant: nothing is acknowledged before it is as durable as its request asked for.
 
+mod claims;
 pub mod embedded;
 pub mod journal;
 pub mod notary;

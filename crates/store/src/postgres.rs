@@ -15,7 +15,6 @@
 
 mod aside;
 mod batch;
-mod claims;
 mod config;
 mod connect;
 mod directives;
@@ -84,10 +83,10 @@ pub use stats::stats;
 pub use transfer::{export_as, import};
 pub use verify::{LogVerdict, LogVisitor, LogsError, log_names, verify_logs};
 
+use crate::claims::Take;
 use crate::embedded::encode_entry;
 use crate::journal::PAYLOAD_BYTES_MAX;
 use batch::Piece;
-use claims::Take;
 use connect::{Connector, Purpose};
 use lease::Keeper;
 use node::{EARLIER, Started};

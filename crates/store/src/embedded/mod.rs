@@ -16,7 +16,6 @@
 mod archive;
 mod backup;
 mod check;
-mod claims;
 mod codec;
 mod directives;
 mod edits;

@@ -19,10 +19,10 @@ use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId};
 
-use super::claims::Claims;
 use super::merkle::Merkle;
 use super::read;
 use super::tree::{Tree, TreeFault};
+use crate::claims::Claims;
 use crate::journal::{Journal, JournalReader};
 use crate::present::Present;
 use crate::rules::{Op, directives_rev_after};

@@ -23,6 +23,7 @@ use placet_types::ids::{ApprovalId, DirectiveId, RecordId, TenantId, ToolCallId}
 
 use super::machine::Request;
 use super::{EmbeddedStore, KeeperThread, directives, keys, query, read, trust};
+use crate::claims::Take;
 
 /// Contents up to this size are read on the caller's thread.
 const SMALL_BYTES: u32 = 64 << 10;
@@ -55,13 +56,19 @@ impl Store for EmbeddedStore {
             return Err(StoreError::Conflict);
         }
         let tree = self.state.tree()?;
-        let (record_id, key) = (record.record_id, keys::effect(&record.record_id));
-        let stored = || self.state.effect(&tree, &record_id);
-        let seen = tree.batches();
-        // Where that cannot be told, it is taken for known, and looked up.
-        let known = || tree.batches() != seen && !matches!(tree.get(&key), Ok(None));
-        let taken = self.state.claims.take(record, stored, known)?;
-        Ok(taken.map_or(ClaimAnswer::Claimed, |taken| ClaimAnswer::Taken(Box::new(taken))))
+        loop {
+            let since = self.state.claims.count();
+            if let Some(stored) = self.state.effect(&tree, &record.record_id)? {
+                return Ok(ClaimAnswer::Taken(Box::new(stored)));
+            }
+            match self.state.claims.take(&record, since) {
+                Take::Taken => return Ok(ClaimAnswer::Claimed),
+                Take::Claimed(claimed) => {
+                    return Ok(ClaimAnswer::Taken(Box::new(EffectRecord::clone(&claimed))));
+                }
+                Take::AskAgain => {}
+            }
+        }
     }
 
     async fn release(&self, record_id: RecordId) {

@@ -176,11 +176,6 @@ impl Tree {
         self.meta.lock().clone()
     }
 
-    /// How many batches were taken in: as long as it stays the same, what was read once is not read again.
-    pub(super) fn batches(&self) -> u64 {
-        self.batches.load(Ordering::Acquire)
-    }
-
     /// The value of a key.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<IVec>, TreeFault> {
         if let Some(value) = self.fresh.read().get(key) {
@@ -251,10 +246,11 @@ impl Tree {
         let mut given = self.given.lock();
         let (fresh, meta, batches) = {
             let _writing = self.writing.lock();
-            if *given == self.batches() {
+            let batches = self.batches.load(Ordering::Acquire);
+            if *given == batches {
                 return Ok(());
             }
-            (self.fresh.read().clone(), self.meta(), self.batches())
+            (self.fresh.read().clone(), self.meta(), batches)
         };
         let mut batch = Batch::default();
         for (key, value) in &fresh {

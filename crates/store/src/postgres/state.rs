@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 
-use super::claims::Claims;
 use super::sightings::Sightings;
+use crate::claims::Claims;
 use crate::present::Present;
 
 /// The end of this node's log, as the database has acknowledged it.

@@ -7,8 +7,8 @@ use placet_types::taint::Taint;
 use tempfile::tempdir;
 
 use super::*;
+use crate::embedded::SyncObserver;
 use crate::embedded::open::StateFate;
-use crate::embedded::{SyncObserver, claims::Claims};
 
 #[tokio::test]
 async fn everything_is_there_after_a_restart_but_claims() {
@@ -156,31 +156,6 @@ async fn a_new_approval_begins_pending() {
     let mut changes = synced();
     changes.approvals.push(ApprovalRecord { state: ApprovalState::Approved, ..asked });
     assert_eq!(store.commit(changes).await, Err(StoreError::Conflict));
-}
-
-#[test]
-fn a_claim_on_its_way_to_the_journal_cannot_be_given_back() {
-    let claims = Claims::default();
-    let record = claim_of("acme", "key", 1);
-    let take = || claims.take(record.clone(), || Ok::<_, ()>(None), || false).unwrap();
-    assert_eq!(take(), None);
-    claims.board(record.clone());
-    claims.release(&record.record_id);
-    assert_eq!(take().as_ref(), Some(&record));
-    assert_eq!(claims.of_call(&record.call_id).as_ref(), Some(&record));
-    claims.arrived(&record.record_id);
-    assert_eq!(claims.get(&record.record_id), None);
-    assert_eq!(claims.of_call(&record.call_id), None);
-}
-
-#[test]
-fn a_record_that_arrives_between_two_looks_is_found() {
-    let claims = Claims::default();
-    let record = claim_of("acme", "key", 1);
-    let looks = AtomicI64::new(0);
-    let stored = || Ok::<_, ()>((looks.fetch_add(1, Ordering::SeqCst) > 0).then(|| record.clone()));
-    assert_eq!(claims.take(record.clone(), stored, || true).unwrap().as_ref(), Some(&record));
-    assert_eq!(claims.get(&record.record_id), None);
 }
 
 #[tokio::test]

@@ -1,19 +1,22 @@
-//! Claims: keys taken in this node's memory until their record is durable.
+//! Claims: keys taken in this process's memory until their record is durable.
 //!
-//! Owns the table of claims, and the memory of records that became durable lately. Other nodes do
-//! not see a claim: two nodes that claim one key meet at the first durable change, where one wins. Invariants: of two claims in
-//! this process one wins; a claim stays until the database has its record or its owner gives it back; it cannot be given back
-//! once its record is on the way.
+//! Owns the table of claims, and the memory of records that became durable lately. Other nodes do not see a claim: two nodes that claim one key
+//! meet at the first durable change, where one wins. Invariants: of two claims in this process one wins; a claim stays until the store has
+//! its record or its owner gives it back; it cannot be given back once its record is on the way.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
 
 use placet_ledger::record::EffectRecord;
 use placet_types::ids::{RecordId, ToolCallId};
 
 use crate::rules::Claimants;
 
-/// How many records that became durable are remembered. Where more have while the database was asked, it is asked again.
+/// How many records that became durable are remembered. Where more have while the store was asked, it is asked again.
 const ARRIVED_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -37,30 +40,30 @@ struct Table {
 
 /// The claims of this process.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(crate) struct Claims {
     table: Mutex<Table>,
 }
 
 /// What became of an attempt to take a key.
 #[derive(Debug)]
-pub(super) enum Take {
+pub(crate) enum Take {
     /// It is the caller's.
     Taken,
     /// Somebody has claimed it.
     Claimed(Arc<EffectRecord>),
-    /// Its record became durable since the database was asked: ask again.
+    /// Its record became durable since the store was asked: ask again.
     AskAgain,
 }
 
 impl Claims {
-    /// How many records have become durable: to be asked for before the database is.
-    pub(super) fn count(&self) -> u64 {
-        self.lock().count
+    /// How many records have become durable: to be asked for before the store is.
+    pub(crate) fn count(&self) -> u64 {
+        self.table.lock().count
     }
 
-    /// Takes the key of `record`, which the database did not have when it was asked, after the count was `since`.
-    pub(super) fn take(&self, record: &EffectRecord, since: u64) -> Take {
-        let mut table = self.lock();
+    /// Takes the key of `record`, which the store did not have when it was asked, after the count was `since`.
+    pub(crate) fn take(&self, record: &EffectRecord, since: u64) -> Take {
+        let mut table = self.table.lock();
         if let Some(claim) = table.claims.get(&record.record_id) {
             return Take::Claimed(Arc::clone(&claim.record));
         }
@@ -74,8 +77,8 @@ impl Claims {
     }
 
     /// Gives a claim back, unless its record is on the way.
-    pub(super) fn release(&self, record_id: &RecordId) {
-        let mut table = self.lock();
+    pub(crate) fn release(&self, record_id: &RecordId) {
+        let mut table = self.table.lock();
         if table.claims.get(record_id).is_some_and(|claim| claim.riding == 0) {
             table.remove(record_id);
         }
@@ -83,8 +86,8 @@ impl Claims {
 
     /// The record is on the way: its key stays taken until it has arrived or turned back. `claimed` is what shows where
     /// nobody had claimed the key.
-    pub(super) fn board(&self, claimed: EffectRecord) {
-        let mut table = self.lock();
+    pub(crate) fn board(&self, claimed: EffectRecord) {
+        let mut table = self.table.lock();
         match table.claims.get_mut(&claimed.record_id) {
             Some(claim) => claim.riding = claim.riding.saturating_add(1),
             None => table.insert(claimed, 1),
@@ -92,8 +95,8 @@ impl Claims {
     }
 
     /// The record did not become durable; its key is claimed, or free, as it was before.
-    pub(super) fn turn_back(&self, record_id: &RecordId) {
-        let mut table = self.lock();
+    pub(crate) fn turn_back(&self, record_id: &RecordId) {
+        let mut table = self.table.lock();
         let Some(claim) = table.claims.get_mut(record_id) else { return };
         claim.riding = claim.riding.saturating_sub(1);
         if claim.riding == 0 && claim.unclaimed {
@@ -101,41 +104,36 @@ impl Claims {
         }
     }
 
-    /// The database has the record.
-    pub(super) fn arrived(&self, record_id: &RecordId) {
-        self.lock().arrive(*record_id);
+    /// The store has the record.
+    pub(crate) fn arrived(&self, record_id: &RecordId) {
+        self.table.lock().arrive(*record_id);
     }
 
     /// The database has a record of the key that this process did not write: a claim of it is void.
-    pub(super) fn found(&self, record_id: &RecordId) {
-        let mut table = self.lock();
+    pub(crate) fn found(&self, record_id: &RecordId) {
+        let mut table = self.table.lock();
         if table.claims.get(record_id).is_some_and(|claim| claim.riding == 0) {
             table.arrive(*record_id);
         }
     }
 
     /// The claim of a key.
-    pub(super) fn get(&self, record_id: &RecordId) -> Option<EffectRecord> {
-        let table = self.lock();
+    pub(crate) fn get(&self, record_id: &RecordId) -> Option<EffectRecord> {
+        let table = self.table.lock();
         table.claims.get(record_id).map(|claim| EffectRecord::clone(&claim.record))
     }
 
     /// The claim of a call.
-    pub(super) fn of_call(&self, call_id: &ToolCallId) -> Option<EffectRecord> {
-        let table = self.lock();
+    pub(crate) fn of_call(&self, call_id: &ToolCallId) -> Option<EffectRecord> {
+        let table = self.table.lock();
         let claim = table.claims.get(table.by_call.get(call_id)?)?;
         Some(EffectRecord::clone(&claim.record))
-    }
-
-    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Claimants for Claims {
     fn is_foreign(&self, record: &EffectRecord) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         let claim = table.claims.get(&record.record_id);
         claim.is_some_and(|claim| claim.record.call_id != record.call_id)
     }
@@ -161,5 +159,49 @@ impl Table {
             self.arrived.pop_front();
         }
         self.arrived.push_back(record_id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Claims, Take};
+    use crate::testing::claim_of;
+
+    #[test]
+    fn a_claim_whose_record_is_on_its_way_cannot_be_given_back() {
+        let claims = Claims::default();
+        let record = claim_of("acme", "key", 1);
+        let take = || claims.take(&record, claims.count());
+        assert!(matches!(take(), Take::Taken));
+        claims.board(record.clone());
+        claims.release(&record.record_id);
+        assert!(matches!(take(), Take::Claimed(claimed) if *claimed == record));
+        assert_eq!(claims.of_call(&record.call_id).as_ref(), Some(&record));
+        claims.arrived(&record.record_id);
+        assert_eq!(claims.get(&record.record_id), None);
+        assert_eq!(claims.of_call(&record.call_id), None);
+    }
+
+    #[test]
+    fn a_record_that_turns_back_leaves_its_key_as_it_was() {
+        let claims = Claims::default();
+        let (claimed, free) = (claim_of("acme", "claimed", 1), claim_of("acme", "free", 1));
+        assert!(matches!(claims.take(&claimed, 0), Take::Taken));
+        for record in [&claimed, &free] {
+            claims.board(record.clone());
+            claims.turn_back(&record.record_id);
+        }
+        assert_eq!(claims.get(&claimed.record_id).as_ref(), Some(&claimed));
+        assert_eq!(claims.get(&free.record_id), None);
+    }
+
+    #[test]
+    fn who_looked_before_a_record_arrived_looks_again() {
+        let claims = Claims::default();
+        let record = claim_of("acme", "key", 1);
+        let since = claims.count();
+        claims.board(record.clone());
+        claims.arrived(&record.record_id);
+        assert!(matches!(claims.take(&record, since), Take::AskAgain));
     }
 }
