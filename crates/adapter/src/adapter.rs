@@ -203,7 +203,7 @@ impl SessionOwner {
         let mark = secret.and_then(|(_, mark)| mark);
         let who =
             builder.optional("version", mark.as_ref().map(|mark| &mark.as_bytes()[..])).finish();
-        Self { who, tenant: Some(digest_of(tenant)) }
+        Self { who, tenant: Some(Digest::of(tenant.as_str().as_bytes())) }
     }
 
     /// Of calls whose credential is minted; `holder` stands for everything that it depends on but the tokens it was exchanged for.
@@ -211,7 +211,7 @@ impl SessionOwner {
     pub fn minted(tenant: &TenantId, holder: Digest) -> Self {
         let builder = DigestBuilder::new("placet.session.minted.v1");
         let who = builder.field("holder", holder.as_bytes()).finish();
-        Self { who, tenant: Some(digest_of(tenant)) }
+        Self { who, tenant: Some(Digest::of(tenant.as_str().as_bytes())) }
     }
 
     /// Of calls that are made for no tenant: an operator rehearses a contract.
@@ -226,12 +226,6 @@ impl SessionOwner {
     pub const fn tenant(&self) -> Option<Digest> {
         self.tenant
     }
-}
-
-fn digest_of(tenant: &TenantId) -> Digest {
-    DigestBuilder::new("placet.session.tenant.v1")
-        .field("tenant", tenant.as_str().as_bytes())
-        .finish()
 }
 
 /// The W3C Trace Context of a call (`traceparent`, `tracestate`).

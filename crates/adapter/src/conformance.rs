@@ -235,18 +235,16 @@ impl Run<'_> {
     /// Calls it and wants it done; otherwise the check called `name` has failed.
     async fn done(&mut self, name: &'static str, key: &str) -> Option<Called> {
         let begun = self.bench.elapsed_ms();
-        let (token, answer) = match self.invoke(key, self.timeout_ms).await {
-            Ok((token, Outcome::Done(answer))) => (token, answer),
-            Ok((_, other)) => {
-                self.note(name, Standing::Failed, not_done(&other));
-                return None;
+        let why = match self.invoke(key, self.timeout_ms).await {
+            Ok((token, Outcome::Done(answer))) => {
+                let deadline_ms = begun.saturating_add(self.timeout_ms);
+                return Some(Called { token, answer, deadline_ms });
             }
-            Err(why) => {
-                self.note(name, Standing::Failed, why);
-                return None;
-            }
+            Ok((_, other)) => not_done(&other),
+            Err(why) => why,
         };
-        Some(Called { token, answer, deadline_ms: begun.saturating_add(self.timeout_ms) })
+        self.note(name, Standing::Failed, why);
+        None
     }
 
     /// A call without time has to be one that nothing happened to; gives its token.
@@ -282,12 +280,7 @@ impl Run<'_> {
         self.adapter.probe(&inquiry).await
     }
 
-    /// How many effects there have been; `None` when the contract does not say how to count them.
-    async fn count(&mut self) -> Option<Result<u64, String>> {
-        let observe = self.conformance.observe.as_ref()?;
-        Some(self.counted(observe).await)
-    }
-
+    /// How many effects there have been.
     async fn counted(&mut self, observe: &Observation) -> Result<u64, String> {
         let tool = self
             .contract
@@ -305,11 +298,12 @@ impl Run<'_> {
 
     /// Compares the count with what it was: `expected` more effects since.
     async fn counts(&mut self, name: &'static str, before: Option<u64>, expected: u64) {
-        let Some(before) = before else { return self.unseen(name) };
-        match self.count().await {
-            None => self.unseen(name),
-            Some(Err(why)) => self.note(name, Standing::Failed, format!("not countable: {why}")),
-            Some(Ok(now)) => {
+        let (Some(before), Some(observe)) = (before, &self.conformance.observe) else {
+            return self.unseen(name);
+        };
+        match self.counted(observe).await {
+            Err(why) => self.note(name, Standing::Failed, format!("not countable: {why}")),
+            Ok(now) => {
                 let detail =
                     format!("counted {before} before and {now} after, expected {expected} more");
                 self.judge(name, before.checked_add(expected) == Some(now), detail);
@@ -319,14 +313,9 @@ impl Run<'_> {
 
     /// The count to compare with; an observation that fails is a finding of its own.
     async fn baseline(&mut self) -> Option<u64> {
-        match self.count().await {
-            None => None,
-            Some(Ok(count)) => Some(count),
-            Some(Err(why)) => {
-                self.note("effects can be counted", Standing::Failed, why);
-                None
-            }
-        }
+        let observe = self.conformance.observe.as_ref()?;
+        let count = self.counted(observe).await;
+        count.map_err(|why| self.note("effects can be counted", Standing::Failed, why)).ok()
     }
 
     fn unseen(&mut self, name: &'static str) {

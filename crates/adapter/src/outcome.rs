@@ -30,18 +30,12 @@ impl Outcome {
     /// The outcome as the contract of the call lets it count: an error answer that it does not name says nothing about the effect.
     #[must_use]
     pub fn under(self, capability: &Capability) -> Self {
-        match self {
-            Self::Rejected(Rejection { answer, .. })
-                if !capability.not_executed.counts(&answer) =>
-            {
-                Self::Unknown(format!("the endpoint answered with {answer}"))
-            }
-            other @ (Self::Done(_)
-            | Self::Failed(_)
-            | Self::NotExecuted(_)
-            | Self::Rejected(_)
-            | Self::Unknown(_)) => other,
+        if let Self::Rejected(Rejection { answer, .. }) = &self
+            && !capability.not_executed.counts(answer)
+        {
+            return Self::Unknown(format!("the endpoint answered with {answer}"));
         }
+        self
     }
 
     /// Why the call was not executed, where it was not: asked of an outcome that has gone through [`Self::under`].

@@ -196,20 +196,16 @@ struct Finder {
 impl Finder {
     fn of(parts: &[&str], found: Found) -> Self {
         let mut patterns: BTreeMap<String, Found> = BTreeMap::new();
+        let start = |length: usize| match found {
+            Found::Itself => 0,
+            Found::InWord => length.saturating_sub(END_BYTES_MAX),
+        };
         for part in parts {
             for form in written(part) {
-                let end = match found {
-                    Found::Itself => 0,
-                    Found::InWord => form.len().saturating_sub(END_BYTES_MAX),
-                };
-                let pattern = form.get(form.ceil_char_boundary(end)..).unwrap_or_default();
-                patterns.insert(pattern.to_owned(), found);
+                let at = form.ceil_char_boundary(start(form.len()));
+                patterns.insert(form.get(at..).unwrap_or_default().to_owned(), found);
             }
-            let end = match found {
-                Found::Itself => 0,
-                Found::InWord => part.len().saturating_sub(END_BYTES_MAX),
-            };
-            let bytes = part.as_bytes().get(end..).unwrap_or_default();
+            let bytes = part.as_bytes().get(start(part.len())..).unwrap_or_default();
             patterns.extend(in_base64(bytes).map(|form| (form, Found::InWord)));
         }
         let (patterns, found): (Vec<String>, Vec<Found>) = patterns.into_iter().unzip();
