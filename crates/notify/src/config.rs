@@ -236,7 +236,7 @@ pub struct EmailTarget {
     pub password: Option<String>,
     /// The sender, such as `Placet <placet@example.com>`.
     pub from: String,
-    /// The recipients.
+    /// The recipients. Addresses are in ASCII, names need not be.
     pub to: Vec<String>,
     /// Whether the server may have an address in a private range.
     #[serde(default)]
@@ -399,8 +399,9 @@ impl EmailTarget {
             return wrong("to.to", format!("names 1 to {RECIPIENTS_MAX} recipients"));
         }
         for address in std::iter::once(&self.from).chain(&self.to) {
-            if address.parse::<Mailbox>().is_err() {
-                return wrong("to", format!("has `{address}`, which is no mail address"));
+            let email = address.parse::<Mailbox>().map(|mailbox| mailbox.email.to_string());
+            if !email.is_ok_and(|email| email.is_ascii()) {
+                return wrong("to", format!("has `{address}`, which is no mail address in ASCII"));
             }
         }
         Ok(())

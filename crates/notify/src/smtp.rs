@@ -4,11 +4,9 @@
 //! socket here. Invariants: with `starttls` nothing but the wish for TLS is said in the open, and a server that offers none gets no mail;
 //! no word of the server is kept; what it refuses for good (5xx) is not tried again; one recipient that is refused does not keep the mail from the others.
 
-mod giving;
-
 use std::{
     collections::BTreeSet,
-    fmt, io,
+    io,
     net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
@@ -21,6 +19,7 @@ use lettre::{
     transport::smtp::{
         authentication::{Credentials, Mechanism},
         client::{AsyncSmtpConnection, AsyncTokioStream},
+        commands::{Data, Mail as Sender, Rcpt},
         extension::ClientId,
     },
 };
@@ -28,7 +27,10 @@ use placet_egress::{EgressClient, EgressError, EgressStream};
 use placet_types::clock::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    io::{
+        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Chain, ReadBuf, ReadHalf,
+        Take, WriteHalf, split,
+    },
     net::TcpStream,
     time::timeout,
 };
@@ -40,7 +42,7 @@ use crate::{
 };
 
 /// What a server may say in one conversation, in bytes.
-const SAID_BYTES_MAX: usize = 64 * 1024;
+const SAID_BYTES_MAX: u64 = 64 * 1024;
 /// The longest line of a server, in bytes (RFC 5321 section 4.5.3.1.5 has 512).
 const LINE_BYTES_MAX: usize = 2_048;
 /// The most lines of one answer.
@@ -117,7 +119,7 @@ impl header::Header for AutoSubmitted {
 }
 
 async fn talk(
-    stream: Said,
+    stream: Bounded,
     target: &EmailTarget,
     password: Option<SecretString>,
     letter: &Letter,
@@ -134,10 +136,60 @@ async fn talk(
         let mechanisms = [Mechanism::Plain, Mechanism::Login];
         connection.auth(&mechanisms, &credentials).await.map_err(step("sign-in"))?;
     }
-    let given = giving::give(&mut connection, letter, served).await;
+    let given = give(&mut connection, letter, served).await;
     // The mail is taken or not; how the conversation ends changes nothing.
     drop(connection.quit().await);
     given
+}
+
+/// Gives the mail for everybody who is not served yet: anyone who took it does not get it again because another one did not.
+async fn give(
+    connection: &mut AsyncSmtpConnection,
+    letter: &Letter,
+    served: &BTreeSet<String>,
+) -> Result<String, Failure> {
+    let envelope = letter.envelope();
+    let mail = Sender::new(envelope.from().cloned(), Vec::new());
+    connection.command(mail).await.map_err(|error| refused("sender", &error))?;
+    let (mut taken, mut never) = (BTreeSet::new(), BTreeSet::new());
+    let (mut later, mut refusal) = (0_usize, None);
+    for (place, to) in envelope.to().iter().enumerate() {
+        let name = to.to_string();
+        if served.contains(&name) {
+            continue;
+        }
+        let Err(error) = connection.command(Rcpt::new(to.clone(), Vec::new())).await else {
+            taken.insert(name);
+            continue;
+        };
+        let code = error.status().map(u16::from).ok_or_else(|| refused("recipient", &error))?;
+        tracing::warn!(place, code, "a mail server refuses a recipient");
+        refusal = Some(code);
+        if error.is_permanent() {
+            never.insert(name);
+        } else {
+            later = later.saturating_add(1);
+        }
+    }
+    if !taken.is_empty() {
+        connection.command(Data).await.map_err(|error| refused("mail", &error))?;
+        let given = connection.message(&letter.formatted()).await;
+        given.map_err(|error| refused("mail", &error))?;
+    }
+    let refusal = match refusal {
+        None => return Ok("SMTP 250".to_owned()),
+        Some(code) => format!("{code} for {} of the recipients", never.len().saturating_add(later)),
+    };
+    // Until somebody has it, everybody is asked for again.
+    if served.is_empty() && taken.is_empty() {
+        return Err(Failure::passing(format!("the mail server answered {refusal}")));
+    }
+    if later == 0 {
+        return Ok(format!("SMTP 250, but {refusal}"));
+    }
+    let served = served.iter().cloned().chain(taken).chain(never).collect();
+    let why = format!("the mail server answered {refusal}");
+    Err(Failure { served, ..Failure::passing(why) })
 }
 
 /// A failure in our words: lettre's hold what the server said.
@@ -149,18 +201,18 @@ fn refused(what: &str, error: &lettre::transport::smtp::Error) -> Failure {
     Failure { is_permanent: error.is_permanent(), ..Failure::passing(why) }
 }
 
-async fn open(egress: &EgressClient, target: &EmailTarget) -> Result<Said, EgressError> {
+async fn open(egress: &EgressClient, target: &EmailTarget) -> Result<Bounded, EgressError> {
     let unusable =
         |_error| EgressError::UrlUnusable { reason: "the mail server's host is no host" };
     let url = target.url().map_err(unusable)?;
     match target.security {
         MailSecurity::Tls | MailSecurity::Plain => {
-            Ok(Said { stream: egress.connect(&url).await?, greeting: &[], left: SAID_BYTES_MAX })
+            Ok(Bounded::new(egress.connect(&url).await?, &[]))
         }
         MailSecurity::Starttls => {
             let host = target.host.clone();
             let stream = egress.connect_upgraded(&url, |stream| agree(stream, host)).await?;
-            Ok(Said { stream, greeting: GREETING, left: SAID_BYTES_MAX })
+            Ok(Bounded::new(stream, GREETING))
         }
     }
 }
@@ -212,62 +264,49 @@ async fn line(stream: &mut TcpStream) -> io::Result<String> {
 }
 
 /// A connection with a bound on what the server may say.
-struct Said {
-    stream: EgressStream,
-    greeting: &'static [u8],
-    left: usize,
+#[derive(Debug)]
+struct Bounded {
+    read: Take<Chain<&'static [u8], ReadHalf<EgressStream>>>,
+    write: WriteHalf<EgressStream>,
 }
 
-impl fmt::Debug for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Said").field("left", &self.left).finish_non_exhaustive()
+impl Bounded {
+    fn new(stream: EgressStream, greeting: &'static [u8]) -> Self {
+        let (read, write) = split(stream);
+        Self { read: greeting.chain(read).take(SAID_BYTES_MAX), write }
     }
 }
 
-impl AsyncTokioStream for Said {
+impl AsyncTokioStream for Bounded {
     fn peer_addr(&self) -> io::Result<SocketAddr> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-impl AsyncRead for Said {
+impl AsyncRead for Bounded {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if !this.greeting.is_empty() {
-            let (now, later) = this.greeting.split_at(this.greeting.len().min(buffer.remaining()));
-            buffer.put_slice(now);
-            this.greeting = later;
-            return Poll::Ready(Ok(()));
-        }
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        let read = buffer.filled().len().saturating_sub(before);
-        let Some(left) = this.left.checked_sub(read) else {
-            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-        };
-        this.left = left;
-        polled
+        Pin::new(&mut self.get_mut().read).poll_read(cx, buffer)
     }
 }
 
-impl AsyncWrite for Said {
+impl AsyncWrite for Bounded {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        Pin::new(&mut self.get_mut().write).poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        Pin::new(&mut self.get_mut().write).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        Pin::new(&mut self.get_mut().write).poll_shutdown(cx)
     }
 }
