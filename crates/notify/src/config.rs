@@ -12,10 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use crate::{
-    notice::NoticeKind,
-    schedule::{Pace, Quiet},
-};
+use crate::{notice::NoticeKind, schedule::Quiet};
 
 /// The most channels.
 const CHANNELS_MAX: usize = 64;
@@ -92,26 +89,10 @@ pub struct ChannelConfig {
     /// How a message is tried again.
     #[serde(default)]
     pub retry: Retry,
-    /// How many messages are under way at the same time.
-    #[serde(default = "default_parallel")]
-    #[schemars(range(min = 1, max = 64))]
-    pub parallel_max: u32,
 }
 
 fn default_at_once() -> BTreeSet<NoticeKind> {
     [NoticeKind::BreakGlass].into()
-}
-
-const fn default_parallel() -> u32 {
-    4
-}
-
-impl ChannelConfig {
-    /// When things are due.
-    #[must_use]
-    pub const fn pace(&self) -> Pace {
-        Pace { every_ms: self.digest_every_ms, quiet: self.quiet }
-    }
 }
 
 /// What of a call a message shows.
@@ -373,10 +354,9 @@ impl ChannelConfig {
         if let Some(every) = self.digest_every_ms {
             within("digest_every_ms", every, 1_000, DAY_MS)?;
         }
-        if self.quiet.is_some_and(|quiet| !quiet.is_some_time()) {
+        if self.quiet.is_some_and(|quiet| quiet.from == quiet.to) {
             return wrong("quiet", "begins when it ends");
         }
-        within("parallel_max", u64::from(self.parallel_max), 1, 64)?;
         within("retry.first_ms", self.retry.first_ms, 100, 60 * MINUTE_MS)?;
         within("retry.most_ms", self.retry.most_ms, self.retry.first_ms, DAY_MS)?;
         within("retry.give_up_after_ms", self.retry.give_up_after_ms, 1_000, 7 * DAY_MS)?;

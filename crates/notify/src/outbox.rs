@@ -4,8 +4,6 @@
 //! subject the later one is not taken before the earlier one has ended, whether they go out at once or in digests; a subject that fails
 //! holds no other one up but those it shares a digest with; an attempt costs the same however much waits.
 
-mod gathering;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
@@ -13,9 +11,8 @@ use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
 use crate::{
     config::{ChannelConfig, Retry},
     message::{Message, Told},
-    schedule::Pace,
+    schedule,
 };
-use gathering::Gathering;
 
 /// The most messages that wait for one channel; what comes then is given up, and that is noted.
 pub(crate) const WAITING_MAX: usize = 20_000;
@@ -27,6 +24,8 @@ const TRIES_LEAST: u32 = 3;
 const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
 /// How late entries of other nodes may be seen that belong into a digest, in milliseconds.
 const LATE_MS: i64 = 2_000;
+/// How many messages are under way over one channel at the same time.
+pub(crate) const PARALLEL_MAX: usize = 4;
 
 /// A message that waits.
 #[derive(Debug)]
@@ -84,10 +83,7 @@ pub(crate) enum After {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     channel: ChannelName,
-    pace: Pace,
-    at_once: BTreeSet<crate::notice::NoticeKind>,
-    retry: Retry,
-    parallel_max: usize,
+    config: ChannelConfig,
     next: u64,
     jobs: BTreeMap<u64, Job>,
     /// The messages about each subject, the first one first.
@@ -95,29 +91,27 @@ pub(crate) struct Outbox {
     /// Those that have nothing before them and are not under way, by when they are due.
     ready: BTreeSet<(Timestamp, u64)>,
     sending: usize,
-    gathering: Gathering,
+    /// What waits for digests, by when they are due: so a restart gathers the same again.
+    gathered: BTreeMap<Timestamp, Vec<Told>>,
 }
 
 impl Outbox {
     pub(crate) fn new(channel: &ChannelName, config: &ChannelConfig) -> Self {
         Self {
             channel: channel.clone(),
-            pace: config.pace(),
-            at_once: config.at_once.clone(),
-            retry: config.retry,
-            parallel_max: usize::try_from(config.parallel_max).unwrap_or(1).max(1),
+            config: config.clone(),
             next: 0,
             jobs: BTreeMap::new(),
             queues: BTreeMap::new(),
             ready: BTreeSet::new(),
             sending: 0,
-            gathering: Gathering::default(),
+            gathered: BTreeMap::new(),
         }
     }
 
     /// How much waits.
     pub(crate) fn len(&self) -> usize {
-        self.jobs.len().saturating_add(self.gathering.len())
+        self.gathered.values().map(Vec::len).fold(self.jobs.len(), usize::saturating_add)
     }
 
     /// Something more to tell. Answers what is given up because too much waits.
@@ -125,20 +119,46 @@ impl Outbox {
         if self.len() >= WAITING_MAX {
             return Some(Message::one(&self.channel, told));
         }
-        let at_once = self.at_once.contains(&told.notice.kind);
-        match self.pace.due(told.notice.at).filter(|_| !at_once) {
-            Some(due) => self.gathering.put(due, told),
-            None => {
-                let out = self.gathering.at_once(told);
-                out.into_iter().for_each(|told| self.push_one(told, now));
-            }
+        let at = told.notice.at;
+        let is_urgent = self.config.at_once.contains(&told.notice.kind);
+        if let Some(due) =
+            schedule::due(self.config.digest_every_ms, self.config.quiet, at).filter(|_| !is_urgent)
+        {
+            self.gathered.entry(due).or_default().push(told);
+            return None;
+        }
+        // It overtakes nothing about its subject: digests that are due go out before it, and what is gathered for later ones comes along.
+        self.close(at, now);
+        let mut out = Vec::new();
+        for gathered in self.gathered.values_mut() {
+            out.extend(gathered.extract_if(.., |other| {
+                other.notice.subject() == told.notice.subject() && other.notice.at <= at
+            }));
+        }
+        out.sort_by_key(|told| told.notice.at);
+        out.push(told);
+        for told in out {
+            let born = told.notice.at;
+            self.push(Message::one(&self.channel, told), born, now);
         }
         None
     }
 
-    fn push_one(&mut self, told: Told, now: Timestamp) {
-        let born = told.notice.at;
-        self.push(Message::one(&self.channel, told), born, now);
+    /// Makes digests of what was to be gathered until then.
+    fn close(&mut self, until: Timestamp, now: Timestamp) {
+        while let Some(first) = self.gathered.first_entry().filter(|first| *first.key() <= until) {
+            let (due, mut gathered) = first.remove_entry();
+            gathered.sort_by(|one, other| {
+                (one.notice.at, &one.notice.of).cmp(&(other.notice.at, &other.notice.of))
+            });
+            for chunk in gathered.chunks(DIGEST_MAX) {
+                let message = match chunk {
+                    [only] => Message::one(&self.channel, only.clone()),
+                    many => Message::digest(&self.channel, due, many.to_vec()),
+                };
+                self.push(message, due, now);
+            }
+        }
     }
 
     fn push(&mut self, message: Message, born: Timestamp, now: Timestamp) {
@@ -181,22 +201,13 @@ impl Outbox {
 
     /// Makes digests of what was gathered long enough.
     pub(crate) fn gather(&mut self, now: Timestamp) {
-        while let Some(ready) = self.gathering.ready(now.plus_ms(LATE_MS.saturating_neg())) {
-            for chunk in ready.together.chunks(DIGEST_MAX) {
-                let message = match chunk {
-                    [only] => Message::one(&self.channel, only.clone()),
-                    many => Message::digest(&self.channel, ready.due, many.to_vec()),
-                };
-                self.push(message, ready.due, now);
-            }
-            ready.after.into_iter().for_each(|told| self.push_one(told, now));
-        }
+        self.close(now.plus_ms(LATE_MS.saturating_neg()), now);
     }
 
     /// The messages that are to be sent now.
     pub(crate) fn take(&mut self, now: Timestamp) -> Vec<Taken> {
         let mut taken = Vec::new();
-        while self.sending < self.parallel_max {
+        while self.sending < PARALLEL_MAX {
             let Some((due, key)) = self.ready.first().copied().filter(|(due, _)| *due <= now)
             else {
                 return taken;
@@ -227,9 +238,10 @@ impl Outbox {
             Err(failure) => failure,
         };
         let age_ms = u64::try_from(now.since_ms(job.born)).unwrap_or(0);
-        let wait_ms = self.retry.wait_ms(&job.message.id, job.failures, failure.retry_after_ms);
+        let wait_ms =
+            self.config.retry.wait_ms(&job.message.id, job.failures, failure.retry_after_ms);
         job.failures = job.failures.saturating_add(1);
-        let too_old = age_ms.saturating_add(wait_ms) > self.retry.give_up_after_ms;
+        let too_old = age_ms.saturating_add(wait_ms) > self.config.retry.give_up_after_ms;
         if failure.is_permanent || (too_old && job.failures >= TRIES_LEAST) {
             return self.remove(key).map(After::GivenUp);
         }

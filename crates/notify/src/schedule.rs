@@ -3,158 +3,81 @@
 //! Owns the arithmetic of digests and quiet hours. Does not own a clock. Invariant: the time at which a message is due follows from the
 //! time of what it tells of alone, so that a restart gathers the same digest again.
 
-use std::{fmt, str::FromStr};
+use std::{fmt::Display, str::FromStr};
 
+use chrono::{FixedOffset, NaiveTime, Offset as _, Timelike as _, Utc};
 use placet_types::clock::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 const DAY_MS: i64 = 86_400_000;
-const MINUTE_MS: i64 = 60_000;
 
-/// A time of the day or a distance from UTC that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {wanted}")]
-pub struct TimeError {
-    text: String,
-    wanted: &'static str,
+fn read<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map_err(|error| {
+        let wanted = "a time such as `22:00`, or a distance from UTC such as `+02:00`";
+        D::Error::custom(format!("`{text}` is not {wanted}: {error}"))
+    })
 }
 
-fn two_digits(text: &str, below: i64) -> Option<i64> {
-    let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|number| digits && *number < below)
+fn write<S: Serializer>(time: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(time)
 }
 
-fn minutes(text: &str) -> Option<i64> {
-    let (hours, minutes) = text.split_once(':')?;
-    let (hours, minutes) = (two_digits(hours, 24)?, two_digits(minutes, 60)?);
-    hours.checked_mul(60)?.checked_add(minutes)
+fn utc() -> FixedOffset {
+    Utc.fix()
 }
-
-/// A time of the day, such as `22:00`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String", extend("pattern" = "^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
-pub struct DayTime(i64);
-
-impl FromStr for DayTime {
-    type Err = TimeError;
-    fn from_str(text: &str) -> Result<Self, TimeError> {
-        let wanted = "a time of the day, such as `22:00`";
-        minutes(text).map(Self).ok_or_else(|| TimeError { text: text.to_owned(), wanted })
-    }
-}
-
-impl fmt::Display for DayTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02}:{:02}", self.0.div_euclid(60), self.0.rem_euclid(60))
-    }
-}
-
-/// A distance from UTC, such as `+02:00`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String", extend("pattern" = "^[+-]([01][0-9]|2[0-3]):[0-5][0-9]$"))]
-pub struct UtcOffset(i64);
-
-impl FromStr for UtcOffset {
-    type Err = TimeError;
-    fn from_str(text: &str) -> Result<Self, TimeError> {
-        let wanted = "a distance from UTC, such as `+02:00`";
-        let east = text.strip_prefix('+').and_then(minutes);
-        let west = text.strip_prefix('-').and_then(minutes).map(i64::saturating_neg);
-        east.or(west).map(Self).ok_or_else(|| TimeError { text: text.to_owned(), wanted })
-    }
-}
-
-impl fmt::Display for UtcOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0 < 0 { '-' } else { '+' };
-        write!(f, "{sign}{}", DayTime(self.0.saturating_abs()))
-    }
-}
-
-macro_rules! as_text {
-    ($name:ident) => {
-        impl TryFrom<String> for $name {
-            type Error = TimeError;
-            fn try_from(text: String) -> Result<Self, TimeError> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(time: $name) -> Self {
-                time.to_string()
-            }
-        }
-    };
-}
-as_text!(DayTime);
-as_text!(UtcOffset);
 
 /// Hours in which nothing goes out but what cannot wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quiet {
-    /// When they begin.
-    pub from: DayTime,
+    /// When they begin, such as `22:00`.
+    #[serde(deserialize_with = "read", serialize_with = "write")]
+    #[schemars(with = "String", extend("pattern" = "^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub from: NaiveTime,
     /// When they end; before `from`: on the next day.
-    pub to: DayTime,
-    /// The distance of these times from UTC. It does not follow summer time.
-    #[serde(default)]
-    pub utc_offset: UtcOffset,
+    #[serde(deserialize_with = "read", serialize_with = "write")]
+    #[schemars(with = "String", extend("pattern" = "^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub to: NaiveTime,
+    /// The distance of these times from UTC, such as `+02:00`. It does not follow summer time.
+    #[serde(default = "utc", deserialize_with = "read", serialize_with = "write")]
+    #[schemars(with = "String", extend("pattern" = "^[+-]([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub utc_offset: FixedOffset,
 }
 
 impl Quiet {
     /// When the quiet hours end in which `at` lies; nothing when it lies in none.
-    #[must_use]
-    pub fn end_after(&self, at: Timestamp) -> Option<Timestamp> {
-        let local = at.as_ms().saturating_add(self.utc_offset.0.saturating_mul(MINUTE_MS));
-        let in_day = local.rem_euclid(DAY_MS);
-        let (from, to) =
-            (self.from.0.saturating_mul(MINUTE_MS), self.to.0.saturating_mul(MINUTE_MS));
+    fn end_after(&self, at: Timestamp) -> Option<Timestamp> {
+        let in_ms = |seconds: i64| seconds.saturating_mul(1_000);
+        let of_day = |time: NaiveTime| in_ms(i64::from(time.num_seconds_from_midnight()));
+        let east = in_ms(i64::from(self.utc_offset.local_minus_utc()));
+        let in_day = at.as_ms().saturating_add(east).rem_euclid(DAY_MS);
+        let (from, to) = (of_day(self.from), of_day(self.to));
         let is_quiet =
             if from <= to { (from..to).contains(&in_day) } else { in_day >= from || in_day < to };
         let left = to.saturating_sub(in_day).rem_euclid(DAY_MS);
         is_quiet.then(|| at.plus_ms(left))
     }
-
-    /// Whether they have a length.
-    #[must_use]
-    pub fn is_some_time(&self) -> bool {
-        self.from != self.to
-    }
 }
 
-/// When things are due on a channel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pace {
-    /// How long messages are gathered.
-    pub every_ms: Option<u64>,
-    /// When nothing goes out.
-    pub quiet: Option<Quiet>,
-}
-
-impl Pace {
-    /// When a message goes out that tells of something at `at`; nothing: at once, by itself. Messages with the same answer go out together.
-    #[must_use]
-    pub fn due(&self, at: Timestamp) -> Option<Timestamp> {
-        let every = self.every_ms.and_then(|every| i64::try_from(every).ok()).filter(|ms| *ms > 0);
-        let gathered = every.map(|every| {
-            let into = at.as_ms().rem_euclid(every);
-            at.plus_ms(every.saturating_sub(into))
-        });
-        let quiet_at = gathered.unwrap_or(at);
-        self.quiet.and_then(|quiet| quiet.end_after(quiet_at)).or(gathered)
-    }
+/// When a message goes out that tells of something at `at`; nothing: at once, by itself. Messages with the same answer go out together.
+pub(crate) fn due(every_ms: Option<u64>, quiet: Option<Quiet>, at: Timestamp) -> Option<Timestamp> {
+    let every = every_ms.and_then(|every| i64::try_from(every).ok());
+    let gathered = every.filter(|every| *every > 0).map(|every| {
+        let into = at.as_ms().rem_euclid(every);
+        at.plus_ms(every.saturating_sub(into))
+    });
+    let quiet_at = gathered.unwrap_or(at);
+    quiet.and_then(|quiet| quiet.end_after(quiet_at)).or(gathered)
 }
 
 #[cfg(test)]
 mod tests {
     use placet_types::clock::Timestamp;
+    use serde_json::json;
 
-    use super::{Pace, Quiet};
+    use super::{Quiet, due};
 
     /// 2026-11-22, so many minutes after midnight, in UTC.
     fn at(hour: i64, minute: i64) -> Timestamp {
@@ -194,29 +117,34 @@ mod tests {
 
     #[test]
     fn a_digest_is_due_at_the_end_of_its_time_or_of_the_quiet_hours() {
-        let pace = Pace { every_ms: Some(1_800_000), quiet: Some(night("+00:00")) };
-        assert_eq!(pace.due(at(9, 1)), Some(at(9, 30)));
-        assert_eq!(pace.due(at(9, 29)), Some(at(9, 30)));
-        assert_eq!(pace.due(at(9, 30)), Some(at(10, 0)));
-        assert_eq!(pace.due(at(21, 45)), Some(at(31, 0)), "it would be due as the quiet begins");
-        assert_eq!(pace.due(at(2, 0)), Some(at(7, 0)));
-        let only_quiet = Pace { every_ms: None, quiet: Some(night("+00:00")) };
-        assert_eq!(only_quiet.due(at(9, 1)), None);
-        assert_eq!(only_quiet.due(at(23, 1)), Some(at(31, 0)));
-        assert_eq!(Pace::default().due(at(23, 1)), None);
+        let both = |at| due(Some(1_800_000), Some(night("+00:00")), at);
+        assert_eq!(both(at(9, 1)), Some(at(9, 30)));
+        assert_eq!(both(at(9, 29)), Some(at(9, 30)));
+        assert_eq!(both(at(9, 30)), Some(at(10, 0)));
+        assert_eq!(both(at(21, 45)), Some(at(31, 0)), "it would be due as the quiet begins");
+        assert_eq!(both(at(2, 0)), Some(at(7, 0)));
+        let only_quiet = |at| due(None, Some(night("+00:00")), at);
+        assert_eq!(only_quiet(at(9, 1)), None);
+        assert_eq!(only_quiet(at(23, 1)), Some(at(31, 0)));
+        assert_eq!(due(None, None, at(23, 1)), None);
     }
 
     #[test]
-    fn times_are_read_as_they_are_written_and_nothing_else_is_one() {
-        for text in ["00:00", "23:59", "07:05"] {
-            assert_eq!(text.parse::<super::DayTime>().unwrap().to_string(), text);
+    fn what_is_no_time_is_refused() {
+        let quiet = |from: &str, offset: &str| {
+            let quiet = json!({ "from": from, "to": "07:00", "utc_offset": offset });
+            serde_json::from_value::<Quiet>(quiet)
+        };
+        assert_eq!(json!(quiet("00:00", "-05:30").unwrap())["utc_offset"], "-05:30");
+        for (from, offset) in [
+            ("24:00", "+00:00"),
+            ("07:60", "+00:00"),
+            ("07.00", "+00:00"),
+            ("+7:00", "+00:00"),
+            ("", "+00:00"),
+            ("07:00", "02:00"),
+        ] {
+            assert!(quiet(from, offset).is_err(), "{from} {offset}");
         }
-        for text in ["24:00", "7:00", "07:60", "07.00", "+7:00", ""] {
-            assert!(text.parse::<super::DayTime>().is_err(), "{text}");
-        }
-        for text in ["+00:00", "-05:30", "+14:00"] {
-            assert_eq!(text.parse::<super::UtcOffset>().unwrap().to_string(), text);
-        }
-        assert!("02:00".parse::<super::UtcOffset>().is_err());
     }
 }

@@ -159,7 +159,7 @@ async fn of_two_nodes_one_sends_and_the_other_goes_on_when_it_is_gone() {
 #[tokio::test]
 async fn what_two_nodes_did_is_told_in_the_order_of_time() {
     let (chain, boy) = (Chain::new(), Boy::default());
-    let config = config(json!({ "parallel_max": 1 }));
+    let config = config(json!({}));
     let mut sender = sender(&config, &chain, &boy);
     turn(&mut sender).await;
     let held = approval(1);

@@ -7,7 +7,7 @@ use placet_ledger::{approval::ApprovalState, audit::AuditKind};
 use serde_json::{Value, json};
 
 use super::support::{Arrived, Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
-use crate::sender::Failure;
+use crate::{outbox::PARALLEL_MAX, sender::Failure};
 
 /// A source of choices that is the same in every run.
 struct Dice(u64);
@@ -107,9 +107,9 @@ async fn plays(seed: u64, channel: Value) -> (Vec<Vec<String>>, usize, usize) {
 #[tokio::test]
 async fn in_every_order_each_message_arrives_after_the_one_before_it() {
     for seed in 0..150 {
-        let (said, all, died) = plays(seed, json!({ "parallel_max": 2 })).await;
+        let (said, all, died) = plays(seed, json!({})).await;
         let again = said.len().saturating_sub(all);
-        let often = died.saturating_mul(2);
+        let often = died.saturating_mul(PARALLEL_MAX);
         assert!(again <= often, "seed {seed}: {again} again, {died} died: {said:#?}");
     }
 }
@@ -120,12 +120,12 @@ async fn in_every_order_it_does_so_through_digests_quiet_hours_and_what_cannot_w
         let quiet = json!({ "from": "09:10", "to": "09:20" });
         let (said, all, died) = plays(
             seed,
-            json!({ "parallel_max": 2, "digest_every_ms": 240_000, "quiet": quiet, "at_once": ["voted"] }),
+            json!({ "digest_every_ms": 240_000, "quiet": quiet, "at_once": ["voted"] }),
         )
         .await;
         // Nothing is told again but by a message that was under way when its process died.
         let again = said.iter().map(Vec::len).sum::<usize>().saturating_sub(all);
-        let often = died.saturating_mul(2).saturating_mul(5);
+        let often = died.saturating_mul(PARALLEL_MAX).saturating_mul(5);
         assert!(again <= often, "seed {seed}: {again} again, {died} died: {said:#?}");
     }
 }
