@@ -11,12 +11,12 @@ use placet_ledger::{
     log::LogEntry,
 };
 use placet_types::{
-    approval::Requirement,
+    approval::ApproverGroup,
     clock::Timestamp,
-    digest::{Digest, DigestBuilder},
+    digest::DigestBuilder,
     directive::DirectiveBody,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
+    ids::{CapabilityId, TenantId, ToolCallId},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -32,23 +32,10 @@ pub(crate) struct Found {
     pub(crate) notices: Vec<Notice>,
     /// Calls that ended; whether they were held is known to the store.
     pub(crate) ends: Vec<Ended>,
-    /// Approved calls that wait for their callers.
-    pub(crate) lacking: Vec<Lacking>,
-    /// Approvals as they stand: until when they wait, if they do.
-    pub(crate) waits: Vec<(ApprovalId, Option<Waits>)>,
-}
-
-/// The time in which people are asked.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Waits {
-    pub(crate) from: Timestamp,
-    pub(crate) until: Timestamp,
-}
-
-/// The time in which people are asked, while they are.
-pub(crate) fn waits_until(approval: &ApprovalRecord) -> Option<Waits> {
-    let (from, until) = (approval.created_at, approval.expires_at);
-    (approval.state == ApprovalState::Pending).then_some(Waits { from, until })
+    /// What was noted of approved calls that wait for their callers to come back with another token.
+    pub(crate) lacking: Vec<AuditEvent>,
+    /// Approvals as they stand.
+    pub(crate) approvals: Vec<ApprovalRecord>,
 }
 
 /// A call that ended with an outcome.
@@ -56,18 +43,7 @@ pub(crate) fn waits_until(approval: &ApprovalRecord) -> Option<Waits> {
 pub(crate) struct Ended {
     pub(crate) call_id: ToolCallId,
     pub(crate) rev: u64,
-    pub(crate) at: Timestamp,
     pub(crate) end: CallEnd,
-}
-
-/// An approved call that waits for its caller to come back with another token.
-#[derive(Debug)]
-pub(crate) struct Lacking {
-    pub(crate) approval_id: ApprovalId,
-    code: Option<ErrorCode>,
-    /// Which token does not do.
-    tried: Option<Digest>,
-    at: Timestamp,
 }
 
 /// What is read of an entry.
@@ -109,24 +85,25 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
     }
     let at = Timestamp::from_ms(entry.at_ms);
     let events: Vec<AuditEvent> = each(payload.audit).collect();
-    for approval in each::<ApprovalRecord>(payload.approvals) {
-        found.waits.push((approval.approval_id.clone(), waits_until(&approval)));
+    found.approvals = each(payload.approvals).collect();
+    for approval in &found.approvals {
         let mut kinds =
             events.iter().filter(|event| event.approval_id.as_ref() == Some(&approval.approval_id));
         if let Some(kind) = kinds.find_map(|event| kind_of(event.kind, &approval.state)) {
-            found.notices.push(of_approval(&approval, kind, at));
+            found.notices.push(of_approval(approval, kind, at));
         }
     }
     let told = events.iter().any(|event| event.kind == AuditKind::Directive);
     for entry in each::<Directive>(payload.directives).filter(|_| told) {
         // A further vote on what waits still moves nothing.
         if entry.rev == 1 || entry.state != DirectiveState::Proposed {
-            found.notices.push(of_directives(&entry, at));
+            found.notices.push(of_directive(&entry, at));
         }
     }
     found.notices.extend(events.iter().filter_map(|event| of_credential(event, at)));
-    found.lacking = events.iter().filter_map(|event| lacking_of(event, at)).collect();
-    found.ends = payload.effects.iter().filter_map(|effect| end_of(effect, &events, at)).collect();
+    found.ends = payload.effects.iter().filter_map(|effect| end_of(effect, &events)).collect();
+    found.lacking = events;
+    found.lacking.retain(|event| event.kind == AuditKind::AwaitsCredential);
     found
 }
 
@@ -136,32 +113,14 @@ fn each<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
 
 /// What an event means for an approval that stands so after it.
 fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
-    let waiting = match event {
-        AuditKind::Held => NoticeKind::Held,
-        AuditKind::Voted => NoticeKind::Voted,
-        AuditKind::Edited => NoticeKind::Edited,
-        AuditKind::Escalated => NoticeKind::Escalated,
-        AuditKind::ApprovalEnded => NoticeKind::Void,
-        AuditKind::Started
-        | AuditKind::BundleActivated
-        | AuditKind::RunOpened
-        | AuditKind::RunTainted
-        | AuditKind::Refused
-        | AuditKind::Directive
-        | AuditKind::Dispatched
-        | AuditKind::Settled
-        | AuditKind::ReadDispatched
-        | AuditKind::ReadSettled
-        | AuditKind::Replayed
-        | AuditKind::Resolved
-        | AuditKind::AwaitsCredential
-        | AuditKind::Adopted
-        | AuditKind::Rearmed
-        | AuditKind::Buried
-        | AuditKind::Forgotten
-        | AuditKind::Notified
-        | AuditKind::Security => return None,
-    };
+    let kinds = [
+        (AuditKind::Held, NoticeKind::Held),
+        (AuditKind::Voted, NoticeKind::Voted),
+        (AuditKind::Edited, NoticeKind::Edited),
+        (AuditKind::Escalated, NoticeKind::Escalated),
+        (AuditKind::ApprovalEnded, NoticeKind::Void),
+    ];
+    let waiting = kinds.into_iter().find_map(|(kind, notice)| (kind == event).then_some(notice))?;
     match state {
         ApprovalState::Pending => Some(waiting),
         ApprovalState::Approved => Some(NoticeKind::Approved),
@@ -176,16 +135,12 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
 /// A notice of an approval as it stands.
 pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Timestamp) -> Notice {
     let tenant = approval.chain.tenant();
-    let asked = approval.asked().into_iter().map(|group| {
-        let of = group.external_tenant().unwrap_or(tenant);
-        (of.clone(), group.group().clone())
-    });
     Notice {
-        of: format!("{}:{}:{}", approval.approval_id, approval.rev, kind.as_str()),
+        of: format!("{}:{}:{kind}", approval.approval_id, approval.rev),
         kind,
         tenant: tenant.clone(),
         at,
-        asked: asked.collect(),
+        asked: groups(approval.asked(), tenant),
         callback: approval.callback.clone().filter(|_| kind.is_for_callers()),
         about: About::Call(Box::new(CallFacts {
             call_id: approval.call_id.clone(),
@@ -213,8 +168,8 @@ pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Times
 }
 
 /// A notice of the end of a call that was held.
-pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended) -> Notice {
-    let mut notice = of_approval(approval, NoticeKind::Finished, ended.at);
+pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended, at: Timestamp) -> Notice {
+    let mut notice = of_approval(approval, NoticeKind::Finished, at);
     notice.of = format!("{}:{}:finished", ended.call_id, ended.rev);
     if let About::Call(call) = &mut notice.about {
         let state = match ended.end.outcome.as_str() {
@@ -228,40 +183,34 @@ pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended) -> Notice {
     notice
 }
 
-fn lacking_of(event: &AuditEvent, at: Timestamp) -> Option<Lacking> {
-    let approval_id = event.approval_id.clone()?;
-    (event.kind == AuditKind::AwaitsCredential).then_some(Lacking {
-        approval_id,
-        code: event.code,
-        tried: event.digests.get(TRIED).copied(),
-        at,
-    })
-}
-
 /// A notice that an approved call waits for its caller; none where that is over by now.
-pub(crate) fn of_lacking(approval: &ApprovalRecord, lacking: &Lacking) -> Option<Notice> {
+pub(crate) fn of_lacking(
+    approval: &ApprovalRecord,
+    event: &AuditEvent,
+    at: Timestamp,
+) -> Option<Notice> {
     if approval.state != ApprovalState::Approved {
         return None;
     }
-    let mut notice = of_approval(approval, NoticeKind::AwaitsCredential, lacking.at);
+    let mut notice = of_approval(approval, NoticeKind::AwaitsCredential, at);
     // Several nodes may note it, and one may again after a start. Another token that does not do is another matter.
-    let hour = lacking.at.as_ms().div_euclid(FAULT_MS);
-    let tried = lacking.tried.map(|tried| tried.to_string()).unwrap_or_default();
+    let tried = event.digests.get(TRIED).map(ToString::to_string).unwrap_or_default();
+    let hour = at.as_ms().div_euclid(FAULT_MS);
     notice.of = format!("{}:awaits_credential:{tried}:{hour}", approval.approval_id);
     if let About::Call(call) = &mut notice.about {
-        call.code = lacking.code;
+        call.code = event.code;
     }
     Some(notice)
 }
 
-fn of_directives(entry: &Directive, at: Timestamp) -> Notice {
+fn of_directive(entry: &Directive, at: Timestamp) -> Notice {
     let kind = NoticeKind::from(entry.kind());
     Notice {
-        of: format!("{}:{}:{}", entry.directive_id, entry.rev, kind.as_str()),
+        of: format!("{}:{}:{kind}", entry.directive_id, entry.rev),
         kind,
         tenant: entry.tenant.clone(),
         at,
-        asked: groups(&entry.requirement, &entry.tenant),
+        asked: groups(entry.requirement.groups.keys(), &entry.tenant),
         callback: None,
         about: About::Directive(Box::new(DirectiveFacts {
             directive_id: entry.directive_id.clone(),
@@ -309,14 +258,13 @@ fn of_credential(event: &AuditEvent, at: Timestamp) -> Option<Notice> {
     })
 }
 
-fn groups(requirement: &Requirement, tenant: &TenantId) -> BTreeSet<Asked> {
-    let groups = requirement.groups.keys();
-    groups
-        .map(|group| {
-            let of = group.external_tenant().unwrap_or(tenant);
-            (of.clone(), group.group().clone())
-        })
-        .collect()
+/// Groups with the tenants that they are of.
+fn groups<'a>(
+    groups: impl IntoIterator<Item = &'a ApproverGroup>,
+    tenant: &TenantId,
+) -> BTreeSet<Asked> {
+    let of = |group: &ApproverGroup| group.external_tenant().unwrap_or(tenant).clone();
+    groups.into_iter().map(|group| (of(group), group.group().clone())).collect()
 }
 
 fn operation(body: &DirectiveBody) -> Option<CapabilityId> {
@@ -332,7 +280,7 @@ fn operation(body: &DirectiveBody) -> Option<CapabilityId> {
 /// The states of a record that are an end.
 const ENDS: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "indeterminate"];
 
-fn end_of(effect: &Value, events: &[AuditEvent], at: Timestamp) -> Option<Ended> {
+fn end_of(effect: &Value, events: &[AuditEvent]) -> Option<Ended> {
     let record = effect.get("put")?;
     let outcome = record.pointer("/state/state")?.as_str().filter(|name| ENDS.contains(name))?;
     let call_id: ToolCallId = record.get("call_id")?.as_str()?.parse().ok()?;
@@ -347,5 +295,5 @@ fn end_of(effect: &Value, events: &[AuditEvent], at: Timestamp) -> Option<Ended>
         result: event.digests.get("result").copied(),
     };
     let rev = record.get("rev")?.as_u64()?;
-    Some(Ended { call_id, rev, at, end })
+    Some(Ended { call_id, rev, end })
 }

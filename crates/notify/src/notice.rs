@@ -3,7 +3,7 @@
 //! Owns the kinds and the facts. Not here: how a message looks ([`crate::message`]). Invariant: a fact is a name, a code, a time, a digest or
 //! the text of a policy, or a sentence of ours; nothing that an agent or a person wrote.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use placet_types::{
     approval::{HoldReason, VoteChoice},
@@ -64,59 +64,26 @@ pub enum NoticeKind {
 }
 
 impl NoticeKind {
-    /// All kinds.
-    pub const ALL: [Self; 18] = [
-        Self::Held,
-        Self::Edited,
-        Self::Voted,
-        Self::Escalated,
-        Self::Expiring,
-        Self::Approved,
-        Self::Denied,
-        Self::Expired,
-        Self::Withdrawn,
-        Self::Void,
-        Self::Finished,
-        Self::AwaitsCredential,
-        Self::Grant,
-        Self::BreakGlass,
-        Self::Freeze,
-        Self::Delegation,
-        Self::Revocation,
-        Self::CredentialRefused,
-    ];
-
     /// What is told where a route does not say: all but each single decision, the end of the call, and what is its caller's to fix.
     #[must_use]
     pub fn usual() -> BTreeSet<Self> {
-        let rare =
-            |kind: &Self| matches!(kind, Self::Voted | Self::Finished | Self::AwaitsCredential);
-        Self::ALL.into_iter().filter(|kind| !rare(kind)).collect()
-    }
-
-    /// The name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Edited => "edited",
-            Self::Voted => "voted",
-            Self::Escalated => "escalated",
-            Self::Expiring => "expiring",
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-            Self::Void => "void",
-            Self::Finished => "finished",
-            Self::AwaitsCredential => "awaits_credential",
-            Self::Grant => "grant",
-            Self::BreakGlass => "break_glass",
-            Self::Freeze => "freeze",
-            Self::Delegation => "delegation",
-            Self::Revocation => "revocation",
-            Self::CredentialRefused => "credential_refused",
-        }
+        BTreeSet::from([
+            Self::Held,
+            Self::Edited,
+            Self::Escalated,
+            Self::Expiring,
+            Self::Approved,
+            Self::Denied,
+            Self::Expired,
+            Self::Withdrawn,
+            Self::Void,
+            Self::Grant,
+            Self::BreakGlass,
+            Self::Freeze,
+            Self::Delegation,
+            Self::Revocation,
+            Self::CredentialRefused,
+        ])
     }
 
     /// Whether people are asked to decide.
@@ -125,43 +92,36 @@ impl NoticeKind {
         matches!(self, Self::Held | Self::Edited | Self::Escalated | Self::Expiring)
     }
 
-    /// The error that a call ends with which is over because of it, without having run.
+    /// The error that a call ends with which has ended because of it, without having run.
     #[must_use]
-    pub const fn code(self) -> Option<ErrorCode> {
-        match self {
-            Self::Denied => Some(ErrorCode::ApprovalDenied),
-            Self::Expired => Some(ErrorCode::ApprovalExpired),
-            Self::Withdrawn => Some(ErrorCode::ApprovalWithdrawn),
-            Self::Void => Some(ErrorCode::ApprovalVoid),
-            Self::Held
-            | Self::Edited
-            | Self::Voted
-            | Self::Escalated
-            | Self::Expiring
-            | Self::Approved
-            | Self::Finished
-            | Self::AwaitsCredential
-            | Self::Grant
-            | Self::BreakGlass
-            | Self::Freeze
-            | Self::Delegation
-            | Self::Revocation
-            | Self::CredentialRefused => None,
-        }
+    pub fn code(self) -> Option<ErrorCode> {
+        let codes = [
+            (Self::Denied, ErrorCode::ApprovalDenied),
+            (Self::Expired, ErrorCode::ApprovalExpired),
+            (Self::Withdrawn, ErrorCode::ApprovalWithdrawn),
+            (Self::Void, ErrorCode::ApprovalVoid),
+        ];
+        codes.into_iter().find_map(|(kind, code)| (kind == self).then_some(code))
     }
 
     /// Whether a caller hears of it: the call has come to its end, or waits for its caller.
     #[must_use]
-    pub const fn is_for_callers(self) -> bool {
-        matches!(
-            self,
-            Self::Denied
-                | Self::Expired
-                | Self::Withdrawn
-                | Self::Void
-                | Self::Finished
-                | Self::AwaitsCredential
-        )
+    pub fn is_for_callers(self) -> bool {
+        self.code().is_some() || matches!(self, Self::Finished | Self::AwaitsCredential)
+    }
+
+    /// Whether external approvers are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor
+    /// what a tenant arranges at its directives.
+    #[must_use]
+    pub fn is_for_external_approvers(self) -> bool {
+        self.asks() || self == Self::Approved || self.code().is_some()
+    }
+}
+
+impl fmt::Display for NoticeKind {
+    /// The name on the wire.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -256,7 +256,7 @@ fn ended_with(channel: &ChannelName, message: &Message, is_sent: bool) -> Unkept
                     event.capability.clone_from(&credential.operation);
                 }
             }
-            told.notice.kind.as_str().to_owned()
+            told.notice.kind.to_string()
         }
         many => format!("{} messages in one", many.len()),
     };

@@ -5,7 +5,7 @@
 mod words;
 
 use placet_types::{ids::TenantId, text::visible};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
@@ -44,14 +44,10 @@ fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String>
     let path = match (&notice.about, scope) {
         // A caller has no page in the console.
         (About::Call(call), Scope::Caller) => format!("v1/calls/{}", call.call_id),
-        (About::Call(call), Scope::Full | Scope::External(_)) => {
-            format!("approvals/{}", call.approval_id)
-        }
-        (About::Directive(directives), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            format!("entries/{}", directives.directive_id)
-        }
+        (About::Call(call), _) => format!("approvals/{}", call.approval_id),
+        (About::Directive(directive), _) => format!("entries/{}", directive.directive_id),
         // What fixes it is not in the console.
-        (About::Credential(_), Scope::Full | Scope::External(_) | Scope::Caller) => return None,
+        (About::Credential(_), _) => return None,
     };
     console?.join(&path).ok().map(String::from)
 }
@@ -80,17 +76,11 @@ pub(crate) fn webhook(letter: &Letter, console: Option<&Url>) -> Value {
             (type_of(told), data)
         }
         Content::Digest(told) => {
-            let messages: Vec<Value> = told
-                .iter()
-                .map(|told| {
-                    json!({
-                        "type": type_of(told),
-                        "timestamp": told.notice.at.to_string(),
-                        "data": data_of(told, console),
-                    })
-                })
-                .collect();
-            ("digest".to_owned(), json!({ "messages": messages }))
+            let messages = told.iter().map(|told| {
+                let (kind, at) = (type_of(told), told.notice.at.to_string());
+                json!({ "type": kind, "timestamp": at, "data": data_of(told, console) })
+            });
+            ("digest".to_owned(), json!({ "messages": messages.collect::<Vec<Value>>() }))
         }
         Content::Test => ("test".to_owned(), json!({})),
     };
@@ -98,46 +88,31 @@ pub(crate) fn webhook(letter: &Letter, console: Option<&Url>) -> Value {
 }
 
 fn type_of(told: &Told) -> String {
-    let kind = told.notice.kind;
-    match (&told.notice.about, &told.scope) {
-        (About::Call(_), Scope::Caller) => format!("call.{}", kind.as_str()),
-        (About::Call(_), Scope::Full | Scope::External(_)) => format!("approval.{}", kind.as_str()),
-        (About::Directive(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            format!("directives.{}", kind.as_str())
-        }
-        (About::Credential(_), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            format!("operator.{}", kind.as_str())
-        }
-    }
+    let area = match (&told.notice.about, &told.scope) {
+        (About::Call(_), Scope::Caller) => "call",
+        (About::Call(_), _) => "approval",
+        (About::Directive(_), _) => "directives",
+        (About::Credential(_), _) => "operator",
+    };
+    format!("{area}.{}", told.notice.kind)
 }
 
+/// What a program is told; fields without a value are left out.
 fn data_of(told: &Told, console: Option<&Url>) -> Value {
     let notice = &told.notice;
-    let mut data = Map::new();
-    data.insert("tenant".to_owned(), json!(notice.tenant));
-    match (&notice.about, &told.scope) {
-        (About::Call(call), Scope::Caller) => for_caller(&mut data, call),
-        (About::Call(call), Scope::External(tenant)) => {
-            for_external(&mut data, call, notice, tenant)
-        }
-        (About::Call(call), Scope::Full) => for_approvers(&mut data, call, notice),
-        (About::Directive(directives), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            of_directives(&mut data, directives, notice);
-        }
-        (About::Credential(credential), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            of_credential(&mut data, credential);
-        }
+    let mut data = match (&notice.about, &told.scope) {
+        (About::Call(call), Scope::Caller) => for_caller(call),
+        (About::Call(call), Scope::External(tenant)) => for_external(call, notice, tenant),
+        (About::Call(call), Scope::Full) => for_approvers(call, notice),
+        (About::Directive(directive), _) => of_directive(directive, notice),
+        (About::Credential(credential), _) => of_credential(credential),
+    };
+    if let Some(fields) = data.as_object_mut() {
+        fields.insert("tenant".to_owned(), json!(notice.tenant));
+        fields.insert("link".to_owned(), json!(link(notice, &told.scope, console)));
+        fields.retain(|_, value| !value.is_null());
     }
-    if let Some(link) = link(notice, &told.scope, console) {
-        data.insert("link".to_owned(), json!(link));
-    }
-    Value::Object(data)
-}
-
-fn put(data: &mut Map<String, Value>, fields: Value) {
-    if let Value::Object(fields) = fields {
-        data.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
-    }
+    data
 }
 
 /// The status that the call's result envelope has (TM-03), by the state of its record or of its approval.
@@ -151,91 +126,71 @@ fn status_of(state: &str) -> &'static str {
     }
 }
 
-fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
+fn for_caller(call: &CallFacts) -> Value {
     let end = call.end.as_ref();
-    put(
-        data,
-        json!({
-            "call_id": call.call_id,
-            "operation": call.operation,
-            "status": status_of(end.map_or(call.state.as_str(), |end| end.outcome.as_str())),
-            "code": end.map_or(call.code, |end| end.code),
-            "result_digest": end.and_then(|end| end.result),
-        }),
-    );
+    json!({
+        "call_id": call.call_id,
+        "operation": call.operation,
+        "status": status_of(end.map_or(call.state.as_str(), |end| end.outcome.as_str())),
+        "code": end.map_or(call.code, |end| end.code),
+        "result_digest": end.and_then(|end| end.result),
+    })
 }
 
-fn for_external(
-    data: &mut Map<String, Value>,
-    call: &CallFacts,
-    notice: &Notice,
-    tenant: &TenantId,
-) {
-    put(
-        data,
-        json!({
-            "approval_id": call.approval_id,
-            "operation": call.operation,
-            "state": call.state,
-            "asked": asked(notice, Some(tenant)),
-            "expires_at": call.expires_at.to_string(),
-        }),
-    );
+fn for_external(call: &CallFacts, notice: &Notice, tenant: &TenantId) -> Value {
+    json!({
+        "approval_id": call.approval_id,
+        "operation": call.operation,
+        "state": call.state,
+        "asked": asked(notice, Some(tenant)),
+        "expires_at": call.expires_at.to_string(),
+    })
 }
 
-fn for_approvers(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notice) {
-    let decisions: Vec<Value> =
-        call.decisions.iter().map(|(by, choice)| json!({ "by": by, "choice": choice })).collect();
+fn for_approvers(call: &CallFacts, notice: &Notice) -> Value {
+    let decisions = call.decisions.iter();
+    let decisions = decisions.map(|(by, choice)| json!({ "by": by, "choice": choice }));
     let end = call.end.as_ref();
-    put(
-        data,
-        json!({
-            "call_id": call.call_id,
-            "approval_id": call.approval_id,
-            "operation": call.operation,
-            "mode": call.mode,
-            "actor": { "kind": call.chain.actor.kind, "id": call.chain.actor.id },
-            "on_behalf_of": call.chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
-            "state": call.state,
-            "quorum": call.quorum,
-            "asked": asked(notice, None),
-            "reasons": call.reasons,
-            "decisions": decisions,
-            "expires_at": call.expires_at.to_string(),
-            "outcome": end.map(|end| end.outcome.clone()),
-            "code": end.and_then(|end| end.code),
-            "result_digest": end.and_then(|end| end.result),
-        }),
-    );
+    json!({
+        "call_id": call.call_id,
+        "approval_id": call.approval_id,
+        "operation": call.operation,
+        "mode": call.mode,
+        "actor": { "kind": call.chain.actor.kind, "id": call.chain.actor.id },
+        "on_behalf_of": call.chain.on_behalf_of.as_ref().map(|user| &user.id),
+        "state": call.state,
+        "quorum": call.quorum,
+        "asked": asked(notice, None),
+        "reasons": call.reasons,
+        "decisions": decisions.collect::<Vec<Value>>(),
+        "expires_at": call.expires_at.to_string(),
+        "outcome": end.map(|end| &end.outcome),
+        "code": end.and_then(|end| end.code),
+        "result_digest": end.and_then(|end| end.result),
+    })
 }
 
-fn of_directives(data: &mut Map<String, Value>, directives: &DirectiveFacts, notice: &Notice) {
-    put(
-        data,
-        json!({
-            "directive_id": directives.directive_id,
-            "kind": notice.kind,
-            "state": directives.state,
-            "by": directives.by,
-            "operation": directives.operation,
-            "asked": asked(notice, None),
-            "starts_at": directives.starts_at.to_string(),
-            "expires_at": directives.expires_at.to_string(),
-            "terms_digest": directives.terms,
-        }),
-    );
+fn of_directive(directive: &DirectiveFacts, notice: &Notice) -> Value {
+    json!({
+        "directive_id": directive.directive_id,
+        "kind": notice.kind,
+        "state": directive.state,
+        "by": directive.by,
+        "operation": directive.operation,
+        "asked": asked(notice, None),
+        "starts_at": directive.starts_at.to_string(),
+        "expires_at": directive.expires_at.to_string(),
+        "terms_digest": directive.terms,
+    })
 }
 
-fn of_credential(data: &mut Map<String, Value>, credential: &CredentialFacts) {
-    put(
-        data,
-        json!({
-            "source": credential.source,
-            "kind": credential.of,
-            "operation": credential.operation,
-            "problem": credential.problem,
-        }),
-    );
+fn of_credential(credential: &CredentialFacts) -> Value {
+    json!({
+        "source": credential.source,
+        "kind": credential.of,
+        "operation": credential.operation,
+        "problem": credential.problem,
+    })
 }
 
 /// The groups that are asked, those of other tenants with their tenant; or those of one tenant alone.

@@ -55,37 +55,11 @@ fn scope_of(route: &RouteConfig, notice: &Notice) -> Option<Scope> {
         asked.any(|(_, group)| route.groups.is_empty() || route.groups.contains(group))
     };
     match &route.tenant {
-        None => (route.groups.is_empty() || asks(None)).then_some(Scope::Full),
-        Some(tenant) if *tenant == notice.tenant => {
-            (route.groups.is_empty() || asks(Some(tenant))).then_some(Scope::Full)
+        Some(tenant) if *tenant != notice.tenant => {
+            let is_told = asks(Some(tenant)) && notice.kind.is_for_external_approvers();
+            is_told.then(|| Scope::External(tenant.clone()))
         }
-        Some(tenant) => (asks(Some(tenant)) && is_for_external_tenants(notice.kind))
-            .then(|| Scope::External(tenant.clone())),
-    }
-}
-
-/// Whether external approvers are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor what a tenant
-/// arranges at its directives.
-const fn is_for_external_tenants(kind: NoticeKind) -> bool {
-    match kind {
-        NoticeKind::Held
-        | NoticeKind::Edited
-        | NoticeKind::Escalated
-        | NoticeKind::Expiring
-        | NoticeKind::Approved
-        | NoticeKind::Denied
-        | NoticeKind::Expired
-        | NoticeKind::Withdrawn
-        | NoticeKind::Void => true,
-        NoticeKind::Voted
-        | NoticeKind::Finished
-        | NoticeKind::AwaitsCredential
-        | NoticeKind::Grant
-        | NoticeKind::BreakGlass
-        | NoticeKind::Freeze
-        | NoticeKind::Delegation
-        | NoticeKind::Revocation
-        | NoticeKind::CredentialRefused => false,
+        own => (route.groups.is_empty() || asks(own.as_ref())).then_some(Scope::Full),
     }
 }
 

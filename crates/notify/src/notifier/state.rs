@@ -8,7 +8,7 @@ use std::{
 };
 
 use placet_ledger::{
-    approval::ApprovalState,
+    approval::{ApprovalRecord, ApprovalState},
     outbox::{MessageKey, OutboxChange, ReadTo, WaitingMessage},
     store::StoreError,
 };
@@ -19,7 +19,7 @@ use placet_types::{
 
 use crate::{
     config::NotifyConfig,
-    entry::{self, Found, Waits},
+    entry::{self, Found},
     ledger_reader::LedgerReader,
     message::{Message, Told},
     notice::{Notice, NoticeKind},
@@ -37,11 +37,7 @@ pub(super) struct State {
     places: BTreeMap<String, u64>,
     /// Approvals that wait, by when they are told of as ending soon.
     ending: BTreeSet<(Timestamp, ApprovalId)>,
-    ends_of: BTreeMap<ApprovalId, Timestamp>,
-    /// Those of which nothing is to be told any more while they wait, by when that was due.
-    ends_told: BTreeMap<ApprovalId, Timestamp>,
-    /// Up to when people were told of approvals that end soon, before this process and by it.
-    as_of: Timestamp,
+    /// Up to when people were told of approvals that end soon.
     ends_told_to: Timestamp,
     /// What the ledger does not have yet.
     change: OutboxChange,
@@ -81,9 +77,6 @@ impl State {
             outboxes,
             places,
             ending: BTreeSet::new(),
-            ends_of: BTreeMap::new(),
-            ends_told: BTreeMap::new(),
-            as_of,
             ends_told_to: as_of,
             change,
             entries: 0,
@@ -132,27 +125,23 @@ impl State {
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.approval_id.clone());
             for approval in &page {
-                self.awaits(&approval.approval_id, entry::waits_until(approval));
+                self.awaits(approval);
             }
         }
     }
 
-    fn awaits(&mut self, approval_id: &ApprovalId, until: Option<Waits>) {
-        if let Some(due) = self.ends_of.remove(approval_id) {
-            self.ending.remove(&(due, approval_id.clone()));
-        }
-        let Some(Waits { from, until }) = until else {
-            self.ends_told.remove(approval_id);
-            return;
-        };
+    fn awaits(&mut self, approval: &ApprovalRecord) {
         let before_ms = i64::try_from(self.config.expiring_ms).unwrap_or(i64::MAX);
         // What waits for less than that altogether is told of when half of it has expired.
-        let before_ms = before_ms.min(until.since_ms(from).div_euclid(2));
-        let due = until.plus_ms(before_ms.saturating_neg());
-        // What was due before was told of before.
-        if due > self.as_of && self.ends_told.get(approval_id) != Some(&due) {
-            self.ends_of.insert(approval_id.clone(), due);
-            self.ending.insert((due, approval_id.clone()));
+        let whole_ms = approval.expires_at.since_ms(approval.created_at);
+        let before_ms = before_ms.min(whole_ms.div_euclid(2));
+        let due = approval.expires_at.plus_ms(before_ms.saturating_neg());
+        let key = (due, approval.approval_id.clone());
+        // What was due before was told of before: anyone who votes or edits from then on changes nothing about it.
+        if approval.state == ApprovalState::Pending && due > self.ends_told_to {
+            self.ending.insert(key);
+        } else {
+            self.ending.remove(&key);
         }
     }
 
@@ -167,8 +156,11 @@ impl State {
             self.places = before;
         }
         read?;
-        self.tell_of_ends(book, now).await?;
-        self.ends_told_to = now;
+        // What is read next may be of approvals that were due by now.
+        if !batch.more {
+            self.tell_of_ends(book, now).await?;
+            self.ends_told_to = now;
+        }
         Ok(batch.more)
     }
 
@@ -183,11 +175,9 @@ impl State {
         for (_, entry) in &entries {
             let found = entry::read(entry);
             if wants_ends {
-                for (approval_id, until) in &found.waits {
-                    self.awaits(approval_id, *until);
-                }
+                found.approvals.iter().for_each(|approval| self.awaits(approval));
             }
-            told.extend(self.notices(book, found).await?);
+            told.extend(self.notices(book, found, Timestamp::from_ms(entry.at_ms)).await?);
         }
         self.entries = self.entries.saturating_add(entries.len());
         for notice in told {
@@ -220,19 +210,21 @@ impl State {
         &self,
         book: &dyn LedgerReader,
         found: Found,
+        at: Timestamp,
     ) -> Result<Vec<Notice>, StoreError> {
         let mut notices = found.notices;
         let has_callers =
             self.config.channels.values().any(|channel| !channel.callbacks.is_empty());
         let wants_wait = has_callers || route::wants(&self.config, NoticeKind::AwaitsCredential);
-        for lacking in found.lacking.iter().filter(|_| wants_wait) {
-            let approval = book.approval(&lacking.approval_id).await?;
-            notices.extend(approval.and_then(|one| entry::of_lacking(&one, lacking)));
+        for event in found.lacking.iter().filter(|_| wants_wait) {
+            let Some(approval_id) = &event.approval_id else { continue };
+            let approval = book.approval(approval_id).await?;
+            notices.extend(approval.and_then(|one| entry::of_lacking(&one, event, at)));
         }
         let wants_end = has_callers || route::wants(&self.config, NoticeKind::Finished);
         for ended in found.ends.iter().filter(|_| wants_end) {
             if let Some(approval) = book.approval_of_call(&ended.call_id).await? {
-                notices.push(entry::of_end(&approval, ended));
+                notices.push(entry::of_end(&approval, ended, at));
             }
         }
         Ok(notices)
@@ -265,14 +257,8 @@ impl State {
             }
             let approval = book.approval(&approval_id).await?;
             self.ending.remove(&(due, approval_id.clone()));
-            self.ends_of.remove(&approval_id);
-            let waits = |state: &ApprovalState| *state == ApprovalState::Pending;
-            let Some(approval) = approval.filter(|approval| waits(&approval.state)) else {
-                continue;
-            };
-            // Anyone who votes or edits from now on changes nothing about it.
-            self.ends_told.insert(approval_id.clone(), due);
-            if now < approval.expires_at {
+            let Some(approval) = approval else { continue };
+            if approval.state == ApprovalState::Pending && now < approval.expires_at {
                 let mut notice = entry::of_approval(&approval, NoticeKind::Expiring, due);
                 // Once for each approval, however it moves meanwhile.
                 notice.of = format!("{approval_id}:expiring");

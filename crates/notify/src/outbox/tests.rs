@@ -32,7 +32,7 @@ fn told(call: u32, kind: NoticeKind, ms: i64) -> Told {
 
 fn says(taken: &Taken) -> String {
     let told = taken.message.told().iter();
-    let told = told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind.as_str()));
+    let told = told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind));
     told.collect::<Vec<_>>().join(", ")
 }
 

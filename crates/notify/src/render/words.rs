@@ -16,45 +16,22 @@ pub(crate) type Fact = (&'static str, String);
 pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
     match &notice.about {
         About::Call(call) => {
-            let what = match scope {
-                Scope::Caller => of_end(notice.kind, call),
-                Scope::Full | Scope::External(_) => of_approval(notice.kind, call),
-            };
+            let is_end = *scope == Scope::Caller || notice.kind == NoticeKind::Finished;
+            let what = if is_end { end(notice.kind, call) } else { headline(notice.kind) };
             format!("{what}: {}", call.operation)
         }
-        About::Directive(directives) => {
-            let what = match notice.kind {
-                NoticeKind::Grant => "Standing grant",
-                NoticeKind::BreakGlass => "Break-glass",
-                NoticeKind::Freeze => "Freeze",
-                NoticeKind::Delegation => "Delegation",
-                NoticeKind::Revocation => "Revocation",
-                NoticeKind::Held
-                | NoticeKind::Edited
-                | NoticeKind::Voted
-                | NoticeKind::Escalated
-                | NoticeKind::Expiring
-                | NoticeKind::Approved
-                | NoticeKind::Denied
-                | NoticeKind::Expired
-                | NoticeKind::Withdrawn
-                | NoticeKind::Void
-                | NoticeKind::Finished
-                | NoticeKind::AwaitsCredential
-                | NoticeKind::CredentialRefused => "Directive",
-            };
-            format!("{what} {}, by {}", directives.state, directives.by)
+        About::Directive(directive) => {
+            format!("{} {}, by {}", headline(notice.kind), directive.state, directive.by)
         }
-        About::Credential(credential) => {
-            format!(
-                "Calls get no credential from `{}`: an operator has to fix it",
-                credential.source
-            )
-        }
+        About::Credential(credential) => format!(
+            "{} from `{}`: an operator has to fix it",
+            headline(notice.kind),
+            credential.source
+        ),
     }
 }
 
-fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
+const fn headline(kind: NoticeKind) -> &'static str {
     match kind {
         NoticeKind::Held => "Approval wanted",
         NoticeKind::Edited => "Approval wanted, for narrower arguments",
@@ -66,18 +43,19 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
         NoticeKind::Expired => "Nobody agreed in time",
         NoticeKind::Withdrawn => "Withdrawn",
         NoticeKind::Void => "Approval is void",
+        NoticeKind::Finished => "Ended",
         NoticeKind::AwaitsCredential => "Approved, and waits for its caller's new token",
-        NoticeKind::Finished
-        | NoticeKind::Grant
-        | NoticeKind::BreakGlass
-        | NoticeKind::Freeze
-        | NoticeKind::Delegation
-        | NoticeKind::Revocation
-        | NoticeKind::CredentialRefused => of_end(kind, call),
+        NoticeKind::Grant => "Standing grant",
+        NoticeKind::BreakGlass => "Break-glass",
+        NoticeKind::Freeze => "Freeze",
+        NoticeKind::Delegation => "Delegation",
+        NoticeKind::Revocation => "Revocation",
+        NoticeKind::CredentialRefused => "Calls get no credential",
     }
 }
 
-fn of_end(kind: NoticeKind, call: &CallFacts) -> &'static str {
+/// How a call ended, or what its caller has to do.
+fn end(kind: NoticeKind, call: &CallFacts) -> &'static str {
     let outcome = call.end.as_ref().map(|end| end.outcome.as_str());
     match (kind, outcome) {
         (_, Some("succeeded")) => "Succeeded",
@@ -102,12 +80,8 @@ pub(crate) fn facts(notice: &Notice, scope: &Scope) -> Vec<Fact> {
             ("Ends", call.expires_at.to_string()),
         ],
         (About::Call(call), Scope::Caller) => vec![("Call", call.call_id.to_string())],
-        (About::Directive(directives), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            of_directives(notice, directives)
-        }
-        (About::Credential(credential), Scope::Full | Scope::External(_) | Scope::Caller) => {
-            of_credential(notice, credential)
-        }
+        (About::Directive(directive), _) => of_directive(notice, directive),
+        (About::Credential(credential), _) => of_credential(notice, credential),
     }
 }
 
@@ -151,13 +125,13 @@ fn of_credential(notice: &Notice, credential: &CredentialFacts) -> Vec<Fact> {
     facts
 }
 
-fn of_directives(notice: &Notice, directives: &DirectiveFacts) -> Vec<Fact> {
+fn of_directive(notice: &Notice, directive: &DirectiveFacts) -> Vec<Fact> {
     let mut facts = vec![
         ("Tenant", notice.tenant.to_string()),
-        ("From", directives.starts_at.to_string()),
-        ("Until", directives.expires_at.to_string()),
+        ("From", directive.starts_at.to_string()),
+        ("Until", directive.expires_at.to_string()),
     ];
-    if let Some(operation) = &directives.operation {
+    if let Some(operation) = &directive.operation {
         facts.push(("Operation", operation.to_string()));
     }
     let asked = super::asked(notice, None);

@@ -283,7 +283,7 @@ impl Arrived {
     /// The same, each thing by itself.
     pub(crate) fn words(&self) -> Vec<String> {
         let told = self.letter.message.told().iter();
-        told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind.as_str()))
+        told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind))
             .collect()
     }
 }
