@@ -26,23 +26,14 @@ const PAGE: usize = 200;
 
 /// The ledger, as the sender sees it.
 #[async_trait]
-pub trait LedgerReader: Send + Sync + fmt::Debug {
+pub(crate) trait LedgerReader: Send + Sync + fmt::Debug {
     /// The ledger's time.
     fn now(&self) -> Timestamp;
     /// Whether this process is the one that sends.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn leads(&self) -> Result<bool, StoreError>;
     /// The last entry of each log.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn heads(&self) -> Result<BTreeMap<String, u64>, StoreError>;
     /// Up to `limit` entries of a log from `from` on.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn entries(
         &self,
         log: &str,
@@ -50,53 +41,27 @@ pub trait LedgerReader: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError>;
     /// An approval.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn approval(&self, id: &ApprovalId) -> Result<Option<ApprovalRecord>, StoreError>;
     /// The approval that a call waited for.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn approval_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
     /// Some of the approvals that wait, oldest first.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn waiting(&self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRecord>, StoreError>;
     /// The arguments of a proposal as approvers see them.
-    ///
-    /// # Errors
-    /// [`StoreError`] when they cannot be had.
     async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError>;
     /// What waits to be sent, and how far the log was read.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the ledger cannot tell.
     async fn outbox(&self) -> Result<Outbox, StoreError>;
     /// Keeps what changes of that, with an event of what became of a message.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it is not kept.
     async fn keep(&self, change: OutboxChange, event: Option<AuditEvent>)
     -> Result<(), StoreError>;
 }
 
 /// The ledger itself.
-pub struct LedgerBook {
-    store: Arc<dyn Store>,
-    log: Arc<dyn AuditLog>,
-}
-
-impl LedgerBook {
-    /// Over this store and its log.
-    #[must_use]
-    pub fn new(store: Arc<dyn Store>, log: Arc<dyn AuditLog>) -> Self {
-        Self { store, log }
-    }
+pub(crate) struct LedgerBook {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) log: Arc<dyn AuditLog>,
 }
 
 impl fmt::Debug for LedgerBook {

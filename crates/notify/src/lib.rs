@@ -7,7 +7,7 @@
 
 pub mod config;
 mod entry;
-pub mod ledger_reader;
+mod ledger_reader;
 pub mod message;
 pub mod notice;
 pub mod notifier;

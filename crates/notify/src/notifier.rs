@@ -13,8 +13,9 @@ use std::{
 
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
+    log::AuditLog,
     outbox::{MessageKey, OutboxChange},
-    store::StoreError,
+    store::{Store, StoreError},
 };
 use placet_telemetry::metrics::Metrics;
 use placet_types::ids::ChannelName;
@@ -25,7 +26,7 @@ use tokio::{
 
 use crate::{
     config::{NotifyConfig, Show},
-    ledger_reader::LedgerReader,
+    ledger_reader::{LedgerBook, LedgerReader},
     message::{Content, Letter, Message, Scope},
     notice::About,
     outbox::{After, Failure, Taken},
@@ -53,9 +54,19 @@ pub struct Notifier {
 type Unkept = (OutboxChange, Option<AuditEvent>);
 
 impl Notifier {
-    /// A sender that has read nothing yet.
+    /// A sender over this ledger that has read nothing of it yet.
     #[must_use]
     pub fn new(
+        config: Arc<NotifyConfig>,
+        store: Arc<dyn Store>,
+        log: Arc<dyn AuditLog>,
+        sender: Arc<dyn MessageSender>,
+        metrics: Metrics,
+    ) -> Self {
+        Self::reading(config, Arc::new(LedgerBook { store, log }), sender, metrics)
+    }
+
+    pub(crate) fn reading(
         config: Arc<NotifyConfig>,
         book: Arc<dyn LedgerReader>,
         sender: Arc<dyn MessageSender>,

@@ -24,7 +24,6 @@ use crate::{
         ChannelConfig, ConfigError, HookTarget, HookUrl, NotifyConfig, Target, WebhookTarget,
     },
     message::Letter,
-    outbox::Failure as Missed,
     render,
     signature::SigningKey,
     smtp,
@@ -89,7 +88,7 @@ impl Post {
     /// [`Failure`] for the first thing that is missing.
     pub async fn check(&self, channel: &ChannelName) -> Result<(), Failure> {
         let Some(config) = self.channels.get(channel) else {
-            return Err(Missed::passing("there is no such channel"));
+            return Err(Failure::passing("there is no such channel"));
         };
         match &config.to {
             Target::Webhook(target) => {
@@ -108,23 +107,23 @@ impl Post {
         }
     }
 
-    async fn key(&self, name: &str) -> Result<SigningKey, Missed> {
+    async fn key(&self, name: &str) -> Result<SigningKey, Failure> {
         SigningKey::read(&self.secret(name).await?)
-            .map_err(|error| Missed::passing(format!("the secret `{name}`: {error}")))
+            .map_err(|error| Failure::passing(format!("the secret `{name}`: {error}")))
     }
 
-    async fn secret(&self, name: &str) -> Result<SecretString, Missed> {
+    async fn secret(&self, name: &str) -> Result<SecretString, Failure> {
         let read = self.secrets.live_soon(name).await;
-        read.map(|live| live.newest.value).map_err(|error| Missed::passing(error.to_string()))
+        read.map(|live| live.newest.value).map_err(|error| Failure::passing(error.to_string()))
     }
 
-    async fn address(&self, url: &HookUrl) -> Result<Url, Missed> {
+    async fn address(&self, url: &HookUrl) -> Result<Url, Failure> {
         match url {
             HookUrl::Plain(url) => Ok(url.clone()),
             HookUrl::Secret { secret, origin } => {
                 let text = self.secret(secret).await?;
                 let wrong = || {
-                    Missed::passing(format!(
+                    Failure::passing(format!(
                         "the secret `{secret}` is no address below its `origin`"
                     ))
                 };
@@ -139,7 +138,7 @@ impl Post {
         target: &WebhookTarget,
         letter: &Letter,
         now: Timestamp,
-    ) -> Result<String, Missed> {
+    ) -> Result<String, Failure> {
         let body = render::webhook(letter, self.console.as_ref());
         let body = Bytes::from(body.to_string());
         let timestamp_s = now.as_ms().div_euclid(1_000);
@@ -154,7 +153,7 @@ impl Post {
         self.post(&self.address(&target.url).await?, request, body).await
     }
 
-    async fn hook(&self, target: &HookTarget, payload: &Value) -> Result<String, Missed> {
+    async fn hook(&self, target: &HookTarget, payload: &Value) -> Result<String, Failure> {
         let url = self.address(&target.url).await?;
         self.post(&url, Request::builder(), Bytes::from(payload.to_string())).await
     }
@@ -164,23 +163,23 @@ impl Post {
         url: &Url,
         request: http::request::Builder,
         body: Bytes,
-    ) -> Result<String, Missed> {
+    ) -> Result<String, Failure> {
         let request = request
             .method(Method::POST)
             .uri(url.as_str())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, concat!("placet/", env!("CARGO_PKG_VERSION")))
             .body(body)
-            .map_err(|_invalid| Missed::passing("the address cannot be asked"))?;
+            .map_err(|_invalid| Failure::passing("the address cannot be asked"))?;
         let answer = self.egress.send(request).await;
-        let answer = answer.map_err(|error| Missed::passing(error.to_string()))?;
+        let answer = answer.map_err(|error| Failure::passing(error.to_string()))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(format!("HTTP {}", status.as_u16()));
         }
         let seconds = answer.headers().get(header::RETRY_AFTER);
         let seconds = seconds.and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
-        Err(Missed {
+        Err(Failure {
             why: format!("the receiver answered HTTP {}", status.as_u16()),
             retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
             is_permanent: status == StatusCode::GONE,
@@ -198,7 +197,7 @@ impl MessageSender for Post {
         now: Timestamp,
     ) -> Result<String, Failure> {
         let Some(config) = self.channels.get(channel) else {
-            return Err(Missed::passing("there is no such channel"));
+            return Err(Failure::passing("there is no such channel"));
         };
         let console = self.console.as_ref();
         match &config.to {

@@ -5,10 +5,12 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use placet_ledger::store::StoreError;
+use placet_ledger::{
+    log::AuditLog,
+    store::{Store, StoreError},
+};
 use placet_notify::{
     config::NotifyConfig,
-    ledger_reader::{LedgerBook, LedgerReader},
     notifier::Notifier,
     sender::{MessageSender, Post},
 };
@@ -30,10 +32,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What a sender is made of.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Sender {
     config: Arc<NotifyConfig>,
-    book: Arc<dyn LedgerReader>,
+    store: Arc<dyn Store>,
+    log: Arc<dyn AuditLog>,
     sender: Arc<dyn MessageSender>,
     metrics: Metrics,
 }
@@ -42,7 +45,8 @@ impl Sender {
     fn make(&self) -> Notifier {
         Notifier::new(
             Arc::clone(&self.config),
-            Arc::clone(&self.book),
+            Arc::clone(&self.store),
+            Arc::clone(&self.log),
             Arc::clone(&self.sender),
             self.metrics.clone(),
         )
@@ -77,10 +81,10 @@ pub(crate) fn sender(
         return Ok(None);
     }
     let post = post(config, console(config, own_listeners.first()), own_listeners)?;
-    let book = LedgerBook::new(Arc::clone(&opened.store), Arc::clone(&opened.log));
     Ok(Some(Sender {
         config: Arc::new(config.notifications.clone()),
-        book: Arc::new(book),
+        store: Arc::clone(&opened.store),
+        log: Arc::clone(&opened.log),
         sender: Arc::new(post),
         metrics,
     }))

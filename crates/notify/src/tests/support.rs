@@ -283,8 +283,7 @@ impl Arrived {
     /// The same, each thing by itself.
     pub(crate) fn words(&self) -> Vec<String> {
         let told = self.letter.message.told().iter();
-        told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind))
-            .collect()
+        told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind)).collect()
     }
 }
 
@@ -373,7 +372,7 @@ pub(crate) fn read(config: Value) -> NotifyConfig {
 
 /// A sender on the chain.
 pub(crate) fn sender(config: &NotifyConfig, chain: &Chain, boy: &Boy) -> Notifier {
-    Notifier::new(
+    Notifier::reading(
         Arc::new(config.clone()),
         Arc::new(chain.clone()),
         Arc::new(boy.clone()),
