@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use placet_telemetry::{
-    metrics::{BreakerState, CallSample, Duplicate, Inflight, Metrics, UNRESOLVED},
+    metrics::{Duplicate, Inflight, Metrics},
     trace::Stage,
 };
 use placet_types::{
@@ -32,13 +32,8 @@ impl EngineMetrics {
     /// A call was executed, and took so long without the time it was held.
     pub(crate) fn called(&self, result: &ToolResultEnvelope, took: Duration) {
         let Some(id) = &result.capability_id else { return };
-        self.0.record_call(&CallSample {
-            adapter: id.adapter().as_str(),
-            capability: id.capability().as_str(),
-            status: result.status,
-            code: result.error.as_ref().map(|error| error.error_code),
-            took,
-        });
+        let code = result.error.as_ref().map(|error| error.error_code);
+        self.0.record_call(Some(id), result.status, code, took);
         if result.retries > 0 {
             self.0.count_retry(id.adapter().as_str(), id.capability().as_str());
         }
@@ -46,14 +41,7 @@ impl EngineMetrics {
 
     /// A call of an operation, if there is one, was refused.
     pub(crate) fn refused(&self, of: Option<&CapabilityId>, refusal: &Refusal, took: Duration) {
-        let sample = CallSample {
-            adapter: of.map_or(UNRESOLVED, |id| id.adapter().as_str()),
-            capability: of.map_or(UNRESOLVED, |id| id.capability().as_str()),
-            status: status_of(refusal),
-            code: Some(refusal.code),
-            took,
-        };
-        self.0.record_call(&sample);
+        self.0.record_call(of, status_of(refusal), Some(refusal.code), took);
     }
 
     /// Policy denied a call.
@@ -120,7 +108,6 @@ impl EngineMetrics {
 
     /// A breaker moved.
     pub(crate) fn breaker(&self, adapter: &AdapterName, open: bool) {
-        let state = if open { BreakerState::Open } else { BreakerState::Closed };
-        self.0.set_breaker(adapter.as_str(), state);
+        self.0.set_breaker(adapter.as_str(), open);
     }
 }

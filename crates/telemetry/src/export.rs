@@ -4,7 +4,6 @@
 //! opens no socket but through the given [`EgressClient`]. Invariants: without a collector every call still has a trace
 //! id; a collector that is slow, down or hostile costs spans, never a call.
 
-use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -38,8 +37,6 @@ pub use crate::log::LogFormat;
 /// The name under which the tracer exports.
 const SCOPE: &str = "placet";
 const TIMEOUT_MS_MAX: u64 = 60_000;
-const ATTRIBUTES_MAX: usize = 64;
-const HEADERS_MAX: usize = 32;
 /// Added to the export's own limit, so that the last batch may use all of it.
 const SHUTDOWN_GRACE_MS: u64 = 1_000;
 
@@ -53,7 +50,7 @@ pub enum OtlpProtocol {
 }
 
 /// Where spans are exported to. The endpoint must also be a destination of the egress policy.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct OtlpConfig {
     /// The base URL of the collector.
     pub endpoint: url::Url,
@@ -63,19 +60,6 @@ pub struct OtlpConfig {
     pub headers: Vec<(String, SecretString)>,
     /// The limit of one export.
     pub timeout_ms: u64,
-}
-
-impl fmt::Debug for OtlpConfig {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
-        formatter
-            .debug_struct("OtlpConfig")
-            .field("host", &self.endpoint.host_str())
-            .field("protocol", &self.protocol)
-            .field("headers", &names)
-            .field("timeout_ms", &self.timeout_ms)
-            .finish()
-    }
 }
 
 /// The configuration of the telemetry.
@@ -115,19 +99,8 @@ pub enum TelemetryError {
     #[error("the log filter cannot be read: {0}")]
     LogFilter(#[from] tracing_subscriber::filter::ParseError),
     /// A value is out of its range or malformed.
-    #[error("`{key}` is not usable: {reason}")]
-    Unusable {
-        /// Which value.
-        key: &'static str,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// Spans are to be exported and there is nothing to send them with.
-    #[error("an otlp endpoint is configured, but no egress client was given")]
-    EgressMissing,
-    /// Spans are to be exported outside of a runtime.
-    #[error("the otlp exporter needs a running tokio runtime")]
-    RuntimeMissing,
+    #[error("`{0}` is not usable: {1}")]
+    Unusable(&'static str, &'static str),
     /// The exporter refused its configuration, which includes variables such as `OTEL_EXPORTER_OTLP_COMPRESSION`.
     #[error("the otlp exporter cannot be built: {0}")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
@@ -142,7 +115,7 @@ pub enum TelemetryError {
 /// The running telemetry of a process.
 #[derive(Debug)]
 pub struct TelemetryGuard {
-    provider: SdkTracerProvider,
+    pub(crate) provider: SdkTracerProvider,
     metrics: Metrics,
     shutdown_timeout: Duration,
 }
@@ -152,16 +125,6 @@ impl TelemetryGuard {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
-    }
-
-    /// Exports what is queued.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the collector does not take it in time.
-    pub async fn flush(&self) -> Result<(), TelemetryError> {
-        let provider = self.provider.clone();
-        settled(move || provider.force_flush()).await
     }
 
     /// Exports what is queued and stops. Spans that end later are lost.
@@ -181,7 +144,7 @@ impl TelemetryGuard {
 }
 
 /// Waits for something of the SDK, which blocks.
-async fn settled(
+pub(crate) async fn settled(
     wait: impl FnOnce() -> OTelSdkResult + Send + 'static,
 ) -> Result<(), TelemetryError> {
     let waited = tokio::task::spawn_blocking(wait).await.ok().and_then(Result::ok);
@@ -197,32 +160,11 @@ pub fn init(
     config: &TelemetryConfig,
     egress: Option<&EgressClient>,
 ) -> Result<TelemetryGuard, TelemetryError> {
-    let (dispatch, guard) = build(config, egress, std::io::stderr)?;
+    let exporter = otlp_exporter(config, egress)?;
+    let (dispatch, guard) = assemble(config, exporter, std::io::stderr)?;
     tracing::dispatcher::set_global_default(dispatch)
         .map_err(|_already_set| TelemetryError::AlreadyRunning)?;
     Ok(guard)
-}
-
-/// As [`init`], with another place for the logs and without installing the subscriber.
-///
-/// # Errors
-///
-/// As for [`init`].
-pub fn build<W>(
-    config: &TelemetryConfig,
-    egress: Option<&EgressClient>,
-    log_writer: W,
-) -> Result<(Dispatch, TelemetryGuard), TelemetryError>
-where
-    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
-{
-    match &config.otlp {
-        None => assemble(config, None::<SpanExporter>, log_writer),
-        Some(otlp) => {
-            let egress = egress.ok_or(TelemetryError::EgressMissing)?;
-            assemble(config, Some(otlp_exporter(otlp, egress)?), log_writer)
-        }
-    }
 }
 
 pub(crate) fn assemble<E, W>(
@@ -237,9 +179,13 @@ where
     redact::prepare();
     let metrics = Metrics::new();
     let log_filter = EnvFilter::builder().with_regex(false).parse(&config.log_filter)?;
+    if !(0.0..=1.0).contains(&config.sample_ratio) {
+        return Err(TelemetryError::Unusable("sample_ratio", "it must lie between 0 and 1"));
+    }
+    let sampler = Sampler::TraceIdRatioBased(config.sample_ratio);
     let mut provider = SdkTracerProvider::builder()
-        .with_sampler(sampler(config.sample_ratio)?)
-        .with_resource(resource(config)?);
+        .with_sampler(Sampler::ParentBased(Box::new(sampler)))
+        .with_resource(resource(config));
     let is_exported = exporter.is_some();
     let is_span = move |metadata: &Metadata<'_>| is_call_span(metadata, is_exported);
     if let Some(exporter) = exporter {
@@ -253,7 +199,7 @@ where
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_filter(filter_fn(is_span));
-    let logs = LogLayer::new(config.log_format, log_writer, metrics.clone())
+    let logs = LogLayer { format: config.log_format, writer: log_writer, metrics: metrics.clone() }
         .with_filter(log_filter.and(filter_fn(may_be_logged)).or(filter_fn(is_span)));
     let dispatch = Dispatch::new(tracing_subscriber::registry().with(spans).with(logs));
     let export_ms = config.otlp.as_ref().map_or(0, |otlp| otlp.timeout_ms);
@@ -273,80 +219,65 @@ fn may_be_logged(metadata: &Metadata<'_>) -> bool {
         && (*metadata.level() <= Level::INFO || metadata.target().starts_with(SCOPE))
 }
 
-fn sampler(ratio: f64) -> Result<Sampler, TelemetryError> {
-    let root = match ratio {
-        1.0 => Sampler::AlwaysOn,
-        0.0 => Sampler::AlwaysOff,
-        part if (0.0..1.0).contains(&part) => Sampler::TraceIdRatioBased(part),
-        _ => {
-            let reason = "it must lie between 0 and 1";
-            return Err(TelemetryError::Unusable { key: "sample_ratio", reason });
-        }
-    };
-    Ok(Sampler::ParentBased(Box::new(root)))
-}
-
-fn resource(config: &TelemetryConfig) -> Result<Resource, TelemetryError> {
-    if config.resource_attributes.len() > ATTRIBUTES_MAX {
-        let reason = "there are more than 64";
-        return Err(TelemetryError::Unusable { key: "resource_attributes", reason });
-    }
-    let mut attributes: Vec<KeyValue> = config
-        .resource_attributes
-        .iter()
-        .map(|(name, value)| KeyValue::new(name.clone(), value.clone()))
-        .collect();
+fn resource(config: &TelemetryConfig) -> Resource {
+    let attributes = config.resource_attributes.iter();
+    let mut attributes: Vec<KeyValue> =
+        attributes.map(|(name, value)| KeyValue::new(name.clone(), value.clone())).collect();
     redact_attributes(&mut attributes);
-    Ok(Resource::builder_empty()
+    Resource::builder_empty()
         .with_attributes(attributes)
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
         .with_service_name(config.service_name.clone())
-        .build())
+        .build()
 }
 
-fn otlp_exporter(otlp: &OtlpConfig, egress: &EgressClient) -> Result<SpanExporter, TelemetryError> {
+/// The exporter to the collector, if there is one.
+pub(crate) fn otlp_exporter(
+    config: &TelemetryConfig,
+    egress: Option<&EgressClient>,
+) -> Result<Option<SpanExporter>, TelemetryError> {
+    let Some(otlp) = &config.otlp else { return Ok(None) };
+    let egress =
+        egress.ok_or(TelemetryError::Unusable("endpoint", "no egress client was given"))?;
     if otlp.timeout_ms == 0 || otlp.timeout_ms > TIMEOUT_MS_MAX {
-        let reason = "it must lie between 1 and 60000";
-        return Err(TelemetryError::Unusable { key: "timeout_ms", reason });
+        return Err(TelemetryError::Unusable("timeout_ms", "it must lie between 1 and 60000"));
     }
-    let runtime = Handle::try_current().map_err(|_none| TelemetryError::RuntimeMissing)?;
+    let runtime = Handle::try_current()
+        .map_err(|_none| TelemetryError::Unusable("endpoint", "no tokio runtime runs"))?;
     let headers = header_map(&otlp.headers)?;
     let timeout = Duration::from_millis(otlp.timeout_ms);
-    match otlp.protocol {
+    let exporter = match otlp.protocol {
         OtlpProtocol::Grpc => {
-            let unusable = TelemetryError::Unusable { key: "endpoint", reason: "it is not a uri" };
             let channel = Endpoint::from_shared(otlp.endpoint.to_string())
-                .map_err(|_error| unusable)?
+                .map_err(|_error| TelemetryError::Unusable("endpoint", "it is not a uri"))?
                 .timeout(timeout)
                 .connect_with_connector_lazy(egress.connector());
-            Ok(SpanExporter::builder()
+            SpanExporter::builder()
                 .with_tonic()
                 .with_channel(channel)
                 .with_metadata(MetadataMap::from_headers(headers))
                 .with_timeout(timeout)
-                .build()?)
+                .build()?
         }
         OtlpProtocol::HttpProtobuf => {
             let reason = "no path can be appended to it";
             let url = join_segments(&otlp.endpoint, &["v1", "traces"])
-                .map_err(|_error| TelemetryError::Unusable { key: "endpoint", reason })?;
+                .map_err(|_error| TelemetryError::Unusable("endpoint", reason))?;
             let egress = egress.clone();
-            Ok(SpanExporter::builder()
+            SpanExporter::builder()
                 .with_http()
                 .with_http_client(EgressHttpClient { egress, headers, timeout, runtime })
                 .with_protocol(Protocol::HttpBinary)
                 .with_endpoint(url.to_string())
                 .with_timeout(timeout)
-                .build()?)
+                .build()?
         }
-    }
+    };
+    Ok(Some(exporter))
 }
 
 fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap, TelemetryError> {
-    let unusable = |reason| TelemetryError::Unusable { key: "headers", reason };
-    if headers.len() > HEADERS_MAX {
-        return Err(unusable("there are more than 32"));
-    }
+    let unusable = |reason| TelemetryError::Unusable("headers", reason);
     let mut map = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let name = HeaderName::from_bytes(name.as_bytes())

@@ -38,56 +38,57 @@ pub enum LogFormat {
 /// The layer that writes log lines.
 #[derive(Debug)]
 pub(crate) struct LogLayer<W> {
-    format: LogFormat,
-    writer: W,
-    metrics: Metrics,
+    pub(crate) format: LogFormat,
+    pub(crate) writer: W,
+    pub(crate) metrics: Metrics,
 }
 
-impl<W> LogLayer<W> {
-    pub(crate) fn new(format: LogFormat, writer: W, metrics: Metrics) -> Self {
-        Self { format, writer, metrics }
-    }
-}
-
-/// The fields of an event or a span as they were given, each once. Most spans end without a line that would show them: a text is masked
-/// when it comes into a line.
-#[derive(Default)]
+/// The fields of an event or a span in the order in which they came, each once.
+#[derive(Debug, Default)]
 struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    fn set(&mut self, field: &Field, value: Value) {
-        put(&mut self.0, field.name(), value);
+    fn put(&mut self, name: &'static str, value: Value) {
+        match self.0.iter_mut().find(|(existing, _)| *existing == name) {
+            Some((_, existing)) => *existing = value,
+            None => self.0.push((name, value)),
+        }
     }
 
-    fn set_text(&mut self, field: &Field, text: &dyn fmt::Display) {
-        self.set(field, Value::String(bounded(text)));
+    fn put_text(&mut self, field: &Field, text: &dyn fmt::Display) {
+        self.put(field.name(), Value::String(bounded(text)));
     }
-}
 
-fn put(values: &mut Vec<(&'static str, Value)>, name: &'static str, value: Value) {
-    match values.iter_mut().find(|(existing, _)| *existing == name) {
-        Some((_, existing)) => *existing = value,
-        None => values.push((name, value)),
+    /// Takes in other fields, masked. Most spans end without a line that would show them: a text is masked when it comes into a line.
+    fn merge_masked(&mut self, given: &Self) {
+        for (name, value) in given.0.iter().filter(|(name, _)| !name.starts_with("otel.")) {
+            let masked = match value.as_str() {
+                Some(text) => redact::field(name, text).into_owned().into(),
+                None => value.clone(),
+            };
+            self.put(name, masked);
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<Value> {
+        let index = self.0.iter().position(|(existing, _)| *existing == name)?;
+        Some(self.0.remove(index).1)
+    }
+
+    fn into_json(self) -> Value {
+        Value::Object(self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
 
 /// A text, cut off at its limit.
 fn bounded(text: &dyn fmt::Display) -> String {
-    struct Bounded(String);
-    impl fmt::Write for Bounded {
-        fn write_str(&mut self, piece: &str) -> fmt::Result {
-            let room = TEXT_BYTES_MAX.saturating_sub(self.0.len());
-            let fits = piece.get(..piece.floor_char_boundary(room)).unwrap_or_default();
-            self.0.push_str(fits);
-            if fits.len() == piece.len() { Ok(()) } else { Err(fmt::Error) }
-        }
+    let mut bounded = String::new();
+    // A text that cannot be written whole is logged as far as it goes.
+    if write!(bounded, "{text}").is_err() || bounded.len() > TEXT_BYTES_MAX {
+        bounded.truncate(bounded.floor_char_boundary(TEXT_BYTES_MAX));
+        bounded.push('…');
     }
-    let mut bounded = Bounded(String::new());
-    // It fails when the text is cut off, and then what fits is what is logged.
-    if write!(bounded, "{text}").is_err() {
-        bounded.0.push('…');
-    }
-    bounded.0
+    bounded
 }
 
 impl<S, W> Layer<S> for LogLayer<W>
@@ -117,7 +118,7 @@ where
             for span in scope.from_root() {
                 line.span = Some(span.name());
                 if let Some(fields) = span.extensions().get::<Fields>() {
-                    line.context.merge(fields);
+                    line.context.merge_masked(fields);
                 }
             }
         }
@@ -128,63 +129,34 @@ where
         text.push('\n');
         let mut writer = self.writer.make_writer_for(event.metadata());
         if writer.write_all(text.as_bytes()).is_err() {
-            self.metrics.count_lost_log_line();
+            self.metrics.inner.log_lines_lost.inc();
         }
-    }
-}
-
-/// Masked values in the order in which they came, each once.
-#[derive(Debug, Default)]
-struct Masked(Vec<(&'static str, Value)>);
-
-impl Masked {
-    fn merge(&mut self, fields: &Fields) {
-        for (name, value) in fields.0.iter().filter(|(name, _)| !name.starts_with("otel.")) {
-            let masked = match value.as_str() {
-                Some(text) => redact::field(name, text).into_owned().into(),
-                None => value.clone(),
-            };
-            put(&mut self.0, name, masked);
-        }
-    }
-
-    fn take(&mut self, name: &str) -> Option<Value> {
-        let index = self.0.iter().position(|(existing, _)| *existing == name)?;
-        Some(self.0.remove(index).1)
-    }
-
-    fn into_json(self) -> Value {
-        Value::Object(self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.set_text(field, &format_args!("{value:?}"));
+        self.put_text(field, &format_args!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.set_text(field, &value);
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.set_text(field, &value);
+        self.put_text(field, &value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.set(field, Value::Bool(value));
+        self.put(field.name(), Value::Bool(value));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field, Value::from(value));
+        self.put(field.name(), Value::from(value));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field, Value::from(value));
+        self.put(field.name(), Value::from(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.set(field, Value::from(value));
+        self.put(field.name(), Value::from(value));
     }
 }
 
@@ -194,17 +166,17 @@ struct Line {
     level: &'static str,
     target: String,
     message: String,
-    fields: Masked,
+    fields: Fields,
     span: Option<&'static str>,
-    context: Masked,
+    context: Fields,
     ids: Option<(String, String)>,
 }
 
 impl Line {
     fn of(event: &Event<'_>) -> Self {
-        let (mut given, mut fields) = (Fields::default(), Masked::default());
+        let (mut given, mut fields) = (Fields::default(), Fields::default());
         event.record(&mut given);
-        fields.merge(&given);
+        fields.merge_masked(&given);
         let message = match fields.take("message") {
             Some(Value::String(text)) => text,
             Some(other) => other.to_string(),
@@ -222,7 +194,7 @@ impl Line {
             message,
             fields,
             span: None,
-            context: Masked::default(),
+            context: Fields::default(),
             ids: current_ids(),
         }
     }
@@ -263,7 +235,7 @@ impl Line {
     }
 }
 
-fn push_fields(line: &mut String, fields: &Masked) {
+fn push_fields(line: &mut String, fields: &Fields) {
     for (name, value) in &fields.0 {
         push_plain(line, " ", name);
         // A text stands without quotes where nobody takes it for something else.

@@ -1,8 +1,7 @@
 //! The metrics of a process, in OpenMetrics text.
 //!
 //! Owns their names, help texts and labels. Does not own the listener that serves them. Invariant: the number of series is
-//! bounded: labels are enums, names of our own, or adapters and capabilities of loaded contracts, and beyond
-//! [`SERIES_MAX`] of a metric everything new goes to the series whose labels are all `other`.
+//! bounded: labels are enums, names of our own, or adapters and capabilities of loaded contracts; nothing that a caller wrote.
 //!
 //! TM-21 reads them as follows. Success rate by adapter and capability: `placet_calls_total` by `status`. Misclassified modes:
 //! `placet_mode_misclassified_total` over `placet_calls_total`. Permission violations: `placet_permission_violations_total` over the
@@ -14,37 +13,20 @@ use std::time::Duration;
 
 use placet_types::envelope::result::ResultStatus;
 use placet_types::error::ErrorCode;
+use placet_types::ids::CapabilityId;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::trace::{Stage, status_name};
-use labelled::Labelled;
 
-mod labelled;
 mod registration;
 
-pub use labelled::SERIES_MAX;
-
-/// The adapter or capability of a call that never resolved to one.
-pub const UNRESOLVED: &str = "unresolved";
-
-/// A call that ended.
-#[derive(Clone, Copy, Debug)]
-pub struct CallSample<'a> {
-    /// The adapter, from its contract, or [`UNRESOLVED`].
-    pub adapter: &'a str,
-    /// The capability, from the contract, or [`UNRESOLVED`].
-    pub capability: &'a str,
-    /// How it ended.
-    pub status: ResultStatus,
-    /// Why, if it did not succeed.
-    pub code: Option<ErrorCode>,
-    /// From its arrival to its result, without the time it was held.
-    pub took: Duration,
-}
+/// The adapter and the capability of a call that never resolved to one.
+const UNRESOLVED: &str = "unresolved";
 
 /// What a repeated call met (TM-12, TM-16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +42,6 @@ pub enum Duplicate {
 }
 
 impl Duplicate {
-    const ALL: [Self; 4] = [Self::Replayed, Self::Joined, Self::Conflict, Self::Expired];
-
     const fn as_str(self) -> &'static str {
         match self {
             Self::Replayed => "replayed",
@@ -72,23 +52,33 @@ impl Duplicate {
     }
 }
 
-/// The state of a circuit breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerState {
-    /// Calls pass.
-    Closed,
-    /// Calls are refused, but for one that may try.
-    Open,
+/// The labels of one series, in the order of their names.
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// A metric with `N` labels.
+#[derive(Debug)]
+struct Labelled<const N: usize, M, C = fn() -> M> {
+    names: [&'static str; N],
+    family: Family<Labels<N>, M, C>,
+}
+
+impl<const N: usize, M: Clone, C: MetricConstructor<M>> Labelled<N, M, C> {
+    /// The series of these values.
+    fn of(&self, values: [&str; N]) -> M {
+        let mut values = values.into_iter();
+        let labels = self.names.map(|name| (name, values.next().unwrap_or_default().to_owned()));
+        self.family.get_or_create_owned(&labels)
+    }
 }
 
 /// The metrics. Clones are handles to the same ones.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     registry: Registry,
     calls: Labelled<4, Counter>,
     call_seconds: Labelled<1, Histogram>,
@@ -116,11 +106,11 @@ struct Inner {
     actor_restarts: Labelled<1, Counter>,
     notifications: Labelled<2, Counter>,
     notifications_waiting: Labelled<1, Gauge>,
-    spans_exported: Counter,
-    spans_dropped: Counter,
-    spans_failed: Counter,
-    export_failures: Counter,
-    log_lines_lost: Counter,
+    pub(crate) spans_exported: Counter,
+    pub(crate) spans_dropped: Counter,
+    pub(crate) spans_failed: Counter,
+    pub(crate) export_failures: Counter,
+    pub(crate) log_lines_lost: Counter,
 }
 
 impl Default for Metrics {
@@ -137,8 +127,8 @@ impl Metrics {
         for stage in Stage::ALL {
             drop(inner.stage_seconds.of([stage.as_str()]));
         }
-        for what in Duplicate::ALL {
-            drop(inner.duplicates.of([what.as_str()]));
+        for what in ["replayed", "joined", "conflict", "expired"] {
+            drop(inner.duplicates.of([what]));
         }
         for what in ["minted", "reused", "refused", "untyped"] {
             drop(inner.credentials.of([what]));
@@ -160,9 +150,16 @@ impl Metrics {
         text
     }
 
-    /// A call ended.
-    pub fn record_call(&self, sample: &CallSample<'_>) {
-        let CallSample { adapter, capability, status, code, took } = *sample;
+    /// A call ended, after this time without that in which it was held. It may never have resolved to a capability.
+    pub fn record_call(
+        &self,
+        capability: Option<&CapabilityId>,
+        status: ResultStatus,
+        code: Option<ErrorCode>,
+        took: Duration,
+    ) {
+        let adapter = capability.map_or(UNRESOLVED, |id| id.adapter().as_str());
+        let capability = capability.map_or(UNRESOLVED, |id| id.capability().as_str());
         let code = code.map_or("none", ErrorCode::as_str);
         self.inner.calls.of([adapter, capability, status_name(status), code]).inc();
         self.inner.call_seconds.of([adapter]).observe(took.as_secs_f64());
@@ -191,9 +188,9 @@ impl Metrics {
         Inflight { gauge }
     }
 
-    /// The breaker of an adapter changed.
-    pub fn set_breaker(&self, adapter: &str, state: BreakerState) {
-        self.inner.breaker_state.of([adapter]).set(i64::from(state == BreakerState::Open));
+    /// The breaker of an adapter opened, so that calls are refused but for one that may try, or closed.
+    pub fn set_breaker(&self, adapter: &str, is_open: bool) {
+        self.inner.breaker_state.of([adapter]).set(i64::from(is_open));
     }
 
     /// How many approvals wait now.
@@ -280,23 +277,6 @@ impl Metrics {
     /// How many messages wait for a channel now.
     pub fn set_notifications_waiting(&self, channel: &str, waiting: usize) {
         set(&self.inner.notifications_waiting.of([channel]), waiting);
-    }
-
-    pub(crate) fn count_exported_spans(&self, spans: u64) {
-        self.inner.spans_exported.inc_by(spans);
-    }
-
-    pub(crate) fn count_dropped_spans(&self, spans: u64) {
-        self.inner.spans_dropped.inc_by(spans);
-    }
-
-    pub(crate) fn count_export_failure(&self, spans: u64) {
-        self.inner.spans_failed.inc_by(spans);
-        self.inner.export_failures.inc();
-    }
-
-    pub(crate) fn count_lost_log_line(&self) {
-        self.inner.log_lines_lost.inc();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The names of spans and of their attributes.
+//! The names of the attributes of spans, and where spans are from.
 //!
 //! Owns the spelling, in one place, so that a dashboard and a test mean the same thing. Does not create spans (see
 //! [`crate::trace`]). Where a semantic convention of OpenTelemetry has a name, it is used.
@@ -8,29 +8,6 @@ pub const TARGET: &str = "placet::call";
 
 /// The `tracing` target of the spans within a call, which are made only where spans are exported.
 pub const DETAIL_TARGET: &str = "placet::call::detail";
-
-/// The names of spans.
-pub mod span {
-    /// A whole call; the root of our part of the trace.
-    pub const CALL: &str = "placet.call";
-    /// Schema, identity of the call, defaults.
-    pub const BUILD: &str = "placet.build";
-    /// Identity of the caller.
-    pub const BROKER: &str = "placet.broker";
-    /// The decision.
-    pub const GATE: &str = "placet.gate";
-    /// From the permit to the answer of the adapter, with retries.
-    pub const INVOKE: &str = "placet.invoke";
-    /// One attempt at one adapter.
-    pub const ADAPTER: &str = "placet.adapter";
-    /// Settling, result envelope, audit.
-    pub const RETURN: &str = "placet.return";
-    /// Waiting for people, or one decision of theirs.
-    pub const APPROVAL: &str = "placet.approval";
-
-    /// Every span there is.
-    pub const ALL: [&str; 8] = [CALL, BUILD, BROKER, GATE, INVOKE, ADAPTER, RETURN, APPROVAL];
-}
 
 /// The keys of attributes.
 pub mod attribute {

@@ -12,7 +12,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::Dispatch;
 
-use crate::export::{TelemetryConfig, TelemetryError, TelemetryGuard, assemble};
+use crate::export::{TelemetryConfig, TelemetryError, TelemetryGuard, assemble, settled};
 
 /// Finished spans, after redaction. [`TelemetryGuard::flush`] brings the last ones in.
 #[derive(Clone, Debug, Default)]
@@ -85,5 +85,17 @@ impl Capture {
         let writer = log.clone();
         let (dispatch, guard) = assemble(config, Some(spans.clone()), move || writer.clone())?;
         Ok(Self { dispatch, guard, spans, log })
+    }
+}
+
+impl TelemetryGuard {
+    /// Exports what is queued.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the collector does not take it in time.
+    pub async fn flush(&self) -> Result<(), TelemetryError> {
+        let provider = self.provider.clone();
+        settled(move || provider.force_flush()).await
     }
 }

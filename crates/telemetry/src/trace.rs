@@ -16,7 +16,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::names::{DETAIL_TARGET, TARGET, attribute, span as name};
+use crate::names::{DETAIL_TARGET, TARGET, attribute};
 use crate::traceparent::TraceParent;
 
 /// A stage of a call: a span below `placet.call`, and a label of the metrics.
@@ -73,9 +73,7 @@ pub struct CallFields<'a> {
 pub struct AdapterFields<'a> {
     /// The adapter, by the name of its contract.
     pub adapter: &'a str,
-    /// The same name if the adapter is an MCP server.
-    pub mcp_server_id: Option<&'a str>,
-    /// The MCP method, for an MCP server.
+    /// The MCP method, if the adapter is an MCP server.
     pub mcp_method: Option<&'a str>,
     /// The tool, as the adapter names it.
     pub tool: &'a str,
@@ -111,12 +109,12 @@ macro_rules! span_of_call {
 macro_rules! span_of_stage {
     ($target:expr, $parent:expr, $stage:expr) => {
         match $stage {
-            Stage::Build => span_of_call!($target, $parent, name::BUILD),
-            Stage::Broker => span_of_call!($target, $parent, name::BROKER),
-            Stage::Gate => span_of_call!($target, $parent, name::GATE),
-            Stage::Invoke => span_of_call!($target, $parent, name::INVOKE),
-            Stage::Return => span_of_call!($target, $parent, name::RETURN),
-            Stage::Approval => span_of_call!($target, $parent, name::APPROVAL),
+            Stage::Build => span_of_call!($target, $parent, "placet.build"),
+            Stage::Broker => span_of_call!($target, $parent, "placet.broker"),
+            Stage::Gate => span_of_call!($target, $parent, "placet.gate"),
+            Stage::Invoke => span_of_call!($target, $parent, "placet.invoke"),
+            Stage::Return => span_of_call!($target, $parent, "placet.return"),
+            Stage::Approval => span_of_call!($target, $parent, "placet.approval"),
         }
     };
 }
@@ -131,7 +129,7 @@ pub fn call_span(
     let span = span_of_call!(
         TARGET,
         None,
-        name::CALL,
+        "placet.call",
         attribute::OTEL_KIND = "server",
         attribute::OPERATION_NAME = "execute_tool"
     );
@@ -176,10 +174,10 @@ pub fn adapter_span(parent: &Span, fields: &AdapterFields<'_>) -> Span {
     let span = tracing::info_span!(
         target: DETAIL_TARGET,
         parent: parent,
-        name::ADAPTER,
+        "placet.adapter",
         { attribute::OTEL_KIND } = "client",
         { attribute::ADAPTER } = fields.adapter,
-        { attribute::MCP_SERVER_ID } = fields.mcp_server_id,
+        { attribute::MCP_SERVER_ID } = fields.mcp_method.map(|_| fields.adapter),
         { attribute::MCP_METHOD } = fields.mcp_method,
         { attribute::TOOL_NAME } = fields.tool,
         // A signed number is exported as a number, an unsigned one as text.
@@ -256,12 +254,6 @@ pub fn traceparent_of(span: &Span) -> Option<String> {
 pub fn tracestate_of(span: &Span) -> Option<String> {
     let header = span_context(span).trace_state().header();
     (!header.is_empty()).then_some(header)
-}
-
-/// The id of the trace that the span belongs to, 32 hexadecimal digits.
-#[must_use]
-pub fn trace_id_of(span: &Span) -> Option<String> {
-    parent_of(span).map(|parent| parent.trace_id())
 }
 
 /// How a status is spelt in spans and metrics; the same as on the wire.

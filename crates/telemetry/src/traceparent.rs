@@ -13,9 +13,8 @@ use crate::redact;
 /// A `traceparent` longer than this is not read. A later version may be longer than today's 55 bytes.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 
-/// The limits that the recommendation gives for propagating a `tracestate`.
+/// The length that the recommendation gives for propagating a `tracestate`.
 const TRACESTATE_BYTES_MAX: usize = 512;
-const TRACESTATE_MEMBERS_MAX: usize = 32;
 
 /// Where a span stands in a trace, as one side tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,18 +51,6 @@ impl TraceParent {
         self.trace_id.to_string()
     }
 
-    /// The id of the span, 16 hexadecimal digits.
-    #[must_use]
-    pub fn span_id(&self) -> String {
-        self.span_id.to_string()
-    }
-
-    /// Whether the sender records this trace.
-    #[must_use]
-    pub fn sampled(&self) -> bool {
-        self.sampled
-    }
-
     pub(crate) fn of(context: &SpanContext) -> Option<Self> {
         context.is_valid().then(|| Self {
             trace_id: context.trace_id(),
@@ -89,9 +76,7 @@ impl fmt::Display for TraceParent {
 /// The members of a `tracestate`. One that is malformed, too long or looks like it holds a secret is dropped whole: it is
 /// exported and passed on, and the caller wrote it.
 fn read_tracestate(text: &str) -> Option<TraceState> {
-    let usable = text.len() <= TRACESTATE_BYTES_MAX
-        && text.split(',').count() <= TRACESTATE_MEMBERS_MAX
-        && !redact::holds_secret(text);
+    let usable = text.len() <= TRACESTATE_BYTES_MAX && !redact::holds_secret(text);
     if usable { TraceState::from_str(text).ok() } else { None }
 }
 
@@ -110,11 +95,8 @@ mod tests {
     fn a_valid_header_is_read_and_written_back() {
         let parent = TraceParent::parse(VALID).unwrap();
         assert_eq!(parent.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        assert_eq!(parent.span_id(), "00f067aa0ba902b7");
-        assert!(parent.sampled());
         assert_eq!(parent.to_string(), VALID);
         let unsampled = TraceParent::parse(&VALID.replace("-01", "-00")).unwrap();
-        assert!(!unsampled.sampled());
         assert!(unsampled.to_string().ends_with("-00"));
     }
 
@@ -158,7 +140,6 @@ mod tests {
         assert_eq!(state("vendor=abc,other=1"), "vendor=abc,other=1");
         assert_eq!(state("no equals sign"), "");
         assert_eq!(state(&format!("vendor={}", "a".repeat(600))), "");
-        assert_eq!(state(&vec!["a=1"; 33].join(",")), "");
         assert_eq!(state("vendor=eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ1In0.c2ln"), "");
     }
 }

@@ -129,7 +129,6 @@ fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
         !matches!(brokered.built.target.contract.transport, TransportFile::Internal { .. });
     let fields = AdapterFields {
         adapter: id.adapter().as_str(),
-        mcp_server_id: is_mcp.then(|| id.adapter().as_str()),
         mcp_method: is_mcp.then_some("tools/call"),
         tool: id.capability().as_str(),
         attempt,

@@ -6,10 +6,7 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::{
-    Inner,
-    labelled::{Labelled, Labels},
-};
+use super::{Inner, Labelled, Labels};
 
 /// From half a millisecond, a read that is governed in memory, to the longest budget of a tool.
 const CALL_SECONDS: [f64; 16] = [
@@ -47,7 +44,7 @@ impl Register {
     fn counts<const N: usize, M>(
         &mut self,
         name: &str,
-        labels: [&'static str; N],
+        names: [&'static str; N],
         help: &str,
     ) -> Labelled<N, M>
     where
@@ -56,20 +53,21 @@ impl Register {
         fn() -> M: MetricConstructor<M>,
     {
         let make: fn() -> M = M::default;
-        Labelled::new(labels, self.metric(name, help, Family::new_with_constructor(make)))
+        let family = self.metric(name, help, Family::new_with_constructor(make));
+        Labelled { names, family }
     }
 
     /// Times with labels.
     fn times<const N: usize>(
         &mut self,
         name: &str,
-        labels: [&'static str; N],
+        names: [&'static str; N],
         help: &str,
     ) -> Labelled<N, Histogram> {
         let make: fn() -> Histogram = || Histogram::new(CALL_SECONDS);
         let family = Family::new_with_constructor(make);
         self.0.register_with_unit(name, help, Unit::Seconds, family.clone());
-        Labelled::new(labels, family)
+        Labelled { names, family }
     }
 }
 
@@ -83,38 +81,44 @@ impl Inner {
             call_seconds: r.times("call", [ADAPTER], CALL),
             adapter_seconds: r.times("adapter", by_capability, "Time of one attempt at an adapter"),
             stage_seconds: r.times("stage", ["stage"], "Time that calls spend in a stage"),
-            retries: r.counts(
-                "retries",
-                by_capability,
-                "Attempts at an adapter that were repeated",
-            ),
+            retries: r.counts("retries", by_capability, "Attempts that were repeated"),
             inflight: r.counts("inflight", [ADAPTER], "Calls that are with an adapter now"),
-            breaker_state: r.counts("breaker_state", [ADAPTER], BREAKER),
+            breaker_state: r.counts(
+                "breaker_state",
+                [ADAPTER],
+                "Circuit breaker: 0 closed, 1 open",
+            ),
             approvals: r.counts("approvals", ["result"], "Approvals that ended, by their result"),
             approvals_pending: r.count("approvals_pending", "Approvals that wait for people now"),
             approval_wait_seconds: r.seconds("approval_wait", WAIT, &WAIT_SECONDS),
             grants_used: r.count("grants_used", "Calls that a standing grant let pass"),
             break_glass_reviews_due: r.count("break_glass_reviews_due", REVIEWS),
-            credentials: r.counts("credentials", ["what"], CREDENTIALS),
-            subjects_revoked: r.count("subjects_revoked", REVOKED),
-            decision_seconds: r.seconds(
-                "decision",
-                "Time that policy takes to decide",
-                &SHORT_SECONDS,
+            credentials: r.counts(
+                "credentials",
+                ["what"],
+                "Credentials of token services, by result",
             ),
+            subjects_revoked: r
+                .count("subjects_revoked", "Subjects whose earlier tokens are revoked now"),
+            decision_seconds: r.seconds("decision", "Time of a policy decision", &SHORT_SECONDS),
             mode_misclassified: r.count("mode_misclassified", MISCLASSIFIED),
             permission_violations: r.count("permission_violations", VIOLATIONS),
             replays: r.count("replays", "Calls that were answered with a stored result"),
             replays_checked: r.counts("replays_checked", ["what"], CHECKED),
             duplicates: r.counts("duplicates", ["what"], "Repeated calls, by what they met"),
-            indeterminate: r.count("indeterminate", INDETERMINATE),
-            journal_sync_seconds: r.seconds("journal_sync", SYNC, &SHORT_SECONDS),
+            indeterminate: r.count("indeterminate", "Calls whose outcome is unknown"),
+            journal_sync_seconds: r.seconds(
+                "journal_sync",
+                "Time of a journal sync",
+                &SHORT_SECONDS,
+            ),
             journal_batch_size: r.metric("journal_batch_size", BATCH, Histogram::new(BATCH_SIZES)),
             actor_restarts: r.counts("actor_restarts", ["actor"], "Actors that were started again"),
             notifications: r.counts("notifications", ["channel", "result"], NOTIFICATIONS),
             notifications_waiting: r.counts("notifications_waiting", ["channel"], WAITING),
             spans_exported: r.count("spans_exported", "Spans that the collector took"),
-            spans_dropped: r.count("spans_dropped", DROPPED),
+            spans_dropped: r
+                .count("spans_dropped", "Spans that were dropped because too many waited"),
             spans_failed: r.count("spans_failed", "Spans that were lost in failed exports"),
             export_failures: r.count("export_failures", "Exports to the collector that failed"),
             log_lines_lost: r.count("log_lines_lost", "Log lines that could not be written"),
@@ -125,18 +129,12 @@ impl Inner {
 
 const ADAPTER: &str = "adapter";
 const CALL: &str = "Time from the arrival of a call to its result, without the time it was held";
-const BREAKER: &str = "Circuit breaker of an adapter: 0 closed, 1 open";
 const WAIT: &str = "Time that approvals wait for people";
 const REVIEWS: &str = "Break-glass records that wait for their review now";
-const CREDENTIALS: &str = "Credentials that token services were asked for, by what came of it";
-const REVOKED: &str = "Subjects whose earlier tokens are revoked now";
 const MISCLASSIFIED: &str =
     "Calls that asked for another approval mode than the one that governs them";
 const VIOLATIONS: &str = "Calls that were refused because their principal may not make them";
 const CHECKED: &str = "Stored results compared with their digest before they were given again";
-const INDETERMINATE: &str = "Calls of which nobody knows whether their effect happened";
-const SYNC: &str = "Time that the journal takes to reach the disk";
 const BATCH: &str = "Entries that reach the disk together";
 const NOTIFICATIONS: &str = "Messages to people, by channel and result";
 const WAITING: &str = "Messages to people that wait for a channel now";
-const DROPPED: &str = "Spans that were dropped because too many waited for their export";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use placet_types::envelope::result::ResultStatus;
 use placet_types::error::ErrorCode;
 
-use super::{BreakerState, CallSample, Duplicate, Metrics, SERIES_MAX};
+use super::{Duplicate, Metrics};
 use crate::trace::Stage;
 
 /// What a scraper would make of the text. It refuses what is not OpenMetrics.
@@ -51,7 +51,8 @@ impl Scraped {
 
 fn ended(metrics: &Metrics, adapter: &str, status: ResultStatus, code: Option<ErrorCode>) {
     let took = Duration::from_millis(20);
-    metrics.record_call(&CallSample { adapter, capability: "read", status, code, took });
+    let capability = format!("{adapter}/read").parse().unwrap();
+    metrics.record_call(Some(&capability), status, code, took);
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn everything_that_was_recorded_is_in_the_text() {
     ended(&metrics, "files", ResultStatus::Refused, Some(ErrorCode::ValidationError));
     metrics.record_adapter("files", "read", Duration::from_millis(2));
     metrics.record_stage(Stage::Gate, Duration::from_micros(300));
-    metrics.set_breaker("files", BreakerState::Open);
+    metrics.set_breaker("files", true);
     metrics.set_approvals_pending(3);
     metrics.count_grant_used();
     metrics.count_credential("reused");
@@ -137,22 +138,8 @@ fn fresh_metrics_are_a_valid_text_and_every_one_is_described() {
 #[test]
 fn a_label_cannot_break_out_of_its_quotes() {
     let metrics = Metrics::new();
-    ended(&metrics, "a\"} 1\nplacet_evil 2", ResultStatus::Succeeded, None);
+    metrics.count_retry("a\"} 1\nplacet_evil 2", "read");
     let text = metrics.encode();
     assert!(!text.contains("\nplacet_evil"));
     assert!(text.contains(r#"a\"} 1\nplacet_evil 2"#));
-}
-
-#[test]
-fn series_beyond_the_limit_are_counted_together() {
-    let metrics = Metrics::new();
-    for number in 0..SERIES_MAX + 10 {
-        metrics.count_actor_restart(&format!("actor-{number}"));
-    }
-    metrics.count_actor_restart("actor-0");
-    let scraped = Scraped::read(&metrics.encode());
-    let series = scraped.samples.keys().filter(|name| name.contains("actor_restarts")).count();
-    assert_eq!(series, SERIES_MAX + 1);
-    assert!((scraped.sample(r#"placet_actor_restarts_total{actor="other"}"#) - 10.0).abs() < 1e-9);
-    assert!((scraped.sample(r#"placet_actor_restarts_total{actor="actor-0"}"#) - 2.0).abs() < 1e-9);
 }

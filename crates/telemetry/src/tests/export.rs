@@ -12,13 +12,14 @@ use placet_types::mode::ApprovalMode;
 use tokio::time::{Instant, timeout};
 use tracing::Span;
 
+use super::build;
 use super::collectors::{self, Received};
-use crate::export::{OtlpProtocol, TelemetryConfig, TelemetryError, TelemetryGuard, build};
-use crate::names::{attribute, span as name};
+use crate::export::{OtlpProtocol, TelemetryConfig, TelemetryError, TelemetryGuard};
+use crate::names::attribute;
 use crate::testing::CapturedLog;
 use crate::trace::{
     AdapterFields, CallFields, Stage, adapter_span, call_span, record_decision, record_outcome,
-    stage_span, trace_id_of, traceparent_of,
+    stage_span, traceparent_of,
 };
 use crate::traceparent::TraceParent;
 
@@ -48,7 +49,6 @@ fn one_call(tool: &str) -> String {
     let invoke = stage_span(&call, Stage::Invoke);
     let fields = AdapterFields {
         adapter: "everything",
-        mcp_server_id: Some("everything"),
         mcp_method: Some("tools/call"),
         tool: "echo",
         attempt: 1,
@@ -83,24 +83,25 @@ fn named<'a>(spans: &'a [Exported], name: &str) -> &'a Exported {
 
 fn check_tree(received: &Received, passed_on: &str) {
     let spans = received.spans();
-    let call = named(&spans, name::CALL);
+    let call = named(&spans, "placet.call");
     assert_eq!(hex(&call.trace_id), "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(hex(&call.parent_span_id), "00f067aa0ba902b7");
     assert_eq!(call.trace_state, "vendor=abc");
-    for stage in [name::BUILD, name::BROKER, name::GATE, name::INVOKE, name::RETURN] {
+    for stage in ["placet.build", "placet.broker", "placet.gate", "placet.invoke", "placet.return"]
+    {
         let stage = named(&spans, stage);
         assert_eq!(stage.parent_span_id, call.span_id);
         assert_eq!(stage.trace_id, call.trace_id);
     }
-    let adapter = named(&spans, name::ADAPTER);
-    assert_eq!(adapter.parent_span_id, named(&spans, name::INVOKE).span_id);
+    let adapter = named(&spans, "placet.adapter");
+    assert_eq!(adapter.parent_span_id, named(&spans, "placet.invoke").span_id);
     let ids = format!("00-{}-{}-01", hex(&adapter.trace_id), hex(&adapter.span_id));
     assert_eq!(passed_on, ids);
     assert_eq!(spans.len(), 7);
 
     assert_eq!(call.kind, i32::from(SpanKind::Server));
     assert_eq!(adapter.kind, i32::from(SpanKind::Client));
-    for span in [call, named(&spans, name::GATE)] {
+    for span in [call, named(&spans, "placet.gate")] {
         assert_eq!(text_of(span, attribute::MODE_EFFECTIVE), "local_write");
         assert_eq!(text_of(span, attribute::POLICY_DECISION_ID), "dec_1");
     }
@@ -256,7 +257,7 @@ async fn a_configuration_that_cannot_work_is_refused_at_start() {
     let refused = |config: &TelemetryConfig, egress: Option<&EgressClient>| {
         build(config, egress, std::io::sink).unwrap_err()
     };
-    assert!(matches!(refused(&config, None), TelemetryError::EgressMissing));
+    assert!(matches!(refused(&config, None), TelemetryError::Unusable("endpoint", _)));
 
     let bad = |change: fn(&mut TelemetryConfig)| {
         let mut config = config.clone();
@@ -266,16 +267,16 @@ async fn a_configuration_that_cannot_work_is_refused_at_start() {
     assert!(matches!(bad(|c| c.log_filter = "a=b=c".into()), TelemetryError::LogFilter(_)));
     for ratio in [-0.1, 1.1, f64::NAN] {
         let config = TelemetryConfig { sample_ratio: ratio, ..TelemetryConfig::default() };
-        assert!(matches!(refused(&config, None), TelemetryError::Unusable { .. }), "{ratio}");
+        assert!(matches!(refused(&config, None), TelemetryError::Unusable(..)), "{ratio}");
     }
     let header = bad(|c| {
         let otlp = c.otlp.as_mut().unwrap();
         otlp.headers = vec![("x-api-key".into(), "c4n4ry-7f3a9b2e\n".into())];
     });
-    assert!(matches!(header, TelemetryError::Unusable { key: "headers", .. }));
+    assert!(matches!(header, TelemetryError::Unusable("headers", _)));
     assert!(!header.to_string().contains(CANARY));
     let timeout = bad(|c| c.otlp.as_mut().unwrap().timeout_ms = 0);
-    assert!(matches!(timeout, TelemetryError::Unusable { key: "timeout_ms", .. }));
+    assert!(matches!(timeout, TelemetryError::Unusable("timeout_ms", _)));
 }
 
 #[tokio::test]
@@ -291,7 +292,7 @@ fn an_exporter_outside_of_a_runtime_is_refused() {
     let address = "127.0.0.1:1".parse().unwrap();
     let (config, egress) = collectors::config(address, OtlpProtocol::Grpc, SOON);
     let refused = build(&config, Some(&egress), std::io::sink).unwrap_err();
-    assert!(matches!(refused, TelemetryError::RuntimeMissing));
+    assert!(matches!(refused, TelemetryError::Unusable("endpoint", _)));
 }
 
 #[test]
@@ -299,6 +300,6 @@ fn without_a_subscriber_spans_do_nothing() {
     tracing::dispatcher::with_default(&tracing::Dispatch::none(), || {
         let span: Span = call_span(None, None, &CallFields::default());
         assert_eq!(traceparent_of(&span), None);
-        assert_eq!(trace_id_of(&stage_span(&span, Stage::Gate)), None);
+        assert_eq!(traceparent_of(&stage_span(&span, Stage::Gate)), None);
     });
 }

@@ -4,9 +4,11 @@ use std::{collections::BTreeMap, io};
 
 use serde_json::Value;
 
-use crate::export::{LogFormat, TelemetryConfig, build};
+use super::build;
+use super::trace_id_of;
+use crate::export::{LogFormat, TelemetryConfig};
 use crate::testing::{Capture, CapturedLog};
-use crate::trace::{CallFields, Stage, call_span, record_call, stage_span, trace_id_of};
+use crate::trace::{CallFields, Stage, call_span, record_call, stage_span};
 
 const CANARY: &str = "c4n4ry-7f3a9b2e";
 
