@@ -14,12 +14,6 @@ use url::{Host, Url};
 
 use crate::{notice::NoticeKind, schedule::Quiet};
 
-/// The most channels.
-const CHANNELS_MAX: usize = 64;
-/// The most routes.
-const ROUTES_MAX: usize = 256;
-/// The most recipients of one mail.
-const RECIPIENTS_MAX: usize = 50;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 86_400_000;
 
@@ -195,6 +189,13 @@ impl HookUrl {
             Self::Secret { origin, .. } => origin,
         }
     }
+
+    fn secret(&self) -> Option<&String> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Secret { secret, .. } => Some(secret),
+        }
+    }
 }
 
 /// E-mail over SMTP.
@@ -285,12 +286,6 @@ impl NotifyConfig {
     /// # Errors
     /// [`ConfigError`] naming the first key that cannot be used. It does not repeat what stands for a secret's name: it may be its value.
     pub fn check(&self, is_named: impl Fn(&str) -> Result<(), String>) -> Result<(), ConfigError> {
-        if self.channels.len() > CHANNELS_MAX {
-            return wrong("channels", format!("are more than {CHANNELS_MAX}"));
-        }
-        if self.routes.len() > ROUTES_MAX {
-            return wrong("routes", format!("are more than {ROUTES_MAX}"));
-        }
         within("expiring_ms", self.expiring_ms, 1_000, DAY_MS)?;
         within("poll_ms", self.poll_ms, 50, MINUTE_MS)?;
         for (name, channel) in &self.channels {
@@ -300,23 +295,17 @@ impl NotifyConfig {
             })?;
         }
         for (place, route) in self.routes.iter().enumerate() {
-            if let Some(name) =
-                route.channels.iter().find(|name| !self.channels.contains_key(*name))
-            {
+            for name in &route.channels {
+                let problem = match self.channels.get(name) {
+                    None => "is not among `channels`",
+                    Some(channel) if channel.callbacks.is_empty() => continue,
+                    Some(_) => {
+                        "tells callers (`callbacks`), who would hear what is for approvers: make one channel for each"
+                    }
+                };
                 return wrong(
                     format!("routes[{place}].channels"),
-                    format!("names `{name}`, which is not among `channels`"),
-                );
-            }
-            let is_for_callers = |name: &&ChannelName| {
-                self.channels.get(*name).is_some_and(|channel| !channel.callbacks.is_empty())
-            };
-            if let Some(name) = route.channels.iter().find(is_for_callers) {
-                return wrong(
-                    format!("routes[{place}].channels"),
-                    format!(
-                        "names `{name}`, over which callers are told (`callbacks`) and would hear what is for approvers: make one channel for each"
-                    ),
+                    format!("names `{name}`, which {problem}"),
                 );
             }
             if route.channels.is_empty() || route.events.is_empty() {
@@ -375,8 +364,8 @@ impl EmailTarget {
         if self.user.is_some() != self.password.is_some() {
             return wrong("to.password", "goes with `user`, and neither without the other");
         }
-        if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
-            return wrong("to.to", format!("names 1 to {RECIPIENTS_MAX} recipients"));
+        if self.to.is_empty() {
+            return wrong("to.to", "names no recipient");
         }
         for address in std::iter::once(&self.from).chain(&self.to) {
             let email = address.parse::<Mailbox>().map(|mailbox| mailbox.email.to_string());
@@ -390,23 +379,19 @@ impl EmailTarget {
 
 impl Target {
     fn secrets(&self) -> Vec<(&'static str, &str)> {
-        let (hook, keys) = match self {
+        let (url, named) = match self {
             Self::Webhook(target) => {
-                let old = target.old_key.as_deref().map(|old| ("old_key", old));
-                let keys = std::iter::once(("key", target.key.as_str())).chain(old).collect();
-                (Some(&target.url), keys)
+                let old_key = target.old_key.as_ref().map(|old| ("old_key", old));
+                (Some(&target.url), [Some(("key", &target.key)), old_key])
             }
-            Self::Slack(target) | Self::Teams(target) => (Some(&target.url), Vec::new()),
-            Self::Email(target) => (
-                None,
-                target.password.as_deref().map(|name| ("password", name)).into_iter().collect(),
-            ),
+            Self::Slack(target) | Self::Teams(target) => (Some(&target.url), [None, None]),
+            Self::Email(target) => {
+                (None, [target.password.as_ref().map(|name| ("password", name)), None])
+            }
         };
-        let mut all: Vec<(&'static str, &str)> = keys;
-        if let Some(HookUrl::Secret { secret, .. }) = hook {
-            all.push(("url.secret", secret));
-        }
-        all
+        let url = url.and_then(HookUrl::secret).map(|secret| ("url.secret", secret));
+        let all = named.into_iter().flatten().chain(url);
+        all.map(|(key, name)| (key, name.as_str())).collect()
     }
 
     /// Where it leads.
