@@ -82,8 +82,8 @@ pub(crate) fn router(
             if !WAIT.contains(&route.path) {
                 handler = handler.route_layer(middleware::from_fn_with_state(api.clone(), run));
             }
-            let authenticate = middleware::from_fn_with_state(api.clone(), authenticate);
-            handler = handler.route_layer(authenticate);
+            let state = (api.clone(), None);
+            handler = handler.route_layer(middleware::from_fn_with_state(state, authenticate));
         }
         router = router.route(route.path, handler);
     }
@@ -93,7 +93,7 @@ pub(crate) fn router(
     }
     if let Some(McpRoutes { router: mcp, development, .. }) = mcp {
         let state = (api.clone(), development);
-        let verified = middleware::from_fn_with_state(state, authenticate_client);
+        let verified = middleware::from_fn_with_state(state, authenticate);
         router = router.merge(mcp.route_layer(verified));
     }
     let config = Arc::new(api.config().clone());
@@ -110,33 +110,9 @@ pub(crate) fn surround(router: Router, guard: Guard) -> Router {
         .layer(middleware::from_fn_with_state(Arc::new(guard), guarded))
 }
 
-/// Verifies the caller before anything else of the request is looked at.
+/// Verifies the caller before anything else of the request is looked at. Where development tokens are accepted, an MCP client that shows
+/// nothing is the development agent.
 async fn authenticate(
-    State(api): State<ApiState>,
-    mut request: Request,
-    next: Next,
-) -> Result<Response, Failure> {
-    let certificate = request.extensions().get::<ClientCertificate>();
-    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
-    let credentials = Credentials { certificate, peer, ..Credentials::of(request.headers())? };
-    let caller = api.read(verified(&api.engine, credentials)).await?;
-    // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
-    let _place = api.place(About::Request, &caller)?;
-    request.extensions_mut().insert(Caller(Arc::new(caller)));
-    Ok(next.run(request).await)
-}
-
-/// Limits how long a request takes.
-async fn run(
-    State(api): State<ApiState>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Failure> {
-    api.run(request, next).await
-}
-
-/// The same for an MCP client, which is the development agent where it shows nothing and development tokens are accepted.
-async fn authenticate_client(
     State((api, development)): State<(ApiState, Option<DevelopmentToken>)>,
     mut request: Request,
     next: Next,
@@ -149,10 +125,21 @@ async fn authenticate_client(
     let minted = minted.map(|token| format!("Bearer {token}"));
     let credentials =
         Credentials { authorization: shown.authorization.or(minted.as_deref()), ..shown };
-    let caller = api.read(verified(&api.engine, credentials)).await?;
+    let caller = Arc::new(api.read(verified(&api.engine, credentials)).await?);
+    // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
     let _place = api.place(About::Request, &caller)?;
-    request.extensions_mut().insert(Arc::new(caller));
+    request.extensions_mut().insert(Arc::clone(&caller));
+    request.extensions_mut().insert(Caller(caller));
     Ok(next.run(request).await)
+}
+
+/// Limits how long a request takes.
+async fn run(
+    State(api): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    api.run(request, next).await
 }
 
 /// Who calls. A token that is refused is counted by the address that it came from.

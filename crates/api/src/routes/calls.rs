@@ -10,10 +10,7 @@ use axum::{extract::State, response::Response};
 use placet_approvals::views::TimelineView;
 use placet_engine::{answer::Answer, submission::Submission, ticket::Ticket};
 use placet_identity::VerifiedCaller;
-use placet_types::{
-    error::{ErrorCode, Problem, Refusal},
-    ids::ToolCallId,
-};
+use placet_types::ids::ToolCallId;
 
 use crate::{
     answer,
@@ -23,6 +20,7 @@ use crate::{
     problem::Failure,
     query::{Params, WAIT_MS_MAX},
     request::{CallHeaders, Entity, Id, Plain},
+    routes::wait_ms,
     state::{ApiState, Caller, expired},
 };
 
@@ -33,12 +31,7 @@ pub(crate) async fn submit(
     StrictJson(submission): StrictJson<Submission>,
 ) -> Result<Response, Failure> {
     let (submission, inbound) = headers.complete(submission)?;
-    let wait_ms = submission.wait_ms.unwrap_or(0);
-    if wait_ms > WAIT_MS_MAX {
-        let (pointer, problem) = ("/wait_ms".to_owned(), format!("at most {WAIT_MS_MAX}"));
-        let refusal = Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large");
-        return Err(Failure::new(refusal.with_problems(vec![Problem { pointer, problem }])));
-    }
+    let wait_ms = wait_ms(submission.wait_ms)?;
     let mut ticket = api.engine.submit(Arc::clone(&caller), submission, inbound)?;
     Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
 }

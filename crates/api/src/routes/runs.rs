@@ -9,12 +9,15 @@ use axum::{extract::State, response::Response};
 use placet_identity::VerifiedCaller;
 use serde::Serialize;
 
-use placet_engine::runs::{
-    batch_views::Batch,
-    views::{OpenRun, ToolsChange, ToolsFormat},
+use placet_engine::{
+    runs::{
+        batch_views::Batch,
+        views::{OpenRun, ToolsChange, ToolsFormat},
+    },
+    submission::Inbound,
 };
 use placet_types::{
-    error::{ErrorCode, Execution, Problem, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     ids::RunId,
 };
 
@@ -22,8 +25,9 @@ use crate::{
     answer,
     body::StrictJson,
     problem::Failure,
-    query::{Params, WAIT_MS_MAX},
+    query::Params,
     request::{CallHeaders, Entity, Id, Plain},
+    routes::wait_ms,
     state::{ApiState, Caller},
 };
 
@@ -81,48 +85,33 @@ pub(crate) async fn batch(
     headers: CallHeaders,
     StrictJson(batch): StrictJson<Batch>,
 ) -> Result<Response, Failure> {
-    let (batch, inbound) = headers.complete_batch(batch)?;
-    let batch = bounded(&api, &caller, batch)?;
-    let waits = batch.wait_ms > Some(0);
-    let made = api.engine.batch(Arc::clone(&caller), &id, batch, inbound);
-    awaited(&api, &caller, waits, made).await
+    answered(&api, &caller, headers, batch, |batch, inbound| {
+        api.engine.batch(Arc::clone(&caller), &id, batch, inbound)
+    })
+    .await
 }
 
-/// The batch with a time to wait that its caller's token allows.
-///
-/// # Errors
-/// [`ErrorCode::ValidationError`] where it is too long at all.
-pub(super) fn bounded(
-    api: &ApiState,
-    caller: &VerifiedCaller,
-    mut batch: Batch,
-) -> Result<Batch, Failure> {
-    let wait_ms = batch.wait_ms.unwrap_or(0);
-    if wait_ms > WAIT_MS_MAX {
-        let (pointer, problem) = ("/wait_ms".to_owned(), format!("at most {WAIT_MS_MAX}"));
-        let refusal = Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large");
-        return Err(Failure::new(refusal.with_problems(vec![Problem { pointer, problem }])));
-    }
-    let left_ms = u64::try_from(api.engine.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
-    batch.wait_ms = Some(wait_ms.min(left_ms));
-    Ok(batch)
-}
-
-/// What became of calls, unless their caller is revoked or the service stops before.
-pub(super) async fn awaited<T: Serialize>(
+/// What becomes of a batch that is carried out so, within the time that its caller's token allows, unless the caller is revoked or the service
+/// stops before.
+pub(super) async fn answered<T: Serialize, F: Future<Output = Result<T, Refusal>>>(
     api: &ApiState,
     caller: &Arc<VerifiedCaller>,
-    waits: bool,
-    made: impl Future<Output = Result<T, Refusal>>,
+    headers: CallHeaders,
+    batch: Batch,
+    carry_out: impl FnOnce(Batch, Inbound) -> F,
 ) -> Result<Response, Failure> {
+    let (mut batch, inbound) = headers.complete_batch(batch)?;
+    let left_ms = u64::try_from(api.engine.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
+    let wait_ms = wait_ms(batch.wait_ms)?.min(left_ms);
+    batch.wait_ms = Some(wait_ms);
     tokio::select! {
         biased;
         refusal = api.engine.revoked(Arc::clone(caller)) => {
             Err(Failure::new(refusal.with_execution(Execution::Unknown)))
         }
-        view = made => Ok(answer::json(&view?)),
+        view = carry_out(batch, inbound) => Ok(answer::json(&view?)),
         // Only people are not waited for: what is being executed comes to its end.
-        () = api.closing(), if waits => {
+        () = api.closing(), if wait_ms > 0 => {
             let message = "the service is stopping; send the same batch again";
             let refusal = Refusal::new(ErrorCode::Overloaded, message).with_retry_after_ms(1_000);
             Err(Failure::new(refusal.with_execution(Execution::Unknown)))

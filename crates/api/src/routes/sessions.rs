@@ -10,7 +10,7 @@ use http::StatusCode;
 use placet_engine::runs::{batch_views::Batch, sessions::OpenSession};
 use placet_types::ids::RunId;
 
-use super::runs::{awaited, bounded};
+use super::runs::answered;
 use crate::{
     answer,
     body::StrictJson,
@@ -43,11 +43,10 @@ pub(crate) async fn execute(
     headers: CallHeaders,
     StrictJson(batch): StrictJson<Batch>,
 ) -> Result<Response, Failure> {
-    let (batch, inbound) = headers.complete_batch(batch)?;
-    let batch = bounded(&api, &caller, batch)?;
-    let waits = batch.wait_ms > Some(0);
-    let made = api.engine.execute(Arc::clone(&caller), &id, batch, inbound);
-    awaited(&api, &caller, waits, made).await
+    answered(&api, &caller, headers, batch, |batch, inbound| {
+        api.engine.execute(Arc::clone(&caller), &id, batch, inbound)
+    })
+    .await
 }
 
 /// `POST /v1/sessions/{id}/simulate`.
@@ -56,9 +55,8 @@ pub(crate) async fn simulate(
     headers: CallHeaders,
     StrictJson(batch): StrictJson<Batch>,
 ) -> Result<Response, Failure> {
-    let (batch, inbound) = headers.complete_batch(batch)?;
-    let batch = bounded(&api, &caller, batch)?;
-    let waits = batch.wait_ms > Some(0);
-    let made = api.engine.simulate(Arc::clone(&caller), &id, batch, inbound);
-    awaited(&api, &caller, waits, made).await
+    answered(&api, &caller, headers, batch, |batch, inbound| {
+        api.engine.simulate(Arc::clone(&caller), &id, batch, inbound)
+    })
+    .await
 }
