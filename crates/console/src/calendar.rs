@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use axum::{extract::State, response::Response};
+use chrono::{Datelike as _, Months, NaiveDate, NaiveDateTime};
 use maud::{Markup, html};
 use placet_approvals::views::{DirectiveView, EntriesQuery};
 use placet_types::{clock::Timestamp, directive::DirectiveKind, ids::DirectiveId};
@@ -28,94 +29,36 @@ const PAST_ROUNDS: usize = 3;
 /// How long before its end a freeze was entered at most: a year and a day before it begins, and it lasts at most 31 days.
 const ENTERED_MS_MAX: i64 = (366 + 31) * DAY_MS;
 const WEEK: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
-const MONTHS: &str =
-    "January February March April May June July August September October November December";
 
-/// A month of a year.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Month {
-    year: i64,
-    month: i64,
+/// The month that is asked for, as its first day; else the one that `now` lies in.
+fn month_of(asked: Option<&str>, now: Timestamp) -> NaiveDate {
+    let first = |month: &str| NaiveDate::parse_from_str(&format!("{month}-01"), "%Y-%m-%d").ok();
+    let asked = asked.and_then(first).filter(|month| (1970..=9999).contains(&month.year()));
+    asked.or_else(|| first(now.to_string().get(..7)?)).unwrap_or_default()
 }
 
-impl Month {
-    /// The month that a time lies in.
-    fn of(at: Timestamp) -> Self {
-        let text = at.to_string();
-        Self::parse(text.get(..7).unwrap_or_default()).unwrap_or(Self { year: 1970, month: 1 })
-    }
-
-    /// `2026-11`.
-    fn parse(text: &str) -> Option<Self> {
-        let (year, month) = text.split_once('-')?;
-        let (year, month) = (digits(year, 4)?, digits(month, 2)?);
-        (year >= 1970 && (1..=12).contains(&month)).then_some(Self { year, month })
-    }
-
-    fn text(self) -> String {
-        format!("{:04}-{:02}", self.year, self.month)
-    }
-
-    fn next(self) -> Self {
-        if self.month == 12 {
-            Self { year: self.year.saturating_add(1), month: 1 }
-        } else {
-            Self { month: self.month.saturating_add(1), ..self }
-        }
-    }
-
-    fn previous(self) -> Self {
-        if self.month == 1 {
-            Self { year: self.year.saturating_sub(1), month: 12 }
-        } else {
-            Self { month: self.month.saturating_sub(1), ..self }
-        }
-    }
-
-    /// Its first day, counted from 1970-01-01.
-    fn first_day(self) -> i64 {
-        days(self.year, self.month, 1)
-    }
-
-    fn name(self) -> String {
-        let index = usize::try_from(self.month.saturating_sub(1)).unwrap_or_default();
-        format!("{} {}", MONTHS.split(' ').nth(index).unwrap_or_default(), self.year)
-    }
+fn next(month: NaiveDate) -> NaiveDate {
+    month.checked_add_months(Months::new(1)).unwrap_or(month)
 }
 
-/// A number of exactly so many digits.
-fn digits(text: &str, count: usize) -> Option<i64> {
-    let plain = text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
-    if plain { text.parse().ok() } else { None }
+fn previous(month: NaiveDate) -> NaiveDate {
+    month.checked_sub_months(Months::new(1)).unwrap_or(month)
 }
 
-/// A day of the Gregorian calendar, counted from 1970-01-01: whole years and months before it, with their leap days.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    let past = year.saturating_sub(1);
-    let leaps = |year: i64| {
-        year.div_euclid(4).saturating_sub(year.div_euclid(100)).saturating_add(year.div_euclid(400))
-    };
-    let whole = past.saturating_mul(365).saturating_add(leaps(past)).saturating_sub(719_162);
-    let is_leap = leaps(year) > leaps(past);
-    let index = usize::try_from(month.saturating_sub(1)).unwrap_or_default();
-    let before = BEFORE.get(index).copied().unwrap_or_default();
-    let before = if is_leap && month > 2 { before.saturating_add(1) } else { before };
-    whole.saturating_add(before).saturating_add(day.saturating_sub(1))
+/// A day, counted from 1970-01-01.
+fn number_of(day: NaiveDate) -> i64 {
+    day.signed_duration_since(NaiveDate::default()).num_days()
+}
+
+/// The address of a month's page.
+fn address(month: NaiveDate) -> String {
+    format!("/calendar?month={}", month.format("%Y-%m"))
 }
 
 /// `2026-11-22T06:04`, as a browser writes it, taken as UTC.
 pub(super) fn parse_minute(text: &str) -> Option<Timestamp> {
-    let (date, time) = text.split_once('T')?;
-    let (month, day) = date.rsplit_once('-')?;
-    let (month, day) = (Month::parse(month)?, digits(day, 2)?);
-    let (hour, rest) = time.split_once(':')?;
-    let (hour, minute) = (digits(hour, 2)?, digits(rest.get(..2)?, 2)?);
-    let at = days(month.year, month.month, day);
-    let fits = (1..=31).contains(&day) && at < month.next().first_day() && hour < 24 && minute < 60;
-    let minutes = hour.checked_mul(60)?.checked_add(minute)?;
-    let ms = at.checked_mul(DAY_MS)?.checked_add(minutes.checked_mul(60_000)?)?;
-    fits.then_some(Timestamp::from_ms(ms))
+    let at = NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M").ok()?;
+    Some(Timestamp::from_ms(at.and_utc().timestamp_millis()))
 }
 
 /// `GET /calendar`.
@@ -125,7 +68,7 @@ pub(super) async fn show(
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let now = app.console.now();
-    let month = query.get("month").and_then(Month::parse).unwrap_or_else(|| Month::of(now));
+    let month = month_of(query.get("month"), now);
     let (freezes, is_whole) = freezes(&app, &visitor, month).await?;
     let title = "Calendar of freezes";
     let content = html! {
@@ -164,7 +107,7 @@ pub(super) async fn show(
 async fn freezes(
     app: &ConsoleState,
     visitor: &Visitor,
-    month: Month,
+    month: NaiveDate,
 ) -> Result<(Vec<DirectiveView>, bool), Trouble> {
     let (start, weeks) = shown_days(month);
     let from = Timestamp::from_ms(start.saturating_mul(DAY_MS));
@@ -202,11 +145,11 @@ async fn freezes(
 }
 
 /// The first day that is shown with a month, and how many weeks are.
-fn shown_days(month: Month) -> (i64, i64) {
-    let first = month.first_day();
+fn shown_days(month: NaiveDate) -> (i64, i64) {
+    let first = number_of(month);
     // 1970-01-01 was a Thursday; weeks begin on Monday.
     let start = first.saturating_sub(first.saturating_add(3).rem_euclid(7));
-    let end = month.next().first_day();
+    let end = number_of(next(month));
     (start, end.saturating_sub(start).saturating_add(6).div_euclid(7))
 }
 
@@ -216,17 +159,17 @@ fn is_on(entry: &DirectiveView, from: Timestamp, until: Timestamp) -> bool {
     entry.starts_at < until && from < ended && entry.state != "denied"
 }
 
-fn table(month: Month, freezes: &[DirectiveView], now: Timestamp) -> Markup {
-    let (first, end) = (month.first_day(), month.next().first_day());
+fn table(month: NaiveDate, freezes: &[DirectiveView], now: Timestamp) -> Markup {
+    let (first, end) = (number_of(month), number_of(next(month)));
     let (start, weeks) = shown_days(month);
     html! {
         nav.row.spread aria-label="Months" {
-            a.button href={ "/calendar?month=" (month.previous().text()) } { "Earlier" }
-            h2 { (month.name()) }
-            a.button href={ "/calendar?month=" (month.next().text()) } { "Later" }
+            a.button href=(address(previous(month))) { "Earlier" }
+            h2 { (month.format("%B %Y")) }
+            a.button href=(address(next(month))) { "Later" }
         }
         table.table.month {
-            caption.unseen { "Freezes in " (month.name()) }
+            caption.unseen { "Freezes in " (month.format("%B %Y")) }
             thead { tr { @for day in WEEK { th scope="col" { (day) } } } }
             tbody {
                 @for week in 0..weeks {
@@ -268,27 +211,19 @@ fn cell(day: i64, first: i64, end: i64, freezes: &[DirectiveView], now: Timestam
 mod tests {
     use placet_types::clock::Timestamp;
 
-    use super::{Month, days, parse_minute};
-
-    #[test]
-    fn days_are_counted_as_timestamps_print_them() {
-        for (year, month, day) in
-            [(1970, 1, 1), (2000, 2, 29), (2024, 12, 31), (2026, 11, 22), (2100, 3, 1)]
-        {
-            let printed = Timestamp::from_ms(days(year, month, day) * 86_400_000).to_string();
-            assert_eq!(printed, format!("{year:04}-{month:02}-{day:02}T00:00:00.000Z"));
-        }
-    }
+    use super::{address, month_of, next, number_of, parse_minute, previous};
 
     #[test]
     fn months_follow_each_other_over_the_year_s_end() {
-        let december = Month::parse("2026-12").unwrap();
-        assert_eq!(december.next().text(), "2027-01");
-        assert_eq!(december.next().previous(), december);
-        assert_eq!(
-            (december.name().as_str(), Month::parse("2026-13"), Month::parse("26-1")),
-            ("December 2026", None, None)
-        );
+        let now = Timestamp::from_ms(1_795_000_000_000);
+        let december = month_of(Some("2026-12"), now);
+        assert_eq!(address(next(december)), "/calendar?month=2027-01");
+        assert_eq!(previous(next(december)), december);
+        assert_eq!(december.format("%B %Y").to_string(), "December 2026");
+        assert_eq!(number_of(december) * 86_400_000, 1_796_083_200_000);
+        for text in ["2026-13", "26-1", "1969-12", "+12026-01", "x"] {
+            assert_eq!(address(month_of(Some(text), now)), "/calendar?month=2026-11", "{text}");
+        }
     }
 
     #[test]
