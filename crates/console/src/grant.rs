@@ -80,10 +80,7 @@ fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
                 fieldset {
                     legend { code { (visible(name)) } }
                     input type="hidden" name="argument" value=(name);
-                    p.small {
-                        "Now: "
-                        @if is_masked(name) { "a masked value" } @else { span.mono { (tree::summary(value)) } }
-                    }
+                    div.small { "Now: " @if is_masked(name) { "a masked value" } @else { (tree::value(value)) } }
                     div.fields {
                         div.field {
                             label for={ "rule-" (at) } { "May be" }

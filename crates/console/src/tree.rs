@@ -184,17 +184,6 @@ fn place(before: Option<At<'_>>, after: Option<At<'_>>) -> Markup {
     }
 }
 
-/// A short line about arguments, for a list.
-pub(super) fn summary(value: &Value) -> String {
-    const CHARS_MAX: usize = 160;
-    let text = visible(&value.to_string());
-    if text.chars().count() <= CHARS_MAX {
-        return text;
-    }
-    let cut: String = text.chars().take(CHARS_MAX).collect();
-    format!("{cut}… (cut)")
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -202,7 +191,7 @@ mod tests {
     use maud::Markup;
     use serde_json::{Value, json};
 
-    use super::{Preview, summary};
+    use super::Preview;
 
     fn arguments(value: &Value) -> Markup {
         super::value(value)
@@ -282,6 +271,5 @@ mod tests {
     fn nesting_beyond_the_limit_is_shown_as_json() {
         let deep = (0..40).fold(json!("end"), |inner, _| json!({ "in": inner }));
         assert!(arguments(&deep).0.contains("end"));
-        assert!(summary(&deep).ends_with("… (cut)"));
     }
 }
