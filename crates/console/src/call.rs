@@ -14,6 +14,7 @@ use maud::{Markup, html};
 use placet_api::problem::Failure;
 use placet_approvals::views::{ApprovalDetail, FreezeView};
 use placet_types::{
+    caller::CallerIdentity,
     clock::Timestamp,
     error::Refusal,
     ids::{ApprovalId, PrincipalId},
@@ -33,7 +34,6 @@ pub(super) use evidence::taint;
 pub(super) use people::{decisions, line as vote_line, needs};
 
 mod evidence;
-mod identity;
 pub(super) mod outcome;
 mod people;
 pub(super) mod withdraw;
@@ -201,7 +201,7 @@ pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let other = call.filter(|call| call.approval_mode_requested != call.approval_mode_effective);
     html! {
         dt { "Who" } dd { (words::chain(&approval.principal_chain)) }
-        @if let Some(caller) = proposal.and_then(|proposal| proposal.evidence.caller.as_ref()) { (identity::facts(caller)) }
+        @if let Some(caller) = proposal.and_then(|proposal| proposal.evidence.caller.as_ref()) { (identity(caller)) }
         dt { "What it does" }
         dd {
             (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))
@@ -217,6 +217,29 @@ pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         @if Tense::of(&approval.state) == Tense::Ahead {
             dt { "Ends" }
             dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
+        }
+    }
+}
+
+/// How the caller and its user proved who they are; no token is among it.
+fn identity(caller: &CallerIdentity) -> Markup {
+    html! {
+        dt { "Identity" }
+        dd #identity {
+            code { (visible(&caller.agent_urn)) } " proved by " code { (caller.auth_type.as_str()) } " "
+            @if !caller.attested { (words::mark(Tone::Warn, "not attested")) " " }
+            @if caller.lifecycle != "active" { (words::mark(Tone::Warn, &caller.lifecycle)) " " }
+            @if let Some(id) = &caller.workload_identity { br; "workload " code { (visible(id)) } " " }
+            @if let Some(role) = &caller.role { br; "role " code { (visible(role)) } }
+        }
+        @if let Some(delegation) = &caller.delegation {
+            dt { "Delegation" }
+            dd #delegation {
+                "of " code { (visible(&delegation.subject)) } " proved by " code { (delegation.auth_type.as_str()) }
+                @if delegation.scopes.is_empty() { ", without scopes" } @else {
+                    ", scopes " @for (at, scope) in delegation.scopes.iter().enumerate() { @if at > 0 { ", " } code { (visible(scope)) } }
+                }
+            }
         }
     }
 }
