@@ -8,43 +8,32 @@ use axum::{
     extract::Path,
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, header};
+use http::header;
 use placet_types::digest::Digest;
 
-use placet_api::answer::IMMUTABLE;
+use placet_api::{answer::IMMUTABLE, problem::Failure};
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
 
-pub(super) const STYLE_ROUTE: &str = "/assets/{digest}/console.css";
-pub(super) const SCRIPT_ROUTE: &str = "/assets/{digest}/console.js";
+pub(super) const ROUTE: &str = "/assets/{digest}/{file}";
 
-static STYLE_DIGEST: LazyLock<String> = LazyLock::new(|| Digest::of(STYLE.as_bytes()).short());
-static SCRIPT_DIGEST: LazyLock<String> = LazyLock::new(|| Digest::of(SCRIPT.as_bytes()).short());
+/// Of both files: they change with the program.
+static DIGEST: LazyLock<String> =
+    LazyLock::new(|| Digest::of([STYLE, SCRIPT].concat().as_bytes()).short());
 
-pub(super) fn style_path() -> String {
-    STYLE_ROUTE.replace("{digest}", &STYLE_DIGEST)
+/// Where a file is found.
+pub(super) fn path(file: &str) -> String {
+    format!("/assets/{}/{file}", *DIGEST)
 }
 
-pub(super) fn script_path() -> String {
-    SCRIPT_ROUTE.replace("{digest}", &SCRIPT_DIGEST)
-}
-
-/// `GET /assets/{digest}/console.css`.
-pub(super) async fn style(Path(digest): Path<String>) -> Response {
-    file(STYLE, "text/css; charset=utf-8", digest == *STYLE_DIGEST)
-}
-
-/// `GET /assets/{digest}/console.js`.
-pub(super) async fn script(Path(digest): Path<String>) -> Response {
-    file(SCRIPT, "text/javascript; charset=utf-8", digest == *SCRIPT_DIGEST)
-}
-
-fn file(text: &'static str, kind: &'static str, is_this_one: bool) -> Response {
-    let kept = if is_this_one { IMMUTABLE } else { "no-store" };
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (header::CACHE_CONTROL, HeaderValue::from_static(kept)),
-    ];
-    (headers, text).into_response()
+/// `GET /assets/{digest}/{file}`.
+pub(super) async fn file(Path((digest, file)): Path<(String, String)>) -> Response {
+    let (text, kind) = match file.as_str() {
+        "console.css" => (STYLE, "text/css; charset=utf-8"),
+        "console.js" => (SCRIPT, "text/javascript; charset=utf-8"),
+        _ => return Failure::unknown_route().into_response(),
+    };
+    let kept = if digest == *DIGEST { IMMUTABLE } else { "no-store" };
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, kept)], text).into_response()
 }

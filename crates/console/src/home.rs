@@ -4,29 +4,32 @@
 
 use axum::{
     Json,
-    extract::{FromRequestParts as _, Request, State},
+    extract::State,
     response::{IntoResponse as _, Response},
 };
 use http::{HeaderMap, header};
 use placet_api::documents::AboutDocument;
 
-use super::{ConsoleState, inbox, session::Visitor, visitor::PageQuery};
+use super::{
+    ConsoleState, inbox,
+    session::Visitor,
+    visitor::{PageQuery, Trouble},
+};
 
 /// `GET /`.
-pub(super) async fn home(State(app): State<ConsoleState>, request: Request) -> Response {
-    if !wants_page(request.headers()) {
-        return Json(AboutDocument::of_this_service()).into_response();
+pub(super) async fn home(
+    State(app): State<ConsoleState>,
+    headers: HeaderMap,
+    visitor: Result<Visitor, Response>,
+    query: Result<PageQuery, Trouble>,
+) -> Result<Response, Trouble> {
+    if !wants_page(&headers) {
+        return Ok(Json(AboutDocument::of_this_service()).into_response());
     }
-    let (mut parts, _) = request.into_parts();
-    let visitor = match Visitor::from_request_parts(&mut parts, &app).await {
-        Ok(visitor) => visitor,
-        Err(to_sign_in) => return to_sign_in,
-    };
-    let query = match PageQuery::from_request_parts(&mut parts, &app).await {
-        Ok(query) => query,
-        Err(trouble) => return trouble.into_response(),
-    };
-    inbox::show(&app, &visitor, &query).await.unwrap_or_else(|trouble| trouble.into_response())
+    match visitor {
+        Ok(visitor) => inbox::show(&app, &visitor, &query?).await,
+        Err(to_sign_in) => Ok(to_sign_in),
+    }
 }
 
 /// Programs ask for JSON or for anything; browsers name HTML.

@@ -1,6 +1,6 @@
 //! What a refused request keeps: the navigation of who is signed in, and what they had typed.
 //!
-//! Owns the page of a refusal for somebody with a session, and the page of a path that does not exist. Invariant: the typed text goes back
+//! Owns when a refusal is shown as a page, and the page of a path that does not exist. Invariant: the typed text goes back
 //! to the browser that sent it, in a form of the session's own, and nowhere else.
 
 use axum::{
@@ -8,7 +8,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use http::{Method, StatusCode, header};
+use http::{Method, StatusCode};
 use maud::{Markup, html};
 use placet_types::error::{ErrorCode, Refusal};
 
@@ -16,9 +16,9 @@ use super::{
     ConsoleState,
     form::{Fields, Typed},
     home::wants_page,
-    page::{self, Frame, Place, token},
+    page::{self, token},
     session::{CSRF_FIELD, Use, Visitor},
-    visitor::{Refused, Trouble, visit},
+    visitor::{Trouble, visit},
     words,
 };
 use placet_api::problem::Failure;
@@ -26,7 +26,7 @@ use placet_api::problem::Failure;
 /// The fields that no person types.
 const HIDDEN: [&str; 5] = ["digest", "act", "record", "pick", "decision"];
 
-/// Shows a refusal within the frame, where there is a session.
+/// Shows a refusal as a page: within the frame, where there is a session.
 pub(super) async fn keep(
     State(app): State<ConsoleState>,
     request: Request,
@@ -36,28 +36,16 @@ pub(super) async fn keep(
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(typed.clone());
     let mut response = next.run(Request::from_parts(parts.clone(), body)).await;
-    let Some(Refused(failure)) = response.extensions_mut().remove::<Refused>() else {
-        return response;
-    };
-    let Ok(visitor) = visit(&parts, &app, Use::Page).await else { return response };
+    let Some(failure) = response.extensions_mut().remove::<Failure>() else { return response };
+    let visitor = visit(&parts, &app, Use::Page).await.ok();
     let form = typed.take().filter(|_| parts.method == Method::POST);
-    let again = form.map(|fields| again(&fields, &visitor, parts.uri.path()));
-    let content =
-        html! { (page::trouble_content(&failure)) @if let Some(again) = again { (again) } };
-    let frame = Frame {
-        title: page::trouble_title(&failure),
-        place: Place::Elsewhere,
-        now: app.console.now(),
-    };
-    let mut kept = frame.page_with(response.status(), &visitor, &content);
-    if let Some(after) = response.headers().get(header::RETRY_AFTER) {
-        kept.headers_mut().insert(header::RETRY_AFTER, after.clone());
-    }
-    kept
+    let again = form.zip(visitor.as_ref());
+    let again = again.map(|(fields, visitor)| again_form(&fields, visitor, parts.uri.path()));
+    page::trouble(&failure, visitor.as_ref(), app.console.now(), &again.unwrap_or_default())
 }
 
 /// The form as it was sent, to be corrected and sent again.
-fn again(fields: &Fields, visitor: &Visitor, path: &str) -> Markup {
+fn again_form(fields: &Fields, visitor: &Visitor, path: &str) -> Markup {
     html! {
         section.card aria-labelledby="again-title" {
             h2 #again-title { "What you had entered" }

@@ -226,7 +226,7 @@ fn router(app: ConsoleState) -> Router {
         .route("/calendar", get(calendar::show).post(arrange::freeze))
         .route("/entries/{id}", get(entry::show).post(entry::act_on))
         .route("/help", get(help::show))
-        .route("/live", get(live::follow))
+        .route(visitor::LIVE_PATH, get(live::follow))
         .route("/errors/{id}", get(errors::show))
         .route("/sign-in", get(sign_in::show))
         .route("/sign-in/start", get(sign_in::start))
@@ -234,8 +234,7 @@ fn router(app: ConsoleState) -> Router {
         .route("/sign-in/development", post(sign_in::development))
         .route("/sign-out", post(sign_in::sign_out))
         .route("/signed-out", get(sign_in::signed_out))
-        .route(assets::STYLE_ROUTE, get(assets::style))
-        .route(assets::SCRIPT_ROUTE, get(assets::script))
+        .route(assets::ROUTE, get(assets::file))
         .route("/{*path}", any(kept::unknown));
     let pages = pages.layer(middleware::from_fn_with_state(app.clone(), run));
     let pages = pages.layer(middleware::from_fn_with_state(app.clone(), kept::keep));

@@ -16,11 +16,7 @@ use placet_api::{
     streams::About,
 };
 
-use super::{
-    ConsoleState,
-    session::Visitor,
-    visitor::{Onlooker, Trouble},
-};
+use super::{ConsoleState, session::Visitor, visitor::Trouble};
 
 /// How often the stream looks whether its session was ended on another node, or was unused too long.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -28,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// `GET /live`.
 pub(super) async fn follow(
     State(app): State<ConsoleState>,
-    Onlooker(visitor): Onlooker,
+    visitor: Visitor,
 ) -> Result<Response, Trouble> {
     // Only that something happened: which page shows what is the page's affair.
     let look = |name: &str| Ok(Event::default().event(name).data("look"));

@@ -2,7 +2,7 @@
 //!
 //! Owns it, and the page of a refusal. Invariant: all markup is made by `maud`, which escapes what is not markup.
 
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse as _, Response};
 use http::{HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 use placet_approvals::views::FreezeView;
@@ -13,7 +13,7 @@ use super::{
     session::{CSRF_FIELD, Visitor},
     words,
 };
-use placet_api::problem::Failure;
+use placet_api::problem::{Failure, ProblemDocument};
 
 /// The places of the console that are in the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,12 +91,12 @@ impl Frame<'_> {
             }
         };
         let content = html! { (locked_down(&visitor.freezes, self.now)) (content) };
-        respond(status, &self.document(&top, &content))
+        (status, Html(self.document(&top, &content).0)).into_response()
     }
 
     /// A page of nobody.
     pub(super) fn open_page(&self, status: StatusCode, content: &Markup) -> Response {
-        respond(status, &self.document(&html! {}, content))
+        (status, Html(self.document(&html! {}, content).0)).into_response()
     }
 
     fn document(&self, top: &Markup, content: &Markup) -> Markup {
@@ -108,8 +108,8 @@ impl Frame<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.title) " · Placet" }
-                    link rel="stylesheet" href=(assets::style_path());
-                    script src=(assets::script_path()) defer {}
+                    link rel="stylesheet" href=(assets::path("console.css"));
+                    script src=(assets::path("console.js")) defer {}
                 }
                 body {
                     a.skip href="#content" { "Skip to the content" }
@@ -141,22 +141,23 @@ pub(super) fn token(visitor: &Visitor) -> Markup {
     html! { input type="hidden" name=(CSRF_FIELD) value=(visitor.csrf); }
 }
 
-pub(super) fn respond(status: StatusCode, markup: &Markup) -> Response {
-    let kind = HeaderValue::from_static("text/html; charset=utf-8");
-    (status, [(header::CONTENT_TYPE, kind)], markup.0.clone()).into_response()
-}
-
-/// A refusal, so that a stranger understands it and knows where to go.
-pub(super) fn trouble(failure: &Failure) -> Response {
+/// The page of a refusal, with what else is on it; of nobody, where nobody is signed in.
+pub(super) fn trouble(
+    failure: &Failure,
+    visitor: Option<&Visitor>,
+    now: Timestamp,
+    more: &Markup,
+) -> Response {
     let document = failure.document();
-    // A page without a clock: nothing on it is relative to the present.
-    let frame = Frame {
-        title: trouble_title(failure),
-        place: Place::Elsewhere,
-        now: Timestamp::from_ms(0),
+    let status = StatusCode::from_u16(document.status);
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let (title, advice) = said(document.error_code, status);
+    let content = html! { (trouble_content(document, title, advice)) (more) };
+    let frame = Frame { title, place: Place::Elsewhere, now };
+    let mut response = match visitor {
+        Some(visitor) => frame.page_with(status, visitor, &content),
+        None => frame.open_page(status, &content),
     };
-    let (status, content) = (status_of(failure), trouble_content(failure));
-    let mut response = frame.open_page(status, &content);
     if let Some(ms) = document.retry_after_ms {
         let seconds = HeaderValue::from(ms.div_ceil(1_000).max(1));
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
@@ -164,20 +165,7 @@ pub(super) fn trouble(failure: &Failure) -> Response {
     response
 }
 
-fn status_of(failure: &Failure) -> StatusCode {
-    let status = failure.document().status;
-    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-/// What the page of a refusal is called.
-pub(super) fn trouble_title(failure: &Failure) -> &'static str {
-    said(failure.document().error_code, status_of(failure)).0
-}
-
-/// What the page of a refusal says.
-pub(super) fn trouble_content(failure: &Failure) -> Markup {
-    let document = failure.document();
-    let (title, advice) = said(document.error_code, status_of(failure));
+fn trouble_content(document: &ProblemDocument, title: &str, advice: Option<&str>) -> Markup {
     html! {
         div.card.narrow {
             h1 { (title) }

@@ -9,7 +9,7 @@ use axum::{
     extract::{FromRequestParts, Path, Query},
     response::{IntoResponse, Redirect, Response},
 };
-use http::{HeaderMap, HeaderName, Method, Uri, header, request::Parts};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header, request::Parts};
 use placet_api::problem::Failure;
 use placet_identity::{SignInProof, VerifiedCaller};
 use placet_types::error::{ErrorCode, Refusal};
@@ -17,19 +17,17 @@ use tokio::time::Instant;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    Console, ConsoleState, page,
+    Console, ConsoleState,
     session::{Cookie, Found, Seen, Use, Visitor},
 };
 
 /// Says that a page looks by itself, so that it does not keep its session alive.
 const LIVE: HeaderName = HeaderName::from_static("placet-live");
+/// Where an open page follows what happens: it does so by itself as well.
+pub(super) const LIVE_PATH: &str = "/live";
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The longest path that is come back to after signing in.
 const RETURN_BYTES_MAX: usize = 1_024;
-
-/// A refusal that was shown as a page without a session.
-#[derive(Debug, Clone)]
-pub(super) struct Refused(pub(super) Failure);
 
 /// A refusal, as a page.
 #[derive(Debug)]
@@ -44,8 +42,9 @@ impl<T: Into<Failure>> From<T> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         self.0.log();
-        let mut response = page::trouble(&self.0);
-        response.extensions_mut().insert(Refused(self.0));
+        // The page is made of it where it is known who is signed in ([`super::kept`]).
+        let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        response.extensions_mut().insert(self.0);
         response
     }
 }
@@ -64,20 +63,9 @@ impl FromRequestParts<ConsoleState> for Visitor {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &ConsoleState) -> Result<Self, Response> {
-        let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
-        visit(parts, app, by).await
-    }
-}
-
-/// Somebody whose open page follows what happens: it does so by itself, which keeps no session alive. A stream's request cannot say so by
-/// a header of its own.
-pub(super) struct Onlooker(pub(super) Visitor);
-
-impl FromRequestParts<ConsoleState> for Onlooker {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, app: &ConsoleState) -> Result<Self, Response> {
-        visit(parts, app, Use::Page).await.map(Self)
+        // A stream's request cannot say so by a header of its own.
+        let by_itself = parts.headers.contains_key(LIVE) || parts.uri.path() == LIVE_PATH;
+        visit(parts, app, if by_itself { Use::Page } else { Use::Person }).await
     }
 }
 
