@@ -89,13 +89,6 @@ pub struct ConsoleSettings {
     pub sessions: Arc<dyn SessionStore>,
 }
 
-/// The longest that a session may be unused if nothing else is said: 30 minutes.
-pub const IDLE_MS: u64 = 30 * 60_000;
-/// The longest that a session lasts if nothing else is said: 8 hours.
-pub const SESSION_MS: u64 = 8 * 3_600_000;
-/// How many sessions there are at the same time if nothing else is said.
-pub const SESSIONS_MAX: usize = 4_096;
-
 /// Signing in without a provider: anyone who has a link made with the development key may be anybody of the directory, once.
 #[derive(Clone)]
 pub struct Development {
@@ -126,24 +119,6 @@ pub struct DevelopmentPerson {
     pub display: Option<String>,
     /// The groups, to read.
     pub groups: Vec<GroupId>,
-}
-
-impl ConsoleSettings {
-    /// A console that nobody can sign in to yet.
-    #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, sessions: Arc<dyn SessionStore>) -> Self {
-        Self {
-            public_url: None,
-            is_tls: false,
-            provider: None,
-            development: None,
-            idle_ms: IDLE_MS,
-            session_ms: SESSION_MS,
-            sessions_max: SESSIONS_MAX,
-            clock,
-            sessions,
-        }
-    }
 }
 
 impl ConsoleSettings {

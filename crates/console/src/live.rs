@@ -30,13 +30,13 @@ pub(super) async fn follow(
     let look = |name: &str| Ok(Event::default().event(name).data("look"));
     let news = events::news(&app.api, &visitor.caller);
     let news = news.map(move |news| look(events::name_of(news.as_ref())));
-    let Visitor { caller, session, ends_at, mut alive, .. } = visitor;
+    let Visitor { caller, id, ends_at, mut alive, .. } = visitor;
     let (over, console) =
         (app.api.engine.revoked(Arc::new(caller.clone())), Arc::clone(&app.console));
     let ended_elsewhere = async move {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if !console.sessions.is_there(session).await {
+            if !console.sessions.is_there(&id).await {
                 return;
             }
         }

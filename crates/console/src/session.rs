@@ -68,24 +68,14 @@ struct Known {
     alive: watch::Sender<()>,
 }
 
-/// A session as a request sees it. It has no `Debug`: it holds the token of its forms.
-#[derive(Clone)]
-pub(super) struct Seen {
-    pub(super) key: Digest,
-    pub(super) caller: VerifiedCaller,
-    pub(super) csrf: String,
-    /// For how much longer it lasts, in milliseconds.
-    pub(super) left_ms: u64,
-    pub(super) alive: watch::Receiver<()>,
-}
-
-/// A person who is signed in. It has no `Debug`: it holds the token of the session's forms.
+/// A person who is signed in. It has no `Debug`: it holds the session's id and the token of its forms.
 #[derive(Clone)]
 pub(super) struct Visitor {
-    /// The digest of the session's id.
-    pub(super) session: Digest,
+    /// The session's id.
+    pub(super) id: String,
     pub(super) caller: VerifiedCaller,
     pub(super) csrf: String,
+    /// When it ends at the latest.
     pub(super) ends_at: Instant,
     pub(super) alive: watch::Receiver<()>,
     /// The freezes and lockdowns of the person's tenant that are in force.
@@ -101,7 +91,7 @@ impl Visitor {
 /// What a look at an id found.
 pub(super) enum Found {
     /// Somebody.
-    Somebody(Box<Seen>),
+    Somebody(Box<Visitor>),
     /// A session that another process has begun, or this one before it was started again: anyone who asks says who it is of.
     Kept(Box<SignInProof>),
     /// Nobody.
@@ -159,7 +149,7 @@ impl Sessions {
             return Err(Refusal::new(ErrorCode::Overloaded, "too many people are signed in")
                 .with_retry_after_ms(60_000));
         }
-        self.take_up(key, caller, proof.at(), now);
+        self.take_up(&id, caller, proof.at());
         Ok(id)
     }
 
@@ -191,13 +181,15 @@ impl Sessions {
         if by == Use::Person {
             known.used = known.used.max(now);
         }
-        let left_ms = self.lifetime_ms.saturating_sub(now.since_ms(known.started)).max(0);
-        Ok(Found::Somebody(Box::new(Seen {
-            key,
+        let left_ms = self.lifetime_ms.saturating_sub(now.since_ms(known.started));
+        let (left_ms, now) = (u64::try_from(left_ms).unwrap_or(0), Instant::now());
+        Ok(Found::Somebody(Box::new(Visitor {
+            id: id.to_owned(),
             caller: known.caller.clone(),
             csrf: form_token(id),
-            left_ms: u64::try_from(left_ms).unwrap_or(0),
+            ends_at: now.checked_add(Duration::from_millis(left_ms)).unwrap_or(now),
             alive: known.alive.subscribe(),
+            freezes: Vec::new(),
         })))
     }
 
@@ -224,43 +216,22 @@ impl Sessions {
         Found::Kept(Box::new(proof))
     }
 
-    /// Takes a kept session up: it is of this caller, whom its proof proves.
-    pub(super) fn adopt(&self, id: &str, caller: VerifiedCaller, proof: &SignInProof) {
-        // When it was used last is what the store knows.
-        self.take_up(Digest::of(id.as_bytes()), caller, proof.at(), proof.at());
-    }
-
-    fn take_up(&self, key: Digest, caller: VerifiedCaller, started: Timestamp, used: Timestamp) {
-        let since = self.store.time().plus_ms(self.lifetime_ms.saturating_neg());
+    /// Takes a kept session up: it is of this caller, whom its proof proves. When it was used last is what the store knows.
+    pub(super) fn take_up(&self, id: &str, caller: VerifiedCaller, started: Timestamp) {
         let mut all = self.known.lock();
-        if all.len() >= self.count_max {
-            all.retain(|_, known| known.started >= since);
-        }
         while all.len() >= self.count_max {
             // Anyone who gives way is taken up again with their next request.
             let oldest = all.iter().min_by_key(|(_, known)| known.started).map(|(key, _)| *key);
             let Some(oldest) = oldest else { break };
             drop(all.remove(&oldest));
         }
-        let alive = watch::Sender::new(());
-        let known = Known { caller, started, used, alive };
-        all.entry(key).or_insert(known);
+        let known = Known { caller, started, used: started, alive: watch::Sender::new(()) };
+        all.entry(Digest::of(id.as_bytes())).or_insert(known);
     }
 
-    /// Whether the session of a key still counts for those that follow it.
-    pub(super) async fn is_there(&self, key: Digest) -> bool {
-        // One that cannot be looked at for the moment is not over.
-        let Ok(found) = self.store.find(key).await else { return true };
-        let mut all = self.known.lock();
-        let Some(kept) = found else {
-            drop(all.remove(&key));
-            return false;
-        };
-        // Whom another gave way to here is asked for again by their next request.
-        let Some(known) = all.get(&key) else { return true };
-        let used_at = known.used.max(kept.used_at);
-        let session = KeptSession { began_at: known.started, used_at, ..kept };
-        self.limits(self.store.time()).counts(&session)
+    /// Whether a session still counts for those that follow it; one that cannot be looked at for the moment does.
+    pub(super) async fn is_there(&self, id: &str) -> bool {
+        !matches!(self.find(id, Use::Page).await, Ok(Found::Nobody))
     }
 
     /// Ends a session, on every node.

@@ -25,7 +25,7 @@ use placet_approvals::views::ApprovalDetail;
 use placet_identity::DevKey;
 use placet_types::{
     clock::{Clock as _, Timestamp},
-    digest::Digest,
+    sessions::SessionStore,
 };
 
 use sessions::MemorySessions;
@@ -39,11 +39,25 @@ use super::{
 const HOST: &str = "localhost:7411";
 const ORIGIN: &str = "http://localhost:7411";
 
+/// A console that nobody can sign in to.
+fn bare(sessions: Arc<dyn SessionStore>) -> ConsoleSettings {
+    ConsoleSettings {
+        public_url: None,
+        is_tls: false,
+        provider: None,
+        development: None,
+        idle_ms: 30 * 60_000,
+        session_ms: 8 * 3_600_000,
+        sessions_max: 4_096,
+        clock: Arc::new(StandingClock),
+        sessions,
+    }
+}
+
 /// A console where `ben` of `acme` can be chosen.
 fn settings() -> ConsoleSettings {
     let People { key, verifier } = People::new();
-    let mut settings =
-        ConsoleSettings::new(Arc::new(StandingClock), Arc::new(MemorySessions::default()));
+    let mut settings = bare(Arc::new(MemorySessions::default()));
     settings.development = Some(Development {
         key,
         verifier,
@@ -209,7 +223,7 @@ fn checked(reply: &Reply) -> String {
 /// `ben`, as a page sees him.
 async fn visitor() -> Visitor {
     Visitor {
-        session: Digest::of(b"session"),
+        id: "session".to_owned(),
         caller: People::new().caller("ben").await,
         csrf: "token".to_owned(),
         ends_at: Instant::now(),

@@ -3,7 +3,7 @@
 //! Owns what every handler checks first. Invariant: a handler that changes something takes a [`Form`](super::form::Form), and no form
 //! is read before session, origin and token fit.
 
-use std::{str::FromStr, time::Duration};
+use std::str::FromStr;
 
 use axum::{
     extract::{FromRequestParts, Path, Query},
@@ -13,12 +13,11 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header, request::Part
 use placet_api::problem::Failure;
 use placet_identity::{SignInProof, VerifiedCaller};
 use placet_types::error::{ErrorCode, Refusal};
-use tokio::time::Instant;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
     Console, ConsoleState,
-    session::{Cookie, Found, Seen, Use, Visitor},
+    session::{Cookie, Found, Use, Visitor},
 };
 
 /// Says that a page looks by itself, so that it does not keep its session alive.
@@ -72,38 +71,31 @@ impl FromRequestParts<ConsoleState> for Visitor {
 pub(super) async fn visit(parts: &Parts, app: &ConsoleState, by: Use) -> Result<Visitor, Response> {
     let id = Cookie::Session.read(&parts.headers, app.console.is_secure());
     let was_signed_in = id.is_some();
-    let seen = match &id {
+    let found = match &id {
         Some(id) => seen(app, id, by).await.map_err(IntoResponse::into_response)?,
         None => None,
     };
-    let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
-    let now = Instant::now();
-    Ok(Visitor {
-        freezes: app.api.engine.approvals().freezes(&seen.caller),
-        session: seen.key,
-        caller: seen.caller,
-        csrf: seen.csrf,
-        ends_at: now.checked_add(Duration::from_millis(seen.left_ms)).unwrap_or(now),
-        alive: seen.alive,
-    })
+    let Some(mut visitor) = found else { return Err(to_sign_in(parts, was_signed_in)) };
+    visitor.freezes = app.api.engine.approvals().freezes(&visitor.caller);
+    Ok(*visitor)
 }
 
 /// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified again.
-async fn seen(app: &ConsoleState, id: &str, by: Use) -> Result<Option<Box<Seen>>, Trouble> {
+async fn seen(app: &ConsoleState, id: &str, by: Use) -> Result<Option<Box<Visitor>>, Trouble> {
     let sessions = &app.console.sessions;
     let mut found = sessions.find(id, by).await?;
     if let Found::Kept(proof) = &found {
         let Some(caller) = again(app, proof).await? else { return Ok(None) };
-        sessions.adopt(id, caller, proof);
+        sessions.take_up(id, caller, proof.at());
         found = sessions.find(id, by).await?;
     }
-    let Found::Somebody(seen) = found else { return Ok(None) };
+    let Found::Somebody(visitor) = found else { return Ok(None) };
     // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
-    if app.api.engine.is_revoked(&seen.caller) {
+    if app.api.engine.is_revoked(&visitor.caller) {
         sessions.end(id).await?;
         return Ok(None);
     }
-    Ok(Some(seen))
+    Ok(Some(visitor))
 }
 
 /// Who signed in with this; nobody, where it is not accepted any more.

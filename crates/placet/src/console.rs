@@ -34,12 +34,17 @@ pub(crate) fn with_console(
     if !file.enabled {
         return Ok(bound);
     }
-    let mut settings = ConsoleSettings::new(Arc::clone(clock), Arc::clone(sessions));
-    settings.public_url.clone_from(&file.public_url);
-    settings.is_tls = bound.is_tls();
-    settings.idle_ms = file.idle_ms.0;
-    settings.session_ms = file.session_ms.0;
-    settings.sessions_max = usize::try_from(file.sessions_max.0).unwrap_or(usize::MAX);
+    let mut settings = ConsoleSettings {
+        public_url: file.public_url.clone(),
+        is_tls: bound.is_tls(),
+        provider: None,
+        development: None,
+        idle_ms: file.idle_ms.0,
+        session_ms: file.session_ms.0,
+        sessions_max: usize::try_from(file.sessions_max.0).unwrap_or(usize::MAX),
+        clock: Arc::clone(clock),
+        sessions: Arc::clone(sessions),
+    };
     if let Some(sign_in) = &file.sign_in {
         let what = "the console's sign-in cannot be used";
         let destinations = sign_in.destinations().attempted(what)?;

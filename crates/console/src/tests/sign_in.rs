@@ -12,19 +12,14 @@ use placet_types::{
     sessions::{KeptSession, SessionLimits, SessionStore},
 };
 
-use super::{Browser, checked, cookie, form_post, key, link, page, settings, with_link};
+use super::{Browser, bare, checked, cookie, form_post, key, link, page, settings, with_link};
 use crate::{
     ConsoleSettings,
     session::{Found, Sessions, Use},
     tests::sessions::MemorySessions,
     visitor::local_path,
 };
-use placet_api::testing::{People, people::StandingClock};
-
-/// A console that nobody can sign in to.
-fn bare() -> ConsoleSettings {
-    ConsoleSettings::new(Arc::new(StandingClock), Arc::new(MemorySessions::default()))
-}
+use placet_api::testing::People;
 
 async fn person(id: &str) -> VerifiedCaller {
     People::new().caller(id).await
@@ -33,7 +28,7 @@ async fn person(id: &str) -> VerifiedCaller {
 /// Two nodes that share what they keep.
 fn two_nodes(change: impl FnOnce(&mut ConsoleSettings)) -> [Sessions; 2] {
     let shared = Arc::new(MemorySessions::going());
-    let mut settings = ConsoleSettings::new(Arc::new(StandingClock), shared);
+    let mut settings = bare(shared);
     change(&mut settings);
     [Sessions::new(&settings), Sessions::new(&settings)]
 }
@@ -49,7 +44,7 @@ async fn is_known(node: &Sessions, id: &str, by: Use) -> bool {
         Found::Somebody(_) => true,
         Found::Nobody => false,
         Found::Kept(proof) => {
-            node.adopt(id, person("ana").await, &proof);
+            node.take_up(id, person("ana").await, proof.at());
             matches!(node.find(id, by).await.unwrap(), Found::Somebody(_))
         }
     }
@@ -70,10 +65,9 @@ async fn a_session_ends_when_it_is_unused_or_too_old_and_a_page_s_own_looks_do_n
     let (used, watched) = (begin().await.unwrap(), begin().await.unwrap());
     step().await;
     assert!(is_known(&one, &used, Use::Person).await && is_known(&one, &watched, Use::Page).await);
-    let key = |id: &str| Digest::of(id.as_bytes());
-    assert!(one.is_there(key(&used)).await && one.is_there(key(&watched)).await);
+    assert!(one.is_there(&used).await && one.is_there(&watched).await);
     step().await;
-    assert!(one.is_there(key(&used)).await && !one.is_there(key(&watched)).await, "for a stream");
+    assert!(one.is_there(&used).await && !one.is_there(&watched).await, "for a stream");
     assert!(
         is_known(&two, &used, Use::Person).await,
         "what was done on one node counts on another"
@@ -113,8 +107,7 @@ async fn one_person_has_few_sessions_and_all_together_have_a_limit() {
 #[tokio::test(start_paused = true)]
 async fn made_up_ids_take_a_few_look_ups_at_a_time_and_nobody_else_waits_for_them() {
     let kept = Arc::new(MemorySessions::going());
-    let settings =
-        ConsoleSettings::new(Arc::new(StandingClock), Arc::<MemorySessions>::clone(&kept));
+    let settings = bare(Arc::<MemorySessions>::clone(&kept));
     let node = Arc::new(Sessions::new(&settings));
     let id = node.begin(person("ana").await, &proof(&settings)).await.unwrap();
     kept.hangs.store(true, Ordering::SeqCst);
@@ -137,8 +130,7 @@ async fn made_up_ids_take_a_few_look_ups_at_a_time_and_nobody_else_waits_for_the
 #[tokio::test]
 async fn what_cannot_be_an_id_is_not_looked_up() {
     let kept = Arc::new(MemorySessions::default());
-    let settings =
-        ConsoleSettings::new(Arc::new(StandingClock), Arc::<MemorySessions>::clone(&kept));
+    let settings = bare(Arc::<MemorySessions>::clone(&kept));
     let api = Browser::api(settings).await;
     let sound = fresh_text().unwrap();
     let signs = sound.replace(|_: char| true, "~");
@@ -358,7 +350,7 @@ async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
 
 #[tokio::test]
 async fn without_a_way_to_sign_in_the_page_says_what_is_missing() {
-    let api = Browser::api(bare()).await;
+    let api = Browser::api(bare(Arc::new(MemorySessions::default()))).await;
     let text = checked(&api.send(page("/sign-in", None)).await);
     assert!(text.contains("console.sign_in") && !text.contains("Development"), "{text}");
     let waiting = fresh_text().unwrap();
@@ -406,5 +398,5 @@ async fn the_development_sign_in_is_refused_off_loopback() {
     assert!(settings().check("0.0.0.0".parse().unwrap()).is_err());
     assert!(settings().check("192.0.2.1".parse().unwrap()).is_err());
     assert!(settings().check("127.0.0.1".parse().unwrap()).is_ok());
-    assert!(bare().check("0.0.0.0".parse().unwrap()).is_ok());
+    assert!(bare(Arc::new(MemorySessions::default())).check("0.0.0.0".parse().unwrap()).is_ok());
 }

@@ -4,7 +4,6 @@
 
 use std::{net::IpAddr, path::Path};
 
-use placet_console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
 use placet_identity::{IssuerConfig, Secrets, SignInConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,9 +37,9 @@ impl Default for ConsoleFile {
             enabled: true,
             public_url: None,
             sign_in: None,
-            idle_ms: Bounded(IDLE_MS),
-            session_ms: Bounded(SESSION_MS),
-            sessions_max: Bounded(u64::try_from(SESSIONS_MAX).unwrap_or(u64::MAX)),
+            idle_ms: Bounded(30 * 60_000),
+            session_ms: Bounded(8 * 3_600_000),
+            sessions_max: Bounded(4_096),
         }
     }
 }
