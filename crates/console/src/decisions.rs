@@ -43,43 +43,17 @@ pub(super) async fn list(
     let text = |name| query.get(name).filter(|text| text.len() <= FILTER_BYTES_MAX);
     let range = RANGES.into_iter().find(|(name, ..)| query.get("range") == Some(*name));
     let range = range.unwrap_or(RANGES[1]);
-    let verdicts = DecisionVerdict::ALL;
-    let verdict = match text("verdict").filter(|name| !name.is_empty()) {
-        None => None,
-        Some(name) => Some(
-            verdicts
-                .into_iter()
-                .find(|one| one.as_str() == name)
-                .ok_or_else(|| unknown_filter("verdict", name))?,
-        ),
-    };
-    let outcome = match text("outcome").filter(|name| !name.is_empty()) {
-        None => None,
-        Some(name) => Some(
-            CallOutcome::ALL
-                .into_iter()
-                .find(|one| one.as_str() == name)
-                .ok_or_else(|| unknown_filter("outcome", name))?,
-        ),
-    };
-    let agent = match text("agent").filter(|name| !name.is_empty()) {
-        None => None,
-        Some(name) => Some(name.parse().map_err(|_invalid| unknown_filter("agent", name))?),
-    };
-    let run = match text("run").filter(|name| !name.is_empty()) {
-        None => None,
-        Some(name) => Some(name.parse().map_err(|_invalid| unknown_filter("run", name))?),
-    };
-    let to = query.read::<i64>("to").map(Timestamp::from_ms);
+    let verdict = |name: &str| DecisionVerdict::ALL.into_iter().find(|one| one.as_str() == name);
+    let outcome = |name: &str| CallOutcome::ALL.into_iter().find(|one| one.as_str() == name);
     let wanted = DecisionsQuery {
-        agent,
+        agent: filter(&query, "agent", |name| name.parse().ok())?,
         tool: text("tool").map(str::to_owned),
-        verdict,
-        outcome,
+        verdict: filter(&query, "verdict", verdict)?,
+        outcome: filter(&query, "outcome", outcome)?,
         policy: text("policy").map(str::to_owned),
-        run,
+        run: filter(&query, "run", |name| name.parse().ok())?,
         from: Some(now.plus_ms(range.2.saturating_neg())),
-        to,
+        to: query.read::<i64>("to").map(Timestamp::from_ms),
         limit: 0,
     };
     let found = app.api.engine.decisions(&visitor.caller, wanted.clone()).await?;
@@ -93,32 +67,21 @@ pub(super) async fn list(
         }
         (table(&found, now))
         @if let Some(next) = found.next_to {
-            nav.row aria-label="Pages" { a.button rel="next" href=(address(&wanted, range.0, next)) { "Older ones" } }
+            nav.row aria-label="Pages" { a.button rel="next" href=(query.address("/decisions", Some(("to", &next.as_ms().to_string())))) { "Older ones" } }
         }
     };
     Ok(Frame { title, place: Place::Decisions, now }.page(&visitor, &content))
 }
 
-fn unknown_filter(name: &str, value: &str) -> Trouble {
-    invalid(&format!("`{value}` is no {name} to filter by"))
-}
-
-fn address(wanted: &DecisionsQuery, range: &str, to: Timestamp) -> String {
-    let mut address = format!("/decisions?range={range}&to={}", to.as_ms());
-    let agent = wanted.agent.as_ref().map(ToString::to_string);
-    for (name, value) in [
-        ("agent", agent.as_deref()),
-        ("tool", wanted.tool.as_deref()),
-        ("verdict", wanted.verdict.map(DecisionVerdict::as_str)),
-        ("outcome", wanted.outcome.map(CallOutcome::as_str)),
-        ("policy", wanted.policy.as_deref()),
-        ("run", wanted.run.as_ref().map(RunId::as_str)),
-    ] {
-        if let Some(value) = value {
-            address.push_str(&format!("&{name}={}", encoded(value)));
-        }
-    }
-    address
+/// What a filter names; one that names nothing is refused, and not dropped.
+fn filter<T>(
+    query: &PageQuery,
+    name: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Trouble> {
+    let Some(value) = query.get(name) else { return Ok(None) };
+    let unknown = || invalid(&format!("`{value}` is no {name} to filter by"));
+    read(value).map(Some).ok_or_else(unknown)
 }
 
 fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
@@ -139,9 +102,9 @@ fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
                     }
                 }
                 (choice("verdict", "Verdict", std::iter::once(("", "Any", wanted.verdict.is_none())).chain(
-                    DecisionVerdict::ALL.iter().map(|one| (one.as_str(), word(*one), wanted.verdict == Some(*one))))))
+                    DecisionVerdict::ALL.iter().map(|one| (one.as_str(), verdict(*one).1, wanted.verdict == Some(*one))))))
                 (choice("outcome", "Outcome", std::iter::once(("", "Any", wanted.outcome.is_none())).chain(
-                    CallOutcome::ALL.iter().map(|one| (one.as_str(), ended(*one), wanted.outcome == Some(*one))))))
+                    CallOutcome::ALL.iter().map(|one| (one.as_str(), outcome(*one).1, wanted.outcome == Some(*one))))))
                 (choice("range", "When", RANGES.iter().map(|(name, label, _)| (*name, *label, *name == range))))
                 div.field { button type="submit" { "Show" } }
             }
@@ -149,40 +112,21 @@ fn filters(wanted: &DecisionsQuery, range: &str) -> Markup {
     }
 }
 
-const fn word(verdict: DecisionVerdict) -> &'static str {
+const fn verdict(verdict: DecisionVerdict) -> (Tone, &'static str) {
     match verdict {
-        DecisionVerdict::Allow => "allowed",
-        DecisionVerdict::Hold => "held for people",
-        DecisionVerdict::Deny => "denied",
+        DecisionVerdict::Allow => (Tone::Good, "allowed"),
+        DecisionVerdict::Hold => (Tone::Note, "held for people"),
+        DecisionVerdict::Deny => (Tone::Bad, "denied"),
     }
 }
 
-const fn ended(outcome: CallOutcome) -> &'static str {
+const fn outcome(outcome: CallOutcome) -> (Tone, &'static str) {
     match outcome {
-        CallOutcome::Succeeded => "succeeded",
-        CallOutcome::Failed => "failed",
-        CallOutcome::Unknown => "outcome unknown",
-        CallOutcome::NotExecuted => "not executed",
+        CallOutcome::Succeeded => (Tone::Good, "succeeded"),
+        CallOutcome::Failed => (Tone::Bad, "failed"),
+        CallOutcome::Unknown => (Tone::Warn, "outcome unknown"),
+        CallOutcome::NotExecuted => (Tone::Plain, "not executed"),
     }
-}
-
-fn outcome(outcome: CallOutcome) -> Markup {
-    let tone = match outcome {
-        CallOutcome::Succeeded => Tone::Good,
-        CallOutcome::Failed => Tone::Bad,
-        CallOutcome::Unknown => Tone::Warn,
-        CallOutcome::NotExecuted => Tone::Plain,
-    };
-    words::mark(tone, ended(outcome))
-}
-
-fn verdict(verdict: DecisionVerdict) -> Markup {
-    let tone = match verdict {
-        DecisionVerdict::Allow => Tone::Good,
-        DecisionVerdict::Hold => Tone::Note,
-        DecisionVerdict::Deny => Tone::Bad,
-    };
-    words::mark(tone, word(verdict))
 }
 
 fn table(found: &DecisionsPage, now: Timestamp) -> Markup {
@@ -203,11 +147,12 @@ fn table(found: &DecisionsPage, now: Timestamp) -> Markup {
 
 fn line(one: &DecisionView, now: Timestamp) -> Markup {
     let path = format!("/decisions/{}", one.decision_id);
+    let (tone, word) = verdict(one.verdict);
     html! {
         tr data-href=(path) {
             th scope="row" { a href=(path) { (one.capability_id) } br; span.small.soft.mono { (one.decision_id) } }
-            td data-label="Verdict" { (verdict(one.verdict)) }
-            td data-label="Outcome" { @match one.outcome { Some(ended) => { (outcome(ended)) }, None => { span.soft { "–" } } } }
+            td data-label="Verdict" { (words::mark(tone, word)) }
+            td data-label="Outcome" { @match one.outcome.map(outcome) { Some((tone, word)) => { (words::mark(tone, word)) }, None => { span.soft { "–" } } } }
             td data-label="Who" { (words::chain(&one.principal_chain)) }
             td data-label="Policies" {
                 @if one.policies.is_empty() { span.soft { (one.denial.as_deref().unwrap_or("–")) } }
@@ -226,17 +171,18 @@ pub(super) async fn show(
 ) -> Result<Response, Trouble> {
     let one = app.api.engine.decision(&visitor.caller, &id).await?;
     let now = app.console.now();
-    let title = format!("{} · {}", one.capability_id, word(one.verdict));
+    let (tone, word) = verdict(one.verdict);
+    let title = format!("{} · {word}", one.capability_id);
     let content = html! {
         p.crumb { a href="/decisions" { "Decisions" } " › " (one.decision_id) }
-        h1 { (one.capability_id) " " (verdict(one.verdict)) }
+        h1 { (one.capability_id) " " (words::mark(tone, word)) }
         div.card {
             dl.facts {
                 dt { "Who" } dd { (words::chain(&one.principal_chain)) }
                 dt { "When" } dd { (words::relative(one.at, now)) " " span.small.soft { "(" (words::exact(one.at)) ")" } }
                 dt { "Mode" } dd { (words::mode(one.mode_effective)) " " span.small.soft { "Asked for as " (one.mode_requested) "." } }
                 @if let Some(denial) = &one.denial { dt { "Denied by" } dd { (words::spaced(denial)) } }
-                @if let Some(ended) = one.outcome { dt { "Outcome" } dd { (outcome(ended)) } }
+                @if let Some((tone, word)) = one.outcome.map(outcome) { dt { "Outcome" } dd { (words::mark(tone, word)) } }
                 @if let Some(code) = one.code { dt { "The agent got" } dd { code { (code) } } }
                 dt { "Call" } dd {
                     @if has_timeline(&one) { a href={ "/calls/" (one.call_id) "/timeline" } { (one.call_id) } }

@@ -15,7 +15,7 @@ use super::{
     grant::{lasts, reason_field},
     page::{Frame, Place, token},
     session::Visitor,
-    visitor::{PageQuery, Trouble, encoded},
+    visitor::{PageQuery, Trouble},
     words::{self, Tone},
 };
 
@@ -30,10 +30,6 @@ pub(super) async fn read(
 ) -> Result<EntriesPage, Trouble> {
     let page = app.api.engine.approvals().entries(&visitor.caller, query);
     Ok(page.await?)
-}
-
-fn state_of(query: &PageQuery) -> &'static str {
-    if query.get("state") == Some("all") { "all" } else { "open" }
 }
 
 /// What stands above a list and below it.
@@ -52,10 +48,10 @@ async fn page(
     words: Words<'_>,
     form: Option<Markup>,
 ) -> Result<Response, Trouble> {
-    let state = state_of(query);
+    let is_all = query.get("state") == Some("all");
     let wanted = EntriesQuery {
         kind: Some(kind),
-        only_open: state == "open",
+        only_open: !is_all,
         newest_first: true,
         after: query.read("after"),
         limit: PAGE,
@@ -68,12 +64,12 @@ async fn page(
         h1 { (title) }
         p.lede { (words.lede) }
         nav.row.small aria-label="Which entries" {
-            a href=(words.path) aria-current=[(state == "open").then_some("true")] { "Active" }
-            a href={ (words.path) "?state=all" } aria-current=[(state == "all").then_some("true")] { "All" }
+            a href=(words.path) aria-current=[(!is_all).then_some("true")] { "Active" }
+            a href={ (words.path) "?state=all" } aria-current=[is_all.then_some("true")] { "All" }
         }
         div #list data-live {
             (list(&found.entries, if wanted.after.is_some() { "There is nothing older." } else { words.none }, now))
-            (pages(words.path, state, &wanted, &found))
+            (pages(words.path, query, &found))
         }
         @if let Some(form) = &form { (form) }
     };
@@ -81,13 +77,14 @@ async fn page(
 }
 
 /// The way to what is older, and back to the beginning.
-fn pages(path: &str, state: &str, wanted: &EntriesQuery, found: &EntriesPage) -> Markup {
+fn pages(path: &str, query: &PageQuery, found: &EntriesPage) -> Markup {
+    let goes_on = query.get("after").is_some();
     html! {
-        @if wanted.after.is_some() || found.next_after.is_some() {
+        @if goes_on || found.next_after.is_some() {
             nav.row aria-label="Pages" {
-                @if wanted.after.is_some() { a.button href={ (path) "?state=" (state) } { "The newest" } }
+                @if goes_on { a.button href=(query.address(path, None)) { "The newest" } }
                 @if let Some(after) = &found.next_after {
-                    a.button rel="next" href={ (path) "?state=" (state) "&after=" (encoded(after.as_str())) } { "Older ones" }
+                    a.button rel="next" href=(query.address(path, Some(("after", after.as_str())))) { "Older ones" }
                 }
             }
         }

@@ -27,7 +27,7 @@ pub(super) async fn home(
         return Ok(Json(AboutDocument::of_this_service()).into_response());
     }
     match visitor {
-        Ok(visitor) => inbox::show(&app, &visitor, &query?).await,
+        Ok(visitor) => inbox::show(&app, &visitor, query?).await,
         Err(to_sign_in) => Ok(to_sign_in),
     }
 }

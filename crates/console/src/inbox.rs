@@ -5,15 +5,13 @@
 use axum::response::Response;
 use maud::{Markup, html};
 use placet_approvals::views::{FINISHED, InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
-use placet_types::{
-    approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode, text::visible,
-};
+use placet_types::{approval::ApproverGroup, clock::Timestamp, mode::ApprovalMode, text::visible};
 
 use super::{
     ConsoleState, call, charts,
     page::{Frame, Place, token},
     session::Visitor,
-    visitor::{PageQuery, Trouble, encoded},
+    visitor::{PageQuery, Trouble},
     words,
 };
 
@@ -49,12 +47,14 @@ const ORDERS: [(InboxOrder, &str, &str); 4] = [
 
 /// What the address asks for.
 pub(super) struct Wanted {
+    asked: PageQuery,
     pub(super) query: InboxQuery,
     state: &'static str,
 }
 
 impl Wanted {
-    pub(super) fn of(query: &PageQuery) -> Self {
+    pub(super) fn of(asked: PageQuery) -> Self {
+        let query = &asked;
         let named = |name| query.get(name);
         let state = STATES.iter().find(|(name, _)| named("state") == Some(name));
         let state = state.map_or("pending", |(name, _)| *name);
@@ -72,38 +72,19 @@ impl Wanted {
             after: None,
             limit: PAGE,
         };
-        let mut wanted = Self { query, state };
+        let mut wanted = Self { asked, query, state };
         if wanted.has_ended() {
             // Listed by age alone: an address may hold what was chosen for those that wait.
             let oldest = wanted.query.order == InboxOrder::Oldest;
             wanted.query.order = if oldest { InboxOrder::Oldest } else { InboxOrder::Newest };
-            (wanted.query.offset, wanted.query.after) =
-                (0, named("after").and_then(|id| id.parse().ok()));
+            (wanted.query.offset, wanted.query.after) = (0, wanted.asked.read("after"));
         }
         wanted
     }
 
     /// The address of another page of the same list.
-    fn address(&self, from: usize, after: Option<&ApprovalId>) -> String {
-        let query = &self.query;
-        let mut address = format!("/?state={}", self.state);
-        let whose = WHOSE.iter().find(|(whose, ..)| *whose == query.whose);
-        let order = ORDERS.iter().find(|(order, ..)| *order == query.order);
-        let parts = [
-            ("whose", whose.map(|(_, name, _)| (*name).to_owned())),
-            ("order", order.map(|(_, name, _)| (*name).to_owned())),
-            ("mode", query.mode.map(|mode| mode.as_str().to_owned())),
-            ("group", query.group.as_ref().map(ApproverGroup::to_string)),
-            ("q", query.search.clone()),
-            ("from", Some(from.to_string()).filter(|_| from > 0)),
-            ("after", after.map(ApprovalId::to_string)),
-        ];
-        for (name, value) in parts {
-            if let Some(value) = value {
-                address.push_str(&format!("&{name}={}", encoded(&value)));
-            }
-        }
-        address
+    fn address(&self, place: Option<(&str, &str)>) -> String {
+        self.asked.address("/", place)
     }
 
     /// Whether more is chosen than which calls, and what to search for.
@@ -126,7 +107,7 @@ impl Wanted {
 pub(super) async fn show(
     app: &ConsoleState,
     visitor: &Visitor,
-    query: &PageQuery,
+    query: PageQuery,
 ) -> Result<Response, Trouble> {
     let wanted = Wanted::of(query);
     let inbox = app.api.engine.approvals().inbox(&visitor.caller, wanted.query.clone());
@@ -316,12 +297,13 @@ fn pages(wanted: &Wanted, inbox: &InboxView) -> Markup {
     let Some(total) = inbox.total else { return further(wanted, inbox) };
     let from = wanted.query.offset;
     let until = from.saturating_add(inbox.approvals.len());
+    let at = |from: usize| wanted.address(Some(("from", &from.to_string())));
     html! {
         @if from > 0 || until < total {
             nav.row aria-label="Pages" {
-                @if from > 0 { a.button rel="prev" href=(wanted.address(from.saturating_sub(PAGE), None)) { "Earlier in the list" } }
+                @if from > 0 { a.button rel="prev" href=(at(from.saturating_sub(PAGE))) { "Earlier in the list" } }
                 @if !inbox.approvals.is_empty() { span { (from.saturating_add(1)) " to " (until) " of " (total) } }
-                @if until < total { a.button rel="next" href=(wanted.address(until, None)) { "Further in the list" } }
+                @if until < total { a.button rel="next" href=(at(until)) { "Further in the list" } }
             }
         }
     }
@@ -335,9 +317,9 @@ fn further(wanted: &Wanted, inbox: &InboxView) -> Markup {
         }
         @if wanted.query.after.is_some() || inbox.next_after.is_some() {
             nav.row aria-label="Pages" {
-                @if wanted.query.after.is_some() { a.button href=(wanted.address(0, None)) { "From the beginning" } }
+                @if wanted.query.after.is_some() { a.button href=(wanted.address(None)) { "From the beginning" } }
                 @if let Some(after) = &inbox.next_after {
-                    a.button rel="next" href=(wanted.address(0, Some(after))) { (if inbox.incomplete { "Search on" } else { "Further in the list" }) }
+                    a.button rel="next" href=(wanted.address(Some(("after", after.as_str())))) { (if inbox.incomplete { "Search on" } else { "Further in the list" }) }
                 }
             }
         }

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header, request::Part
 use placet_api::problem::Failure;
 use placet_identity::{SignInProof, VerifiedCaller};
 use placet_types::error::{ErrorCode, Refusal};
-use url::form_urlencoded::byte_serialize;
+use url::form_urlencoded::{self, byte_serialize};
 
 use super::{
     Console, ConsoleState,
@@ -198,6 +198,8 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for PageId<T> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct PageQuery(Vec<(String, String)>);
 
+/// The fields of a query that say where in a list a page begins.
+const PLACES: [&str; 3] = ["after", "from", "to"];
 /// The longest query.
 const QUERY_BYTES_MAX: usize = 2_048;
 
@@ -219,6 +221,14 @@ impl PageQuery {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// The address of another page of the list at `path`: where in it, and otherwise what was asked for here.
+    pub(super) fn address(&self, path: &str, place: Option<(&str, &str)>) -> String {
+        let kept = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let kept = kept.filter(|(name, value)| !PLACES.contains(name) && !value.is_empty());
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        format!("{path}?{}", query.extend_pairs(kept.chain(place)).finish())
     }
 
     /// A value that can be read as what it has to be; any other is as if it were not there.
