@@ -23,7 +23,7 @@ use placet_types::{
 
 use super::{
     ConsoleState,
-    page::{Frame, Place, token},
+    page::{Frame, Place, freeze_notice, token},
     session::Visitor,
     tree::{self, Preview},
     visitor::{PageId, PageQuery, Trouble},
@@ -182,16 +182,7 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 
 /// The freezes that are in force, above what they hold.
 pub(super) fn frozen(freezes: &[FreezeView], now: Timestamp) -> Markup {
-    html! {
-        @for freeze in freezes.iter().filter(|freeze| !freeze.lockdown) {
-            p.notice.warn {
-                strong { "A freeze is in force" }
-                @if let Some(name) = &freeze.name { ": " (visible(name)) }
-                ". It ends " (words::relative(freeze.until, now)) " unless it is lifted before. Changes wait for those whom the policies ask in a freeze."
-                @if let Some(id) = &freeze.directive_id { " " a href={ "/entries/" (id) } { "Look at it" } }
-            }
-        }
-    }
+    html! { @for freeze in freezes.iter().filter(|freeze| !freeze.lockdown) { (freeze_notice(freeze, now)) } }
 }
 
 /// Who, what it does, where, until when.

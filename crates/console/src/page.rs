@@ -124,14 +124,18 @@ impl Frame<'_> {
 
 /// The lockdowns that are in force, on every page.
 fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
+    html! { @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) { (freeze_notice(lockdown, now)) } }
+}
+
+/// That a freeze or a lockdown is in force.
+pub(super) fn freeze_notice(freeze: &FreezeView, now: Timestamp) -> Markup {
     html! {
-        @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) {
-            p.notice.warn role="alert" {
-                strong { (words::lockdown(&lockdown.adapters)) }
-                @if let Some(name) = &lockdown.name { " (" (visible(name)) ")" }
-                ". It ends " (words::relative(lockdown.until, now)) " unless it is lifted before."
-                @if let Some(id) = &lockdown.directive_id { " " a href={ "/entries/" (id) } { "Look at it" } }
-            }
+        p.notice.warn role=[freeze.lockdown.then_some("alert")] {
+            strong { @if freeze.lockdown { (words::lockdown(&freeze.adapters)) } @else { "A freeze is in force" } }
+            @if let Some(name) = &freeze.name { @if freeze.lockdown { " (" (visible(name)) ")" } @else { ": " (visible(name)) } }
+            ". It ends " (words::relative(freeze.until, now)) " unless it is lifted before."
+            @if !freeze.lockdown { " Changes wait for those whom the policies ask in a freeze." }
+            @if let Some(id) = &freeze.directive_id { " " a href={ "/entries/" (id) } { "Look at it" } }
         }
     }
 }

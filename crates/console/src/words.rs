@@ -82,24 +82,26 @@ pub(super) fn chain(chain: &PrincipalChain) -> Markup {
 
 /// How strong a call is, in a word for people.
 pub(super) fn mode(mode: ApprovalMode) -> Markup {
-    let (tone, word) = match mode {
-        ApprovalMode::ReadOnly => (Tone::Plain, "reads"),
-        ApprovalMode::LocalWrite => (Tone::Plain, "writes here"),
-        ApprovalMode::Network => (Tone::Note, "other system"),
-        ApprovalMode::Delegated => (Tone::Warn, "as a user"),
-        ApprovalMode::Destructive => (Tone::Bad, "destructive"),
-    };
-    html! { span class=(tone.class()) title=(mode_hint(mode)) { (word) } }
+    let (tone, word, hint) = mode_words(mode);
+    html! { span class=(tone.class()) title=(hint) { (word) } }
 }
 
 /// What a mode means.
 pub(super) const fn mode_hint(mode: ApprovalMode) -> &'static str {
+    mode_words(mode).2
+}
+
+const fn mode_words(mode: ApprovalMode) -> (Tone, &'static str, &'static str) {
     match mode {
-        ApprovalMode::ReadOnly => "It only reads.",
-        ApprovalMode::LocalWrite => "It writes inside this service.",
-        ApprovalMode::Network => "It changes something in another system.",
-        ApprovalMode::Delegated => "It acts in another system with a user's own authority.",
-        ApprovalMode::Destructive => "It cannot be undone.",
+        ApprovalMode::ReadOnly => (Tone::Plain, "reads", "It only reads."),
+        ApprovalMode::LocalWrite => (Tone::Plain, "writes here", "It writes inside this service."),
+        ApprovalMode::Network => {
+            (Tone::Note, "other system", "It changes something in another system.")
+        }
+        ApprovalMode::Delegated => {
+            (Tone::Warn, "as a user", "It acts in another system with a user's own authority.")
+        }
+        ApprovalMode::Destructive => (Tone::Bad, "destructive", "It cannot be undone."),
     }
 }
 
