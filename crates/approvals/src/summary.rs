@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_types::text;
+use placet_types::{json, text};
 use serde_json::Value;
 
 use crate::{masking::MASK, service::Approvals};
@@ -30,8 +30,7 @@ fn line_of(preview: &Value, masked: &BTreeSet<String>) -> String {
             let (short, long): (Vec<_>, Vec<_>) =
                 fields.iter().partition(|(_, value)| !value.is_object() && !value.is_array());
             let line = short.into_iter().chain(long).map(|(name, value)| {
-                let place = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-                format!("{name}: {}", text_of(value, masked.contains(&place)))
+                format!("{name}: {}", text_of(value, masked.contains(&json::token(name))))
             });
             line.collect::<Vec<_>>().join(", ")
         }

@@ -18,7 +18,7 @@ use super::{
     ConsoleState, call, decide,
     form::Form,
     grant::reason_field,
-    page::{Frame, Place, token},
+    page::{Frame, token},
     session::Visitor,
     visitor::{Trouble, invalid},
     words::{self, Tone},
@@ -71,7 +71,7 @@ pub(super) fn view(
         }
         @if !open.is_empty() { (warnings(&open)) (decision(&open, visitor, now)) }
     };
-    Frame { title, place: Place::Inbox, now }.page(visitor, &content)
+    Frame { title, place: "/", now }.page(visitor, &content)
 }
 
 /// What has to be known before anything is read.
@@ -174,7 +174,7 @@ pub(super) async fn decide(
         p { a.button href="/" { "Back to the inbox" } }
     };
     // Looking at the answer again sends nothing again: the browser asks before it repeats a form.
-    Ok(Frame { title, place: Place::Inbox, now }.page_with(status, &visitor, &content))
+    Ok(Frame { title, place: "/", now }.page_with(status, &visitor, &content))
 }
 
 fn results(done: &BulkDecisionView) -> Markup {

@@ -13,7 +13,7 @@ use placet_types::{clock::Timestamp, directive::DirectiveKind, ids::DirectiveId}
 use super::{
     ConsoleState, entries,
     grant::{lasts, reason_field},
-    page::{Frame, Place, token},
+    page::{Frame, token},
     session::Visitor,
     visitor::{PageQuery, Trouble},
     words,
@@ -100,7 +100,7 @@ pub(super) async fn show(
             }
         }
     };
-    Ok(Frame { title, place: Place::Calendar, now }.page(&visitor, &content))
+    Ok(Frame { title, place: "/calendar", now }.page(&visitor, &content))
 }
 
 /// The freezes of a month: all that are on or to come, and of those that are over as many as are looked through; and whether these are all.

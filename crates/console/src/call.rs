@@ -23,7 +23,7 @@ use placet_types::{
 
 use super::{
     ConsoleState,
-    page::{Frame, Place, freeze_notice, token},
+    page::{Frame, freeze_notice, token},
     session::Visitor,
     tree::{self, Preview},
     visitor::{PageId, PageQuery, Trouble},
@@ -158,7 +158,7 @@ pub(super) fn view(
         }
     };
     let status = notice.map_or(StatusCode::OK, |notice| notice.status);
-    Frame { title: &title, place: Place::Elsewhere, now }.page_with(status, visitor, &content)
+    Frame { title: &title, place: "", now }.page_with(status, visitor, &content)
 }
 
 fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {

@@ -9,13 +9,13 @@ use placet_approvals::views::{GroupProgress, QueueMetrics};
 use super::words;
 
 /// The bars of a chart, each with its name.
-pub(super) struct Bars<'a> {
-    pub(super) title: &'a str,
+pub(super) struct Bars {
+    pub(super) title: &'static str,
     /// What a bar stands for, and what it counts.
-    pub(super) columns: (&'a str, &'a str),
+    pub(super) columns: (&'static str, &'static str),
     pub(super) bars: Vec<(String, u32)>,
-    /// What it says in words; absent: the sum and the largest.
-    pub(super) words: Option<String>,
+    /// What it says in words.
+    pub(super) words: String,
 }
 
 /// A whole number of units of a bar.
@@ -23,7 +23,7 @@ const WIDTH: u32 = 640;
 const NAME_WIDTH: u32 = 170;
 const ROW: u32 = 30;
 
-impl Bars<'_> {
+impl Bars {
     /// The chart, its words and its table.
     pub(super) fn draw(&self, id: &str) -> Markup {
         let most = self.bars.iter().map(|(_, count)| *count).max().unwrap_or_default().max(1);
@@ -32,8 +32,8 @@ impl Bars<'_> {
         let room = WIDTH.saturating_sub(NAME_WIDTH).saturating_sub(60);
         html! {
             figure #(id).card {
-                figcaption { h2 { (self.title) } p.soft.small { (self.said()) } }
-                svg.chart viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label={ (self.title) ": " (self.said()) } {
+                figcaption { h2 { (self.title) } p.soft.small { (self.words) } }
+                svg.chart viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label={ (self.title) ": " (self.words) } {
                     line.axis x1=(NAME_WIDTH) y1="2" x2=(NAME_WIDTH) y2=(height.saturating_sub(2)) {}
                     @for (at, (name, count)) in (0_u32..).zip(&self.bars) {
                         @let top = at.saturating_mul(ROW).saturating_add(6);
@@ -58,16 +58,15 @@ impl Bars<'_> {
         }
     }
 
-    fn said(&self) -> String {
-        if let Some(words) = &self.words {
-            return words.clone();
-        }
-        let most = self.bars.iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
-        let sum = self.bars.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
-        match most {
-            None => "none at present".to_owned(),
-            Some((name, count)) => format!("{sum} in all; most, {count}, with “{name}”"),
-        }
+    /// Bars of calls, which are told in words by their sum and the largest.
+    fn of_calls(title: &'static str, column: &'static str, bars: Vec<(String, u32)>) -> Self {
+        let most = bars.iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
+        let sum = bars.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
+        let words = most.map_or_else(
+            || "none at present".to_owned(),
+            |(name, count)| format!("{sum} in all; most, {count}, with “{name}”"),
+        );
+        Self { title, columns: (column, "Calls"), bars, words }
     }
 }
 
@@ -88,32 +87,20 @@ fn shortened(name: &str) -> String {
 }
 
 /// How long what waits has waited.
-pub(super) fn by_age(load: &QueueMetrics) -> Bars<'static> {
+pub(super) fn by_age(load: &QueueMetrics) -> Bars {
     let names = ["under 15 min", "15 min to 1 h", "1 h to 4 h", "4 h to 24 h", "over 24 h"];
-    Bars {
-        title: "Waiting, by age",
-        columns: ("Age", "Calls"),
-        bars: names.into_iter().map(str::to_owned).zip(load.waiting_by_age).collect(),
-        words: None,
-    }
+    let bars = names.into_iter().map(str::to_owned).zip(load.waiting_by_age);
+    Bars::of_calls("Waiting, by age", "Age", bars.collect())
 }
 
 /// Which groups are asked for what waits.
-pub(super) fn by_group(load: &QueueMetrics) -> Bars<'static> {
-    Bars {
-        title: "Waiting, by group",
-        columns: ("Group", "Calls"),
-        bars: load
-            .waiting_by_group
-            .iter()
-            .map(|(group, count)| (group.to_string(), *count))
-            .collect(),
-        words: None,
-    }
+pub(super) fn by_group(load: &QueueMetrics) -> Bars {
+    let bars = load.waiting_by_group.iter().map(|(group, count)| (group.to_string(), *count));
+    Bars::of_calls("Waiting, by group", "Group", bars.collect())
 }
 
 /// How long decisions took.
-pub(super) fn to_decision(load: &QueueMetrics) -> Bars<'static> {
+pub(super) fn to_decision(load: &QueueMetrics) -> Bars {
     const EDGES: [(&str, u64); 5] = [
         ("under 1 min", 60_000),
         ("1 to 15 min", 900_000),
@@ -128,7 +115,7 @@ pub(super) fn to_decision(load: &QueueMetrics) -> Bars<'static> {
         bars.push((name.to_owned(), u32::try_from(within).unwrap_or(u32::MAX)));
         from = until;
     }
-    Bars { title: "Time to decision", columns: ("Time", "Calls"), bars, words: None }
+    Bars::of_calls("Time to decision", "Time", bars)
 }
 
 /// The middle and the slow end of the times to decision, in words.

@@ -8,7 +8,7 @@ use axum::{
 };
 use http::StatusCode;
 use placet_approvals::views::DecisionRequest;
-use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode, ids::ApprovalId};
+use placet_types::{approval::VoteChoice, digest::Digest, ids::ApprovalId};
 
 use super::{
     ConsoleState,
@@ -65,7 +65,7 @@ pub(super) async fn undecided(
     failure: Failure,
 ) -> Result<Response, Trouble> {
     let document = failure.document();
-    if document.error_code == ErrorCode::NotFound || document.status >= 500 {
+    if document.status >= 500 {
         return Err(Trouble(failure));
     }
     let now = app.api.engine.approvals().approval(&visitor.caller, id).await?;

@@ -17,7 +17,7 @@ use placet_types::{
 use super::{
     ConsoleState,
     inbox::choice,
-    page::{Frame, Place},
+    page::Frame,
     session::Visitor,
     visitor::{PageId, PageQuery, Trouble, encoded, invalid},
     words::{self, Tone},
@@ -70,7 +70,7 @@ pub(super) async fn list(
             nav.row aria-label="Pages" { a.button rel="next" href=(query.address("/decisions", Some(("to", &next.as_ms().to_string())))) { "Older ones" } }
         }
     };
-    Ok(Frame { title, place: Place::Decisions, now }.page(&visitor, &content))
+    Ok(Frame { title, place: "/decisions", now }.page(&visitor, &content))
 }
 
 /// What a filter names; one that names nothing is refused, and not dropped.
@@ -205,7 +205,7 @@ pub(super) async fn show(
             }
         }
     };
-    Ok(Frame { title: &title, place: Place::Decisions, now }.page(&visitor, &content))
+    Ok(Frame { title: &title, place: "/decisions", now }.page(&visitor, &content))
 }
 
 /// Whether the call has a record, which its timeline is read from: it was held, or it changes something and was permitted.

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use super::{
     ConsoleState, decide,
     form::{FORM_BYTES_MAX, Form},
-    page::{Frame, Place, token},
+    page::{Frame, token},
     session::Visitor,
     tree,
     visitor::{PageId, Trouble},
@@ -139,7 +139,7 @@ pub(super) fn view(
         @else { p.notice.bad { "You may not change the arguments of this call, or it does not wait any more." } }
         section.card aria-labelledby="now-title" { h2 #now-title { "As it would run now" } (tree::arguments(now_shown)) }
     };
-    Frame { title, place: Place::Elsewhere, now }.page_with(status, visitor, &content)
+    Frame { title, place: "", now }.page_with(status, visitor, &content)
 }
 
 fn form(detail: &ApprovalDetail, visitor: &Visitor, draft: &Draft) -> Markup {

@@ -13,7 +13,7 @@ use placet_types::{
 use super::{
     ConsoleState,
     grant::{lasts, reason_field},
-    page::{Frame, Place, token},
+    page::{Frame, token},
     session::Visitor,
     visitor::{PageQuery, Trouble},
     words::{self, Tone},
@@ -34,7 +34,9 @@ pub(super) async fn read(
 
 /// What stands above a list and below it.
 struct Words<'a> {
-    path: &'a str,
+    title: &'a str,
+    /// Where the list is.
+    path: &'static str,
     lede: &'a str,
     none: &'a str,
 }
@@ -44,7 +46,6 @@ async fn page(
     visitor: &Visitor,
     query: &PageQuery,
     kind: DirectiveKind,
-    frame: (&str, Place),
     words: Words<'_>,
     form: Option<Markup>,
 ) -> Result<Response, Trouble> {
@@ -58,8 +59,7 @@ async fn page(
         ..EntriesQuery::default()
     };
     let found = read(app, visitor, &wanted).await?;
-    let (title, place) = frame;
-    let now = app.console.now();
+    let (title, place, now) = (words.title, words.path, app.console.now());
     let content = html! {
         h1 { (title) }
         p.lede { (words.lede) }
@@ -98,12 +98,12 @@ pub(super) async fn grants(
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
+        title: "Standing grants",
         path: "/grants",
         lede: "Calls that people agreed to in advance, for a time and a number of uses. One is proposed from the page of a call that waits.",
         none: "There is no standing grant.",
     };
-    let frame = ("Standing grants", Place::Grants);
-    page(&app, &visitor, &query, DirectiveKind::Grant, frame, words, None).await
+    page(&app, &visitor, &query, DirectiveKind::Grant, words, None).await
 }
 
 /// `GET /break-glass`.
@@ -113,14 +113,14 @@ pub(super) async fn break_glass(
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
+        title: "Break-glass",
         path: "/break-glass",
         lede: "For an incident: somebody declares it with a ticket, another person confirms it, and policies that allow for it let calls pass \
                for at most eight hours. Somebody who took no part reviews it afterwards.",
         none: "No active break-glass session.",
     };
     let form = declare_form(&visitor);
-    let frame = ("Break-glass", Place::BreakGlass);
-    page(&app, &visitor, &query, DirectiveKind::BreakGlass, frame, words, Some(form)).await
+    page(&app, &visitor, &query, DirectiveKind::BreakGlass, words, Some(form)).await
 }
 
 /// `GET /delegations`.
@@ -130,14 +130,14 @@ pub(super) async fn delegations(
     query: PageQuery,
 ) -> Result<Response, Trouble> {
     let words = Words {
+        title: "Delegations",
         path: "/delegations",
         lede: "Hand your duty as an approver over to a colleague for a while. Each decision of theirs in your place names both of you, and \
                counts once. It is for calls of your own tenant: what other tenants ask of your groups is decided by their members, and not handed over.",
         none: "Nothing is handed over.",
     };
     let form = delegation_form(&visitor);
-    let frame = ("Delegations", Place::Delegations);
-    page(&app, &visitor, &query, DirectiveKind::Delegation, frame, words, Some(form)).await
+    page(&app, &visitor, &query, DirectiveKind::Delegation, words, Some(form)).await
 }
 
 fn declare_form(visitor: &Visitor) -> Markup {

@@ -16,7 +16,6 @@ use placet_types::{
         DirectiveBody,
         pattern::{ArgumentPattern, ArgumentRule},
     },
-    error::ErrorCode,
     ids::DirectiveId,
     text::visible,
 };
@@ -26,7 +25,7 @@ use super::{
     call::{self, Notice},
     decide, entries,
     form::{Fields, Form},
-    page::{Frame, Place, token},
+    page::{Frame, token},
     session::Visitor,
     tree,
     visitor::{PageId, PageQuery, Trouble, invalid},
@@ -61,16 +60,16 @@ pub(super) fn view(
     now: Timestamp,
     notice: Option<Notice>,
 ) -> Response {
-    let (place, path, list) = match entry.body {
-        DirectiveBody::Grant(_) => (Place::Grants, "/grants", "Standing grants"),
-        DirectiveBody::BreakGlass(_) => (Place::BreakGlass, "/break-glass", "Break-glass"),
-        DirectiveBody::Freeze(_) => (Place::Calendar, "/calendar", "Calendar"),
-        DirectiveBody::Delegation(_) => (Place::Delegations, "/delegations", "Delegations"),
-        DirectiveBody::Revocation(_) => (Place::Inbox, "/", "Inbox"),
+    let (place, list) = match entry.body {
+        DirectiveBody::Grant(_) => ("/grants", "Standing grants"),
+        DirectiveBody::BreakGlass(_) => ("/break-glass", "Break-glass"),
+        DirectiveBody::Freeze(_) => ("/calendar", "Calendar"),
+        DirectiveBody::Delegation(_) => ("/delegations", "Delegations"),
+        DirectiveBody::Revocation(_) => ("/", "Inbox"),
     };
     let title = entries::name(&entry.body);
     let content = html! {
-        p.crumb { a href=(path) { (list) } " › " (entry.directive_id) }
+        p.crumb { a href=(place) { (list) } " › " (entry.directive_id) }
         @if let Some(notice) = &notice { (notice.shown()) }
         div #entry data-live {
             h1 data-told { (title) " " (words::state(&entry.state)) @if entry.review_due { " " (words::mark(Tone::Warn, "review due")) } }
@@ -216,10 +215,7 @@ pub(super) async fn act_on(
     let done = app.api.engine.approvals().act(&visitor.caller, &id, wanted).await;
     match done.map_err(Failure::from) {
         Ok(_) => Ok(Redirect::to(&format!("/entries/{id}?done=1")).into_response()),
-        Err(failure)
-            if failure.document().status < 500
-                && failure.document().error_code != ErrorCode::NotFound =>
-        {
+        Err(failure) if failure.document().status < 500 => {
             let notice = Notice::refused("Nothing was changed", &failure);
             page(&app, &visitor, &id, Some(notice)).await
         }

@@ -12,10 +12,7 @@ use maud::html;
 use placet_api::{documents::ErrorDocument, problem::Failure};
 use placet_types::clock::Timestamp;
 
-use super::{
-    home::wants_page,
-    page::{Frame, Place},
-};
+use super::{home::wants_page, page::Frame};
 
 /// `GET /errors/{code}`.
 pub(super) async fn show(
@@ -38,7 +35,6 @@ pub(super) async fn show(
             p.small.soft { "The docs have a page for each code, with its meaning and what operators do." }
         }
     };
-    let frame =
-        Frame { title: &document.title, place: Place::Elsewhere, now: Timestamp::from_ms(0) };
+    let frame = Frame { title: &document.title, place: "", now: Timestamp::from_ms(0) };
     Ok(frame.open_page(StatusCode::OK, &content))
 }

@@ -39,20 +39,9 @@ pub(super) struct Form {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
-/// The fields of the form that a request brought, once they were read.
+/// The fields of the form that a request brought, once they were read: kept until it is answered.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Typed(Arc<Mutex<Option<Fields>>>);
-
-impl Typed {
-    /// Keeps them until the request is answered.
-    pub(super) fn keep(&self, fields: &Fields) {
-        *self.0.lock() = Some(fields.clone());
-    }
-
-    pub(super) fn take(&self) -> Option<Fields> {
-        self.0.lock().take()
-    }
-}
+pub(super) struct Typed(pub(super) Arc<Mutex<Option<Fields>>>);
 
 impl FromRequest<ConsoleState> for Form {
     type Rejection = Response;
@@ -69,7 +58,7 @@ impl FromRequest<ConsoleState> for Form {
             return Err(forged("the form is not one of this session").into_response());
         }
         if let Some(typed) = typed {
-            typed.keep(&fields);
+            *typed.0.lock() = Some(fields.clone());
         }
         Ok(Self { visitor, fields })
     }

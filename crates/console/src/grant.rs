@@ -18,6 +18,7 @@ use placet_types::{
         pattern::{Anything, ArgumentPattern, ArgumentRule},
     },
     ids::ApprovalId,
+    json,
     text::visible,
 };
 use serde_json::Value;
@@ -25,7 +26,7 @@ use serde_json::Value;
 use super::{
     ConsoleState, decide,
     form::{Fields, Form},
-    page::{Frame, Place, token},
+    page::{Frame, token},
     session::Visitor,
     tree,
     visitor::{PageId, Trouble, invalid},
@@ -62,13 +63,12 @@ pub(super) fn view(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -
         @if detail.standing.grantable { (form(detail, visitor)) }
         @else { p.notice.bad { "No standing grant can be proposed from this call: people decide on each single one, or you are not among those who may." } }
     };
-    Frame { title, place: Place::Grants, now }.page(visitor, &content)
+    Frame { title, place: "/grants", now }.page(visitor, &content)
 }
 
 fn form(detail: &ApprovalDetail, visitor: &Visitor) -> Markup {
     let (preview, masked) = (detail.preview(), detail.preview_masked());
-    let is_masked =
-        |name: &str| masked.contains(&format!("/{}", name.replace('~', "~0").replace('/', "~1")));
+    let is_masked = |name: &str| masked.contains(&json::token(name));
     let fields = preview.as_object().map(|fields| fields.iter()).into_iter().flatten();
     html! {
         form.card method="post" action={ "/approvals/" (detail.approval.approval_id) "/grant" } {
@@ -188,7 +188,7 @@ fn pattern(fields: &Fields, preview: &Value) -> Result<Option<ArgumentPattern>, 
             Some(_) | None => ArgumentRule::Equals(now.clone()),
         };
         is_exact = is_exact && matches!(rule, ArgumentRule::Equals(_));
-        rules.insert(format!("/{}", name.replace('~', "~0").replace('/', "~1")), rule);
+        rules.insert(json::token(name), rule);
     }
     Ok((!is_exact).then_some(ArgumentPattern(rules)))
 }

@@ -5,11 +5,7 @@
 use axum::{extract::State, response::Response};
 use maud::html;
 
-use super::{
-    ConsoleState,
-    page::{Frame, Place},
-    session::Visitor,
-};
+use super::{ConsoleState, page::Frame, session::Visitor};
 
 const KEYS: [(&str, &str); 9] = [
     ("j", "Next call of the list"),
@@ -54,5 +50,5 @@ pub(super) async fn show(State(app): State<ConsoleState>, visitor: Visitor) -> R
             }
         }
     };
-    Frame { title, place: Place::Help, now }.page(&visitor, &content)
+    Frame { title, place: "/help", now }.page(&visitor, &content)
 }

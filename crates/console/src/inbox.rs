@@ -9,7 +9,7 @@ use placet_types::{approval::ApproverGroup, clock::Timestamp, mode::ApprovalMode
 
 use super::{
     ConsoleState, call, charts,
-    page::{Frame, Place, token},
+    page::{FINISHED as FINISHED_PAGE, Frame, token},
     session::Visitor,
     visitor::{PageQuery, Trouble},
     words,
@@ -121,11 +121,8 @@ pub(super) fn view(
     visitor: &Visitor,
     now: Timestamp,
 ) -> Response {
-    let (place, title) = if wanted.is_waiting() {
-        (Place::Inbox, "Inbox")
-    } else {
-        (Place::Finished, "Finished calls")
-    };
+    let (place, title) =
+        if wanted.is_waiting() { ("/", "Inbox") } else { (FINISHED_PAGE, "Finished calls") };
     let content = html! {
         h1 { (title) }
         div #summary-part data-live[!wanted.has_ended()] { (summary(wanted, inbox, now)) }

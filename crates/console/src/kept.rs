@@ -38,7 +38,7 @@ pub(super) async fn keep(
     let mut response = next.run(Request::from_parts(parts.clone(), body)).await;
     let Some(failure) = response.extensions_mut().remove::<Failure>() else { return response };
     let visitor = visit(&parts, &app, Use::Page).await.ok();
-    let form = typed.take().filter(|_| parts.method == Method::POST);
+    let form = typed.0.lock().take().filter(|_| parts.method == Method::POST);
     let again = form.zip(visitor.as_ref());
     let again = again.map(|(fields, visitor)| again_form(&fields, visitor, parts.uri.path()));
     page::trouble(&failure, visitor.as_ref(), app.console.now(), &again.unwrap_or_default())

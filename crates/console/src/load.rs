@@ -8,13 +8,7 @@ use placet_approvals::views::InboxQuery;
 use placet_engine::views::status::StatusView;
 use placet_types::clock::Timestamp;
 
-use super::{
-    ConsoleState, charts,
-    page::{Frame, Place},
-    session::Visitor,
-    visitor::Trouble,
-    words,
-};
+use super::{ConsoleState, charts, page::Frame, session::Visitor, visitor::Trouble, words};
 
 /// `GET /load`.
 pub(super) async fn show(
@@ -37,7 +31,7 @@ pub(super) async fn show(
             (what_decides(&status, now))
         }
     };
-    Ok(Frame { title, place: Place::Load, now }.page(&visitor, &content))
+    Ok(Frame { title, place: "/load", now }.page(&visitor, &content))
 }
 
 /// What is active, since when, and whether the files on disk differ.

@@ -15,45 +15,30 @@ use super::{
 };
 use placet_api::problem::{Failure, ProblemDocument};
 
-/// The places of the console that are in the frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Inbox,
-    Finished,
-    Load,
-    Report,
-    Decisions,
-    Tools,
-    Runs,
-    Grants,
-    BreakGlass,
-    Delegations,
-    Calendar,
-    Help,
-    /// A page that is not in the frame itself.
-    Elsewhere,
-}
-
-const PLACES: [(Place, &str, &str); 12] = [
-    (Place::Inbox, "/", "Inbox"),
-    (Place::Finished, "/?state=finished&order=newest", "Finished"),
-    (Place::Load, "/load", "Load"),
-    (Place::Report, "/report", "Report"),
-    (Place::Decisions, "/decisions", "Decisions"),
-    (Place::Tools, "/tools", "Tools"),
-    (Place::Runs, "/runs", "Runs"),
-    (Place::Grants, "/grants", "Grants"),
-    (Place::BreakGlass, "/break-glass", "Break-glass"),
-    (Place::Delegations, "/delegations", "Delegations"),
-    (Place::Calendar, "/calendar", "Calendar"),
-    (Place::Help, "/help", "Help"),
+/// The places of the console that are in the frame, each with its address.
+const PLACES: [(&str, &str); 12] = [
+    ("Inbox", "/"),
+    ("Finished", FINISHED),
+    ("Load", "/load"),
+    ("Report", "/report"),
+    ("Decisions", "/decisions"),
+    ("Tools", "/tools"),
+    ("Runs", "/runs"),
+    ("Grants", "/grants"),
+    ("Break-glass", "/break-glass"),
+    ("Delegations", "/delegations"),
+    ("Calendar", "/calendar"),
+    ("Help", "/help"),
 ];
+/// What has ended, the newest first.
+pub(super) const FINISHED: &str = "/?state=finished&order=newest";
 
 /// A page of who is signed in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
-    pub(super) place: Place,
+    /// The address of the place that it belongs to, where that is in the frame.
+    pub(super) place: &'static str,
     pub(super) now: Timestamp,
 }
 
@@ -73,8 +58,8 @@ impl Frame<'_> {
         let top = html! {
             nav aria-label="Console" {
                 ul {
-                    @for (place, path, name) in PLACES {
-                        li { a href=(path) aria-current=[(place == self.place).then_some("page")] { (name) } }
+                    @for (name, path) in PLACES {
+                        li { a href=(path) aria-current=[(path == self.place).then_some("page")] { (name) } }
                     }
                 }
             }
@@ -157,7 +142,7 @@ pub(super) fn trouble(
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (title, advice) = said(document.error_code, status);
     let content = html! { (trouble_content(document, title, advice)) (more) };
-    let frame = Frame { title, place: Place::Elsewhere, now };
+    let frame = Frame { title, place: "", now };
     let mut response = match visitor {
         Some(visitor) => frame.page_with(status, visitor, &content),
         None => frame.open_page(status, &content),

@@ -9,7 +9,7 @@ use placet_engine::report::{ReportNumbers, ReportRange, ReportRow, ReportView};
 use super::{
     ConsoleState,
     charts::Bars,
-    page::{Frame, Place},
+    page::Frame,
     session::Visitor,
     visitor::{PageQuery, Trouble},
 };
@@ -52,7 +52,7 @@ pub(super) async fn show(
         }
         (table(&report))
     };
-    Ok(Frame { title, place: Place::Report, now }.page(&visitor, &content))
+    Ok(Frame { title, place: "/report", now }.page(&visitor, &content))
 }
 
 /// One of the evaluation metrics, as a chart shows it.
@@ -96,7 +96,7 @@ fn percent(part: u64, whole: u64) -> Option<u64> {
 }
 
 impl Metric {
-    fn bars(&self, report: &ReportView) -> Bars<'static> {
+    fn bars(&self, report: &ReportView) -> Bars {
         let known = report.rows.iter().filter_map(|row| {
             let value = (self.of)(&row.numbers)?;
             Some((name(row), u32::try_from(value).unwrap_or(u32::MAX)))
@@ -109,7 +109,7 @@ impl Metric {
             title: self.title,
             columns: ("Capability", self.unit),
             bars: known.take(BARS_MAX).collect(),
-            words: Some(words),
+            words,
         }
     }
 }

@@ -11,7 +11,7 @@ use placet_types::{
 
 use super::{
     ConsoleState,
-    page::{Frame, Place},
+    page::Frame,
     session::Visitor,
     visitor::{PageId, Trouble, encoded, trouble},
     words::{self, Tone},
@@ -40,7 +40,7 @@ pub(super) async fn list(
             }
         }
     };
-    Ok(Frame { title, place: Place::Runs, now }.page(&visitor, &content))
+    Ok(Frame { title, place: "/runs", now }.page(&visitor, &content))
 }
 
 fn address(run: &OpenRunView) -> String {
@@ -88,7 +88,7 @@ pub(super) async fn show(
             }
         }
     };
-    Ok(Frame { title: &title, place: Place::Runs, now }.page(&visitor, &content))
+    Ok(Frame { title: &title, place: "/runs", now }.page(&visitor, &content))
 }
 
 fn facts(run: &OpenRunView) -> Markup {

@@ -21,7 +21,7 @@ use placet_types::{
 use super::{
     ConsoleState, Development,
     form::{self, Fields, Form},
-    page::{Frame, Place},
+    page::Frame,
     session::{CSRF_FIELD, Cookie},
     visitor::{PageQuery, Trouble, encoded, invalid, local_path, own_origin, trouble},
 };
@@ -65,8 +65,7 @@ pub(super) async fn show(
             }
         }
     };
-    let mut response =
-        Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content);
+    let mut response = Frame { title, place: "", now }.open_page(StatusCode::OK, &content);
     set(&mut response, Cookie::SignIn.set(&browser, app.console.is_secure()));
     Ok(response)
 }
@@ -75,7 +74,7 @@ pub(super) async fn show(
 /// that the code stays in no address bar.
 fn follow_link(app: &ConsoleState, code: &str, to: &str) -> Result<Response, Trouble> {
     let now = app.console.now();
-    let browser = fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
+    let browser = fresh_text().map_err(internal)?;
     let development = app.console.settings.development.as_ref();
     let code = development.and_then(|development| development.key.read_sign_in_code(code, now));
     let is_first = code.is_some_and(|code| app.console.links.follow(code, &browser, now));
@@ -139,7 +138,11 @@ fn browser(app: &ConsoleState, headers: &HeaderMap) -> Result<String, Trouble> {
     if let Some(known) = Cookie::SignIn.read(headers, app.console.is_secure()) {
         return Ok(known);
     }
-    fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))
+    fresh_text().map_err(internal)
+}
+
+fn internal(error: impl std::fmt::Display) -> Trouble {
+    Trouble(Failure::internal(&error.to_string()))
 }
 
 /// `GET /sign-in/start`: to the provider. Nothing changes but that this browser is expected back.
@@ -225,12 +228,9 @@ pub(super) async fn development(
         development.audience.clone(),
     );
     request.display.clone_from(&person.display);
-    let internal = |error: &dyn std::fmt::Display| Trouble(Failure::internal(&error.to_string()));
-    let token = development.key.mint(&request, &*app.console.settings.clock);
-    let token = token.map_err(|error| internal(&error))?;
+    let token = development.key.mint(&request, &*app.console.settings.clock).map_err(internal)?;
     let proof = SignInProof::of_development(token, app.console.now());
-    let token = development.verifier.verify_proof(&proof).await;
-    let token = token.map_err(|error| internal(&error))?;
+    let token = development.verifier.verify_proof(&proof).await.map_err(internal)?;
     let to = local_path(fields.get("to").unwrap_or("/"));
     enter(&app, &headers, token, proof, &to).await
 }
@@ -295,7 +295,7 @@ pub(super) async fn signed_out(State(app): State<ConsoleState>, headers: HeaderM
             }
         }
     };
-    Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content)
+    Frame { title, place: "", now }.open_page(StatusCode::OK, &content)
 }
 
 /// What of a failed sign-in the person is told; the rest is for the log.

@@ -9,7 +9,7 @@ use placet_types::{clock::Timestamp, ids::ToolCallId, principal, taint};
 
 use super::{
     ConsoleState,
-    page::{Frame, Place},
+    page::Frame,
     session::Visitor,
     visitor::{PageId, Trouble},
     words,
@@ -67,5 +67,5 @@ pub(super) fn view(
             }
         }
     };
-    Frame { title, place: Place::Elsewhere, now }.page(visitor, &content)
+    Frame { title, place: "", now }.page(visitor, &content)
 }

@@ -8,11 +8,15 @@ use placet_engine::{
     report::{ReportNumbers, ReportRange, ReportView},
     tool_states::{ServerState, ToolState, ToolStateView},
 };
-use placet_types::{error::ErrorCode, ids::CapabilityId, text::visible};
+use placet_types::{
+    error::ErrorCode,
+    ids::CapabilityId,
+    text::{visible, visible_json},
+};
 
 use super::{
     ConsoleState,
-    page::{Frame, Place},
+    page::Frame,
     session::Visitor,
     visitor::{PageId, Trouble, encoded, trouble},
     words::{self, Tone},
@@ -39,7 +43,7 @@ pub(super) async fn list(
             tbody { @for tool in &tools { (line(tool, numbers(&report, &tool.tool.capability_id))) } }
         }
     };
-    Ok(Frame { title, place: Place::Tools, now }.page(&visitor, &content))
+    Ok(Frame { title, place: "/tools", now }.page(&visitor, &content))
 }
 
 /// The numbers of one tool, where it was called.
@@ -117,7 +121,7 @@ pub(super) async fn show(
         (schema("Arguments", &tool.input_schema))
         @if let Some(output) = &tool.output_schema { (schema("Result", output)) }
     };
-    Ok(Frame { title: &title, place: Place::Tools, now }.page(&visitor, &content))
+    Ok(Frame { title: &title, place: "/tools", now }.page(&visitor, &content))
 }
 
 fn schema(title: &str, schema: &serde_json::Value) -> Markup {
@@ -125,12 +129,7 @@ fn schema(title: &str, schema: &serde_json::Value) -> Markup {
     html! {
         section.card {
             h2 { (title) }
-            pre tabindex="0" role="region" aria-label=(title) { code { (visible_lines(&text)) } }
+            pre tabindex="0" role="region" aria-label=(title) { code { (visible_json(&text)) } }
         }
     }
-}
-
-/// The text with what hides shown, and its lines kept.
-fn visible_lines(text: &str) -> String {
-    text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use placet_types::text::visible;
+use placet_types::{json, text::visible};
 use serde_json::{Map, Value};
 
 /// The deepest nesting that is drawn as such; below it stands the JSON.
@@ -35,8 +35,7 @@ impl<'a> At<'a> {
     }
 
     fn inner(&self, token: &str, value: &'a Value) -> Self {
-        let token = token.replace('~', "~0").replace('/', "~1");
-        let pointer = format!("{}/{token}", self.pointer);
+        let pointer = format!("{}{}", self.pointer, json::token(token));
         Self { value, masked: self.masked, pointer, depth: self.depth.saturating_add(1) }
     }
 
