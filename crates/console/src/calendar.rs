@@ -126,7 +126,7 @@ async fn freezes(
     for (mut query, rounds) in [(open, OPEN_ROUNDS), (past, PAST_ROUNDS)] {
         let mut is_through = false;
         for _ in 0..rounds {
-            let page = entries::read(app, visitor, &query).await?;
+            let page = app.api.engine.approvals().entries(&visitor.caller, &query).await?;
             let last = page.entries.last().map(|last| last.created_at);
             let here = page.entries.into_iter().filter(|entry| is_on(entry, from, until));
             found.extend(here.map(|entry| (entry.directive_id.clone(), entry)));

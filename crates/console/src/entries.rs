@@ -22,16 +22,6 @@ use super::{
 /// How many entries a page has.
 const PAGE: usize = 100;
 
-/// A page of entries.
-pub(super) async fn read(
-    app: &ConsoleState,
-    visitor: &Visitor,
-    query: &EntriesQuery,
-) -> Result<EntriesPage, Trouble> {
-    let page = app.api.engine.approvals().entries(&visitor.caller, query);
-    Ok(page.await?)
-}
-
 /// What stands above a list and below it.
 struct Words<'a> {
     title: &'a str,
@@ -58,7 +48,7 @@ async fn page(
         limit: PAGE,
         ..EntriesQuery::default()
     };
-    let found = read(app, visitor, &wanted).await?;
+    let found = app.api.engine.approvals().entries(&visitor.caller, &wanted).await?;
     let (title, place, now) = (words.title, words.path, app.console.now());
     let content = html! {
         h1 { (title) }

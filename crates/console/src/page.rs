@@ -75,7 +75,10 @@ impl Frame<'_> {
                 }
             }
         };
-        let content = html! { (locked_down(&visitor.freezes, self.now)) (content) };
+        let content = html! {
+            @for freeze in visitor.freezes.iter().filter(|freeze| freeze.lockdown) { (freeze_notice(freeze, self.now)) }
+            (content)
+        };
         (status, Html(self.document(&top, &content).0)).into_response()
     }
 
@@ -105,11 +108,6 @@ impl Frame<'_> {
             }
         }
     }
-}
-
-/// The lockdowns that are in force, on every page.
-fn locked_down(freezes: &[FreezeView], now: Timestamp) -> Markup {
-    html! { @for lockdown in freezes.iter().filter(|freeze| freeze.lockdown) { (freeze_notice(lockdown, now)) } }
 }
 
 /// That a freeze or a lockdown is in force.
