@@ -4,8 +4,6 @@
 //! nobody finds what they may not see: such an approval answers as one that does not exist; every one that is visible and wanted is on some
 //! page, however many others there are; a page that ends because so many were looked at says so.
 
-use std::collections::VecDeque;
-
 use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, store::ApprovalQuery};
 use placet_types::{
@@ -96,11 +94,11 @@ pub(crate) async fn page(
         after,
         ..ApprovalQuery::default()
     };
-    let mut lists = Lists::of(service, caller, &query);
+    let mut lists = lists_of(service, caller, query);
     let mut found = Found::default();
     let (mut most, mut looked) = (limit.saturating_add(1).min(READ), 0_usize);
     loop {
-        let read = lists.next(service, most).await?;
+        let read = next_of(service, &mut lists, most).await?;
         let (is_last, last) = (read.len() < most, read.last().map(|last| last.approval_id.clone()));
         for approval in read {
             looked = looked.saturating_add(1);
@@ -133,66 +131,38 @@ pub(crate) async fn page(
 }
 
 /// The lists that somebody's calls are in: those of their own tenant, and those that it is asked about as an external approver.
-struct Lists {
-    newest_first: bool,
-    lists: Vec<List>,
-}
-
-struct List {
+fn lists_of(
+    service: &Approvals,
+    caller: &VerifiedCaller,
     query: ApprovalQuery,
-    read: VecDeque<ApprovalRecord>,
-    is_through: bool,
+) -> Vec<ApprovalQuery> {
+    let tenant = Some(caller.tenant().clone());
+    let as_external = ApprovalQuery { external: tenant.clone(), ..query.clone() };
+    // External approvers are persons who are in a group at all: nothing is looked through for anybody else.
+    let is_external =
+        reviewer::is_person(caller) && !reviewer::groups_of(service, caller).is_empty();
+    let own = ApprovalQuery { tenant, ..query };
+    std::iter::once(own).chain(is_external.then_some(as_external)).collect()
 }
 
-impl Lists {
-    fn of(service: &Approvals, caller: &VerifiedCaller, query: &ApprovalQuery) -> Self {
-        let tenant = Some(caller.tenant().clone());
-        let own = ApprovalQuery { tenant: tenant.clone(), ..query.clone() };
-        let as_external = ApprovalQuery { external: tenant, ..query.clone() };
-        // External approvers are persons who are in a group at all: nothing is looked through for anybody else.
-        let is_external =
-            reviewer::is_person(caller) && !reviewer::groups_of(service, caller).is_empty();
-        let queries = std::iter::once(own).chain(is_external.then_some(as_external));
-        let lists =
-            queries.map(|query| List { query, read: VecDeque::new(), is_through: false }).collect();
-        Self { newest_first: query.newest_first, lists }
+/// The next ones of all lists in one order; fewer only at the end. All lists go on after the last of them.
+async fn next_of(
+    service: &Approvals,
+    lists: &mut [ApprovalQuery],
+    most: usize,
+) -> Result<Vec<ApprovalRecord>, Refusal> {
+    let mut next = Vec::new();
+    for list in lists.iter_mut() {
+        list.limit = most;
+        next.extend(read(service.ledger.store().approvals(list).await)?);
     }
-
-    /// The next ones of all lists in one order; fewer only at the end.
-    async fn next(
-        &mut self,
-        service: &Approvals,
-        most: usize,
-    ) -> Result<Vec<ApprovalRecord>, Refusal> {
-        let mut next = Vec::new();
-        while next.len() < most {
-            for list in &mut self.lists {
-                list.fill(service, most).await?;
-            }
-            let heads = self.lists.iter_mut().filter(|list| !list.read.is_empty());
-            let place = |list: &&mut List| {
-                list.read.front().map(|head| (head.created_at, head.approval_id.clone()))
-            };
-            let list =
-                if self.newest_first { heads.max_by_key(place) } else { heads.min_by_key(place) };
-            let Some(head) = list.and_then(|list| list.read.pop_front()) else { break };
-            next.push(head);
-        }
-        Ok(next)
+    next.sort_by_cached_key(|one| (one.created_at, one.approval_id.clone()));
+    if lists.iter().any(|list| list.newest_first) {
+        next.reverse();
     }
-}
-
-impl List {
-    async fn fill(&mut self, service: &Approvals, most: usize) -> Result<(), Refusal> {
-        if self.is_through || !self.read.is_empty() {
-            return Ok(());
-        }
-        self.query.limit = most;
-        let page = read(service.ledger.store().approvals(&self.query).await)?;
-        self.is_through = page.len() < most;
-        self.query.after =
-            page.last().map(|last| last.approval_id.clone()).or(self.query.after.take());
-        self.read = page.into();
-        Ok(())
+    next.truncate(most);
+    if let Some(last) = next.last() {
+        lists.iter_mut().for_each(|list| list.after = Some(last.approval_id.clone()));
     }
+    Ok(next)
 }
