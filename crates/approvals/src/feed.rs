@@ -72,7 +72,8 @@ impl EventFeed {
         if is_external(&self.caller, approval) {
             event.groups.retain(|group| group.external_tenant() == Some(self.caller.tenant()));
         } else if event.kind == ApprovalEventKind::Settled {
-            event.outcome = Some(outcome::of_sent(&self.service, approval).await.to_owned());
+            event.outcome =
+                Some(outcome::seen(&self.service, &self.caller, approval).await.to_owned());
         }
         event
     }

@@ -54,31 +54,19 @@ pub(crate) async fn seen(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> &'static str {
-    if approval.is_consumed() && !is_external(caller, approval) {
-        read(service, approval).await
-    } else {
-        of(approval, None)
+    if !approval.is_consumed() || is_external(caller, approval) {
+        return of(approval, None);
     }
-}
-
-/// The state, with the record as the ledger has it now.
-pub(crate) async fn read(service: &Approvals, approval: &ApprovalRecord) -> &'static str {
-    if approval.is_consumed() { of_sent(service, approval).await } else { of(approval, None) }
-}
-
-/// The outcome of a call that was sent under the approval, as the ledger has it now.
-pub(crate) async fn of_sent(service: &Approvals, approval: &ApprovalRecord) -> &'static str {
     let record = service.ledger.store().effect(approval.record_id).await;
     let record = record.inspect_err(|error| tracing::info!(%error, "an outcome cannot be read"));
-    of_record(approval, record.ok().flatten().as_ref())
+    of(approval, record.ok().flatten().as_ref())
 }
 
 /// The state, with the call's record where there is one.
 pub(crate) fn of(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'static str {
-    if approval.is_consumed() { of_record(approval, record) } else { approval.state.name() }
-}
-
-fn of_record(approval: &ApprovalRecord, record: Option<&EffectRecord>) -> &'static str {
+    if !approval.is_consumed() {
+        return approval.state.name();
+    }
     // The key may have been taken by a later call since.
     let Some(record) = record.filter(|record| record.call_id == approval.call_id) else {
         return SENT;

@@ -140,7 +140,7 @@ pub(crate) async fn view_for(
     approval: &ApprovalRecord,
 ) -> ApprovalView {
     if !is_external(caller, approval) {
-        let view = view_of(approval, outcome::read(service, approval).await);
+        let view = view_of(approval, outcome::seen(service, caller, approval).await);
         return ApprovalView { unreachable: service.is_unreachable(approval), ..view };
     }
     // What retention has deleted is listed without it, and not decided on any more.
