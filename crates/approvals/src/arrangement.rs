@@ -9,9 +9,7 @@ use placet_identity::VerifiedCaller;
 use placet_policy::manage::DirectiveActKind;
 use placet_types::{
     approval::Requirement,
-    directive::{
-        BreakGlass, DIRECTIVE_TEXT_BYTES_MAX, Delegation, DirectiveBody, Freeze, Revocation,
-    },
+    directive::{DIRECTIVE_TEXT_BYTES_MAX, Delegation, DirectiveBody, DirectiveKind, Freeze},
     error::Refusal,
     ids::AdapterName,
 };
@@ -38,33 +36,49 @@ impl Approvals {
         request: DirectiveRequest,
     ) -> Result<DirectiveView, Refusal> {
         decision::may_decide_at_all(self, caller, &request.reason, "/reason").await?;
-        match request.arrange.clone() {
+        let (act, body) = match request.arrange.clone() {
             Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
                 let wanted = Wanted { approval_id, pattern, uses_max, digest };
-                grant_proposal::grant(self, caller, request, wanted).await
+                return grant_proposal::grant(self, caller, request, wanted).await;
             }
             Arrangement::BreakGlass(glass) => {
-                let terms = break_glass(glass, request.lasts_ms)?;
-                enter(self, caller, DirectiveActKind::DeclareBreakGlass, &request, terms).await
+                check_text(&glass.ticket, "/arrange/ticket")?;
+                (DirectiveActKind::DeclareBreakGlass, DirectiveBody::BreakGlass(glass))
             }
             Arrangement::Freeze(freeze) => {
+                check_freeze(self, &freeze)?;
                 let act = if freeze.lockdown {
                     DirectiveActKind::SetLockdown
                 } else {
                     DirectiveActKind::SetFreeze
                 };
-                let terms = self::freeze(self, freeze)?;
-                enter(self, caller, act, &request, terms).await
+                (act, DirectiveBody::Freeze(freeze))
             }
             Arrangement::Delegation(delegation) => {
-                let terms = self::delegation(self, caller, delegation)?;
-                enter(self, caller, DirectiveActKind::DelegateVotes, &request, terms).await
+                check_delegation(self, caller, &delegation)?;
+                (DirectiveActKind::DelegateVotes, DirectiveBody::Delegation(delegation))
             }
             Arrangement::Revocation(revocation) => {
-                let terms = self::revocation(revocation)?;
-                enter(self, caller, DirectiveActKind::RevokeCredentials, &request, terms).await
+                check_text(&revocation.subject, "/arrange/subject")?;
+                if let Some(issuer) = &revocation.issuer {
+                    check_text(issuer, "/arrange/issuer")?;
+                }
+                (DirectiveActKind::RevokeCredentials, DirectiveBody::Revocation(revocation))
             }
-        }
+        };
+        let requirement = match body.kind() {
+            // One other person; who, Cedar says.
+            DirectiveKind::BreakGlass => Requirement::new(BTreeMap::new(), 1, request.lasts_ms),
+            // Nobody has to agree.
+            DirectiveKind::Grant
+            | DirectiveKind::Freeze
+            | DirectiveKind::Delegation
+            | DirectiveKind::Revocation => Requirement::new(BTreeMap::new(), 0, 0),
+        };
+        let entry = drafted(self, caller, &request, Terms { body, requirement })?;
+        allowed(self, caller, act, &entry).await?;
+        make(self, caller, &entry).await?;
+        Ok(entries::view_of(self, caller, &entry))
     }
 }
 
@@ -78,35 +92,22 @@ fn check_text(text: &str, pointer: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn break_glass(glass: BreakGlass, lasts_ms: u64) -> Result<Terms, Refusal> {
-    check_text(&glass.ticket, "/arrange/ticket")?;
-    // One other person; who, Cedar says.
-    let requirement = Requirement::new(BTreeMap::new(), 1, lasts_ms);
-    Ok(Terms { body: DirectiveBody::BreakGlass(glass), requirement })
-}
-
-/// Nobody has to agree.
-fn nobody() -> Requirement {
-    Requirement::new(BTreeMap::new(), 0, 0)
-}
-
-fn freeze(service: &Approvals, freeze: Freeze) -> Result<Terms, Refusal> {
+fn check_freeze(service: &Approvals, freeze: &Freeze) -> Result<(), Refusal> {
     check_text(&freeze.name, "/arrange/name")?;
     let catalog = &service.policies().catalog;
     let is_known =
         |adapter: &AdapterName| catalog.contracts().any(|contract| contract.adapter == *adapter);
-    let unknown = freeze.adapters.iter().find(|adapter| !is_known(adapter));
-    if let Some(unknown) = unknown {
-        return Err(invalid("/arrange/adapters", format!("there is no adapter `{unknown}`")));
+    match freeze.adapters.iter().find(|adapter| !is_known(adapter)) {
+        Some(other) => Err(invalid("/arrange/adapters", format!("there is no adapter `{other}`"))),
+        None => Ok(()),
     }
-    Ok(Terms { body: DirectiveBody::Freeze(freeze), requirement: nobody() })
 }
 
-fn delegation(
+fn check_delegation(
     service: &Approvals,
     caller: &VerifiedCaller,
-    delegation: Delegation,
-) -> Result<Terms, Refusal> {
+    delegation: &Delegation,
+) -> Result<(), Refusal> {
     if delegation.to == caller.actor.principal().id {
         return Err(invalid("/arrange/to", "is yourself"));
     }
@@ -124,29 +125,10 @@ fn delegation(
     }
     // Their own groups alone: what was handed over to them is not theirs to hand on.
     let own = reviewer::groups_of(service, caller);
-    if let Some(other) = delegation.groups.iter().find(|group| !own.contains(*group)) {
-        return Err(invalid("/arrange/groups", format!("you are not in `{other}` yourself")));
+    match delegation.groups.iter().find(|group| !own.contains(*group)) {
+        Some(other) => {
+            Err(invalid("/arrange/groups", format!("you are not in `{other}` yourself")))
+        }
+        None => Ok(()),
     }
-    Ok(Terms { body: DirectiveBody::Delegation(delegation), requirement: nobody() })
-}
-
-fn revocation(revocation: Revocation) -> Result<Terms, Refusal> {
-    check_text(&revocation.subject, "/arrange/subject")?;
-    if let Some(issuer) = &revocation.issuer {
-        check_text(issuer, "/arrange/issuer")?;
-    }
-    Ok(Terms { body: DirectiveBody::Revocation(revocation), requirement: nobody() })
-}
-
-async fn enter(
-    service: &Approvals,
-    caller: &VerifiedCaller,
-    act: DirectiveActKind,
-    request: &DirectiveRequest,
-    terms: Terms,
-) -> Result<DirectiveView, Refusal> {
-    let entry = drafted(service, caller, request, terms)?;
-    allowed(service, caller, act, &entry).await?;
-    make(service, caller, &entry).await?;
-    Ok(entries::view_of(service, caller, &entry))
 }

@@ -50,30 +50,18 @@ struct Limits {
 }
 
 const fn limits_of(kind: DirectiveKind) -> Limits {
-    let (min_ms, may_begin_later) = (LASTS_MS_MIN, false);
-    match kind {
-        DirectiveKind::Grant => {
-            let (max_ms, many) = (GRANT_MS_MAX, "standing grants");
-            Limits { min_ms, max_ms, may_begin_later, tenant: 5_000, person: 500, many }
-        }
-        DirectiveKind::BreakGlass => {
-            let (max_ms, many) = (BREAK_GLASS_MS_MAX, "break-glass records");
-            Limits { min_ms, max_ms, may_begin_later, tenant: 200, person: 20, many }
-        }
-        DirectiveKind::Freeze => {
-            let (max_ms, many) = (FREEZE_MS_MAX, "freezes");
-            Limits { min_ms, max_ms, may_begin_later: true, tenant: 500, person: 100, many }
-        }
-        DirectiveKind::Delegation => {
-            let (max_ms, many) = (DELEGATION_MS_MAX, "delegations");
-            Limits { min_ms, max_ms, may_begin_later: true, tenant: 2_000, person: 20, many }
-        }
-        DirectiveKind::Revocation => {
-            let (min_ms, max_ms, many) = (REVOCATION_MS_MIN, REVOCATION_MS_MAX, "revocations");
-            // In an emergency one person revokes what many have.
-            Limits { min_ms, max_ms, may_begin_later, tenant: 10_000, person: 10_000, many }
-        }
-    }
+    let (max_ms, tenant, person, many) = match kind {
+        DirectiveKind::Grant => (GRANT_MS_MAX, 5_000, 500, "standing grants"),
+        DirectiveKind::BreakGlass => (BREAK_GLASS_MS_MAX, 200, 20, "break-glass records"),
+        DirectiveKind::Freeze => (FREEZE_MS_MAX, 500, 100, "freezes"),
+        DirectiveKind::Delegation => (DELEGATION_MS_MAX, 2_000, 20, "delegations"),
+        // In an emergency one person revokes what many have.
+        DirectiveKind::Revocation => (REVOCATION_MS_MAX, 10_000, 10_000, "revocations"),
+    };
+    let is_revocation = matches!(kind, DirectiveKind::Revocation);
+    let min_ms = if is_revocation { REVOCATION_MS_MIN } else { LASTS_MS_MIN };
+    let may_begin_later = matches!(kind, DirectiveKind::Freeze | DirectiveKind::Delegation);
+    Limits { min_ms, max_ms, may_begin_later, tenant, person, many }
 }
 
 /// What is to be entered, checked.
