@@ -14,8 +14,6 @@ use crate::{outcome, service::Approvals};
 
 /// Among how many of the newest decided approvals of the operation is looked.
 const LOOKED_THROUGH: usize = 100;
-/// How many of them are read at a time.
-const READ: usize = 20;
 
 impl Approvals {
     /// The newest calls of the same operation by the same agent that people decided on. None where the ledger cannot tell: they help to
@@ -26,33 +24,24 @@ impl Approvals {
         capability: &CapabilityId,
         request_digest: Digest,
     ) -> Vec<SimilarCall> {
-        let mut query = ApprovalQuery {
+        let query = ApprovalQuery {
             tenant: Some(chain.tenant().clone()),
             capability: Some(capability.clone()),
             decided: true,
             newest_first: true,
-            limit: READ,
+            limit: LOOKED_THROUGH,
             ..ApprovalQuery::default()
         };
         let is_similar = |approval: &&ApprovalRecord| {
             approval.chain.actor.id == chain.actor.id && !approval.votes.is_empty()
         };
-        let (mut similar, mut looked_through) = (Vec::new(), 0_usize);
-        while similar.len() < SIMILAR_MAX && looked_through < LOOKED_THROUGH {
-            let found = self.ledger.store().approvals(&query).await;
-            let found = found.unwrap_or_else(|error| {
-                tracing::info!(%error, "similar calls could not be looked up");
-                Vec::new()
-            });
-            let left = SIMILAR_MAX.saturating_sub(similar.len());
-            for approval in found.iter().filter(is_similar).take(left) {
-                similar.push(similar_of(self, approval, request_digest).await);
-            }
-            looked_through = looked_through.saturating_add(READ);
-            query.after = match found.last() {
-                Some(last) if found.len() == READ => Some(last.approval_id.clone()),
-                Some(_) | None => break,
-            };
+        let found = self.ledger.store().approvals(&query).await.unwrap_or_else(|error| {
+            tracing::info!(%error, "similar calls could not be looked up");
+            Vec::new()
+        });
+        let mut similar = Vec::new();
+        for approval in found.iter().filter(is_similar).take(SIMILAR_MAX) {
+            similar.push(similar_of(self, approval, request_digest).await);
         }
         similar
     }

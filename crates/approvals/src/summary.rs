@@ -24,20 +24,14 @@ pub(crate) async fn of(service: &Approvals, approval: &ApprovalRecord) -> String
 }
 
 fn line_of(preview: &Value, masked: &BTreeSet<String>) -> String {
-    let line = match preview {
-        Value::Object(fields) => {
-            // What is short comes first: it is what tells two calls apart.
-            let (short, long): (Vec<_>, Vec<_>) =
-                fields.iter().partition(|(_, value)| !value.is_object() && !value.is_array());
-            let line = short.into_iter().chain(long).map(|(name, value)| {
-                format!("{name}: {}", text_of(value, masked.contains(&json::token(name))))
-            });
-            line.collect::<Vec<_>>().join(", ")
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            text_of(preview, masked.contains(""))
-        }
-    };
+    let Value::Object(fields) = preview else { return String::new() };
+    // What is short comes first: it is what tells two calls apart.
+    let (short, long): (Vec<_>, Vec<_>) =
+        fields.iter().partition(|(_, value)| !value.is_object() && !value.is_array());
+    let parts = short.into_iter().chain(long).map(|(name, value)| {
+        format!("{name}: {}", text_of(value, masked.contains(&json::token(name))))
+    });
+    let line = parts.collect::<Vec<_>>().join(", ");
     // Of a longer text only the beginning can have room.
     let beginning: String = line.chars().take(CHARS_MAX.saturating_add(1)).collect();
     let visible = text::visible(&beginning);
@@ -88,12 +82,12 @@ mod tests {
         let masked = BTreeSet::from(["/a~1b".to_owned()]);
         assert_eq!(super::line_of(&literal, &masked), r#"a/b: [sensitive], c: "[sensitive]""#);
         assert_eq!(line_of(&json!({})), "");
-        assert_eq!(line_of(&json!("only a text")), "only a text");
     }
 
     #[test]
     fn a_line_is_short_whatever_the_arguments_are() {
-        for long in [json!({ "a": "x".repeat(10_000) }), json!(vec![7; 10_000])] {
+        for long in [json!("x".repeat(10_000)), json!(vec![7; 10_000])] {
+            let long = json!({ "a": long });
             let line = line_of(&long);
             assert_eq!(line.chars().count(), CHARS_MAX + 1);
             assert!(line.ends_with('…'));

@@ -30,12 +30,6 @@ use crate::{
     views::{TimelineStep, TimelineView},
 };
 
-/// What is known of a call.
-struct Traced {
-    record: Option<EffectRecord>,
-    approval: Option<ApprovalRecord>,
-}
-
 impl Approvals {
     /// The timeline of one call from plan to effect, from the audit chain.
     ///
@@ -47,24 +41,18 @@ impl Approvals {
         call_id: &ToolCallId,
     ) -> Result<TimelineView, Refusal> {
         let store = self.ledger.store();
-        let record = store.effect_of_call(call_id).await.map_err(|error| lookup_refusal(&error))?;
-        let approval =
-            store.approval_of_call(call_id).await.map_err(|error| lookup_refusal(&error))?;
-        let traced = Traced { record, approval };
-        if !may_see(self, caller, &traced) {
-            return Err(Refusal::new(ErrorCode::NotFound, "there is no such call"));
+        let unread = |error: StoreError| lookup_refusal(&error);
+        let record = store.effect_of_call(call_id).await.map_err(unread)?;
+        let approval = store.approval_of_call(call_id).await.map_err(unread)?;
+        let no_such = |what| Refusal::new(ErrorCode::NotFound, what);
+        if !may_see(self, caller, record.as_ref(), approval.as_ref()) {
+            return Err(no_such("there is no such call"));
         }
-        let Some(log) = &self.audit else {
-            return Err(Refusal::new(
-                ErrorCode::NotFound,
-                "this server keeps no audit chain to show",
-            ));
-        };
+        let log = self.audit.as_ref();
+        let log = log.ok_or_else(|| no_such("this server keeps no audit chain to show"))?;
         let mut subjects = vec![Subject::Call(call_id.clone())];
-        let approval = traced.approval.as_ref().map(|approval| approval.approval_id.clone());
-        subjects.extend(approval.map(Subject::Approval));
-        let mut timeline =
-            steps_about(log.as_ref(), &subjects).await.map_err(|error| lookup_refusal(&error))?;
+        subjects.extend(approval.map(|approval| Subject::Approval(approval.approval_id)));
+        let mut timeline = steps_about(log.as_ref(), &subjects).await.map_err(unread)?;
         let steps = &mut timeline.steps;
         if !reviewer::is_person(caller) {
             // A note may name a policy, which is nothing for the one who is refused; and what else an approver's token is for is not an agent's to know.
@@ -81,15 +69,20 @@ impl Approvals {
     }
 }
 
-fn may_see(service: &Approvals, caller: &VerifiedCaller, traced: &Traced) -> bool {
+fn may_see(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    record: Option<&EffectRecord>,
+    approval: Option<&ApprovalRecord>,
+) -> bool {
     let chain = caller.chain();
     let viewer = reviewer::viewer(service, caller);
-    let by_record = traced.record.as_ref().is_some_and(|record| {
+    let by_record = record.is_some_and(|record| {
         chain.key_scope(&record.scope.capability) == record.scope
             || (viewer.is_auditor && record.scope.tenant == viewer.tenant)
     });
     // An external approver sees what to decide on, not what the asking tenant did around it.
-    let by_approval = traced.approval.as_ref().is_some_and(|approval| {
+    let by_approval = approval.is_some_and(|approval| {
         !reviewer::is_external(caller, approval) && reviewer::may_view(service, caller, approval)
     });
     by_record || by_approval
