@@ -182,7 +182,10 @@ pub(crate) async fn may_decide_at_all(
     reason: &str,
     pointer: &str,
 ) -> Result<(), Refusal> {
-    reviewer::must_be_person(caller)?;
+    if !reviewer::is_person(caller) {
+        let message = "a person decides in their own name, not through an agent";
+        return Err(Refusal::new(ErrorCode::PolicyDenied, message));
+    }
     may_act_at_all(service, caller, reason, pointer).await
 }
 

@@ -17,7 +17,6 @@ use placet_types::{
     approval::{Voice, Vote},
     clock::Timestamp,
     directive::Grant,
-    error::{ErrorCode, Refusal},
     ids::{GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalKind},
 };
@@ -70,17 +69,6 @@ pub(crate) struct Capacity {
 #[must_use]
 pub fn is_person(caller: &VerifiedCaller) -> bool {
     caller.actor.kind() == PrincipalKind::User && caller.delegation.is_none()
-}
-
-/// Refuses anyone who is no person in their own name.
-pub(crate) fn must_be_person(caller: &VerifiedCaller) -> Result<(), Refusal> {
-    if is_person(caller) {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        ErrorCode::PolicyDenied,
-        "a person decides in their own name, not through an agent",
-    ))
 }
 
 /// The groups of a caller: of the claims, and of the directory.
