@@ -131,7 +131,7 @@ pub(crate) fn view_of(
         created_at: entry.created_at,
         starts_at: entry.starts_at,
         expires_at: entry.expires_at,
-        body: shown_body(service, entry),
+        body: shown_body(entry),
         requirement: entry.requirement.clone(),
         votes: entry.votes.clone(),
         uses: entry.uses,
@@ -155,11 +155,10 @@ fn state_of(entry: &Directive, now: Timestamp) -> &'static str {
     }
 }
 
-fn shown_body(service: &Approvals, entry: &Directive) -> DirectiveBody {
+fn shown_body(entry: &Directive) -> DirectiveBody {
     let DirectiveBody::Grant(grant) = &entry.body else { return entry.body.clone() };
-    let target = service.policies().catalog.resolve(&entry.tenant, &grant.capability);
-    let pattern = masking::masked_pattern(target.as_ref(), &grant.pattern);
-    DirectiveBody::Grant(Box::new(Grant { pattern, ..grant.as_ref().clone() }))
+    let (pattern, masked) = (masking::masked_pattern(grant), BTreeSet::new());
+    DirectiveBody::Grant(Box::new(Grant { pattern, masked, ..grant.as_ref().clone() }))
 }
 
 /// Whether the caller may see an entry.

@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState, VoteError};
-use placet_policy::{catalog::Target, review::ReviewAction};
+use placet_policy::review::ReviewAction;
 use placet_types::{
     approval::{Requirement, VoteChoice},
     clock::Timestamp,
     digest::Digest,
     directive::{
         DirectiveBody, DirectiveKind, GRANT_USES_MAX, Grant,
-        pattern::{ArgumentPattern, PatternError},
+        pattern::{ArgumentPattern, PatternError, is_related},
     },
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, PrincipalId},
@@ -26,7 +26,7 @@ use placet_types::{
 use crate::{
     decision, entries,
     entry_draft::{self, Terms},
-    listing, masking,
+    listing,
     refusals::{crowded, invalid, not_counted, read},
     reviewer::{self, Capacity},
     service::Approvals,
@@ -114,11 +114,21 @@ async fn terms(
         return Err(not_counted(&VoteError::Stale));
     }
     let target = service.policies().catalog.resolve(approval.chain.tenant(), &approval.capability);
+    let schema = target.as_ref().and_then(|target| target.capability.arguments.as_ref().ok());
+    // Without it nobody knows what is masked.
+    let schema = schema
+        .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
     let args = Value::Object(parked.envelope.args.clone());
+    let sensitive = schema.sensitive_pointers(&args);
+    // The real values are put back that its author was shown masked, of which it says nothing else.
     let pattern = match wanted.pattern {
         None => ArgumentPattern::exactly(&args),
-        Some(pattern) => unmasked(target.as_ref(), pattern, &args)?,
+        Some(pattern) => {
+            pattern.unmasked(&sensitive, &schema.redact(&args), &args).map_err(no_pattern)?
+        }
     };
+    let hides = |place: &&String| sensitive.iter().any(|hidden| is_related(place, hidden));
+    let masked = pattern.0.keys().filter(hides).cloned().collect();
     // With the real values in it, it may be too long.
     pattern.check().map_err(no_pattern)?;
     if !pattern.covers(&args) {
@@ -140,23 +150,9 @@ async fn terms(
             pattern,
             uses_max: wanted.uses_max,
             authors,
+            masked,
         })),
         // The same people, without those who are asked only because the first ones are silent.
         requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },
     })
-}
-
-/// The pattern with the values back that its author was shown masked, of which it says nothing else.
-fn unmasked(
-    target: Option<&Target>,
-    pattern: ArgumentPattern,
-    args: &Value,
-) -> Result<ArgumentPattern, Refusal> {
-    let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
-    // Without it nobody knows what is masked.
-    let schema = schema
-        .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
-    let mut sensitive = schema.sensitive_pointers(args);
-    sensitive.extend(schema.sensitive_pointers(&masking::instance_of(&pattern)));
-    pattern.unmasked(&sensitive, &schema.redact(args), args).map_err(no_pattern)
 }

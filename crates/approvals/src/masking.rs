@@ -3,9 +3,11 @@
 //! Owns which those are, and taking them out. Invariant: what an approver was shown masked is known from what was frozen for them, and
 //! from nothing that may have changed or gone since: a contract, a schema, a pin.
 
-use placet_policy::catalog::Target;
-use placet_types::directive::pattern::{ArgumentPattern, ArgumentRule, is_related};
-use serde_json::{Map, Value};
+use placet_types::directive::{
+    Grant,
+    pattern::{ArgumentPattern, ArgumentRule},
+};
+use serde_json::Value;
 
 /// What is shown in the place of a sensitive value.
 pub(crate) const MASK: &str = "[sensitive]";
@@ -85,79 +87,15 @@ pub(crate) fn masked(mut text: String, secrets: &[String]) -> String {
     text
 }
 
-/// The pattern with every value masked that stands where the schema marks a value as sensitive.
-pub(crate) fn masked_pattern(
-    target: Option<&Target>,
-    pattern: &ArgumentPattern,
-) -> ArgumentPattern {
-    let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
-    let instance = instance_of(pattern);
-    let sensitive = schema.map(|schema| schema.sensitive_pointers(&instance));
-    // A tool that is gone has no schema to say what may be shown, and a place that the instance does not have cannot be looked up in one.
-    let hides = |place: &str| {
-        let Some(sensitive) = &sensitive else { return true };
-        instance.pointer(place).is_none()
-            || sensitive.iter().any(|hidden| is_related(place, hidden))
-    };
-    let rules = pattern.0.iter().map(|(place, rule)| {
-        let rule = if hides(place) { mask_rule(rule) } else { rule.clone() };
-        (place.clone(), rule)
+/// The pattern of a grant as it is shown: what was masked when it was proposed is.
+pub(crate) fn masked_pattern(grant: &Grant) -> ArgumentPattern {
+    let rules = grant.pattern.0.iter().map(|(place, rule)| {
+        // A rule about a masked value says that it stays, or that it may be anything.
+        let hides = grant.masked.contains(place) && !matches!(rule, ArgumentRule::Any(_));
+        let mask = || ArgumentRule::Equals(Value::String(MASK.to_owned()));
+        (place.clone(), if hides { mask() } else { rule.clone() })
     });
     ArgumentPattern(rules.collect())
-}
-
-fn mask_rule(rule: &ArgumentRule) -> ArgumentRule {
-    let mask = || Value::String(MASK.to_owned());
-    match rule {
-        ArgumentRule::Equals(_) => ArgumentRule::Equals(mask()),
-        ArgumentRule::OneOf(values) => ArgumentRule::OneOf(values.iter().map(|_| mask()).collect()),
-        ArgumentRule::StartsWith(_) => ArgumentRule::StartsWith(MASK.to_owned()),
-        ArgumentRule::AtMost(_) => ArgumentRule::AtMost(0),
-        ArgumentRule::Any(any) => ArgumentRule::Any(*any),
-    }
-}
-
-/// Arguments with something at every place of a pattern.
-pub(crate) fn instance_of(pattern: &ArgumentPattern) -> Value {
-    let mut instance = Value::Object(Map::new());
-    for (place, rule) in &pattern.0 {
-        let value = match rule {
-            ArgumentRule::Equals(value) => value.clone(),
-            ArgumentRule::OneOf(values) => values.first().cloned().unwrap_or_default(),
-            ArgumentRule::AtMost(most) => Value::from(*most),
-            ArgumentRule::StartsWith(start) => Value::String(start.clone()),
-            ArgumentRule::Any(_) => Value::Null,
-        };
-        put(&mut instance, place, value);
-    }
-    instance
-}
-
-fn put(instance: &mut Value, place: &str, value: Value) {
-    let mut at = instance;
-    for token in place.split('/').skip(1) {
-        let token = token.replace("~1", "/").replace("~0", "~");
-        if let Ok(index) = token.parse::<usize>()
-            && !matches!(at, Value::Object(fields) if !fields.is_empty())
-        {
-            if !at.is_array() {
-                *at = Value::Array(Vec::new());
-            }
-            let Some(items) = at.as_array_mut() else { return };
-            while items.len() <= index && items.len() < 64 {
-                items.push(Value::Null);
-            }
-            let Some(inner) = items.get_mut(index) else { return };
-            at = inner;
-        } else {
-            if !at.is_object() {
-                *at = Value::Object(Map::new());
-            }
-            let Some(fields) = at.as_object_mut() else { return };
-            at = fields.entry(token).or_insert(Value::Null);
-        }
-    }
-    *at = value;
 }
 
 #[cfg(test)]
