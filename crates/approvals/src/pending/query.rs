@@ -4,7 +4,7 @@
 //! page that is shown. Invariant: of other tenants this filter lets through only what asks a group of the viewer's own tenant that the
 //! viewer is in.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_types::{
@@ -186,28 +186,18 @@ impl<'a> Wanted<'a> {
     }
 }
 
-type Order = (bool, i64, i64, u64);
+/// The stronger mode first.
+type Order = (bool, Option<Reverse<ApprovalMode>>, i64, i64, u64);
 
 fn order_of(order: InboxOrder, mine: bool, place: Place, row: &Row) -> Order {
     let (asked_ms, serial) = (place.0.as_ms(), place.1);
     match order {
-        InboxOrder::Urgent => (!mine, row.expires_at.as_ms(), asked_ms, serial),
-        InboxOrder::Oldest => (false, 0, asked_ms, serial),
+        InboxOrder::Urgent => (!mine, None, row.expires_at.as_ms(), asked_ms, serial),
+        InboxOrder::Oldest => (false, None, 0, asked_ms, serial),
         InboxOrder::Newest => {
-            (false, 0, asked_ms.saturating_neg(), u64::MAX.saturating_sub(serial))
+            (false, None, 0, asked_ms.saturating_neg(), u64::MAX.saturating_sub(serial))
         }
-        InboxOrder::Risk => (false, weakness(row.mode), asked_ms, serial),
-    }
-}
-
-/// How far from the strongest mode.
-const fn weakness(mode: ApprovalMode) -> i64 {
-    match mode {
-        ApprovalMode::Destructive => 0,
-        ApprovalMode::Delegated => 1,
-        ApprovalMode::Network => 2,
-        ApprovalMode::LocalWrite => 3,
-        ApprovalMode::ReadOnly => 4,
+        InboxOrder::Risk => (false, Some(Reverse(row.mode)), 0, asked_ms, serial),
     }
 }
 
