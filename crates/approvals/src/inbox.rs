@@ -51,34 +51,32 @@ impl Approvals {
         };
         let viewer = reviewer::viewer(self, caller);
         let load = if viewer.is_person { load_of(self, caller) } else { QueueMetrics::default() };
-        let pending = &self.pending;
+        let mut view = InboxView {
+            approvals: Vec::new(),
+            total: None,
+            next_after: None,
+            incomplete: false,
+            mine: 0,
+            load,
+        };
         if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
             let over = ended(self, caller, &viewer, &query, limit).await?;
             let shown = stream::iter(over.approvals).map(|one| line(self, caller, one, false));
-            return Ok(InboxView {
-                approvals: shown.buffered(AT_ONCE).collect().await,
-                total: None,
-                next_after: over.next_after,
-                incomplete: over.incomplete,
-                mine: pending.look(&viewer, &InboxQuery::default(), 0).mine,
-                load,
-            });
+            view.approvals = shown.buffered(AT_ONCE).collect().await;
+            (view.next_after, view.incomplete) = (over.next_after, over.incomplete);
+            view.mine = self.pending.look(&viewer, &InboxQuery::default(), 0).mine;
+            return Ok(view);
         }
         if query.after.is_some() {
             let problem = "must be absent: what waits is paged by `offset`";
             return Err(refused("what waits moves all the time", "/after", problem));
         }
-        let found = pending.look(&viewer, &query, limit);
+        let found = self.pending.look(&viewer, &query, limit);
         let shown = stream::iter(found.page).map(|(id, mine)| item(self, caller, id, mine));
         let shown: Vec<Option<InboxItem>> = shown.buffered(AT_ONCE).try_collect().await?;
-        Ok(InboxView {
-            approvals: shown.into_iter().flatten().collect(),
-            total: Some(found.total),
-            next_after: None,
-            incomplete: false,
-            mine: found.mine,
-            load,
-        })
+        view.approvals = shown.into_iter().flatten().collect();
+        (view.total, view.mine) = (Some(found.total), found.mine);
+        Ok(view)
     }
 }
 
@@ -156,6 +154,8 @@ fn load_of(service: &Approvals, caller: &VerifiedCaller) -> QueueMetrics {
     let (tenant, now) = (caller.tenant(), service.ledger.store().now());
     let mut load = service.pending.load(tenant, now);
     load.freezes = service.freezes(caller);
-    load.reviews_due = service.rules.open().reviews_due(tenant, now);
+    let open = service.rules.open();
+    let due = open.reviews_due(now).filter(|entry| entry.tenant == *tenant).count();
+    load.reviews_due = u32::try_from(due).unwrap_or(u32::MAX);
     load
 }

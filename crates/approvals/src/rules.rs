@@ -68,19 +68,6 @@ pub struct Open {
     rev: u64,
 }
 
-/// A break-glass record that a call runs under.
-#[derive(Debug, Clone)]
-pub struct Broken {
-    /// The record.
-    pub directive_id: DirectiveId,
-    /// What it is for.
-    pub glass: BreakGlass,
-    /// Who declared it.
-    pub by: PrincipalId,
-    /// When it ends.
-    pub until: Timestamp,
-}
-
 impl EffectiveRules {
     /// The entries as last read.
     #[must_use]
@@ -243,19 +230,14 @@ impl Open {
         chain: &PrincipalChain,
         capability: &CapabilityId,
         now: Timestamp,
-    ) -> Option<Broken> {
+    ) -> Option<(&Directive, &BreakGlass)> {
         let broken = self.in_force(chain.tenant(), now).filter_map(|entry| {
             let DirectiveBody::BreakGlass(glass) = &entry.body else { return None };
             let fits = glass.agent.as_ref().is_none_or(|agent| *agent == chain.actor.id)
                 && glass.capability.as_ref().is_none_or(|only| only == capability);
-            fits.then(|| Broken {
-                directive_id: entry.directive_id.clone(),
-                glass: glass.clone(),
-                by: entry.by.clone(),
-                until: entry.expires_at,
-            })
+            fits.then_some((entry.as_ref(), glass))
         });
-        broken.max_by_key(|broken| broken.until)
+        broken.max_by_key(|(entry, _)| entry.expires_at)
     }
 
     /// The standing grants that cover a call, those first that end first.
@@ -313,15 +295,9 @@ impl Open {
         (of_kind().count(), of_kind().filter(|entry| entry.by == *by).count())
     }
 
-    /// How many break-glass records wait for their review.
-    pub(crate) fn reviews_due(&self, tenant: &TenantId, now: Timestamp) -> u32 {
-        let due = self.of(tenant).filter(|entry| is_review_due(entry, now)).count();
-        u32::try_from(due).unwrap_or(u32::MAX)
-    }
-
-    /// The same in all tenants.
-    pub(crate) fn all_reviews_due(&self, now: Timestamp) -> usize {
-        self.all().filter(|entry| is_review_due(entry, now)).count()
+    /// The break-glass records of all tenants that wait for their review.
+    pub(crate) fn reviews_due(&self, now: Timestamp) -> impl Iterator<Item = &Arc<Directive>> {
+        self.all().filter(move |entry| is_review_due(entry, now))
     }
 }
 

@@ -367,7 +367,7 @@ impl Approvals {
         match self.rules.renew(self.ledger.store(), is_enough).await {
             Ok(changed) => {
                 let now = self.ledger.store().now();
-                self.metrics.set_reviews_due(self.rules.open().all_reviews_due(now));
+                self.metrics.set_reviews_due(self.rules.open().reviews_due(now).count());
                 if changed.iter().any(|entry| rules::is_ended_freeze(entry, now)) {
                     self.decide_again();
                 }

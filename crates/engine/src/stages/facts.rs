@@ -5,10 +5,7 @@
 
 use serde_json::Value;
 
-use placet_approvals::{
-    refusals,
-    rules::{Broken, Open},
-};
+use placet_approvals::{refusals, rules::Open};
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
     directive::{Directive, DirectiveState},
@@ -133,11 +130,15 @@ pub(crate) fn decide(
     let broken = open.broken(chain, &capability.id, now);
     let stricter_at = [
         open.stricter_at(chain.tenant(), capability.id.adapter(), now),
-        broken.as_ref().map(|broken| broken.until),
+        broken.map(|(entry, _)| entry.expires_at),
         authority_until(stage),
     ];
     let directives = DirectiveBasis { rev, until: stricter_at.into_iter().flatten().min() };
-    let glass = broken.as_ref().map(glass_facts);
+    let glass = broken.map(|(entry, glass)| BreakGlassFacts {
+        ticket: glass.ticket.clone(),
+        actor: entry.by.clone(),
+        until: entry.expires_at,
+    });
     let facts = Facts {
         chain,
         user_groups: &stage.identity.user_groups,
@@ -163,7 +164,7 @@ pub(crate) fn decide(
     let started = tokio::time::Instant::now();
     let verdict = stage.built.active.policy.decide(&facts, context.fresh_decision_id()?);
     context.metrics.decided(started.elapsed());
-    Ok(Decided { verdict, broken: broken.map(|broken| broken.directive_id) })
+    Ok(Decided { verdict, broken: broken.map(|(entry, _)| entry.directive_id.clone()) })
 }
 
 /// What a call may use up of its run's budget. What it took when it was sent first, sent again it does not need once more.
@@ -177,14 +178,6 @@ fn budget_for(stage: &Brokered, run: &RunRecord) -> BudgetView {
         calls_left: left.calls_left.saturating_add(1),
         cents_left: left.cents_left.saturating_add(taken),
         ..left
-    }
-}
-
-fn glass_facts(broken: &Broken) -> BreakGlassFacts {
-    BreakGlassFacts {
-        ticket: broken.glass.ticket.clone(),
-        actor: broken.by.clone(),
-        until: broken.until,
     }
 }
 
