@@ -135,7 +135,7 @@ impl Approvals {
             approver: caller.actor.principal().id.clone(),
             tenant: capacity.external_of.clone(),
             stands_for: capacity.stands_for.clone(),
-            authenticated_at: capacity.authenticated_at,
+            authenticated_at: caller.actor.authenticated_at(),
             groups: capacity.groups.clone(),
             groups_as_of: capacity.groups_as_of,
             claimed: capacity.claimed.clone(),

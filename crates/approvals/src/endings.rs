@@ -16,7 +16,7 @@ use placet_types::{
     ids::{ApprovalId, ToolCallId},
 };
 
-use crate::{audit, pending::Due, service::Approvals, views::ApprovalEventKind};
+use crate::{audit, service::Approvals, views::ApprovalEventKind};
 
 impl Approvals {
     /// Ends an approval because what was approved is no longer what would run. The reason is shown to those who may see the approval.
@@ -80,53 +80,37 @@ impl Approvals {
         Ok(record.map(|record| (approval, record)))
     }
 
-    /// Does what is due.
-    pub async fn act_on(&self, due: Due) {
-        match due {
-            Due::Expiry(approval_id) => {
-                if let Err(error) = self.expire(&approval_id).await {
-                    // It stays due, whether it moved on meanwhile or the ledger could not be asked.
-                    tracing::info!(%error, %approval_id, "an approval could not be ended as it expired");
-                }
+    /// Does what is due of an approval: it ends where it has expired, else another group is asked.
+    pub async fn act_on(&self, approval_id: &ApprovalId) {
+        match self.do_due(approval_id).await {
+            Ok(()) => {}
+            // Somebody decided at this moment, or another node did this; the index hears of it.
+            Err(LedgerError::Vote(_) | LedgerError::Store(StoreError::Conflict)) => {}
+            Err(error) => {
+                self.node.noticed(&error);
+                // It stays due.
+                tracing::warn!(%error, %approval_id, "what is due of an approval could not be done");
             }
-            Due::Escalation(approval_id) => match self.escalate(&approval_id).await {
-                Ok(()) => {}
-                // Somebody decided at this moment, or another node asked them; the index hears of it.
-                Err(LedgerError::Vote(_) | LedgerError::Store(StoreError::Conflict)) => {}
-                Err(error) => {
-                    self.node.noticed(&error);
-                    tracing::warn!(%error, %approval_id, "the next group could not be asked");
-                }
-            },
         }
     }
 
-    async fn expire(&self, approval_id: &ApprovalId) -> Result<(), LedgerError> {
+    async fn do_due(&self, approval_id: &ApprovalId) -> Result<(), LedgerError> {
         let Some((approval, record)) = self.open(approval_id).await? else {
             // No call waits for it any more.
             self.pending.forget(approval_id);
             return Ok(());
         };
-        if approval.expires_at > self.ledger.store().now() {
-            return Ok(());
-        }
-        let mut event = audit::of_end(&approval, &record);
-        event.code = Some(ErrorCode::ApprovalExpired);
-        let ended = self.ledger.end_approval(&approval, ApprovalState::Expired, event).await?;
-        self.ended(&ended, &record).await;
-        Ok(())
-    }
-
-    async fn escalate(&self, approval_id: &ApprovalId) -> Result<(), LedgerError> {
-        let Some((approval, _)) = self.open(approval_id).await? else { return Ok(()) };
         let now = self.ledger.store().now();
-        let is_due = approval.escalation_due().is_some_and(|due| due <= now);
-        if approval.state != ApprovalState::Pending || !is_due {
-            return Ok(());
+        if approval.expires_at <= now {
+            let mut event = audit::of_end(&approval, &record);
+            event.code = Some(ErrorCode::ApprovalExpired);
+            let ended = self.ledger.end_approval(&approval, ApprovalState::Expired, event).await?;
+            self.ended(&ended, &record).await;
+        } else if approval.escalation_due().is_some_and(|due| due <= now) {
+            let event = audit::of_escalation(&approval);
+            let next = self.ledger.escalate_approval(&approval, event).await?;
+            self.decided(&next).await;
         }
-        let event = audit::of_escalation(&approval);
-        let next = self.ledger.escalate_approval(&approval, event).await?;
-        self.decided(&next).await;
         Ok(())
     }
 

@@ -99,9 +99,7 @@ impl Node {
 
 /// The reasons.
 #[derive(Debug, Default)]
-pub struct NodeHealth {
-    reasons: Mutex<Reasons>,
-}
+pub struct NodeHealth(Mutex<Reasons>);
 
 #[derive(Debug, Default)]
 struct Reasons {
@@ -180,6 +178,6 @@ impl NodeHealth {
     }
 
     fn lock(&self) -> MutexGuard<'_, Reasons> {
-        self.reasons.lock()
+        self.0.lock()
     }
 }

@@ -128,15 +128,6 @@ impl Row {
     }
 }
 
-/// What is due of an approval.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Due {
-    /// It has expired.
-    Expiry(ApprovalId),
-    /// Another group has to be asked.
-    Escalation(ApprovalId),
-}
-
 impl PendingIndex {
     /// Takes note of how an approval stands; says what that is news of, if it is news.
     pub fn moved(
@@ -181,9 +172,9 @@ impl PendingIndex {
         Some(news)
     }
 
-    /// What is due at `now`, at most `limit`. Told again after a while, unless the approval has moved by then.
+    /// The approvals of which something is due at `now`, at most `limit`. Told again after a while, unless they have moved by then.
     #[must_use]
-    pub fn due(&self, now: Timestamp, limit: usize) -> Vec<Due> {
+    pub fn due(&self, now: Timestamp, limit: usize) -> Vec<ApprovalId> {
         let mut inner = self.lock();
         let Inner { rows, due, .. } = &mut *inner;
         let mut told = Vec::new();
@@ -195,9 +186,7 @@ impl PendingIndex {
             let Some(row) = rows.get_mut(&place) else { continue };
             row.due = now.plus_ms(TOLD_AGAIN_MS);
             due.insert((row.due, place));
-            let id = row.id.as_ref().clone();
-            let is_expired = row.expires_at <= now;
-            told.push(if is_expired { Due::Expiry(id) } else { Due::Escalation(id) });
+            told.push(row.id.as_ref().clone());
         }
         told
     }
@@ -283,9 +272,9 @@ impl PendingIndex {
     /// All approvals after `after` in the order of asking, at most `limit`, each with its place to go on from.
     pub(crate) fn page_after(
         &self,
-        after: Option<(Timestamp, u64)>,
+        after: Option<Place>,
         limit: usize,
-    ) -> Vec<((Timestamp, u64), ApprovalId)> {
+    ) -> Vec<(Place, ApprovalId)> {
         let inner = self.lock();
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let rows = inner.rows.range((from, std::ops::Bound::Unbounded)).take(limit);

@@ -62,7 +62,6 @@ pub(crate) struct Capacity {
     pub(crate) claimed: BTreeSet<GroupId>,
     /// When these were learnt.
     pub(crate) groups_as_of: Timestamp,
-    pub(crate) authenticated_at: Option<Timestamp>,
 }
 
 /// A person in their own name; an agent's delegation is no one's click.
@@ -253,7 +252,6 @@ fn capacity_for(
                     groups: duty.groups,
                     claimed: duty.claimed,
                     groups_as_of: duty.since,
-                    authenticated_at: person.authenticated_at(),
                 });
             }
             Err(other) => refusal.needs_fresh_auth |= other.needs_fresh_auth,
@@ -271,7 +269,6 @@ pub(crate) fn own(service: &Approvals, caller: &VerifiedCaller) -> Capacity {
         claimed: only_claimed(service, caller, &groups),
         groups,
         groups_as_of: caller.actor.groups_as_of(),
-        authenticated_at: caller.actor.authenticated_at(),
     }
 }
 

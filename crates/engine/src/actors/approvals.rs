@@ -284,9 +284,9 @@ impl ApprovalsActor {
             return;
         }
         let pending = &self.context.approvals.pending;
-        for due in pending.due(self.context.ledger.store().now(), DUE_AT_ONCE) {
+        for approval_id in pending.due(self.context.ledger.store().now(), DUE_AT_ONCE) {
             let approvals = Arc::clone(&self.context.approvals);
-            self.context.registry.spawn(async move { approvals.act_on(due).await });
+            self.context.registry.spawn(async move { approvals.act_on(&approval_id).await });
         }
         self.context.approvals.count_pending();
         self.renew(timers);
