@@ -29,7 +29,8 @@ use placet_types::{
 use crate::{
     audit, masking,
     refusals::{gone, read},
-    reviewer, rules,
+    reviewer::{self, Capacity},
+    rules,
     service::Approvals,
     views::{
         DirectiveNoteView, DirectiveView, EntriesPage, EntriesQuery, EntryStanding, FreezeView,
@@ -292,22 +293,35 @@ fn decides(
     entry: &Directive,
     action: ReviewAction,
 ) -> bool {
-    let voice = deciders(entry).contains(&caller.actor.principal().id);
-    if entry.state != DirectiveState::Proposed || voice {
-        return false;
-    }
-    match &entry.body {
+    let has_decided = deciders(entry).contains(&caller.actor.principal().id);
+    entry.state == DirectiveState::Proposed
+        && !has_decided
+        && reviewer::is_person(caller)
+        && capacity_on(service, caller, entry, action).is_some_and(|capacity| capacity.is_ok())
+}
+
+/// As what the caller decides on an entry, or which act policy refuses them and why; nothing where nobody is asked about it.
+pub(crate) fn capacity_on(
+    service: &Approvals,
+    caller: &VerifiedCaller,
+    entry: &Directive,
+    action: ReviewAction,
+) -> Option<Result<Capacity, (DirectiveActKind, ReviewRefusal)>> {
+    let (act, capacity) = match &entry.body {
         DirectiveBody::Grant(grant) => {
-            reviewer::is_person(caller)
-                && reviewer::capacity_for_grant(service, caller, entry, grant, action).is_ok()
+            let capacity = reviewer::capacity_for_grant(service, caller, entry, grant, action);
+            (DirectiveActKind::View, capacity)
         }
         DirectiveBody::BreakGlass(_) => {
-            may(service, caller, DirectiveActKind::ConfirmBreakGlass, entry).is_ok()
+            let act = DirectiveActKind::ConfirmBreakGlass;
+            let allowed = may(service, caller, act, entry);
+            (act, allowed.map(|()| reviewer::own(service, caller)))
         }
         DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
-            false
+            return None;
         }
-    }
+    };
+    Some(capacity.map_err(|refusal| (act, refusal)))
 }
 
 /// Those that hold the call of an approval. None for external approvers: what a tenant arranges is its own.

@@ -13,7 +13,6 @@ use placet_policy::manage::DirectiveActKind;
 use placet_types::{
     approval::VoteChoice,
     digest::Digest,
-    directive::DirectiveBody,
     error::{ErrorCode, Refusal},
     ids::DirectiveId,
 };
@@ -23,7 +22,6 @@ use crate::{
     entries::{self, allowed, ending_of},
     entry_draft,
     refusals::{crowded, not_counted},
-    reviewer,
     service::Approvals,
     views::{DirectiveAct, DirectiveView},
 };
@@ -106,25 +104,12 @@ async fn decided(
     if entries::deciders(entry).contains(person) {
         return Err(not_counted(&VoteError::Twice));
     }
-    let capacity = match &entry.body {
-        DirectiveBody::Grant(grant) => {
-            let action = action_of(decision);
-            match reviewer::capacity_for_grant(service, caller, entry, grant, action) {
-                Ok(capacity) => capacity,
-                Err(refusal) => {
-                    let act = DirectiveActKind::View;
-                    let told = entries::refused(service, caller, act, &refusal).await;
-                    return Err(told);
-                }
-            }
+    let capacity = match entries::capacity_on(service, caller, entry, action_of(decision)) {
+        Some(Ok(capacity)) => capacity,
+        Some(Err((act, refusal))) => {
+            return Err(entries::refused(service, caller, act, &refusal).await);
         }
-        DirectiveBody::BreakGlass(_) => {
-            allowed(service, caller, DirectiveActKind::ConfirmBreakGlass, entry).await?;
-            reviewer::own(service, caller)
-        }
-        DirectiveBody::Freeze(_) | DirectiveBody::Delegation(_) | DirectiveBody::Revocation(_) => {
-            return Err(unmoved(&DirectiveError::Over(entry.state.name())));
-        }
+        None => return Err(unmoved(&DirectiveError::Over(entry.state.name()))),
     };
     let vote = service.vote_of(caller, &capacity, decision, reason, shown);
     let noted = noted(&vote);
