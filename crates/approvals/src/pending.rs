@@ -281,14 +281,6 @@ impl PendingIndex {
         rows.map(|(place, row)| (*place, row.id.as_ref().clone())).collect()
     }
 
-    /// How long the last decided approvals of a tenant took, in milliseconds, sorted.
-    pub(crate) fn decided_in_ms(&self, tenant: &TenantId) -> Vec<u64> {
-        let inner = self.lock();
-        let mut took: Vec<u64> = inner.decided.get(tenant).into_iter().flatten().copied().collect();
-        took.sort_unstable();
-        took
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
     }

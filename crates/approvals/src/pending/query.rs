@@ -15,7 +15,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-use super::{Inner, PendingIndex, Place, Row};
+use super::{PendingIndex, Place, Row};
 use crate::views::{InboxOrder, InboxQuery, QueueMetrics, Whose};
 
 /// Until which age a call is in which of the columns of the chart, in milliseconds; what is older is in the last.
@@ -58,13 +58,47 @@ pub(crate) struct Found {
 impl PendingIndex {
     /// The page of the inbox that `viewer` asks for.
     pub(crate) fn look(&self, viewer: &Viewer, query: &InboxQuery, limit: usize) -> Found {
-        self.lock().look(viewer, query, limit)
+        let inner = self.lock();
+        let wanted = Wanted::of(query);
+        let mut mine_in_all = 0_usize;
+        let mut found: Vec<(Order, bool, &ApprovalId)> = Vec::new();
+        for (place, row) in inner.rows.iter().filter(|(_, row)| viewer.sees(row)) {
+            let mine = viewer.may_decide(row);
+            mine_in_all = mine_in_all.saturating_add(usize::from(mine));
+            if (mine || query.whose != Whose::Mine) && wanted.wants(viewer, row) {
+                found.push((order_of(query.order, mine, *place, row), mine, &row.id));
+            }
+        }
+        let total = found.len();
+        let end = query.offset.saturating_add(limit);
+        if end < total {
+            found.select_nth_unstable_by_key(end, |one| one.0);
+            found.truncate(end);
+        }
+        found.sort_unstable_by_key(|one| one.0);
+        let page = found.into_iter().skip(query.offset);
+        let page = page.map(|(_, mine, id)| (id.clone(), mine)).collect();
+        Found { page, total, mine: mine_in_all }
     }
 
     /// How things stand in approvals of a tenant.
     pub(crate) fn load(&self, tenant: &TenantId, now: Timestamp) -> QueueMetrics {
-        let mut load = self.lock().load(tenant, now);
-        load.decided_in_ms = self.decided_in_ms(tenant);
+        let inner = self.lock();
+        let mut load = QueueMetrics::default();
+        load.decided_in_ms.extend(inner.decided.get(tenant).into_iter().flatten());
+        load.decided_in_ms.sort_unstable();
+        let is_counted = |row: &Row| row.is_pending && row.tenant() == tenant;
+        for (place, row) in inner.rows.iter().filter(|(_, row)| is_counted(row)) {
+            let age_ms = now.since_ms(place.0);
+            let column = AGES_MS.iter().position(|until| age_ms < *until).unwrap_or(AGES_MS.len());
+            if let Some(waiting) = load.waiting_by_age.get_mut(column) {
+                *waiting = waiting.saturating_add(1);
+            }
+            for group in &row.asked {
+                let waiting = load.waiting_by_group.entry(group.clone()).or_default();
+                *waiting = waiting.saturating_add(1);
+            }
+        }
         load
     }
 }
@@ -198,47 +232,5 @@ fn order_of(order: InboxOrder, mine: bool, place: Place, row: &Row) -> Order {
             (false, None, 0, asked_ms.saturating_neg(), u64::MAX.saturating_sub(serial))
         }
         InboxOrder::Risk => (false, Some(Reverse(row.mode)), 0, asked_ms, serial),
-    }
-}
-
-impl Inner {
-    fn look(&self, viewer: &Viewer, query: &InboxQuery, limit: usize) -> Found {
-        let wanted = Wanted::of(query);
-        let mut mine_in_all = 0_usize;
-        let mut found: Vec<(Order, bool, &ApprovalId)> = Vec::new();
-        for (place, row) in self.rows.iter().filter(|(_, row)| viewer.sees(row)) {
-            let mine = viewer.may_decide(row);
-            mine_in_all = mine_in_all.saturating_add(usize::from(mine));
-            if (mine || query.whose != Whose::Mine) && wanted.wants(viewer, row) {
-                found.push((order_of(query.order, mine, *place, row), mine, &row.id));
-            }
-        }
-        let total = found.len();
-        let end = query.offset.saturating_add(limit);
-        if end < total {
-            found.select_nth_unstable_by_key(end, |one| one.0);
-            found.truncate(end);
-        }
-        found.sort_unstable_by_key(|one| one.0);
-        let page = found.into_iter().skip(query.offset);
-        let page = page.map(|(_, mine, id)| (id.clone(), mine)).collect();
-        Found { page, total, mine: mine_in_all }
-    }
-
-    fn load(&self, tenant: &TenantId, now: Timestamp) -> QueueMetrics {
-        let mut load = QueueMetrics::default();
-        let is_counted = |row: &Row| row.is_pending && row.tenant() == tenant;
-        for (place, row) in self.rows.iter().filter(|(_, row)| is_counted(row)) {
-            let age_ms = now.since_ms(place.0);
-            let column = AGES_MS.iter().position(|until| age_ms < *until).unwrap_or(AGES_MS.len());
-            if let Some(waiting) = load.waiting_by_age.get_mut(column) {
-                *waiting = waiting.saturating_add(1);
-            }
-            for group in &row.asked {
-                let waiting = load.waiting_by_group.entry(group.clone()).or_default();
-                *waiting = waiting.saturating_add(1);
-            }
-        }
-        load
     }
 }
