@@ -107,20 +107,21 @@ impl EffectiveRules {
         is_enough: impl FnOnce(&Self) -> bool,
     ) -> Result<Vec<Arc<Directive>>, StoreError> {
         // One at a time: a reading that began later ends later, and so is never replaced by an older one.
-        let _one_at_a_time = self.reading.turn().await?;
-        if is_enough(self) {
-            return Ok(Vec::new());
-        }
-        let began = Instant::now();
-        let read = self.read(store).await;
-        self.reading.ended(read.as_ref().err());
-        match &read {
-            Ok(_) => *self.read_at.lock() = Some(began),
-            // Where others change it too, it is read again in a moment anyway, and its age tells.
-            Err(_) if store.is_shared() => {}
-            Err(_) => *self.read_at.lock() = None,
-        }
-        read
+        let reading = async {
+            if is_enough(self) {
+                return Ok(Vec::new());
+            }
+            let began = Instant::now();
+            let read = self.read(store).await;
+            match &read {
+                Ok(_) => *self.read_at.lock() = Some(began),
+                // Where others change it too, it is read again in a moment anyway, and its age tells.
+                Err(_) if store.is_shared() => {}
+                Err(_) => *self.read_at.lock() = None,
+            }
+            read
+        };
+        self.reading.run(reading).await
     }
 
     async fn read(&self, store: &dyn Store) -> Result<Vec<Arc<Directive>>, StoreError> {

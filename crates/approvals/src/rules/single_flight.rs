@@ -3,39 +3,36 @@
 //! Owns who reads, and what the others are told. Invariant: a reading that fails is the answer of everybody who waited for it, so that
 //! nobody waits for more than the one under way and one of their own, however many there are.
 
-use parking_lot::Mutex;
-use tokio::{sync::MutexGuard, time::Instant};
+use std::future::Future;
+
+use tokio::{sync::Mutex, time::Instant};
 
 use placet_ledger::store::StoreError;
 
-/// The right to read.
+/// The right to read, with when a reading failed last, and why.
 #[derive(Debug, Default)]
-pub(crate) struct SingleFlight {
-    reading: tokio::sync::Mutex<()>,
-    /// When a reading failed last, and why.
-    failed: Mutex<Option<(Instant, StoreError)>>,
-}
+pub(crate) struct SingleFlight(Mutex<Option<(Instant, StoreError)>>);
 
 impl SingleFlight {
-    /// Waits for one's turn.
+    /// Reads when it is one's turn.
     ///
     /// # Errors
-    /// Why a reading failed that ended while this one waited.
-    pub(crate) async fn turn(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+    /// Why this reading failed, or one that ended while this one waited.
+    pub(crate) async fn run<T>(
+        &self,
+        reading: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let asked = Instant::now();
-        let turn = self.reading.lock().await;
-        let failed = self.failed.lock();
-        match &*failed {
-            // A later one that went well has taken this away.
-            Some((at, error)) if *at >= asked => Err(error.clone()),
-            Some(_) | None => Ok(turn),
+        let mut failed = self.0.lock().await;
+        // A later one that went well has taken this away.
+        if let Some((at, error)) = &*failed
+            && *at >= asked
+        {
+            return Err(error.clone());
         }
-    }
-
-    /// What came of a reading, said before the turn is over.
-    pub(crate) fn ended(&self, error: Option<&StoreError>) {
-        let failed = error.map(|error| (Instant::now(), error.clone()));
-        *self.failed.lock() = failed;
+        let read = reading.await;
+        *failed = read.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        read
     }
 }
 
@@ -50,12 +47,12 @@ mod tests {
     /// Reads once, in one's turn.
     async fn read(turns: &SingleFlight, goes_well: bool) -> Result<Duration, StoreError> {
         let began = Instant::now();
-        let turn = turns.turn().await?;
-        tokio::time::sleep(READING).await;
-        let error = StoreError::Unreachable("gone".to_owned());
-        turns.ended((!goes_well).then_some(&error));
-        drop(turn);
-        if goes_well { Ok(began.elapsed()) } else { Err(error) }
+        let reading = async {
+            tokio::time::sleep(READING).await;
+            let error = StoreError::Unreachable("gone".to_owned());
+            if goes_well { Ok(began.elapsed()) } else { Err(error) }
+        };
+        turns.run(reading).await
     }
 
     #[tokio::test(start_paused = true)]
