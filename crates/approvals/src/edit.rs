@@ -179,12 +179,10 @@ fn unmasked(
         let problem = "is shown masked and has no earlier value that it could keep";
         return Err(refused("a masked value is not a value", &format!("/args{place}"), problem));
     }
-    match given {
-        Value::Object(fields) => Ok(fields),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object"))
-        }
-    }
+    let Value::Object(fields) = given else {
+        return Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object"));
+    };
+    Ok(fields)
 }
 
 impl Changed {
@@ -267,20 +265,22 @@ fn edited_from(
     vote: &Vote,
     change: &Change,
 ) -> EditedFrom {
-    let first = shown.evidence.edited.as_ref();
+    let (preview, preview_masked, request_digest) = match &shown.evidence.edited {
+        Some(first) => (&first.preview, &first.preview_masked, first.request_digest),
+        None => {
+            let evidence = &shown.evidence;
+            (&evidence.preview, &evidence.preview_masked, approval.request_digest)
+        }
+    };
     let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);
     let earlier = approval.edits.iter().flat_map(|edit| &edit.masked);
     EditedFrom {
         by: vote.approver.clone(),
         reason: vote.reason.clone(),
         at: vote.at,
-        preview: first
-            .map_or_else(|| shown.evidence.preview.clone(), |first| first.preview.clone()),
-        preview_masked: first.map_or_else(
-            || shown.evidence.preview_masked.clone(),
-            |first| first.preview_masked.clone(),
-        ),
-        request_digest: first.map_or(approval.request_digest, |first| first.request_digest),
+        preview: preview.clone(),
+        preview_masked: preview_masked.clone(),
+        request_digest,
         authors: approval.authors().chain(editors).cloned().collect(),
         masked: earlier.chain(&change.masked).cloned().collect(),
     }
