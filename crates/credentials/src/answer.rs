@@ -24,7 +24,7 @@ use crate::{
     error::BrokerError,
     form::{Actor, Wanted},
     grant::Minted,
-    shown::{Shown, is_token_byte},
+    shown::Shown,
 };
 
 use self::claims::{Claims, claims_of};
@@ -39,7 +39,6 @@ const LIFETIME_MS_ASSUMED: i64 = 60_000;
 pub(crate) const MARGIN_MS: i64 = 15_000;
 
 /// What an answer is checked against.
-#[derive(Debug)]
 pub(crate) struct Check<'a> {
     pub(crate) service: &'a StsConfig,
     pub(crate) wanted: &'a Wanted,
@@ -108,6 +107,11 @@ pub(crate) fn object(body: &[u8]) -> Option<Map<String, Value>> {
         Ok(Value::Object(members)) => Some(members),
         Ok(_) | Err(_) => None,
     }
+}
+
+/// What can stand in a bearer token (RFC 6750, section 2.1).
+const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'+' | b'/' | b'=')
 }
 
 pub(crate) const fn refused<T>(problem: &'static str) -> Result<T, BrokerError> {
@@ -233,13 +237,13 @@ impl Check<'_> {
             (true, Actor::Assertion) => Some(self.service.client_id.clone()),
             (true, Actor::Token) => tokens
                 .and_then(|tokens| tokens.actor.as_ref())
-                .map(|actor| actor.subject().to_owned()),
+                .map(|actor| actor.facts().subject.clone()),
         };
-        let subject = tokens.map_or(self.service.client_id.as_str(), |one| one.subject.subject());
+        let subject = tokens.map_or(&self.service.client_id, |one| &one.subject.facts().subject);
         CredentialUse {
             kind: self.wanted.kind,
             source: self.service.name.clone(),
-            subject: Some(subject.to_owned()),
+            subject: Some(subject.clone()),
             actor,
             audience: self.wanted.audience.clone(),
             resource: self.wanted.resource.clone(),

@@ -37,7 +37,7 @@ use crate::{
     error::BrokerError,
     form::Wanted,
     grant::{CallTokens, Grant, GrantRequest, Minted},
-    request::{RidesOn, actor_of, bearer_of, key_of, owner_of, wanted},
+    request::{Keys, RidesOn, actor_of, bearer_of, keys_of, owner_of, wanted},
     revocation::{Bearer, Revocations, Revoked},
     service::{Means, Service},
 };
@@ -171,8 +171,7 @@ impl Broker {
         let owner = owner_of(&service.config, &request);
         let mut rides_on = RidesOn::of(&service.config, &request.tenant, &wanted, now);
         rides_on.check(&self.inner.revocations)?;
-        let key = key_of(&service, &request, &wanted);
-        let (key, holder) = (key.digest(), key.holder());
+        let Keys { key, holder } = keys_of(&service, &request, &wanted);
         let grant = |minted: Arc<Minted>, reused: bool| Grant {
             minted,
             origin: request.origin.clone(),

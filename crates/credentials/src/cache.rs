@@ -1,18 +1,13 @@
 //! Minted credentials that may serve another call, and refusals that are not asked for again at once.
 //!
-//! Owns the key, the bounds and the purges. In memory only; a value is overwritten when it goes. Invariants: the key holds everything that
-//! a credential depends on, so that two calls that differ in any of it never share one; a tenant can only push out its own.
+//! Owns the bounds and the purges. In memory only; a value is overwritten when it goes. Not here: the key (`request`). Invariant: a tenant
+//! can only push out its own.
 
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use placet_types::{
-    clock::Timestamp,
-    contract::credential::CredentialKind,
-    digest::{Digest, DigestBuilder},
-    ids::TenantId,
-};
+use placet_types::{clock::Timestamp, digest::Digest, ids::TenantId};
 
 use crate::{error::BrokerError, grant::Minted, revocation::SubjectName};
 
@@ -20,87 +15,6 @@ use crate::{error::BrokerError, grant::Minted, revocation::SubjectName};
 const PER_TENANT_MAX: usize = 1_000;
 /// How long a refusal is not asked for again.
 const REFUSED_MS: i64 = 5_000;
-
-/// Everything that a credential depends on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CacheKey {
-    pub(crate) tenant: TenantId,
-    pub(crate) service: String,
-    pub(crate) issuer: String,
-    pub(crate) client_id: String,
-    pub(crate) kind: CredentialKind,
-    pub(crate) subject_issuer: String,
-    pub(crate) subject: String,
-    pub(crate) subject_token: Option<Digest>,
-    pub(crate) actor: String,
-    pub(crate) actor_token: Option<Digest>,
-    pub(crate) audience: Option<String>,
-    pub(crate) resource: Option<String>,
-    pub(crate) scopes: Vec<String>,
-    pub(crate) scopes_needed: Vec<String>,
-    pub(crate) requested_type: String,
-    pub(crate) origin: String,
-    /// The contract and the token service's section.
-    pub(crate) revision: (Digest, Digest),
-}
-
-impl CacheKey {
-    /// Whom the credential speaks for, at which target and for what: the same when it is minted again from later tokens of the same people.
-    pub(crate) fn holder(&self) -> Digest {
-        let without_tokens = Self {
-            subject_token: None,
-            actor_token: None,
-            scopes_needed: Vec::new(),
-            ..self.clone()
-        };
-        without_tokens.digest()
-    }
-
-    /// The key as a digest over its length-prefixed fields.
-    pub(crate) fn digest(&self) -> Digest {
-        // Named one by one, so that a field that is added and forgotten here does not compile.
-        let Self {
-            tenant,
-            service,
-            issuer,
-            client_id,
-            kind,
-            subject_issuer,
-            subject,
-            subject_token,
-            actor,
-            actor_token,
-            audience,
-            resource,
-            scopes,
-            scopes_needed,
-            requested_type,
-            origin,
-            revision: (contract, section),
-        } = self;
-        let bytes = |digest: &Option<Digest>| digest.map(|digest| *digest.as_bytes());
-        DigestBuilder::new("placet.grant.v1")
-            .field("tenant", tenant.as_str().as_bytes())
-            .field("service", service.as_bytes())
-            .field("issuer", issuer.as_bytes())
-            .field("client_id", client_id.as_bytes())
-            .field("kind", kind.as_str().as_bytes())
-            .field("subject_issuer", subject_issuer.as_bytes())
-            .field("subject", subject.as_bytes())
-            .optional("subject_token", bytes(subject_token).as_ref().map(|bytes| &bytes[..]))
-            .field("actor", actor.as_bytes())
-            .optional("actor_token", bytes(actor_token).as_ref().map(|bytes| &bytes[..]))
-            .optional("audience", audience.as_ref().map(|text| text.as_bytes()))
-            .optional("resource", resource.as_ref().map(|text| text.as_bytes()))
-            .list("scopes", scopes.iter().map(|scope| scope.as_bytes()))
-            .list("scopes_needed", scopes_needed.iter().map(|scope| scope.as_bytes()))
-            .field("requested_type", requested_type.as_bytes())
-            .field("origin", origin.as_bytes())
-            .field("contract", contract.as_bytes())
-            .field("section", section.as_bytes())
-            .finish()
-    }
-}
 
 /// Whose credential it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -44,8 +44,8 @@ impl Wanted {
     pub(crate) fn over_at(&self) -> Option<Timestamp> {
         let tokens = self.tokens.as_ref()?;
         let actor = tokens.actor.as_ref().filter(|_| self.actor == Actor::Token);
-        let subject = tokens.subject.expires_at();
-        Some(actor.map_or(subject, |actor| subject.min(actor.expires_at())))
+        let subject = tokens.subject.facts().expires_at;
+        Some(actor.map_or(subject, |actor| subject.min(actor.facts().expires_at)))
     }
 }
 
@@ -60,23 +60,17 @@ pub(crate) enum Actor {
     Nobody,
 }
 
-/// The moment of a request: what makes an assertion fresh.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
-    pub(crate) now: Timestamp,
-}
-
-/// The request of one try, with this version of the client's secret.
+/// The request of one try at `now`, with this version of the client's secret.
 pub(crate) fn request(
     service: &StsConfig,
     wanted: &Wanted,
     secret: &SecretString,
-    moment: Moment,
+    now: Timestamp,
 ) -> Result<Request<Bytes>, BrokerError> {
     // Room enough from the start: what a text leaves behind where it grows is not overwritten.
     let mut form = Serializer::new(String::with_capacity(FORM_BYTES));
     match wanted.kind {
-        CredentialKind::TokenExchange => exchange(&mut form, service, wanted, secret, moment)?,
+        CredentialKind::TokenExchange => exchange(&mut form, service, wanted, secret, now)?,
         CredentialKind::ClientCredentials => {
             form.append_pair("grant_type", "client_credentials");
         }
@@ -126,7 +120,7 @@ pub(crate) fn request(
                 .append_pair("client_assertion", secret.expose_secret());
         }
         ClientAuth::PrivateKeyJwt { .. } => {
-            let proof = assertion_of(service, secret, moment)?;
+            let proof = assertion_of(service, secret, now)?;
             form.append_pair("client_id", &service.client_id)
                 .append_pair("client_assertion_type", JWT_BEARER)
                 .append_pair("client_assertion", &proof);
@@ -147,7 +141,7 @@ fn exchange(
     service: &StsConfig,
     wanted: &Wanted,
     secret: &SecretString,
-    moment: Moment,
+    now: Timestamp,
 ) -> Result<(), BrokerError> {
     let tokens = wanted.tokens.as_ref().ok_or(BrokerError::SubjectMissing)?;
     form.append_pair("grant_type", TOKEN_EXCHANGE)
@@ -161,7 +155,7 @@ fn exchange(
                 .append_pair("actor_token_type", actor_type(service, actor));
         }
         Actor::Assertion => {
-            let proof = assertion_of(service, secret, moment)?;
+            let proof = assertion_of(service, secret, now)?;
             form.append_pair("actor_token", &proof).append_pair("actor_token_type", JWT);
         }
         Actor::Nobody => {}
@@ -180,7 +174,7 @@ fn actor_type(service: &StsConfig, actor: &SubjectToken) -> &'static str {
 fn assertion_of(
     service: &StsConfig,
     secret: &SecretString,
-    moment: Moment,
+    now: Timestamp,
 ) -> Result<Zeroizing<String>, BrokerError> {
     if matches!(service.client_auth, ClientAuth::SpiffeJwt { .. }) {
         return Ok(Zeroizing::new(secret.expose_secret().to_owned()));
@@ -196,6 +190,6 @@ fn assertion_of(
     assertion::sign(
         secret,
         &Assertion { client_id: &service.client_id, audience, key_id: key_id.as_deref() },
-        moment.now,
+        now,
     )
 }

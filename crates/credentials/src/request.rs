@@ -1,19 +1,20 @@
 //! What a request comes to: whose tokens are shown, who is named as acting, and what the credential depends on.
 //!
 //! Owns the reading of a [`GrantRequest`] against a token service's section. Asks nobody. Invariant: an actor's token is never the subject's
-//! own.
+//! own; two calls that differ in anything that a credential depends on have different keys.
 
-use placet_identity::{Acting, SubjectToken};
+use placet_identity::{Acting, SubjectToken, TokenFacts};
 use placet_types::{
     clock::Timestamp,
     contract::credential::{ActorSource, CredentialKind},
+    digest::{Digest, DigestBuilder},
     ids::TenantId,
 };
 
 use crate::{
     answer::MARGIN_MS,
-    cache::{CacheKey, Owner},
-    config::{ACCESS_TOKEN, StsConfig},
+    cache::Owner,
+    config::StsConfig,
     error::BrokerError,
     form::{Actor, Wanted},
     grant::{CallTokens, GrantRequest},
@@ -31,7 +32,7 @@ pub(crate) fn wanted(
     let (tokens, actor) = match request.kind {
         CredentialKind::TokenExchange => {
             let tokens = request.tokens.clone().ok_or(BrokerError::SubjectMissing)?;
-            if tokens.subject.expires_at() <= soon {
+            if tokens.subject.facts().expires_at <= soon {
                 return Err(BrokerError::SubjectExpired);
             }
             let actor = actor_of(service, request.actor, tokens.actor.as_ref(), &tokens.subject)?;
@@ -67,9 +68,10 @@ pub(crate) fn actor_of(
     subject: &SubjectToken,
 ) -> Result<Actor, BrokerError> {
     let no_actor = |problem| Err(BrokerError::NoActor { problem });
-    let may = |acting| subject.may_act().is_none_or(|claim| claim.names(subject.issuer(), acting));
+    let of = subject.facts();
+    let may = |acting| of.may_act.as_ref().is_none_or(|claim| claim.names(&of.issuer, acting));
     match source {
-        ActorSource::Nobody if subject.may_act().is_some() => {
+        ActorSource::Nobody if of.may_act.is_some() => {
             no_actor("the caller's token says who may act, and nobody is named")
         }
         ActorSource::Nobody => Ok(Actor::Nobody),
@@ -79,7 +81,7 @@ pub(crate) fn actor_of(
         ActorSource::Gateway => {
             // At the service that issued the token, the client is known by its name.
             let us = service.client_id.as_str();
-            let acting = Acting { issuer: subject.issuer(), subject: us, client: Some(us) };
+            let acting = Acting { issuer: &of.issuer, subject: us, client: Some(us) };
             if may(acting) {
                 Ok(Actor::Assertion)
             } else {
@@ -90,8 +92,8 @@ pub(crate) fn actor_of(
             None => no_actor("the call has no agent's token"),
             Some(actor)
                 if actor == subject
-                    || (actor.issuer() == subject.issuer()
-                        && actor.subject() == subject.subject()) =>
+                    || (actor.facts().issuer == of.issuer
+                        && actor.facts().subject == of.subject) =>
             {
                 no_actor("the agent's token is the subject's own")
             }
@@ -104,7 +106,8 @@ pub(crate) fn actor_of(
 }
 
 fn acting_by(token: &SubjectToken) -> Acting<'_> {
-    Acting { issuer: token.issuer(), subject: token.subject(), client: token.client() }
+    let TokenFacts { issuer, subject, client, .. } = token.facts();
+    Acting { issuer, subject, client: client.as_deref() }
 }
 
 /// Whose authority a request rides on: of whom the tokens are that are shown, or since when it is asked for in our own name.
@@ -157,49 +160,64 @@ impl RidesOn {
 }
 
 pub(crate) fn bearer_of(token: &SubjectToken) -> Bearer<'_> {
-    Bearer { issuer: token.issuer(), subject: token.subject(), issued_at: token.issued_at() }
+    let TokenFacts { issuer, subject, issued_at, .. } = token.facts();
+    Bearer { issuer, subject, issued_at: *issued_at }
 }
 
 /// Whose credential it is.
 pub(crate) fn owner_of(service: &StsConfig, request: &GrantRequest) -> Owner {
-    let subject = request.tokens.as_ref().map(|tokens| &tokens.subject);
-    let subject = subject.filter(|_| request.kind == CredentialKind::TokenExchange);
+    let tokens = request.tokens.as_ref();
+    let tokens = tokens.filter(|_| request.kind == CredentialKind::TokenExchange);
+    let subject = tokens.map(|tokens| tokens.subject.facts());
     Owner {
         tenant: request.tenant.clone(),
-        issuer: subject.map_or(service.issuer.as_str(), |one| one.issuer()).to_owned(),
-        subject: subject.map_or(service.client_id.as_str(), |one| one.subject()).to_owned(),
+        issuer: subject.map_or(&service.issuer, |one| &one.issuer).clone(),
+        subject: subject.map_or(&service.client_id, |one| &one.subject).clone(),
     }
 }
 
-pub(crate) fn key_of(service: &Service, request: &GrantRequest, wanted: &Wanted) -> CacheKey {
+/// What a credential depends on, as digests.
+pub(crate) struct Keys {
+    /// Everything: two calls that differ in any of it never share one.
+    pub(crate) key: Digest,
+    /// Whom it speaks for, at which target and for what: the same when it is minted again from later tokens of the same people.
+    pub(crate) holder: Digest,
+}
+
+pub(crate) fn keys_of(service: &Service, request: &GrantRequest, wanted: &Wanted) -> Keys {
     let owner = owner_of(&service.config, request);
     let tokens = wanted.tokens.as_ref();
-    let actor = tokens.and_then(|tokens| tokens.actor.as_ref());
-    let actor = actor.filter(|_| wanted.actor == Actor::Token);
-    let named = match wanted.actor {
-        Actor::Token => actor.map_or_else(String::new, |one| {
-            format!("token:{}:{}:{}", one.issuer().len(), one.issuer(), one.subject())
-        }),
-        Actor::Assertion => "gateway".to_owned(),
-        Actor::Nobody => "nobody".to_owned(),
+    let agent = tokens.and_then(|tokens| tokens.actor.as_ref());
+    let agent = agent.filter(|_| wanted.actor == Actor::Token);
+    let actor = match wanted.actor {
+        Actor::Token => "token",
+        Actor::Assertion => "gateway",
+        Actor::Nobody => "nobody",
     };
-    CacheKey {
-        tenant: request.tenant.clone(),
-        service: service.config.name.clone(),
-        issuer: service.config.issuer.clone(),
-        client_id: service.config.client_id.clone(),
-        kind: wanted.kind,
-        subject_issuer: owner.issuer,
-        subject: owner.subject,
-        subject_token: tokens.map(|tokens| tokens.subject.digest()),
-        actor: named,
-        actor_token: actor.map(SubjectToken::digest),
-        audience: wanted.audience.clone(),
-        resource: wanted.resource.clone(),
-        scopes: wanted.scopes.iter().cloned().collect(),
-        scopes_needed: wanted.scopes_needed.iter().cloned().collect(),
-        requested_type: ACCESS_TOKEN.to_owned(),
-        origin: request.origin.clone(),
-        revision: (request.revision, service.revision),
-    }
+    let agent_facts = agent.map(SubjectToken::facts);
+    let holder = DigestBuilder::new("placet.grant-holder.v1")
+        .field("tenant", request.tenant.as_str())
+        // Its name, its issuer and our name there are in it.
+        .field("service", service.revision.as_bytes())
+        .field("kind", wanted.kind.as_str())
+        .field("subject_issuer", owner.issuer)
+        .field("subject", owner.subject)
+        .field("actor", actor)
+        .optional("agent_issuer", agent_facts.map(|agent| agent.issuer.as_bytes()))
+        .optional("agent", agent_facts.map(|agent| agent.subject.as_bytes()))
+        .optional("audience", wanted.audience.as_deref().map(str::as_bytes))
+        .optional("resource", wanted.resource.as_deref().map(str::as_bytes))
+        .list("scopes", &wanted.scopes)
+        .field("origin", &request.origin)
+        .field("contract", request.revision.as_bytes())
+        .finish();
+    let subject = tokens.map(|tokens| *tokens.subject.digest().as_bytes());
+    let agent = agent.map(|agent| *agent.digest().as_bytes());
+    let key = DigestBuilder::new("placet.grant.v1")
+        .field("holder", holder.as_bytes())
+        .optional("subject_token", subject.as_ref().map(|digest| &digest[..]))
+        .optional("actor_token", agent.as_ref().map(|digest| &digest[..]))
+        .list("scopes_needed", &wanted.scopes_needed)
+        .finish();
+    Keys { key, holder }
 }

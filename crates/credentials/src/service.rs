@@ -22,7 +22,7 @@ use crate::{
     answer::{self, Check},
     config::StsConfig,
     error::BrokerError,
-    form::{self, Moment, Wanted},
+    form::{self, Wanted},
     grant::Minted,
     shown::Shown,
 };
@@ -122,7 +122,7 @@ impl Service {
         means: Means<'_>,
     ) -> Result<Minted, BrokerError> {
         let now = means.clock.now();
-        let request = form::request(&self.config, wanted, secret, Moment { now })?;
+        let request = form::request(&self.config, wanted, secret, now)?;
         let shown = Shown::of(&request, wanted, &self.config.client_id, secret);
         let limit = Duration::from_millis(self.config.timeout_ms);
         let response = match timeout(limit, means.egress.send(request)).await {

@@ -78,7 +78,7 @@ impl Default for Tokens {
 impl Tokens {
     /// Keeps the tokens of a call that is held.
     pub(crate) fn keep(&self, tenant: &TenantId, record_id: RecordId, tokens: &CallTokens) {
-        let until = tokens.subject.expires_at();
+        let until = tokens.subject.facts().expires_at;
         let (tenant, tokens) = (tenant.clone(), Some(tokens.clone()));
         let waiting = Waiting { tenant, tokens, renewed: None, until };
         self.kept.lock().put(record_id, waiting, self.kept_max);
@@ -88,7 +88,7 @@ impl Tokens {
     pub(crate) fn renew(&self, record_id: RecordId, identity: &Identity, is_needed: bool) {
         let tokens = identity.tokens.clone().filter(|_| is_needed);
         let until =
-            tokens.as_ref().map_or(identity.authority_until, |one| one.subject.expires_at());
+            tokens.as_ref().map_or(identity.authority_until, |one| one.subject.facts().expires_at);
         let renewed = Identity { tokens: tokens.clone(), ..identity.clone() };
         let tenant = identity.chain.tenant().clone();
         let mut kept = self.kept.lock();

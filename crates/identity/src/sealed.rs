@@ -80,7 +80,7 @@ pub struct TokenFacts {
     pub expires_at: Timestamp,
     /// What its bearer was granted.
     pub scopes: BTreeSet<String>,
-    /// The only one who may act for its subject, where it says so.
+    /// The only one who may act for its subject, where it says so (RFC 8693, section 4.4).
     pub may_act: Option<ActorClaim>,
 }
 
@@ -104,52 +104,16 @@ impl SubjectToken {
         self.0.digest
     }
 
-    /// Who issued it.
+    /// What it says.
     #[must_use]
-    pub fn issuer(&self) -> &str {
-        &self.0.facts.issuer
-    }
-
-    /// For whom, unique within the issuer.
-    #[must_use]
-    pub fn subject(&self) -> &str {
-        &self.0.facts.subject
+    pub fn facts(&self) -> &TokenFacts {
+        &self.0.facts
     }
 
     /// Whether it is a workload's JWT-SVID: no other token that is accepted has a SPIFFE id as its subject.
     #[must_use]
     pub fn is_svid(&self) -> bool {
         self.0.facts.subject.starts_with(SPIFFE_SCHEME)
-    }
-
-    /// The OAuth client it was issued to.
-    #[must_use]
-    pub fn client(&self) -> Option<&str> {
-        self.0.facts.client.as_deref()
-    }
-
-    /// When it was issued; nothing where it does not say.
-    #[must_use]
-    pub fn issued_at(&self) -> Option<Timestamp> {
-        self.0.facts.issued_at
-    }
-
-    /// The only one who may act for its subject, where it says so (RFC 8693, section 4.4).
-    #[must_use]
-    pub fn may_act(&self) -> Option<&ActorClaim> {
-        self.0.facts.may_act.as_ref()
-    }
-
-    /// When it expires.
-    #[must_use]
-    pub fn expires_at(&self) -> Timestamp {
-        self.0.facts.expires_at
-    }
-
-    /// What its bearer was granted.
-    #[must_use]
-    pub fn scopes(&self) -> &BTreeSet<String> {
-        &self.0.facts.scopes
     }
 }
 

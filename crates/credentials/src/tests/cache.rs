@@ -8,106 +8,89 @@ use placet_types::{
 };
 use serde_json::json;
 
-use super::support::{Act, NOW, Service, good, request, token, tokens, with_scopes};
-use crate::{BrokerError, CallTokens, GrantRequest, Purge, SubjectName, cache::CacheKey};
+use super::support::{
+    AGENT_TOKEN, Act, NOW, Service, USER_TOKEN, good, request, token, tokens, with_scopes,
+};
+use crate::{
+    BrokerError, CallTokens, GrantRequest, Purge, StsConfig, SubjectName,
+    request::{Keys, keys_of, wanted},
+    service::Service as TokenService,
+};
 
-fn key() -> CacheKey {
-    CacheKey {
-        tenant: "acme".parse().unwrap(),
-        service: "corp".to_owned(),
-        issuer: "https://sts.example".to_owned(),
-        client_id: "placet".to_owned(),
-        kind: CredentialKind::TokenExchange,
-        subject_issuer: "https://idp.example".to_owned(),
-        subject: "alice".to_owned(),
-        subject_token: Some(Digest::of(b"subject")),
-        actor: "agent-1".to_owned(),
-        actor_token: Some(Digest::of(b"actor")),
-        audience: Some("urn:mail".to_owned()),
-        resource: Some("https://mail.example".to_owned()),
-        scopes: vec!["a".to_owned(), "b".to_owned()],
-        scopes_needed: vec!["a".to_owned()],
-        requested_type: "access_token".to_owned(),
-        origin: "https://mail.example:443".to_owned(),
-        revision: (Digest::of(b"contract"), Digest::of(b"section")),
-    }
+fn section() -> StsConfig {
+    serde_json::from_value(json!({
+        "name": "corp", "issuer": "https://sts.example", "client_id": "placet",
+        "token_endpoint": "https://sts.example/token",
+        "client_auth": { "method": "private_key_jwt", "key": "key" },
+    }))
+    .unwrap()
 }
 
-type Change = Box<dyn Fn(&mut CacheKey)>;
+fn keys(section: StsConfig, request: &GrantRequest) -> Keys {
+    let service = TokenService::new(section);
+    let wanted = wanted(&service.config, request, NOW).unwrap();
+    keys_of(&service, request, &wanted)
+}
 
-#[test]
-fn cache_key_differs_in_every_security_field() {
-    let other = || "other".to_owned();
-    let changes: Vec<(&str, Change)> = vec![
-        ("nothing", Box::new(|_| {})),
-        ("tenant", Box::new(|key| key.tenant = "other".parse().unwrap())),
-        ("service", Box::new(move |key| key.service = other())),
-        ("issuer", Box::new(move |key| key.issuer = other())),
-        ("client", Box::new(move |key| key.client_id = other())),
-        ("kind", Box::new(|key| key.kind = CredentialKind::ClientCredentials)),
-        ("subject's issuer", Box::new(move |key| key.subject_issuer = other())),
-        ("subject", Box::new(move |key| key.subject = other())),
-        ("subject token", Box::new(|key| key.subject_token = Some(Digest::of(b"x")))),
-        ("no subject token", Box::new(|key| key.subject_token = None)),
-        ("actor", Box::new(move |key| key.actor = other())),
-        ("actor token", Box::new(|key| key.actor_token = Some(Digest::of(b"x")))),
-        ("no actor token", Box::new(|key| key.actor_token = None)),
-        ("audience", Box::new(move |key| key.audience = Some(other()))),
-        ("no audience", Box::new(|key| key.audience = None)),
-        ("resource", Box::new(move |key| key.resource = Some(other()))),
-        ("no resource", Box::new(|key| key.resource = None)),
-        ("scopes", Box::new(|key| key.scopes.truncate(1))),
-        ("scopes in one", Box::new(|key| key.scopes = vec!["a b".to_owned()])),
-        ("scopes as needed", Box::new(|key| key.scopes_needed = key.scopes.clone())),
-        ("type", Box::new(move |key| key.requested_type = other())),
-        ("origin", Box::new(move |key| key.origin = other())),
-        ("contract", Box::new(|key| key.revision.0 = Digest::of(b"x"))),
-        ("section", Box::new(|key| key.revision.1 = Digest::of(b"x"))),
-        // Fields do not run into each other.
-        (
-            "moved",
-            Box::new(|key| {
-                key.subject = "alic".to_owned();
-                key.actor = "eagent-1".to_owned();
-            }),
-        ),
-        ("swapped", Box::new(|key| std::mem::swap(&mut key.audience, &mut key.resource))),
-    ];
-    let mut digests = BTreeMap::new();
-    for (name, change) in &changes {
-        let mut changed = key();
-        change(&mut changed);
-        let before = digests.insert(changed.digest(), name);
-        assert_eq!(before, None, "`{name}` has the same key");
-    }
-    assert_eq!(digests.len(), changes.len());
-    assert_eq!(key().digest(), key().digest());
+fn of_subject(text: &str, who: &str) -> Option<CallTokens> {
+    Some(CallTokens { subject: token(text, who, 600_000), ..tokens() })
+}
+
+fn of_actor(text: &str, who: &str) -> Option<CallTokens> {
+    Some(CallTokens { actor: Some(token(text, who, 600_000)), ..tokens() })
+}
+
+/// Requests that differ in whom the credential speaks for, at which target, or for what.
+fn others() -> Vec<(&'static str, GrantRequest)> {
+    let text = |text: &str| Some(text.to_owned());
+    vec![
+        ("nothing", request()),
+        ("tenant", GrantRequest { tenant: "other".parse().unwrap(), ..request() }),
+        ("kind", GrantRequest { kind: CredentialKind::ClientCredentials, ..request() }),
+        ("subject", GrantRequest { tokens: of_subject(USER_TOKEN, "bob"), ..request() }),
+        ("actor", GrantRequest { tokens: of_actor(AGENT_TOKEN, "agent-2"), ..request() }),
+        ("gateway", GrantRequest { actor: ActorSource::Gateway, ..request() }),
+        ("no actor", GrantRequest { actor: ActorSource::Nobody, ..request() }),
+        ("audience", GrantRequest { audience: text("other"), ..request() }),
+        ("no audience", GrantRequest { audience: None, ..request() }),
+        ("resource", GrantRequest { resource: text("other"), ..request() }),
+        ("moved", GrantRequest { audience: None, resource: text("urn:mail-api"), ..request() }),
+        ("scopes", with_scopes("mail.read mail.send", "mail.read")),
+        ("origin", GrantRequest { origin: "https://other.example:443".to_owned(), ..request() }),
+        ("contract", GrantRequest { revision: Digest::of(b"other"), ..request() }),
+    ]
 }
 
 #[test]
-fn a_holder_is_the_same_for_later_tokens_of_the_same_people_and_for_nothing_else() {
-    let other = || "other".to_owned();
-    let later = CacheKey {
-        subject_token: Some(Digest::of(b"later")),
-        actor_token: Some(Digest::of(b"later too")),
-        ..key()
-    };
-    assert_eq!(later.holder(), key().holder());
-    assert_ne!(later.digest(), key().digest());
-    for another in [
-        CacheKey { tenant: "other".parse().unwrap(), ..key() },
-        CacheKey { service: other(), ..key() },
-        CacheKey { kind: CredentialKind::ClientCredentials, ..key() },
-        CacheKey { subject_issuer: other(), ..key() },
-        CacheKey { subject: other(), ..key() },
-        CacheKey { actor: other(), ..key() },
-        CacheKey { audience: Some(other()), ..key() },
-        CacheKey { resource: Some(other()), ..key() },
-        CacheKey { scopes: vec!["a".to_owned()], ..key() },
-        CacheKey { origin: other(), ..key() },
-        CacheKey { revision: (Digest::of(b"x"), Digest::of(b"section")), ..key() },
+fn keys_differ_in_every_security_field() {
+    let mut seen = BTreeMap::new();
+    for (name, request) in others() {
+        let Keys { key, holder } = keys(section(), &request);
+        for digest in [key, holder] {
+            assert_eq!(seen.insert(digest, name), None, "`{name}` has the same key");
+        }
+    }
+    for name in ["name", "issuer", "client_id"] {
+        let mut other = json!(section());
+        other[name] = json!("https://other.example");
+        let Keys { key, holder } = keys(serde_json::from_value(other).unwrap(), &request());
+        for digest in [key, holder] {
+            assert_eq!(seen.insert(digest, name), None, "`{name}` has the same key");
+        }
+    }
+}
+
+#[test]
+fn a_holder_is_the_same_for_later_tokens_of_the_same_people() {
+    let now = keys(section(), &request());
+    for later in [
+        GrantRequest { tokens: of_subject("later", "alice"), ..request() },
+        GrantRequest { tokens: of_actor("later", "agent-1"), ..request() },
+        with_scopes("mail.read", ""),
     ] {
-        assert_ne!(another.holder(), key().holder(), "{another:?}");
+        let later = keys(section(), &later);
+        assert_eq!(later.holder, now.holder);
+        assert_ne!(later.key, now.key);
     }
 }
 

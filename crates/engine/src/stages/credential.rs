@@ -232,7 +232,7 @@ fn scopes_for(
     brokered: &Brokered,
 ) -> Result<BTreeSet<String>, BrokerError> {
     let needed = file.scopes_needed(brokered.built.target.capability.id.capability());
-    let granted = brokered.identity.tokens.as_ref().map(|tokens| tokens.subject.scopes());
+    let granted = brokered.identity.tokens.as_ref().map(|tokens| &tokens.subject.facts().scopes);
     within(plan, needed, granted.filter(|_| file.scopes_of_caller))
 }
 
