@@ -22,7 +22,7 @@ mod view;
 mod tests;
 
 pub use consistency::Consistency;
-pub use frontier::{Frontier, FrontierError};
+pub use frontier::Frontier;
 pub use inclusion::Inclusion;
 pub use view::{TreeView, ViewError, tiles_of_consistency, tiles_of_inclusion};
 
@@ -50,8 +50,8 @@ pub struct TreeHead {
 
 /// Where the hashes of complete nodes come from.
 pub trait Nodes {
-    /// Why a hash could not be had.
-    type Error;
+    /// Why a hash could not be had, or there is no such proof.
+    type Error: From<ProofError>;
 
     /// The hash of a node, all of whose leaves are in the log.
     ///
@@ -91,17 +91,6 @@ pub enum ProofError {
     /// The proof leads to the newer root, but from another older one.
     #[error("the proof does not lead from the older root")]
     OlderMismatch,
-}
-
-/// Why a proof could not be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError<E> {
-    /// There is no such proof.
-    #[error(transparent)]
-    Proof(ProofError),
-    /// A hash could not be read.
-    #[error("{0}")]
-    Nodes(E),
 }
 
 /// The hash of a leaf: of the chain hash of an entry.

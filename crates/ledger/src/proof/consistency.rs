@@ -7,7 +7,7 @@ use placet_types::digest::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::inclusion::{half, is_odd};
-use super::{BuildError, Nodes, ProofError, empty_root, node_hash, range, split};
+use super::{Nodes, ProofError, empty_root, node_hash, range, split};
 
 /// The hashes that lead to the roots of two sizes of one log (RFC 9162, 2.1.4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,13 +26,9 @@ impl Consistency {
     ///
     /// # Errors
     /// `to` is less than `from`, or a hash could not be read.
-    pub fn build<N: Nodes>(
-        nodes: &mut N,
-        from: u64,
-        to: u64,
-    ) -> Result<Self, BuildError<N::Error>> {
+    pub fn build<N: Nodes>(nodes: &mut N, from: u64, to: u64) -> Result<Self, N::Error> {
         if from > to {
-            return Err(BuildError::Proof(ProofError::NotOlder { from, to }));
+            return Err(ProofError::NotOlder { from, to }.into());
         }
         let mut path = Vec::new();
         if from == 0 {
@@ -44,16 +40,16 @@ impl Consistency {
             let middle = start.saturating_add(left);
             let right = len.saturating_sub(left);
             if old <= left {
-                path.push(range(nodes, middle, right).map_err(BuildError::Nodes)?);
+                path.push(range(nodes, middle, right)?);
                 len = left;
             } else {
-                path.push(range(nodes, start, left).map_err(BuildError::Nodes)?);
+                path.push(range(nodes, start, left)?);
                 (start, len, old) = (middle, right, old.saturating_sub(left));
             }
         }
         // Only where the older root itself is the node that is left does the verifier have it already.
         if start > 0 {
-            path.push(range(nodes, start, len).map_err(BuildError::Nodes)?);
+            path.push(range(nodes, start, len)?);
         }
         path.reverse();
         Ok(Self { from, to, path })

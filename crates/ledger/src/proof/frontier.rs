@@ -17,24 +17,6 @@ pub struct Frontier {
     peaks: Vec<Digest>,
 }
 
-/// Bytes or hashes are not a frontier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FrontierError {
-    /// Not written by this code, cut short or changed.
-    #[error("the bytes are not a frontier, or have changed")]
-    Malformed,
-    /// The number of hashes does not fit the size.
-    #[error("a log of {size} entries has {expected} peaks, not {found}")]
-    Peaks {
-        /// The size given.
-        size: u64,
-        /// How many there must be.
-        expected: u32,
-        /// How many there are.
-        found: usize,
-    },
-}
-
 impl Frontier {
     /// That of an empty log.
     #[must_use]
@@ -42,16 +24,10 @@ impl Frontier {
         Self { size: 0, peaks: Vec::new() }
     }
 
-    /// That of a log of `size` entries with these peaks, the largest first.
-    ///
-    /// # Errors
-    /// Their number does not fit the size.
-    pub fn from_peaks(size: u64, peaks: Vec<Digest>) -> Result<Self, FrontierError> {
-        let expected = size.count_ones();
-        if u32::try_from(peaks.len()) != Ok(expected) {
-            return Err(FrontierError::Peaks { size, expected, found: peaks.len() });
-        }
-        Ok(Self { size, peaks })
+    /// That of a log of `size` entries with these peaks, the largest first; nothing where their number does not fit the size.
+    pub(super) fn from_peaks(size: u64, peaks: Vec<Digest>) -> Option<Self> {
+        let fits = u32::try_from(peaks.len()) == Ok(size.count_ones());
+        fits.then_some(Self { size, peaks })
     }
 
     /// Appends an entry by its chain hash, and hands every node that is complete now to `made`: the leaf first, then its parents.
@@ -95,20 +71,6 @@ impl Frontier {
         &self.peaks
     }
 
-    /// The hash of a node that is one of the complete subtrees.
-    #[must_use]
-    pub fn peak(&self, node: NodeId) -> Option<Digest> {
-        let bit = 1_u64.checked_shl(u32::from(node.height))?;
-        // The larger ones come before it, and cover what it has to its left.
-        let above = !bit.checked_mul(2).map_or(u64::MAX, |next| next.saturating_sub(1));
-        let before = self.size & above;
-        let begins = node.index.checked_mul(bit)? == before;
-        if self.size & bit == 0 || !begins {
-            return None;
-        }
-        self.peaks.get(usize::try_from(before.count_ones()).ok()?).copied()
-    }
-
     /// The frontier as bytes for a file: mark, size (little-endian), peaks, and the SHA-256 of all before it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -122,21 +84,18 @@ impl Frontier {
         bytes
     }
 
-    /// Reads [`Frontier::to_bytes`] back; bytes that are not all of it, or more, are refused.
-    ///
-    /// # Errors
-    /// [`FrontierError`].
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, FrontierError> {
-        let malformed = FrontierError::Malformed;
-        let (body, check) = bytes.split_last_chunk::<HASH_BYTES>().ok_or(malformed)?;
+    /// Reads [`Frontier::to_bytes`] back; nothing where the bytes are not all of it, are more, or have changed.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (body, check) = bytes.split_last_chunk::<HASH_BYTES>()?;
         if Digest::of(body).as_bytes() != check {
-            return Err(malformed);
+            return None;
         }
-        let (magic, body) = body.split_first_chunk::<8>().ok_or(malformed)?;
-        let (size, body) = body.split_first_chunk::<8>().ok_or(malformed)?;
+        let (magic, body) = body.split_first_chunk::<8>()?;
+        let (size, body) = body.split_first_chunk::<8>()?;
         let (peaks, rest) = body.as_chunks::<HASH_BYTES>();
         if *magic != MAGIC || !rest.is_empty() {
-            return Err(malformed);
+            return None;
         }
         let peaks = peaks.iter().map(|peak| Digest::from_bytes(*peak)).collect();
         Self::from_peaks(u64::from_le_bytes(*size), peaks)

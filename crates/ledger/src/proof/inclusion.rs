@@ -6,7 +6,7 @@
 use placet_types::digest::Digest;
 use serde::{Deserialize, Serialize};
 
-use super::{BuildError, Nodes, ProofError, leaf_hash, node_hash, range, split};
+use super::{Nodes, ProofError, leaf_hash, node_hash, range, split};
 
 /// The hashes that lead from an entry to the root (RFC 9162, 2.1.3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,12 +25,8 @@ impl Inclusion {
     ///
     /// # Errors
     /// There is no such entry, or a hash could not be read.
-    pub fn build<N: Nodes>(
-        nodes: &mut N,
-        seq: u64,
-        size: u64,
-    ) -> Result<Self, BuildError<N::Error>> {
-        let index = index_of(seq, size).map_err(BuildError::Proof)?;
+    pub fn build<N: Nodes>(nodes: &mut N, seq: u64, size: u64) -> Result<Self, N::Error> {
+        let index = index_of(seq, size)?;
         let (mut start, mut len) = (0_u64, size);
         let mut path = Vec::new();
         while len > 1 {
@@ -38,10 +34,10 @@ impl Inclusion {
             let middle = start.saturating_add(left);
             let right = len.saturating_sub(left);
             if index < middle {
-                path.push(range(nodes, middle, right).map_err(BuildError::Nodes)?);
+                path.push(range(nodes, middle, right)?);
                 len = left;
             } else {
-                path.push(range(nodes, start, left).map_err(BuildError::Nodes)?);
+                path.push(range(nodes, start, left)?);
                 (start, len) = (middle, right);
             }
         }

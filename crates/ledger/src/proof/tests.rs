@@ -8,11 +8,10 @@ mod tiled;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 use placet_types::digest::Digest;
 
-use super::{Frontier, NodeId, Nodes, empty_root, leaf_hash, node_hash};
+use super::{Frontier, NodeId, Nodes, ProofError, empty_root, leaf_hash, node_hash};
 
 /// More than two full binary levels above a hundred, so that every shape of right edge occurs.
 const SIZES: u64 = 131;
@@ -54,9 +53,9 @@ impl All {
 }
 
 impl Nodes for All {
-    type Error = Infallible;
+    type Error = ProofError;
 
-    fn node(&mut self, node: NodeId) -> Result<Digest, Infallible> {
+    fn node(&mut self, node: NodeId) -> Result<Digest, ProofError> {
         Ok(self.0[&node])
     }
 }

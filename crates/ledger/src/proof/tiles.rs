@@ -12,7 +12,7 @@ use std::convert::Infallible;
 
 use placet_types::digest::Digest;
 
-use super::{Frontier, NodeId, Nodes, node_hash};
+use super::{Frontier, NodeId, Nodes, ViewError, node_hash};
 
 /// How many hashes a full tile holds.
 pub const TILE_HASHES: usize = 256;
@@ -39,23 +39,6 @@ impl TileId {
         let before = self.index.saturating_mul(1 << TILE_BITS);
         let from_here = there.saturating_sub(before);
         usize::try_from(from_here).unwrap_or(usize::MAX).min(TILE_HASHES)
-    }
-
-    /// The path of a tile in the form of C2SP tlog-tiles, for example `tile/0/x001/234` or `tile/1/000.p/5`.
-    #[must_use]
-    pub fn path(self, width: usize) -> String {
-        let mut index = self.index;
-        let mut name = format!("{:03}", index % 1_000);
-        while index >= 1_000 {
-            index /= 1_000;
-            name = format!("x{:03}/{name}", index % 1_000);
-        }
-        let level = self.level;
-        if width == TILE_HASHES {
-            format!("tile/{level}/{name}")
-        } else {
-            format!("tile/{level}/{name}.p/{width}")
-        }
     }
 }
 
@@ -151,61 +134,28 @@ pub trait Tiles {
     fn tile(&self, tile: TileId, width: usize) -> Result<Vec<Digest>, Self::Error>;
 }
 
-/// Why a hash could not be had from the tiles.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TileError<E> {
-    /// The tile has fewer hashes than its tree demands.
-    #[error("tile {} of level {} is missing or too short", .0.index, .0.level)]
-    Short(TileId),
-    /// It could not be read.
-    #[error("{0}")]
-    Source(E),
-}
-
 /// The nodes of a tree of `size` entries, from its tiles; each tile is read once.
 #[derive(Debug)]
 pub struct TileNodes<'t, T> {
     tiles: &'t T,
     size: u64,
-    floor: Option<&'t Frontier>,
     read: BTreeMap<TileId, Vec<Digest>>,
 }
 
 impl<'t, T: Tiles> TileNodes<'t, T> {
     /// For proofs about the first `size` entries.
     pub const fn new(tiles: &'t T, size: u64) -> Self {
-        Self { tiles, size, floor: None, read: BTreeMap::new() }
+        Self { tiles, size, read: BTreeMap::new() }
     }
 
-    /// With the frontier over the first entries, known from elsewhere: of these the tiles are not asked for it, nor for what stands
-    /// on it, so that proofs about later sizes need none of their tiles.
-    #[must_use]
-    pub fn on(self, floor: Option<&'t Frontier>) -> Self {
-        Self { floor, ..self }
-    }
-
-    /// What the floor says of a node: its hash, or that it is to be made of the two below it.
-    fn of_floor(&self, node: NodeId) -> OfFloor {
-        let Some(floor) = self.floor else { return OfFloor::Nothing };
-        let Some(begin) = node.index.checked_shl(u32::from(node.height)) else {
-            return OfFloor::Nothing;
-        };
-        let width = 1_u64.checked_shl(u32::from(node.height)).unwrap_or(u64::MAX);
-        let end = begin.saturating_add(width);
-        if begin < floor.size() && floor.size() < end {
-            return OfFloor::Straddles;
-        }
-        floor.peak(node).map_or(OfFloor::Nothing, OfFloor::Known)
-    }
-
-    fn hashes(&mut self, tile: TileId) -> Result<&[Digest], TileError<T::Error>> {
+    fn hashes(&mut self, tile: TileId) -> Result<&[Digest], ViewError<T::Error>> {
         match self.read.entry(tile) {
             std::collections::btree_map::Entry::Occupied(read) => Ok(read.into_mut()),
             std::collections::btree_map::Entry::Vacant(place) => {
                 let width = tile.width(self.size);
-                let hashes = self.tiles.tile(tile, width).map_err(TileError::Source)?;
+                let hashes = self.tiles.tile(tile, width).map_err(ViewError::Source)?;
                 if width == 0 || hashes.len() < width {
-                    return Err(TileError::Short(tile));
+                    return Err(ViewError::Short(tile));
                 }
                 Ok(place.insert(hashes))
             }
@@ -213,42 +163,21 @@ impl<'t, T: Tiles> TileNodes<'t, T> {
     }
 }
 
-/// What a floor knows of a node.
-#[derive(Debug, Clone, Copy)]
-enum OfFloor {
-    /// Its hash.
-    Known(Digest),
-    /// It stands partly on it.
-    Straddles,
-    /// Nothing.
-    Nothing,
-}
-
 impl<T: Tiles> Nodes for TileNodes<'_, T> {
-    type Error = TileError<T::Error>;
+    type Error = ViewError<T::Error>;
 
     fn node(&mut self, node: NodeId) -> Result<Digest, Self::Error> {
-        match self.of_floor(node) {
-            OfFloor::Known(hash) => return Ok(hash),
-            OfFloor::Straddles => {
-                let (height, left) = (node.height.saturating_sub(1), node.index.wrapping_shl(1));
-                let right = NodeId { height, index: left.saturating_add(1) };
-                let left = self.node(NodeId { height, index: left })?;
-                return Ok(node_hash(&left, &self.node(right)?));
-            }
-            OfFloor::Nothing => {}
-        }
         let level = node.height.checked_div(TILE_HEIGHT).unwrap_or(0);
         let above = u32::from(node.height.checked_rem(TILE_HEIGHT).unwrap_or(0));
         let (tile, offset) = place_of(level, node.index.wrapping_shl(above));
         let end = offset.saturating_add(1_usize.wrapping_shl(above));
         let hashes = self.hashes(tile)?;
-        let mut row = hashes.get(offset..end).ok_or(TileError::Short(tile))?.to_vec();
+        let mut row = hashes.get(offset..end).ok_or(ViewError::Short(tile))?.to_vec();
         while row.len() > 1 {
             let (pairs, _none) = row.as_chunks::<2>();
             row = pairs.iter().map(|[left, right]| node_hash(left, right)).collect();
         }
-        row.first().copied().ok_or(TileError::Short(tile))
+        row.first().copied().ok_or(ViewError::Short(tile))
     }
 }
 
@@ -272,10 +201,10 @@ impl MemoryTiles {
     ///
     /// # Errors
     /// The tile does not end where the part begins.
-    pub fn write(&mut self, part: TilePart) -> Result<(), TileError<Infallible>> {
+    pub fn write(&mut self, part: TilePart) -> Result<(), ViewError<Infallible>> {
         let hashes = self.0.entry(part.tile).or_default();
         if hashes.len() != part.offset {
-            return Err(TileError::Short(part.tile));
+            return Err(ViewError::Short(part.tile));
         }
         hashes.extend(part.hashes);
         Ok(())

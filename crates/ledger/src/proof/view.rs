@@ -9,17 +9,14 @@ use std::convert::Infallible;
 
 use placet_types::digest::Digest;
 
-use super::tiles::{TileError, TileId, TileNodes, Tiles};
-use super::{
-    BuildError, Consistency, Frontier, Inclusion, NodeId, Nodes as _, ProofError, TreeHead, root,
-};
+use super::tiles::{TileId, TileNodes, Tiles};
+use super::{Consistency, Frontier, Inclusion, NodeId, Nodes as _, ProofError, TreeHead, root};
 
 /// A tree of which the head is trusted and the tiles are not.
 #[derive(Debug)]
 pub struct TreeView<'t, T> {
     tiles: &'t T,
     head: TreeHead,
-    floor: Option<&'t Frontier>,
 }
 
 /// Why there is no proof.
@@ -27,28 +24,25 @@ pub struct TreeView<'t, T> {
 pub enum ViewError<E> {
     /// There is no such entry or size in this log.
     #[error(transparent)]
-    Proof(ProofError),
+    Proof(#[from] ProofError),
     /// What was read does not lead to the trusted root.
     #[error("the tree of a log of {size} entries does not lead to its root: it is damaged")]
     Damaged {
         /// How many entries the log has.
         size: u64,
     },
-    /// A tile is not there, or could not be read.
-    #[error(transparent)]
-    Tiles(TileError<E>),
+    /// A tile has fewer hashes than its tree demands.
+    #[error("tile {} of level {} is missing or too short", .0.index, .0.level)]
+    Short(TileId),
+    /// A tile could not be read.
+    #[error("{0}")]
+    Source(E),
 }
 
 impl<'t, T: Tiles> TreeView<'t, T> {
     /// A view of the tiles that are said to belong to this head.
     pub const fn new(tiles: &'t T, head: TreeHead) -> Self {
-        Self { tiles, head, floor: None }
-    }
-
-    /// With a frontier that is known from elsewhere: what it says is not asked of the tiles, and trusted no more than they are.
-    #[must_use]
-    pub const fn on(self, floor: Option<&'t Frontier>) -> Self {
-        Self { floor, ..self }
+        Self { tiles, head }
     }
 
     /// The trusted head.
@@ -77,11 +71,11 @@ impl<'t, T: Tiles> TreeView<'t, T> {
     ) -> Result<(Inclusion, Digest), ViewError<T::Error>> {
         self.check_size(size)?;
         let mut nodes = self.nodes();
-        let proof = Inclusion::build(&mut nodes, seq, size).map_err(of_build)?;
+        let proof = Inclusion::build(&mut nodes, seq, size)?;
         let leaf = NodeId { height: 0, index: seq.saturating_sub(1) };
-        let leaf = nodes.node(leaf).map_err(ViewError::Tiles)?;
+        let leaf = nodes.node(leaf)?;
         let root = self.root_with(&mut nodes, size)?;
-        if proof.root_from(&leaf).map_err(ViewError::Proof)? != root {
+        if proof.root_from(&leaf)? != root {
             return Err(self.damaged());
         }
         Ok((proof, leaf))
@@ -94,7 +88,7 @@ impl<'t, T: Tiles> TreeView<'t, T> {
     pub fn consistency(&self, from: u64, to: u64) -> Result<Consistency, ViewError<T::Error>> {
         self.check_size(to)?;
         let mut nodes = self.nodes();
-        let proof = Consistency::build(&mut nodes, from, to).map_err(of_build)?;
+        let proof = Consistency::build(&mut nodes, from, to)?;
         let newer = self.root_with(&mut nodes, to)?;
         let older = self.root_with(&mut nodes, from)?;
         proof.verify(&older, &newer).map_err(|_mismatch| self.damaged())?;
@@ -118,10 +112,10 @@ impl<'t, T: Tiles> TreeView<'t, T> {
             }
             let index = begin.wrapping_shr(height);
             let height = u8::try_from(height).unwrap_or(u8::MAX);
-            peaks.push(nodes.node(NodeId { height, index }).map_err(ViewError::Tiles)?);
+            peaks.push(nodes.node(NodeId { height, index })?);
             begin = begin.saturating_add(width);
         }
-        let found = Frontier::from_peaks(size, peaks).map_err(|_count| self.damaged())?;
+        let found = Frontier::from_peaks(size, peaks).ok_or_else(|| self.damaged())?;
         if found.root() == trusted { Ok(found) } else { Err(self.damaged()) }
     }
 
@@ -133,7 +127,7 @@ impl<'t, T: Tiles> TreeView<'t, T> {
     }
 
     fn nodes(&self) -> TileNodes<'t, T> {
-        TileNodes::new(self.tiles, self.head.size).on(self.floor)
+        TileNodes::new(self.tiles, self.head.size)
     }
 
     /// An older root is trusted because the trusted one is shown to come after it.
@@ -142,8 +136,8 @@ impl<'t, T: Tiles> TreeView<'t, T> {
         nodes: &mut TileNodes<'t, T>,
         size: u64,
     ) -> Result<Digest, ViewError<T::Error>> {
-        let proof = Consistency::build(nodes, size, self.head.size).map_err(of_build)?;
-        let found = root(nodes, size).map_err(ViewError::Tiles)?;
+        let proof = Consistency::build(nodes, size, self.head.size)?;
+        let found = root(nodes, size)?;
         proof.verify(&found, &self.head.root).map_err(|_mismatch| self.damaged())?;
         Ok(found)
     }
@@ -191,12 +185,5 @@ impl Tiles for Recorder {
     fn tile(&self, tile: TileId, width: usize) -> Result<Vec<Digest>, Infallible> {
         self.0.borrow_mut().insert(tile);
         Ok(vec![Digest::from_bytes([0; 32]); width])
-    }
-}
-
-fn of_build<E>(error: BuildError<TileError<E>>) -> ViewError<E> {
-    match error {
-        BuildError::Proof(error) => ViewError::Proof(error),
-        BuildError::Nodes(error) => ViewError::Tiles(error),
     }
 }

@@ -290,7 +290,7 @@ impl Meta {
                 directives: u64::from_le_bytes(directives),
                 runs: u64::from_le_bytes(runs),
             },
-            frontier: Frontier::from_bytes(frontier).ok()?,
+            frontier: Frontier::from_bytes(frontier)?,
         })
     }
 }

@@ -103,7 +103,7 @@ impl Base {
             first_seq,
             prev,
             leaves,
-            frontier: Frontier::from_bytes(rest).map_err(|_damaged| Fault::Base)?,
+            frontier: Frontier::from_bytes(rest).ok_or(Fault::Base)?,
         })
     }
 }

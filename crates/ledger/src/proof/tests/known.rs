@@ -1,9 +1,8 @@
 //! Known answers: the example log of Certificate Transparency, and our own leaves as an independent program computed them.
 
-use std::convert::Infallible;
-
 use super::super::{
-    Consistency, Frontier, Inclusion, NodeId, Nodes, empty_root, leaf_hash, node_hash, root,
+    Consistency, Frontier, Inclusion, NodeId, Nodes, ProofError, empty_root, leaf_hash, node_hash,
+    root,
 };
 use super::{All, Digest};
 
@@ -23,9 +22,9 @@ const EXAMPLE: [&str; 8] = [
 struct Example;
 
 impl Nodes for Example {
-    type Error = Infallible;
+    type Error = ProofError;
 
-    fn node(&mut self, NodeId { height, index }: NodeId) -> Result<Digest, Infallible> {
+    fn node(&mut self, NodeId { height, index }: NodeId) -> Result<Digest, ProofError> {
         let Some(height) = height.checked_sub(1) else {
             let entry = hex::decode(EXAMPLE[usize::try_from(index).unwrap()]).unwrap();
             return Ok(Digest::of(&[&[0], entry.as_slice()].concat()));

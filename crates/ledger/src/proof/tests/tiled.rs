@@ -6,13 +6,13 @@ use std::convert::Infallible;
 use proptest::prelude::*;
 
 use super::super::tiles::{
-    Appender, MemoryTiles, TILE_HASHES, TileError, TileId, TileNodes, Tiles, hashes_at, levels,
+    Appender, MemoryTiles, TILE_HASHES, TileId, TileNodes, Tiles, hashes_at, levels,
 };
 use super::super::{
-    Consistency, Frontier, Inclusion, NodeId, ProofError, TreeHead, TreeView, ViewError, leaf_hash,
-    root, tiles_of_consistency, tiles_of_inclusion,
+    Consistency, Frontier, Inclusion, ProofError, TreeHead, TreeView, ViewError, leaf_hash, root,
+    tiles_of_consistency, tiles_of_inclusion,
 };
-use super::{All, Digest, SIZES, entry, turned};
+use super::{All, Digest, entry, turned};
 
 /// Over the first full tile of level 1 there is nothing new to see, so a log goes a little beyond some tiles of level 0.
 const LONG: u64 = 3 * 256 + 5;
@@ -148,7 +148,7 @@ fn a_short_or_missing_tile_is_an_error_and_never_padding() {
             let mut short = tiles.clone();
             short.insert(tile, whole[..kept].to_vec());
             let view = TreeView::new(&short, frontier.head());
-            let error = Err(ViewError::Tiles(TileError::Short(tile)));
+            let error = Err(ViewError::Short(tile));
             assert_eq!(view.consistency(10, 260).map(drop), error);
         }
     }
@@ -157,7 +157,7 @@ fn a_short_or_missing_tile_is_an_error_and_never_padding() {
     part.append(&entry(2));
     let mut part = part.take().remove(0);
     part.offset = 1;
-    let error = TileError::Short(TileId { level: 0, index: 0 });
+    let error = ViewError::Short(TileId { level: 0, index: 0 });
     assert_eq!(MemoryTiles::new().write(part), Err(error));
 }
 
@@ -202,12 +202,8 @@ fn a_proof_in_a_log_of_a_billion_reads_a_handful_of_tiles() {
 }
 
 #[test]
-fn a_tile_has_its_place_in_the_layout() {
+fn a_tile_is_as_wide_as_its_tree_demands() {
     let tile = |level, index| TileId { level, index };
-    assert_eq!(tile(0, 0).path(256), "tile/0/000");
-    assert_eq!(tile(1, 5).path(7), "tile/1/005.p/7");
-    assert_eq!(tile(0, 1_234_067).path(256), "tile/0/x001/x234/067");
-    assert_eq!(tile(2, 1_000).path(1), "tile/2/x001/000.p/1");
     assert_eq!(tile(0, 0).width(5), 5);
     assert_eq!(tile(0, 1).width(256), 0);
     assert_eq!(tile(1, 0).width(256), 1);
@@ -251,20 +247,4 @@ proptest! {
         prop_assert_eq!(Inclusion::build(&mut nodes, seq, size).unwrap(), Inclusion::build(&mut all, seq, size).unwrap());
         prop_assert_eq!(Consistency::build(&mut nodes, seq, size).unwrap(), Consistency::build(&mut all, seq, size).unwrap());
     }
-}
-
-#[test]
-fn a_frontier_knows_its_peaks_and_no_other_node() {
-    for size in 0..=SIZES {
-        let (all, frontier) = All::of(size);
-        let mut known = 0;
-        for (node, hash) in &all.0 {
-            if let Some(peak) = frontier.peak(*node) {
-                assert_eq!(peak, *hash, "{node:?} of {size}");
-                known += 1;
-            }
-        }
-        assert_eq!(known, size.count_ones());
-    }
-    assert_eq!(Frontier::new().peak(NodeId { height: 63, index: 0 }), None);
 }
