@@ -112,7 +112,7 @@ pub struct Edit {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_zero(number: &u32) -> bool {
+pub(crate) const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
@@ -254,14 +254,7 @@ impl ApprovalRecord {
     /// Whether nothing will become of it any more, so that it may be dropped once its retention is over.
     #[must_use]
     pub const fn may_be_forgotten(&self) -> bool {
-        match self.state {
-            ApprovalState::Pending | ApprovalState::Approved => false,
-            ApprovalState::Denied
-            | ApprovalState::Expired
-            | ApprovalState::Withdrawn { .. }
-            | ApprovalState::Void { .. }
-            | ApprovalState::Consumed { .. } => true,
-        }
+        !self.state.is_open()
     }
 
     /// The votes as they count now.

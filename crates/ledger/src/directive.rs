@@ -18,7 +18,7 @@ use placet_types::{
     json::canonical_digest,
 };
 
-use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError};
+use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError, is_zero};
 
 /// The form of [`Directive`] that this build writes.
 pub const DIRECTIVE_VERSION: u16 = 1;
@@ -106,11 +106,6 @@ pub struct DirectiveNote {
     pub at: Timestamp,
     /// What they said.
     pub text: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl DirectiveState {
@@ -263,13 +258,8 @@ impl Directive {
     /// How often it may still be used; nothing where that is not counted.
     #[must_use]
     pub fn uses_left(&self) -> Option<u32> {
-        match &self.body {
-            DirectiveBody::Grant(grant) => Some(grant.uses_max.saturating_sub(self.uses)),
-            DirectiveBody::BreakGlass(_)
-            | DirectiveBody::Freeze(_)
-            | DirectiveBody::Delegation(_)
-            | DirectiveBody::Revocation(_) => None,
-        }
+        let DirectiveBody::Grant(grant) = &self.body else { return None };
+        Some(grant.uses_max.saturating_sub(self.uses))
     }
 
     /// The entry with one more vote, moved on if that completes it.
@@ -315,13 +305,7 @@ impl Directive {
     /// Whether somebody wrote what a standing grant covers, in the place of the agent, or has it cover more than the call in hand.
     #[must_use]
     pub fn is_of_an_author(&self, person: &PrincipalId) -> bool {
-        match &self.body {
-            DirectiveBody::Grant(grant) => grant.authors.contains(person),
-            DirectiveBody::BreakGlass(_)
-            | DirectiveBody::Freeze(_)
-            | DirectiveBody::Delegation(_)
-            | DirectiveBody::Revocation(_) => false,
-        }
+        matches!(&self.body, DirectiveBody::Grant(grant) if grant.authors.contains(person))
     }
 
     /// The entry, ended before its time.

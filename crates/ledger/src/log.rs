@@ -47,18 +47,13 @@ pub struct TreeHead {
     pub at: Timestamp,
 }
 
-/// What a store tells about its audit chain. Only durable entries are shown.
+/// What a store tells about its audit chain. Only durable entries are shown. Every method answers [`StoreError`] when the store cannot
+/// tell, or has no such log or entries.
 #[async_trait]
 pub trait AuditLog: Send + Sync {
     /// The logs there are, as they stand.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn heads(&self) -> Result<Vec<TreeHead>, StoreError>;
     /// Up to `limit` entries of `log` from `from` on.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn entries(
         &self,
         log: &str,
@@ -66,24 +61,12 @@ pub trait AuditLog: Send + Sync {
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError>;
     /// The entries with events about a subject, by log and number, each log's in their order. Complete, however old they are.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn entries_about(&self, subject: &Subject) -> Result<Vec<(String, u64)>, StoreError>;
     /// The log and entry that made a record what it is now.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn entry_of(&self, record_id: RecordId) -> Result<Option<(String, u64)>, StoreError>;
     /// The audit path of entry `seq` in the tree over the first `size` entries (RFC 9162 section 2.1.3).
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell, or has no such entry.
     async fn inclusion(&self, log: &str, seq: u64, size: u64) -> Result<Vec<[u8; 32]>, StoreError>;
     /// The proof that the tree over `from` entries is a prefix of that over `to` (RFC 9162 section 2.1.4).
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell, or has fewer entries.
     async fn consistency(&self, log: &str, from: u64, to: u64)
     -> Result<Vec<[u8; 32]>, StoreError>;
 }

@@ -294,36 +294,23 @@ impl EffectState {
     /// The content digest of the recorded result, where there is one.
     #[must_use]
     pub const fn result(&self) -> Option<Digest> {
-        match self {
-            Self::Succeeded { result, .. }
-            | Self::FailedFinal { result, .. }
-            | Self::FailedRetriable { result, .. }
-            | Self::Indeterminate { result, .. } => Some(*result),
-            Self::Claimed { .. }
-            | Self::PendingApproval { .. }
-            | Self::Approved { .. }
-            | Self::Dispatched(_)
-            | Self::Rearmed { .. }
-            | Self::Denied { .. }
-            | Self::Tombstone { .. } => None,
-        }
+        let (Self::Succeeded { result, .. }
+        | Self::FailedFinal { result, .. }
+        | Self::FailedRetriable { result, .. }
+        | Self::Indeterminate { result, .. }) = self
+        else {
+            return None;
+        };
+        Some(*result)
     }
 
     /// The attempt that is under way, or whose outcome is unknown.
     #[must_use]
     pub const fn attempt(&self) -> Option<&Attempt> {
-        match self {
-            Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. } => Some(attempt),
-            Self::Claimed { .. }
-            | Self::PendingApproval { .. }
-            | Self::Approved { .. }
-            | Self::Succeeded { .. }
-            | Self::FailedFinal { .. }
-            | Self::FailedRetriable { .. }
-            | Self::Rearmed { .. }
-            | Self::Denied { .. }
-            | Self::Tombstone { .. } => None,
-        }
+        let (Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. }) = self else {
+            return None;
+        };
+        Some(attempt)
     }
 
     /// Whether anyone who is told of it is told words of the target: its result, its report of a failure, its reason for refusing the call.

@@ -122,11 +122,11 @@ impl RunRecord {
     }
 }
 
-#[cfg(test)]
 #[expect(
     clippy::arithmetic_side_effects,
     reason = "small numbers, and a test that overflows fails"
 )]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 

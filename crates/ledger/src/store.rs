@@ -28,18 +28,20 @@ use crate::{
 };
 
 /// How durable a change is before `commit` returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Synced to the device: survives a power cut.
+    #[default]
     Synced,
     /// Given to the operating system: survives the death of the process; synced within 50 ms.
     Written,
 }
 
 /// Whether a change begins something new: refused when space runs low, while completions still go through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Admission {
     /// New work.
+    #[default]
     New,
     /// The end of work that was accepted before.
     Completion,
@@ -70,7 +72,7 @@ pub enum EffectChange {
 }
 
 /// Changes that happen together or not at all.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Changes {
     /// Contents that the records name by digest, with their tenant; durable before the records are.
     pub content: Vec<(TenantId, Vec<u8>)>,
@@ -124,29 +126,19 @@ pub struct Changes {
 impl Changes {
     /// No changes yet.
     #[must_use]
-    pub const fn new(durability: Durability, admission: Admission) -> Self {
-        Self {
-            content: Vec::new(),
-            effects: Vec::new(),
-            approvals: Vec::new(),
-            directives: Vec::new(),
-            spend: None,
-            runs: Vec::new(),
-            reserve: None,
-            refund: None,
-            taint: None,
-            expect_policy: None,
-            expect_directives: None,
-            activate: None,
-            rolls_back: None,
-            forget_content: Vec::new(),
-            forget_approvals: Vec::new(),
-            forget_directive: Vec::new(),
-            outbox: None,
-            audit: Vec::new(),
-            durability,
-            admission,
-        }
+    pub fn new(durability: Durability, admission: Admission) -> Self {
+        Self { durability, admission, ..Self::default() }
+    }
+
+    /// The end of work that was accepted before, kept durably, with the event that tells of it.
+    pub(crate) fn completing(event: AuditEvent) -> Self {
+        let audit = vec![event];
+        Self { audit, admission: Admission::Completion, ..Self::default() }
+    }
+
+    /// Has the record as it has moved kept with them.
+    pub(crate) fn put(&mut self, record: &EffectRecord) {
+        self.effects.push(EffectChange::Put(Box::new(record.clone())));
     }
 }
 
@@ -341,7 +333,8 @@ impl StoreError {
     }
 }
 
-/// Keeps records, runs, approvals, contents and the audit chain.
+/// Keeps records, runs, approvals, contents and the audit chain. Every method that can fail answers [`StoreError`] when the store cannot
+/// tell.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
     /// The time that two nodes compare: never before the last entry.
@@ -354,9 +347,6 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// This process's epoch; writes of an older one are refused (I8).
     fn epoch(&self) -> u64;
     /// Takes a key in memory; what is taken rides with the next commit of the record.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError>;
     /// Gives a claim back that never became durable.
     async fn release(&self, record_id: RecordId);
@@ -373,38 +363,23 @@ pub trait Store: Send + Sync + fmt::Debug {
         self.commit(changes).await.map(drop)
     }
     /// The durable record, or the claim, of an id.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError>;
     /// The record that a call made.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn effect_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<EffectRecord>, StoreError>;
     /// An approval.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn approval(
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
     /// The approval that a call waits or waited for, also when its record is gone.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn approval_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
     /// The policies that are active in the ledger.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError>;
     /// Whether so little space is left that [`Admission::New`] is refused, as far as this process can tell.
     fn space_is_low(&self) -> bool {
@@ -413,21 +388,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Whether other nodes keep records here too, so that a record may move without this process.
     fn is_shared(&self) -> bool;
     /// Fences nodes that were silent for longer than their lease; answers their epochs. None where nothing is shared.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn fence_dead(&self) -> Result<Vec<u64>, StoreError>;
     /// Whether this process does what only one of those that keep records here should do: of several the one that started first.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn leads(&self) -> Result<bool, StoreError> {
         Ok(true)
     }
     /// A run.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError>;
     /// Content by its digest, checked against it.
     ///
@@ -435,19 +401,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError::ContentMissing`] or [`StoreError::ContentAltered`].
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError>;
     /// Effect records, in a stable order.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError>;
     /// Approvals, in the order of their age.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;
     /// The same list in short, for those who only look for what has moved.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn approval_marks(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalMark>, StoreError> {
         let approvals = self.approvals(query).await?.into_iter();
         Ok(approvals
@@ -455,26 +412,14 @@ pub trait Store: Send + Sync + fmt::Debug {
             .collect())
     }
     /// An entry of the approval service.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn directive(&self, directive_id: &DirectiveId) -> Result<Option<Directive>, StoreError>;
     /// Entries of the approval service, in the order of their age.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn directives(&self, query: &DirectiveQuery) -> Result<Vec<Directive>, StoreError>;
     /// The messages that people are to be sent, and how far the log was read for them; without changes of the last moment that were only
     /// [`Durability::Written`].
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn outbox(&self) -> Result<Outbox, StoreError>;
     /// How often what is in force has become stricter ([`Directive::is_restrictive`]) in entries that can be read by now: anyone who reads the
     /// entries afterwards has read all of that.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell.
     async fn restriction_version(&self) -> Result<u64, StoreError>;
     /// Syncs and closes; later changes are refused.
     ///

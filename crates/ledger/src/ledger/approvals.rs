@@ -75,7 +75,7 @@ impl Ledger {
         let mut changes = Changes::new(Durability::Synced, Admission::New);
         changes.content = vec![(tenant.clone(), parked_bytes), (tenant, proposal_bytes)];
         changes.forget_content = superseded(claimed, &record);
-        changes.effects.push(EffectChange::Put(Box::new(record)));
+        changes.put(&record);
         changes.approvals.push(approval.clone());
         changes.audit.push(event);
         self.store.commit(changes).await?;
@@ -113,15 +113,14 @@ impl Ledger {
                 return Err(LedgerError::WrongState(next.state.name()));
             }
         };
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        let mut changes = Changes::completing(event);
         if let Some(state) = state {
             let denied = matches!(state, EffectState::Denied { .. });
             let state = if denied { record.ended_without_dispatch(state) } else { state };
             let moved = record.moved(state, now).map_err(StoreError::from)?;
-            changes.effects.push(EffectChange::Put(Box::new(moved)));
+            changes.put(&moved);
         }
         changes.approvals.push(next.clone());
-        changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(next)
     }
@@ -169,14 +168,13 @@ impl Ledger {
             }
         };
         event.kind = AuditKind::ApprovalEnded;
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        let mut changes = Changes::completing(event);
         if matches!(change, EffectChange::Remove { .. }) {
             let tenant = &record.scope.tenant;
             changes.forget_content.extend(named(&record).map(|digest| (tenant.clone(), digest)));
         }
         changes.effects.push(change);
         changes.approvals.push(next.clone());
-        changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(next)
     }
@@ -262,7 +260,7 @@ impl Ledger {
         let record = self.waiting_effect(&next).await?;
         let is_approved = next.state == ApprovalState::Approved;
         let was_approved = matches!(record.state, EffectState::Approved { .. });
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        let mut changes = Changes::completing(event);
         if is_approved != was_approved {
             let state = if is_approved {
                 EffectState::Approved { approval_id, expires_at }
@@ -270,10 +268,9 @@ impl Ledger {
                 EffectState::PendingApproval { approval_id, expires_at }
             };
             let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
-            changes.effects.push(EffectChange::Put(Box::new(moved)));
+            changes.put(&moved);
         }
         changes.approvals.push(next.clone());
-        changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(next)
     }

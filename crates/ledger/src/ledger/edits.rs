@@ -17,7 +17,7 @@ use crate::{
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
     record::{EffectRecord, EffectState},
-    store::{Admission, Changes, Durability, EffectChange, StoreError},
+    store::{Changes, StoreError},
 };
 
 /// What takes the place of a held call and of what its approvers were shown.
@@ -86,11 +86,10 @@ impl Ledger {
         ] {
             event.digests.insert(name.to_owned(), digest);
         }
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        let mut changes = Changes::completing(event);
         changes.content = vec![(tenant.clone(), parked_bytes), (tenant, proposal_bytes)];
-        changes.effects.push(EffectChange::Put(Box::new(moved)));
+        changes.put(&moved);
         changes.approvals.push(next.clone());
-        changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(next)
     }
@@ -110,13 +109,12 @@ impl Ledger {
         let record = self.waiting_effect(&next).await?;
         event.kind = AuditKind::Escalated;
         event.approval_id = Some(next.approval_id.clone());
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        let mut changes = Changes::completing(event);
         if next.state != ApprovalState::Pending {
             let moved = record.moved(waiting(&next)?, now).map_err(StoreError::from)?;
-            changes.effects.push(EffectChange::Put(Box::new(moved)));
+            changes.put(&moved);
         }
         changes.approvals.push(next.clone());
-        changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(next)
     }

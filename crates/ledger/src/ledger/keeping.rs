@@ -44,10 +44,9 @@ impl Ledger {
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         event.kind = AuditKind::Rearmed;
         event.record_id = Some(record.record_id);
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        let mut changes = Changes::completing(event);
         changes.forget_content = superseded(record, &moved);
-        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
-        changes.audit.push(event);
+        changes.put(&moved);
         self.store.commit(changes).await?;
         Ok(moved)
     }
@@ -69,9 +68,8 @@ impl Ledger {
         let moved = record.moved(unknown, self.store.now()).map_err(StoreError::from)?;
         let mut event = event_of(AuditKind::Rearmed, record);
         event.note = Some(format!("came to nothing: {reason}"));
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
-        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
-        changes.audit.push(event);
+        let mut changes = Changes::completing(event);
+        changes.put(&moved);
         self.store.commit(changes).await?;
         Ok(moved)
     }
@@ -96,7 +94,7 @@ impl Ledger {
             if let Some(approval) = approval.filter(|of| of.record_id == record.record_id) {
                 changes.forget_content.extend(shown(&approval));
             }
-            changes.effects.push(EffectChange::Put(Box::new(moved)));
+            changes.put(&moved);
             changes.audit.push(event_of(AuditKind::Buried, record));
         }
         self.store.commit(changes).await?;
