@@ -12,7 +12,7 @@ use placet_adapter::outcome::{
 use placet_ledger::{
     dispatch::Settlement,
     ledger::{Ledger, LedgerError, Outcome},
-    record::EffectRecord,
+    record::{EffectRecord, Resolution},
     store::StoreError,
 };
 use placet_types::{
@@ -133,7 +133,11 @@ pub(crate) async fn keep(
         Err(LedgerError::Store(StoreError::TooLarge(what))) if let Some(record) = &record => {
             tracing::warn!(%what, capability = named(&result), "a result is too large to be kept and is left out");
             let result = without_output(result);
-            return match outcomes.ledger.settle_again(record, outcome.clone(), &result).await {
+            return match outcomes
+                .ledger
+                .settle_recorded(record, outcome.clone(), None, &result)
+                .await
+            {
                 Ok(_) => Ok(result),
                 Err(error) => Err(unsettled(error, outcome, result)),
             };
@@ -204,7 +208,7 @@ impl Unsettled {
         );
         match record {
             Some(record) if error.is_transient() => {
-                let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
+                let finding = Finding { outcome, by: None, result: (*result).clone() };
                 settlement_retry::keep_trying(outcomes, record, finding);
             }
             Some(record) if !over => {
@@ -275,8 +279,13 @@ async fn recovered(
         Err(error) => (subject_alone(record), Some(error)),
     };
     let (outcome, result) = spoken_for(&outcomes.ledger, Some(record), outcome, make(subject));
+    let attempt = record.state.attempt().map(|attempt| attempt.number);
+    let by = attempt.map(|attempt| Resolution::Probe { attempt });
     let kept = match unread {
-        None => outcomes.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop),
+        None => {
+            let (outcome, by) = (outcome.clone(), by.clone());
+            outcomes.ledger.settle_recorded(record, outcome, by, &result).await.map(drop)
+        }
         Some(error) => Err(error),
     };
     match kept {
@@ -285,7 +294,7 @@ async fn recovered(
         Err(error) => {
             outcomes.node.noticed(&error);
             if error.is_transient() {
-                let finding = Finding { outcome, result, is_probed: true };
+                let finding = Finding { outcome, by, result };
                 settlement_retry::keep_trying(outcomes, record.clone(), finding);
             }
             recorded::refused(record, settlement_retry::unrecorded(&error), None)

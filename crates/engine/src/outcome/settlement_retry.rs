@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use placet_ledger::{
     ledger::{LedgerError, Outcome},
-    record::EffectRecord,
+    record::{EffectRecord, Resolution},
     store::StoreError,
 };
 use placet_types::{
@@ -30,9 +30,9 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) outcome: Outcome,
+    /// The probe that found it out, if one did.
+    pub(crate) by: Option<Resolution>,
     pub(crate) result: ToolResultEnvelope,
-    /// Whether it is the answer of a tool that was asked about the dispatch.
-    pub(crate) is_probed: bool,
 }
 
 /// Tries to keep an outcome that its caller was not told of.
@@ -41,20 +41,15 @@ pub(crate) fn keep_trying(outcomes: &Arc<Outcomes>, record: EffectRecord, findin
     let hand = outcomes.callers.in_flight.take(record.record_id);
     outcomes.registry.spawn(async move {
         let _hand = hand;
-        let Finding { outcome, mut result, is_probed } = finding;
+        let Finding { outcome, by, mut result } = finding;
         let mut tries = 0_u32;
         while rest(&owner, &mut tries).await {
             if complete(&owner, &record, &mut result).await.is_err() {
                 continue;
             }
-            let outcome = outcome.clone();
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
-            let kept = if is_probed {
-                owner.ledger.settle_recovered(&record, outcome, &result).await
-            } else {
-                owner.ledger.settle_again(&record, outcome, &result).await
-            };
-            match kept {
+            let (outcome, by) = (outcome.clone(), by.clone());
+            match owner.ledger.settle_recorded(&record, outcome, by, &result).await {
                 Ok(kept) => {
                     if is_unknown {
                         owner.metrics.indeterminate();
@@ -93,7 +88,8 @@ pub(crate) async fn give_up(
     let (result, kept) = match subject_of(outcomes, record).await {
         Ok(subject) => {
             let result = unknown(subject, at);
-            let kept = outcomes.ledger.give_up(record, reason, &result).await;
+            let outcome = Outcome::Unknown(reason.to_owned());
+            let kept = outcomes.ledger.settle_recorded(record, outcome, None, &result).await;
             (result, kept)
         }
         // Nothing is recorded that would say less than is known, for as long as that can be read later.
@@ -111,7 +107,7 @@ pub(crate) async fn give_up(
             if error.is_transient() {
                 let outcome = Outcome::Unknown(reason.to_owned());
                 let result = result.clone();
-                let finding = Finding { outcome, result, is_probed: false };
+                let finding = Finding { outcome, by: None, result };
                 keep_trying(outcomes, record.clone(), finding);
             }
             recorded::refused(record, unrecorded(&error), result.policy_decision_id.clone())

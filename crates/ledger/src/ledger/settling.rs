@@ -19,7 +19,7 @@ use crate::{
     record::{Attempt, EffectRecord, EffectState, Resolution, is_in_its_words},
     reservation::Reservation,
     run::{RunKey, RunTaint},
-    store::{Admission, Changes, Durability, EffectChange, StoreError},
+    store::{Admission, Changes, Durability, StoreError},
 };
 
 /// How often something is brought into a run that moves meanwhile, before that is left to another try.
@@ -38,7 +38,7 @@ impl Ledger {
     ) -> Result<Option<EffectRecord>, LedgerError> {
         match settlement.subject {
             Subject::Effect { record } => {
-                self.settle_effect(*record, outcome, None, result).await.map(Some)
+                self.settle_recorded(&record, outcome, None, result).await.map(Some)
             }
             Subject::Read { event, brought, durability } => {
                 let mut event = *event;
@@ -115,7 +115,7 @@ impl Ledger {
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.forget_content = superseded(record, &moved);
         changes.refund = refund;
-        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        changes.put(&moved);
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
         changes.audit.extend(missed);
@@ -231,60 +231,20 @@ impl Ledger {
             .map_err(StoreError::from)?;
         let mut event = event_of(AuditKind::Adopted, record);
         event.note = Some(format!("epoch {} is over", attempt.duty()));
-        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
-        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
-        changes.audit.push(event);
+        let mut changes = Changes::completing(event);
+        changes.put(&moved);
         self.store.commit(changes).await?;
         Ok(moved)
     }
 
-    /// Records that the outcome of a dispatch of an earlier epoch is unknown (T7, class O).
+    /// Records what became of a dispatch whose settlement is gone: one of an earlier epoch (T7), or an outcome that could not be kept at
+    /// first. Where a probe found it out, `by` says so.
     ///
     /// # Errors
     /// [`LedgerError`] when it could not be kept.
-    pub async fn give_up(
+    pub async fn settle_recorded(
         &self,
         record: &EffectRecord,
-        reason: &str,
-        result: &ToolResultEnvelope,
-    ) -> Result<EffectRecord, LedgerError> {
-        let unknown = Outcome::Unknown(reason.to_owned());
-        self.settle_effect(record.clone(), unknown, None, result).await
-    }
-
-    /// Records the outcome of a dispatch of this epoch that could not be kept at first.
-    ///
-    /// # Errors
-    /// [`LedgerError`] when it could not be kept.
-    pub async fn settle_again(
-        &self,
-        record: &EffectRecord,
-        outcome: Outcome,
-        result: &ToolResultEnvelope,
-    ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect(record.clone(), outcome, None, result).await
-    }
-
-    /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
-    ///
-    /// # Errors
-    /// [`LedgerError`] when it could not be kept.
-    pub async fn settle_recovered(
-        &self,
-        record: &EffectRecord,
-        outcome: Outcome,
-        result: &ToolResultEnvelope,
-    ) -> Result<EffectRecord, LedgerError> {
-        let EffectState::Dispatched(attempt) = &record.state else {
-            return Err(LedgerError::WrongState(record.state.name()));
-        };
-        let by = Some(Resolution::Probe { attempt: attempt.number });
-        self.settle_effect(record.clone(), outcome, by, result).await
-    }
-
-    async fn settle_effect(
-        &self,
-        record: EffectRecord,
         outcome: Outcome,
         by: Option<Resolution>,
         result: &ToolResultEnvelope,
@@ -293,14 +253,14 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let (bytes, digest) = content_of(result)?;
-        let state = state_after(&record, attempt, outcome, by, digest);
+        let state = state_after(record, attempt, outcome, by, digest);
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
         let brought = brought.filter(|_| state.has_words());
         let is_of_another =
             brought.as_ref().is_some_and(|brought| brought.run.run_id != record.run_id);
         let told = brought.as_ref().filter(|_| is_of_another);
-        let missed = self.bring_to_others(&record, told).await?;
-        let mut event = event_of(AuditKind::Settled, &record);
+        let missed = self.bring_to_others(record, told).await?;
+        let mut event = event_of(AuditKind::Settled, record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.trace_id = Some(result.trace_id.clone());
         event.note = Some(state.name().to_owned());
@@ -311,7 +271,7 @@ impl Ledger {
         }
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         changes.content.push((record.scope.tenant.clone(), bytes));
-        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        changes.put(&moved);
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
         changes.audit.extend(missed);

@@ -24,6 +24,11 @@ fn dispatched(world: &World, call: &Call) -> DispatchGuard {
     world.dispatch(call, &claimed, None).unwrap()
 }
 
+/// What is recorded where nobody knows how it ended.
+fn given_up() -> Outcome {
+    Outcome::Unknown("lost".to_owned())
+}
+
 fn settled(world: &World, call: &Call, armed: DispatchGuard, outcome: Outcome) -> EffectRecord {
     let envelope = result(call, ResultStatus::Failed);
     ready(world.ledger.settle(armed.settlement, outcome, &envelope)).unwrap().unwrap()
@@ -64,7 +69,7 @@ fn only_a_dispatched_record_is_settled() {
     let call = world.call("erase", "a.txt", "k1");
     let claimed = world.claim(&call);
     let lost = result(&call, ResultStatus::Unknown);
-    let outcome = ready(world.ledger.give_up(&claimed, "lost", &lost));
+    let outcome = ready(world.ledger.settle_recorded(&claimed, given_up(), None, &lost));
     assert!(matches!(outcome, Err(LedgerError::WrongState("claimed"))));
 }
 
@@ -74,12 +79,12 @@ fn a_settlement_that_comes_after_the_record_moved_changes_nothing() {
     let call = world.call("erase", "a.txt", "k1");
     let armed = dispatched(&world, &call);
     let lost = result(&call, ResultStatus::Unknown);
-    let given_up =
-        ready(world.ledger.give_up(&world.record(&call), "epoch passed", &lost)).unwrap();
+    let record = world.record(&call);
+    let ended = ready(world.ledger.settle_recorded(&record, given_up(), None, &lost)).unwrap();
     let done = result(&call, ResultStatus::Succeeded);
     let late = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
     assert_eq!(store_error(late), StoreError::Conflict);
-    assert_eq!(world.record(&call), given_up);
+    assert_eq!(world.record(&call), ended);
 }
 
 #[test]
@@ -149,29 +154,22 @@ fn a_consumed_approval_serves_only_the_record_that_names_it() {
 #[test]
 fn what_was_not_sent_costs_nothing_anyone_who_finds_that_out() {
     let nothing = || Outcome::FailedRetriable(ErrorCode::AdapterUnavailable);
-    type Settle = fn(&World, &EffectRecord, Outcome, &ToolResultEnvelope);
-    let ways: [Settle; 2] = [
-        |world, record, outcome, found| {
-            ready(world.ledger.settle_again(record, outcome, found)).unwrap();
-        },
-        |world, record, outcome, found| {
-            ready(world.ledger.settle_recovered(record, outcome, found)).unwrap();
-        },
-    ];
-    for settle in ways {
+    for by in [None, Some(Resolution::Probe { attempt: 1 })] {
         let world = World::new();
         let call = world.call("erase", "a.txt", "k1");
         drop(dispatched(&world, &call));
         assert_eq!(world.calls_used(), 1);
         let refused = result(&call, ResultStatus::Refused);
-        settle(&world, &world.record(&call), nothing(), &refused);
+        let record = world.record(&call);
+        ready(world.ledger.settle_recorded(&record, nothing(), by, &refused)).unwrap();
         assert_eq!(world.calls_used(), 0);
     }
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
     drop(dispatched(&world, &call));
     let unknown = result(&call, ResultStatus::Unknown);
-    ready(world.ledger.give_up(&world.record(&call), "lost", &unknown)).unwrap();
+    let record = world.record(&call);
+    ready(world.ledger.settle_recorded(&record, given_up(), None, &unknown)).unwrap();
     assert_eq!(world.calls_used(), 1, "it may have happened");
 }
 
@@ -358,7 +356,7 @@ fn an_outcome_waits_for_a_store_that_is_away_as_another_run_is_told_what_it_brin
     assert!(kept.unwrap_err().is_transient());
     let record = world.record(&call);
     assert_eq!(record.state.name(), "dispatched");
-    ready(world.ledger.settle_again(&record, Outcome::Succeeded, &done)).unwrap();
+    ready(world.ledger.settle_recorded(&record, Outcome::Succeeded, None, &done)).unwrap();
     assert_eq!(world.record(&call).state.name(), "succeeded");
     assert!(has_the_secret(&world, &own));
 }
