@@ -16,11 +16,13 @@ pub use edits::Narrowed;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use serde::de::DeserializeOwned;
+
 use placet_types::{
     digest::Digest,
     envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
     error::ErrorCode,
-    ids::RecordId,
+    ids::{RecordId, TenantId},
     taint::Taint,
 };
 
@@ -39,19 +41,10 @@ use crate::{
 pub enum LedgerError {
     /// The store refused or failed.
     #[error(transparent)]
-    Store(StoreError),
+    Store(#[from] StoreError),
     /// The same operator cannot be both people of a re-arm.
     #[error("another person than the first has to agree")]
     SamePerson,
-    /// The policies have changed since the permit was given; decide again.
-    #[error("the policies have changed since the decision")]
-    PolicyMoved,
-    /// What is in force in the approval service has become stricter since the permit was given; decide again.
-    #[error("freezes, grants or revocations have changed since the decision")]
-    DirectiveMoved,
-    /// The standing grant that the permit relies on is not in force any more, or used up; ask people.
-    #[error("the standing grant is not in force any more, or used up")]
-    GrantSpent,
     /// The permit is for another call.
     #[error("the permit is for another call")]
     PermitMismatch,
@@ -67,31 +60,6 @@ pub enum LedgerError {
     /// Something to keep has no JSON form.
     #[error("the record has no JSON form: {0}")]
     Encoding(String),
-}
-
-impl From<StoreError> for LedgerError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::PolicyMoved => Self::PolicyMoved,
-            StoreError::DirectiveMoved => Self::DirectiveMoved,
-            StoreError::GrantSpent => Self::GrantSpent,
-            other @ (StoreError::Conflict
-            | StoreError::Illegal(_)
-            | StoreError::PoliciesReplaced(_)
-            | StoreError::Fenced
-            | StoreError::Unreachable(_)
-            | StoreError::LockTimeout(_)
-            | StoreError::BudgetExhausted
-            | StoreError::WindowExhausted(_)
-            | StoreError::ContentMissing(_)
-            | StoreError::ContentAltered(_)
-            | StoreError::NoSpace
-            | StoreError::TooLarge(_)
-            | StoreError::Stopped(_)
-            | StoreError::Uncertain(_)
-            | StoreError::Damaged(_)) => Self::Store(other),
-        }
-    }
 }
 
 impl LedgerError {
@@ -269,9 +237,7 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::ContentAltered`] and [`StoreError::ContentMissing`]; [`StoreError::Damaged`] when it has another form.
     pub async fn parked(&self, record: &EffectRecord) -> Result<ParkedCall, LedgerError> {
-        let bytes = self.store.content(&record.scope.tenant, record.parked).await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| LedgerError::Store(StoreError::Damaged(error.to_string())))
+        self.document(&record.scope.tenant, record.parked).await
     }
 
     /// A result envelope kept as content.
@@ -283,9 +249,7 @@ impl Ledger {
         record: &EffectRecord,
         digest: Digest,
     ) -> Result<ToolResultEnvelope, LedgerError> {
-        let bytes = self.store.content(&record.scope.tenant, digest).await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| LedgerError::Store(StoreError::Damaged(error.to_string())))
+        self.document(&record.scope.tenant, digest).await
     }
 
     /// What the approvers of `approval` are shown.
@@ -296,9 +260,17 @@ impl Ledger {
         &self,
         approval: &ApprovalRecord,
     ) -> Result<ToolProposalEnvelope, LedgerError> {
-        let bytes = self.store.content(approval.chain.tenant(), approval.proposal).await?;
+        self.document(approval.chain.tenant(), approval.proposal).await
+    }
+
+    async fn document<T: DeserializeOwned>(
+        &self,
+        tenant: &TenantId,
+        digest: Digest,
+    ) -> Result<T, LedgerError> {
+        let bytes = self.store.content(tenant, digest).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| LedgerError::Store(StoreError::Damaged(error.to_string())))
+            .map_err(|error| StoreError::Damaged(error.to_string()).into())
     }
 }
 

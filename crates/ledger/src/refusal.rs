@@ -59,15 +59,15 @@ pub fn ledger_refusal(error: &LedgerError) -> Refusal {
             ErrorCode::ValidationError,
             "another person than the first has to agree that the call is sent again",
         ),
-        LedgerError::PolicyMoved => Refusal::new(
+        LedgerError::Store(StoreError::PolicyMoved) => Refusal::new(
             ErrorCode::Overloaded,
             "the policies changed while this call was decided; repeat it",
         ),
-        LedgerError::DirectiveMoved => Refusal::new(
+        LedgerError::Store(StoreError::DirectiveMoved) => Refusal::new(
             ErrorCode::Overloaded,
             "freezes, grants or revocations changed while this call was decided; repeat it",
         ),
-        LedgerError::GrantSpent => Refusal::new(
+        LedgerError::Store(StoreError::GrantSpent) => Refusal::new(
             ErrorCode::InProgress,
             "a standing grant was used up at this moment; repeat the call",
         )

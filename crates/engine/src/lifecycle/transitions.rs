@@ -223,14 +223,15 @@ impl Event for Unrecorded<'_> {
                     AfterUnrecorded::DecideWithoutApproval
                 }
             }
-            LedgerError::GrantSpent => AfterUnrecorded::DecideWithoutGrants,
-            LedgerError::DirectiveMoved if self.may_decide => AfterUnrecorded::DecideByDirectives,
-            LedgerError::PolicyMoved => AfterUnrecorded::DecideByPolicies,
+            LedgerError::Store(StoreError::GrantSpent) => AfterUnrecorded::DecideWithoutGrants,
+            LedgerError::Store(StoreError::DirectiveMoved) if self.may_decide => {
+                AfterUnrecorded::DecideByDirectives
+            }
+            LedgerError::Store(StoreError::PolicyMoved) => AfterUnrecorded::DecideByPolicies,
             LedgerError::Store(StoreError::Conflict) if !is_approved && state != State::Absent => {
                 AfterUnrecorded::BecomeDuplicate
             }
             LedgerError::Store(_)
-            | LedgerError::DirectiveMoved
             | LedgerError::SamePerson
             | LedgerError::PermitMismatch
             | LedgerError::EditMismatch

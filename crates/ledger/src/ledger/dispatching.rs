@@ -21,7 +21,7 @@ use crate::{
     dispatch::{Dispatch, DispatchGuard, Intent, Settlement, Subject},
     parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
-    store::{Admission, Changes, Durability, EffectChange, StoreError},
+    store::{Admission, Changes, Durability, StoreError},
 };
 
 /// What is kept back from a key's window, in milliseconds: for clocks that differ, and for the way to the target.
@@ -47,8 +47,8 @@ impl Ledger {
     /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
     ///
     /// # Errors
-    /// [`LedgerError::PolicyMoved`], [`LedgerError::DirectiveMoved`], [`LedgerError::GrantSpent`], [`LedgerError::PermitMismatch`], and
-    /// [`LedgerError::Store`] where a budget or a window is used up, before anything is recorded.
+    /// [`LedgerError::PermitMismatch`], and [`LedgerError::Store`] where a budget, a window or the grant is used up, or what was decided by has
+    /// changed, before anything is recorded.
     pub async fn dispatch_read(
         &self,
         permit: Permit,
@@ -94,7 +94,7 @@ impl Ledger {
     /// commit (T3). Sent again without an answer, it is the same use of the grant.
     ///
     /// # Errors
-    /// [`LedgerError::GrantSpent`] when the grant is not in force any more or used up: people have to be asked.
+    /// [`StoreError::GrantSpent`] when the grant is not in force any more or used up: people have to be asked.
     /// [`LedgerError`] before anything is recorded; the adapter must not be called then.
     pub async fn dispatch(
         &self,
@@ -142,7 +142,7 @@ impl Ledger {
         event.approval_id = permit.approval_id().cloned();
         event.directives.extend(permit.grant().cloned());
         changes.spend = permit.grant().filter(|grant| !is_paid(record, grant)).cloned();
-        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        changes.put(&moved);
         changes.expect_policy = Some(permit.epoch());
         changes.expect_directives = Some(permit.directives());
         // What is sent again was paid for when it was sent first: its target does it once.

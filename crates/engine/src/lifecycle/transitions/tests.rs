@@ -322,7 +322,7 @@ fn an_approval_that_ran_out_is_not_used_and_the_call_is_not_sent_under_it() {
 
 #[test]
 fn decisions_are_not_repeated_without_end() {
-    let error = LedgerError::DirectiveMoved;
+    let error = LedgerError::Store(StoreError::DirectiveMoved);
     let event = Unrecorded { error: &error, is_expired: false, may_decide: true };
     assert_eq!(step(State::Claimed, event), AfterUnrecorded::DecideByDirectives);
     let last = Unrecorded { may_decide: false, ..event };

@@ -444,7 +444,7 @@ fn a_use_of_a_grant_is_counted_with_the_dispatch_and_named_by_its_event() {
         None,
         world.dedup(&call),
     ));
-    assert!(matches!(spent, Err(LedgerError::GrantSpent)));
+    assert!(matches!(spent, Err(LedgerError::Store(StoreError::GrantSpent))));
     assert_eq!((world.record(&call).rev, world.calls_used()), (0, 2));
     let proposal = world.proposal(&call, 1);
     ready(world.ledger.hold(&claimed, &world.parked(&call), &proposal, event())).unwrap();
@@ -474,6 +474,6 @@ fn a_grant_that_was_ended_lets_nothing_pass_and_no_call_that_waits_for_people() 
     ready(world.ledger.put_directive(entry.ended(note).unwrap(), event())).unwrap();
     let fresh = world.call("pay", "1", "k3");
     let claimed = world.claim(&fresh);
-    assert!(matches!(dispatch("k3", &claimed), Err(LedgerError::GrantSpent)));
+    assert!(matches!(dispatch("k3", &claimed), Err(LedgerError::Store(StoreError::GrantSpent))));
     assert_eq!(stored(&world, "dir_1").uses, 0);
 }

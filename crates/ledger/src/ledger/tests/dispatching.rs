@@ -52,7 +52,7 @@ fn a_permit_from_before_a_freeze_dispatches_nothing() {
         None,
         world.dedup(&call),
     ));
-    assert!(matches!(outcome, Err(LedgerError::DirectiveMoved)));
+    assert!(matches!(outcome, Err(LedgerError::Store(StoreError::DirectiveMoved))));
     assert_eq!(world.store.commits(), commits);
     assert!(matches!(world.record(&call).state, EffectState::Claimed { .. }));
     // A read is not exempt.
@@ -62,7 +62,7 @@ fn a_permit_from_before_a_freeze_dispatches_nothing() {
         world.intent(&look),
         Durability::Written,
     );
-    assert!(matches!(ready(reading), Err(LedgerError::DirectiveMoved)));
+    assert!(matches!(ready(reading), Err(LedgerError::Store(StoreError::DirectiveMoved))));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_permit_of_other_policies_dispatches_nothing() {
         None,
         world.dedup(&call),
     ));
-    assert!(matches!(outcome, Err(LedgerError::PolicyMoved)));
+    assert!(matches!(outcome, Err(LedgerError::Store(StoreError::PolicyMoved))));
     assert_eq!(world.store.commits(), commits);
     assert!(matches!(world.record(&call).state, EffectState::Claimed { .. }));
 }

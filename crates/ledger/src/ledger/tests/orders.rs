@@ -390,7 +390,9 @@ impl Play {
                 self.uses += 1;
                 assert!(agreed && self.uses <= USES_MAX, "{} uses, agreed: {agreed}", self.uses);
             }
-            Err(LedgerError::GrantSpent) => assert!(!agreed || self.uses >= USES_MAX),
+            Err(LedgerError::Store(StoreError::GrantSpent)) => {
+                assert!(!agreed || self.uses >= USES_MAX)
+            }
             Err(error) => panic!("{error}"),
         }
     }
