@@ -93,36 +93,7 @@ impl Ledger {
         vote: Vote,
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let now = self.store.now();
-        let next = approval.cast(vote, now)?;
-        let record = self.waiting_effect(&next).await?;
-        let state = match &next.state {
-            ApprovalState::Pending => None,
-            ApprovalState::Approved => Some(EffectState::Approved {
-                approval_id: next.approval_id.clone(),
-                expires_at: next.expires_at,
-            }),
-            ApprovalState::Denied => Some(EffectState::Denied {
-                code: ErrorCode::ApprovalDenied,
-                approval_id: next.approval_id.clone(),
-            }),
-            ApprovalState::Expired
-            | ApprovalState::Withdrawn { .. }
-            | ApprovalState::Void { .. }
-            | ApprovalState::Consumed { .. } => {
-                return Err(LedgerError::WrongState(next.state.name()));
-            }
-        };
-        let mut changes = Changes::completing(event);
-        if let Some(state) = state {
-            let denied = matches!(state, EffectState::Denied { .. });
-            let state = if denied { record.ended_without_dispatch(state) } else { state };
-            let moved = record.moved(state, now).map_err(StoreError::from)?;
-            changes.put(&moved);
-        }
-        changes.approvals.push(next.clone());
-        self.store.commit(changes).await?;
-        Ok(next)
+        self.keep_moved(approval.cast(vote, self.store.now())?, event).await
     }
 
     /// Ends an approval without an effect: expired and withdrawn leave the key denied, void returns it to absent.
@@ -193,7 +164,7 @@ impl Ledger {
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
         let next = self.back(approval, requirement, lapsed, taint)?;
-        self.put_back(next, event).await
+        self.keep_moved(next, event).await
     }
 
     /// As [`Self::reopen_approval`] for a call that nobody has decided on yet; where the votes so far are enough for the new requirement,
@@ -213,7 +184,7 @@ impl Ledger {
         if next.ballot().tally() == Tally::Satisfied {
             next.state = ApprovalState::Approved;
         }
-        self.put_back(next, event).await
+        self.keep_moved(next, event).await
     }
 
     /// Approves a held call that nobody has to decide on any more, since the active policies ask nobody.
@@ -226,7 +197,7 @@ impl Ledger {
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
         let next = approval.moved(ApprovalState::Approved);
-        self.put_back(next.ok_or(LedgerError::WrongState(approval.state.name()))?, event).await
+        self.keep_moved(next.ok_or(LedgerError::WrongState(approval.state.name()))?, event).await
     }
 
     fn back(
@@ -250,25 +221,19 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Keeps an approval that is pending or approved, and the effect that waits for it in the same state.
-    async fn put_back(
+    /// Keeps an approval as it has moved, and the effect that waits for it where that moves with it.
+    pub(super) async fn keep_moved(
         &self,
         next: ApprovalRecord,
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let (approval_id, expires_at) = (next.approval_id.clone(), next.expires_at);
         let record = self.waiting_effect(&next).await?;
-        let is_approved = next.state == ApprovalState::Approved;
-        let was_approved = matches!(record.state, EffectState::Approved { .. });
+        let state = waiting(&next)?;
         let mut changes = Changes::completing(event);
-        if is_approved != was_approved {
-            let state = if is_approved {
-                EffectState::Approved { approval_id, expires_at }
-            } else {
-                EffectState::PendingApproval { approval_id, expires_at }
-            };
-            let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
-            changes.put(&moved);
+        if state.name() != record.state.name() {
+            let denied = matches!(state, EffectState::Denied { .. });
+            let state = if denied { record.ended_without_dispatch(state) } else { state };
+            changes.put(&record.moved(state, self.store.now()).map_err(StoreError::from)?);
         }
         changes.approvals.push(next.clone());
         self.store.commit(changes).await?;
@@ -291,5 +256,21 @@ impl Ledger {
             return Ok(record);
         }
         Err(LedgerError::WrongState(record.state.name()))
+    }
+}
+
+/// Where the effect of an approval stands that people are asked about, or were until this moment.
+pub(super) fn waiting(approval: &ApprovalRecord) -> Result<EffectState, LedgerError> {
+    let (approval_id, expires_at) = (approval.approval_id.clone(), approval.expires_at);
+    match &approval.state {
+        ApprovalState::Pending => Ok(EffectState::PendingApproval { approval_id, expires_at }),
+        ApprovalState::Approved => Ok(EffectState::Approved { approval_id, expires_at }),
+        ApprovalState::Denied => {
+            Ok(EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id })
+        }
+        ApprovalState::Expired
+        | ApprovalState::Withdrawn { .. }
+        | ApprovalState::Void { .. }
+        | ApprovalState::Consumed { .. } => Err(LedgerError::WrongState(approval.state.name())),
     }
 }

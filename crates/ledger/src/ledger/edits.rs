@@ -7,16 +7,15 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    approval::Vote, envelope::proposal::ToolProposalEnvelope, error::ErrorCode, ids::PrincipalId,
-    narrowing::Change,
+    approval::Vote, envelope::proposal::ToolProposalEnvelope, ids::PrincipalId, narrowing::Change,
 };
 
-use super::{Ledger, LedgerError, content_of};
+use super::{Ledger, LedgerError, approvals::waiting, content_of};
 use crate::{
-    approval::{ApprovalRecord, ApprovalState, Edited, VoteError},
+    approval::{ApprovalRecord, Edited, VoteError},
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
-    record::{EffectRecord, EffectState},
+    record::EffectRecord,
     store::{Changes, StoreError},
 };
 
@@ -104,19 +103,10 @@ impl Ledger {
         approval: &ApprovalRecord,
         mut event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let now = self.store.now();
-        let next = approval.escalate(now)?;
-        let record = self.waiting_effect(&next).await?;
+        let next = approval.escalate(self.store.now())?;
         event.kind = AuditKind::Escalated;
         event.approval_id = Some(next.approval_id.clone());
-        let mut changes = Changes::completing(event);
-        if next.state != ApprovalState::Pending {
-            let moved = record.moved(waiting(&next)?, now).map_err(StoreError::from)?;
-            changes.put(&moved);
-        }
-        changes.approvals.push(next.clone());
-        self.store.commit(changes).await?;
-        Ok(next)
+        self.keep_moved(next, event).await
     }
 }
 
@@ -167,22 +157,5 @@ fn noted(change: &Change) -> &'static str {
         (true, _) => "narrower, which counts as the editor's approval",
         (false, true) => "not narrower: the editor does not decide",
         (false, false) => "masked values changed: the editor does not decide",
-    }
-}
-
-/// Where the effect of an approval stands that people are asked about, or were until this moment.
-fn waiting(approval: &ApprovalRecord) -> Result<EffectState, LedgerError> {
-    let (approval_id, expires_at) = (approval.approval_id.clone(), approval.expires_at);
-    match &approval.state {
-        ApprovalState::Pending => Ok(EffectState::PendingApproval { approval_id, expires_at }),
-        ApprovalState::Approved => Ok(EffectState::Approved { approval_id, expires_at }),
-        // An edit may join a requirement that fewer denials end.
-        ApprovalState::Denied => {
-            Ok(EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id })
-        }
-        ApprovalState::Expired
-        | ApprovalState::Withdrawn { .. }
-        | ApprovalState::Void { .. }
-        | ApprovalState::Consumed { .. } => Err(LedgerError::WrongState(approval.state.name())),
     }
 }

@@ -113,11 +113,7 @@ impl Ledger {
                 return Err(LedgerError::WrongState(approval.state.name()));
             }
             changes.forget_content.extend(shown(approval));
-            let mut event = AuditEvent::new(AuditKind::Buried);
-            event.tenant = Some(approval.chain.tenant().clone());
-            event.approval_id = Some(approval.approval_id.clone());
-            event.call_id = Some(approval.call_id.clone());
-            changes.audit.push(event);
+            changes.audit.push(event_of_approval(AuditKind::Buried, approval));
         }
         self.store.commit(changes).await?;
         Ok(())
@@ -137,11 +133,7 @@ impl Ledger {
         for approval in approvals {
             changes.forget_approvals.push((approval.approval_id.clone(), approval.rev));
             changes.forget_content.extend(shown(approval));
-            let mut event = AuditEvent::new(AuditKind::Forgotten);
-            event.tenant = Some(approval.chain.tenant().clone());
-            event.approval_id = Some(approval.approval_id.clone());
-            event.call_id = Some(approval.call_id.clone());
-            changes.audit.push(event);
+            changes.audit.push(event_of_approval(AuditKind::Forgotten, approval));
         }
         for entry in entries {
             changes.forget_directive.push((entry.directive_id.clone(), entry.rev));
@@ -168,6 +160,14 @@ impl Ledger {
         self.store.commit(changes).await?;
         Ok(())
     }
+}
+
+fn event_of_approval(kind: AuditKind, approval: &ApprovalRecord) -> AuditEvent {
+    let mut event = AuditEvent::new(kind);
+    event.tenant = Some(approval.chain.tenant().clone());
+    event.approval_id = Some(approval.approval_id.clone());
+    event.call_id = Some(approval.call_id.clone());
+    event
 }
 
 /// The contents that a record names: what is parked, its result, and that of an earlier arm.
