@@ -309,7 +309,7 @@ fn refused(error: SignInError) -> Trouble {
             ErrorCode::Unauthenticated,
             "the provider did not ask you to prove who you are again, so it does not count as a fresh sign-in",
         ),
-        SignInError::Refused { .. } | SignInError::Identity(_) => {
+        SignInError::Refused(_) | SignInError::Identity(_) => {
             Refusal::new(ErrorCode::Unauthenticated, "the sign-in was refused; begin it again")
         }
     };

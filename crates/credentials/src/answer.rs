@@ -57,31 +57,31 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], kind: CredentialKind) -> 
     // What the status says of us or of the service goes before what the body says of the request: services give codes of their own with them.
     if status == StatusCode::UNAUTHORIZED {
         let code = code.and_then(known).unwrap_or("without a known error code");
-        return BrokerError::ClientRefused { code };
+        return BrokerError::ClientRefused(code);
     }
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        return BrokerError::Unavailable { problem: format!("it answers {}", status.as_u16()) };
+        return BrokerError::Unavailable(format!("it answers {}", status.as_u16()));
     }
     match code.and_then(known) {
         // Of an exchange RFC 8693 (section 2.2.2) wants this code also where a token that is shown is not taken, for whatever reason: it does
         // not say that the request is wrong for good.
         Some(code @ "invalid_request") if kind == CredentialKind::TokenExchange => {
-            BrokerError::ExchangeRefused { code }
+            BrokerError::ExchangeRefused(code)
         }
         Some(code @ ("invalid_request" | "unsupported_grant_type")) => {
-            BrokerError::Misconfigured { code }
+            BrokerError::Misconfigured(code)
         }
-        Some(code @ "invalid_client") => BrokerError::ClientRefused { code },
-        Some(code @ "unauthorized_client") => BrokerError::ClientNotEntitled { code },
-        Some(code @ "invalid_grant") => BrokerError::SubjectRefused { code },
-        Some(code @ "invalid_target") => BrokerError::TargetRefused { code },
-        Some(code @ ("invalid_scope" | "access_denied")) => BrokerError::GrantRefused { code },
+        Some(code @ "invalid_client") => BrokerError::ClientRefused(code),
+        Some(code @ "unauthorized_client") => BrokerError::ClientNotEntitled(code),
+        Some(code @ "invalid_grant") => BrokerError::SubjectRefused(code),
+        Some(code @ "invalid_target") => BrokerError::TargetRefused(code),
+        Some(code @ ("invalid_scope" | "access_denied")) => BrokerError::GrantRefused(code),
         Some("insufficient_user_authentication") => BrokerError::StrongerSignIn,
         // It may be about this subject alone: one person's refusal does not close the service to everybody.
         _ if status == StatusCode::FORBIDDEN => {
-            BrokerError::Puzzling { problem: "it answers 403 without an error code that is known" }
+            BrokerError::Puzzling("it answers 403 without an error code that is known")
         }
-        _ => BrokerError::Puzzling { problem: "it answers without an error code that is known" },
+        _ => BrokerError::Puzzling("it answers without an error code that is known"),
     }
 }
 
@@ -115,20 +115,20 @@ const fn is_token_byte(byte: u8) -> bool {
 }
 
 pub(crate) const fn refused<T>(problem: &'static str) -> Result<T, BrokerError> {
-    Err(BrokerError::AnswerRefused { problem })
+    Err(BrokerError::AnswerRefused(problem))
 }
 
 /// The form or the times of an answer are not what they should be. That is a fault of the service or of a clock, and the same for every call:
 /// it says nothing of the grant, and passes or is repaired.
 pub(crate) const fn unusable<T>(problem: &'static str) -> Result<T, BrokerError> {
-    Err(BrokerError::AnswerUnusable { problem })
+    Err(BrokerError::AnswerUnusable(problem))
 }
 
 impl Check<'_> {
     /// The credential in an answer of status 200.
     pub(crate) fn success(&self, body: &[u8]) -> Result<Minted, BrokerError> {
         let Some(members) = object(body) else {
-            return Err(BrokerError::Unavailable { problem: "its answer is no JSON".to_owned() });
+            return Err(BrokerError::Unavailable("its answer is no JSON".to_owned()));
         };
         let text = |name: &str| members.get(name).and_then(Value::as_str);
         let token = text("access_token").unwrap_or_default();
@@ -188,7 +188,7 @@ impl Check<'_> {
             // RFC 6749 does not know it.
             _ if self.wanted.kind != CredentialKind::TokenExchange => Ok(false),
             Some(Value::String(kind)) if kind == ACCESS_TOKEN => Ok(false),
-            None if self.service.is_let_off(Leniency::IssuedType) => {
+            None if self.service.lenient.contains(&Leniency::IssuedType) => {
                 tracing::debug!(sts = %self.service.name, "a token service did not say what it issued");
                 Ok(true)
             }

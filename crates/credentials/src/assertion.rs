@@ -33,7 +33,7 @@ pub(crate) fn sign(
     assertion: &Assertion<'_>,
     now: Timestamp,
 ) -> Result<Zeroizing<String>, BrokerError> {
-    let problem = |problem: &str| BrokerError::ClientSecret { problem: problem.to_owned() };
+    let problem = |problem: &str| BrokerError::ClientSecret(problem.to_owned());
     // What the library says of a key that it cannot read is not repeated: it is about the key.
     let key = SecretKey::from_pkcs8_pem(key.expose_secret())
         .map_err(|_unreadable| problem("it is not a P-256 key as PKCS #8 in PEM form"))?;

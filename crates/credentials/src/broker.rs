@@ -164,7 +164,7 @@ impl Broker {
     }
 
     async fn mint_counted(&self, request: GrantRequest) -> Result<Grant, BrokerError> {
-        let unknown = || BrokerError::UnknownService { name: request.service.clone() };
+        let unknown = || BrokerError::UnknownService(request.service.clone());
         let service = Arc::clone(self.inner.services.get(&request.service).ok_or_else(unknown)?);
         let now = self.inner.clock.now();
         let wanted = wanted(&service.config, &request, now)?;
@@ -188,9 +188,8 @@ impl Broker {
             return Ok(grant(minted, false));
         }
         let (Flight { outcome, begun, .. }, is_ours) = match self.board(errand, now) {
-            JoinedExchange::Known(Ok(minted)) => return Ok(grant(minted, true)),
-            JoinedExchange::Known(Err(error)) => return Err(error),
-            JoinedExchange::UnderWay(flight, is_ours) => (flight, is_ours),
+            Ok(joined) => joined,
+            Err(known) => return known.map(|minted| grant(minted, true)),
         };
         rides_on.since(begun);
         let told = timeout_at(request.deadline, outcome).await;
@@ -199,18 +198,18 @@ impl Broker {
         outcome.map(|minted| grant(minted, !is_ours))
     }
 
-    /// Finds the credential in the cache, joins the request that is under way, or begins one.
-    fn board(&self, errand: TokenRequest, now: Timestamp) -> JoinedExchange {
+    /// Joins the request that is under way, or begins one, and says whether it did; an error is what the cache knows.
+    fn board(&self, errand: TokenRequest, now: Timestamp) -> Result<(Flight, bool), Outcome> {
         let mut flights = self.inner.flights.lock();
         // Under the lock: a request puts its outcome into the cache before it ends.
         match self.inner.cache.look(&errand.owner.tenant, &errand.key, now) {
-            Some(Known::Granted(minted)) => return JoinedExchange::Known(Ok(minted)),
-            Some(Known::Refused(error, _)) => return JoinedExchange::Known(Err(error)),
+            Some(Known::Granted(minted)) => return Err(Ok(minted)),
+            Some(Known::Refused(error, _)) => return Err(Err(error)),
             None => {}
         }
         flights.retain(|_, flight| !flight.task.is_finished());
         if let Some(flight) = flights.get(&errand.key) {
-            return JoinedExchange::UnderWay(flight.clone(), false);
+            return Ok((flight.clone(), false));
         }
         // In a task of its own: anyone who waits may run out of time before it, others not.
         let key = errand.key;
@@ -219,7 +218,7 @@ impl Broker {
         let outcome = asking.map(|outcome| outcome.unwrap_or_else(|_panicked| Err(gone())));
         let flight = Flight { outcome: outcome.boxed().shared(), task, begun: now };
         flights.insert(key, flight.clone());
-        JoinedExchange::UnderWay(flight, true)
+        Ok((flight, true))
     }
 
     /// Drops the credential that a target has refused, by its key and its own digest: what was minted in its place meanwhile stays.
@@ -279,7 +278,7 @@ impl Broker {
             return Ok(());
         }
         let name = plan.source.as_deref().unwrap_or_default();
-        let unknown = || BrokerError::UnknownService { name: name.to_owned() };
+        let unknown = || BrokerError::UnknownService(name.to_owned());
         let service = self.inner.services.get(name).ok_or_else(unknown)?;
         if plan.kind == CredentialKind::TokenExchange {
             let source = plan.actor.unwrap_or_default();
@@ -313,13 +312,8 @@ impl Broker {
     }
 }
 
-enum JoinedExchange {
-    Known(Outcome),
-    UnderWay(Flight, bool),
-}
-
 fn gone() -> BrokerError {
-    BrokerError::Unavailable { problem: "asking it was interrupted".to_owned() }
+    BrokerError::Unavailable("asking it was interrupted".to_owned())
 }
 
 /// One request to a token service, for everybody who waits for it.
@@ -333,7 +327,7 @@ struct TokenRequest {
 
 impl TokenRequest {
     async fn ask(&self) -> Outcome {
-        let nobody = || BrokerError::Unavailable { problem: "there is no way out".to_owned() };
+        let nobody = || BrokerError::Unavailable("there is no way out".to_owned());
         let egress = self.inner.egress.as_ref().ok_or_else(nobody)?;
         let means =
             Means { secrets: &self.inner.secrets, egress, clock: self.inner.clock.as_ref() };

@@ -169,8 +169,5 @@ fn count(kept: &Kept) -> usize {
 
 /// Whether asking again at once would have the same answer.
 fn is_lasting(error: &BrokerError) -> bool {
-    matches!(
-        error,
-        BrokerError::TargetRefused { .. } | BrokerError::GrantRefused { code: "access_denied" }
-    )
+    matches!(error, BrokerError::TargetRefused(_) | BrokerError::GrantRefused("access_denied"))
 }

@@ -262,11 +262,6 @@ impl StsConfig {
         Destination::from_url(&url, private)
             .map_err(|error| problem(format!("cannot be dialled: {error}")))
     }
-
-    /// Whether it is let off a check.
-    pub(crate) fn is_let_off(&self, check: Leniency) -> bool {
-        self.lenient.contains(&check)
-    }
 }
 
 /// Checks all token services: each by itself, and that no two have one name.

@@ -17,68 +17,38 @@ pub enum BrokerError {
     #[error("the caller's token has expired, or is about to")]
     SubjectExpired,
     /// The token service does not accept the caller's token.
-    #[error("the token service refuses the caller's token: {code}")]
-    SubjectRefused {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service refuses the caller's token: {0}")]
+    SubjectRefused(&'static str),
     /// The caller's token was revoked here.
     #[error("the caller's tokens were revoked")]
     SubjectRevoked,
     /// The token of who acts is missing, or is the caller's own.
-    #[error("there is no token of who acts: {problem}")]
-    NoActor {
-        /// Why.
-        problem: &'static str,
-    },
+    #[error("there is no token of who acts: {0}")]
+    NoActor(&'static str),
     /// The contract names a token service that is not configured.
-    #[error("no token service is named `{name}`")]
-    UnknownService {
-        /// The name.
-        name: String,
-    },
+    #[error("no token service is named `{0}`")]
+    UnknownService(String),
     /// What we prove ourselves with at the token service cannot be used.
-    #[error("the client's secret cannot be used: {problem}")]
-    ClientSecret {
-        /// Why; names a secret, never shows one.
-        problem: String,
-    },
+    #[error("the client's secret cannot be used: {0}")]
+    ClientSecret(String),
     /// The token service does not accept us.
-    #[error("the token service refuses its client: {code}")]
-    ClientRefused {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service refuses its client: {0}")]
+    ClientRefused(&'static str),
     /// The token service knows us, and does not let us ask for this.
-    #[error("the token service does not let its client ask for this: {code}")]
-    ClientNotEntitled {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service does not let its client ask for this: {0}")]
+    ClientNotEntitled(&'static str),
     /// The token service does not understand the request.
-    #[error("the token service refuses the form of the request: {code}")]
-    Misconfigured {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service refuses the form of the request: {0}")]
+    Misconfigured(&'static str),
     /// The token service, or something before it, gives an answer that the RFCs do not know: nothing is known of this grant by it.
-    #[error("the token service cannot be understood: {problem}")]
-    Puzzling {
-        /// What it does.
-        problem: &'static str,
-    },
+    #[error("the token service cannot be understood: {0}")]
+    Puzzling(&'static str),
     /// The token service issues nothing for this target.
-    #[error("the token service refuses the target: {code}")]
-    TargetRefused {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service refuses the target: {0}")]
+    TargetRefused(&'static str),
     /// The token service does not grant this to this user.
-    #[error("the token service refuses the grant: {code}")]
-    GrantRefused {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service refuses the grant: {0}")]
+    GrantRefused(&'static str),
     /// The token service wants the user to sign in more strongly first.
     #[error("the token service refuses the grant: insufficient_user_authentication")]
     StrongerSignIn,
@@ -91,29 +61,17 @@ pub enum BrokerError {
         needed: Vec<String>,
     },
     /// The token service cannot be asked, or answers with what is no answer.
-    #[error("the token service cannot be asked: {problem}")]
-    Unavailable {
-        /// Why, in our words.
-        problem: String,
-    },
+    #[error("the token service cannot be asked: {0}")]
+    Unavailable(String),
     /// The token service does not accept an exchange, and does not say whether for its form or for a token that it was shown.
-    #[error("the token service refuses the exchange: {code}")]
-    ExchangeRefused {
-        /// The error code.
-        code: &'static str,
-    },
+    #[error("the token service refuses the exchange: {0}")]
+    ExchangeRefused(&'static str),
     /// The form of the answer, or its times, are not what they should be: nothing is known of this grant by it.
-    #[error("the token service's answer cannot be used: {problem}")]
-    AnswerUnusable {
-        /// Which check failed.
-        problem: &'static str,
-    },
+    #[error("the token service's answer cannot be used: {0}")]
+    AnswerUnusable(&'static str),
     /// The answer is not what was asked for.
-    #[error("the token service's answer is refused: {problem}")]
-    AnswerRefused {
-        /// Which check failed.
-        problem: &'static str,
-    },
+    #[error("the token service's answer is refused: {0}")]
+    AnswerRefused(&'static str),
     /// The answer grants less than the call needs.
     #[error("the token service grants fewer scopes than the call needs")]
     TooNarrow,
@@ -186,7 +144,7 @@ impl BrokerError {
                 ErrorCode::CredentialExpired,
                 "the token that the call was made with has expired; get a new one for the same principal and repeat the same call",
             ),
-            Self::SubjectRefused { .. } | Self::SubjectRevoked => Meaning::callers(
+            Self::SubjectRefused(_) | Self::SubjectRevoked => Meaning::callers(
                 ErrorCode::CredentialExpired,
                 "the token that the call was made with is no longer accepted; get a new one for the same principal and repeat the same call",
             ),
@@ -194,49 +152,49 @@ impl BrokerError {
                 ErrorCode::CredentialRefused,
                 "the tool wants the user to sign in more strongly first; nothing was executed",
             ),
-            Self::UnknownService { .. } => {
+            Self::UnknownService(_) => {
                 Meaning::operators("the contract names a token service that is not configured")
             }
-            Self::ClientSecret { .. } => Meaning::operators(
+            Self::ClientSecret(_) => Meaning::operators(
                 "what proves this client at the token service cannot be read or used",
             ),
-            Self::ClientRefused { .. } => {
+            Self::ClientRefused(_) => {
                 Meaning::operators("the token service does not accept this client")
             }
-            Self::ClientNotEntitled { .. } => Meaning::operators(
+            Self::ClientNotEntitled(_) => Meaning::operators(
                 "the token service does not let this client ask for such credentials",
             ),
-            Self::Puzzling { .. } => Meaning::operators(
+            Self::Puzzling(_) => Meaning::operators(
                 "the token service, or what stands before it, answers what the RFCs do not know",
             ),
-            Self::ExchangeRefused { .. } => Meaning::operators(
+            Self::ExchangeRefused(_) => Meaning::operators(
                 "the token service does not accept the exchange: its form, or a token that it is shown",
             ),
-            Self::AnswerUnusable { .. } => Meaning::operators(
+            Self::AnswerUnusable(_) => Meaning::operators(
                 "the token service's answer cannot be used: its form is wrong, or its times are by our clock",
             ),
-            Self::Misconfigured { .. } => Meaning {
+            Self::Misconfigured(_) => Meaning {
                 remedy: Remedy::None,
                 ..Meaning::operators("the token service does not accept the form of the request")
             },
-            Self::AnswerRefused { .. } => Meaning {
+            Self::AnswerRefused(_) => Meaning {
                 fault: Some("the token service gives another token than was asked for"),
                 ..Meaning::refused(UNFIT)
             },
             Self::OtherHost => Meaning::refused(UNFIT),
-            Self::NoActor { .. } => Meaning::refused(
+            Self::NoActor(_) => Meaning::refused(
                 "the tool wants to know who acts for whom, and the call's tokens do not say that; nothing was executed",
             ),
-            Self::TargetRefused { .. } => Meaning::refused(
+            Self::TargetRefused(_) => Meaning::refused(
                 "no credential is issued for this tool's target; nothing was executed",
             ),
-            Self::GrantRefused { .. } | Self::TooNarrow => Meaning::refused(
+            Self::GrantRefused(_) | Self::TooNarrow => Meaning::refused(
                 "the scopes that the tool needs are not granted to this user; nothing was executed",
             ),
             Self::ScopeMissing { .. } => Meaning::refused(
                 "the token lacks a scope that the tool needs; get one that has it and repeat the same call",
             ),
-            Self::Unavailable { .. } | Self::GrantExpired => Meaning::passes(
+            Self::Unavailable(_) | Self::GrantExpired => Meaning::passes(
                 ErrorCode::AdapterUnavailable,
                 "credentials for the tool are unavailable; nothing was executed",
             ),

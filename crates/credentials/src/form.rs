@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{HeaderValue, Request, header};
-use placet_identity::SubjectToken;
+use http::{Request, header};
+use placet_identity::{SubjectToken, basic_authorization};
 use placet_types::{clock::Timestamp, contract::credential::CredentialKind};
 use secrecy::{ExposeSecret as _, SecretString};
-use url::form_urlencoded::{Serializer, byte_serialize};
+use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
 use crate::{
@@ -75,7 +74,7 @@ pub(crate) fn request(
             form.append_pair("grant_type", "client_credentials");
         }
         CredentialKind::StaticSecret => {
-            return Err(BrokerError::Misconfigured { code: "a static secret is not minted" });
+            return Err(BrokerError::Misconfigured("a static secret is not minted"));
         }
     }
     for (name, value) in [("audience", &wanted.audience), ("resource", &wanted.resource)] {
@@ -95,16 +94,8 @@ pub(crate) fn request(
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
     match &service.client_auth {
         ClientAuth::ClientSecretBasic { .. } => {
-            // Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
-            let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-            let pair = Zeroizing::new(format!(
-                "{}:{}",
-                encode(&service.client_id),
-                *Zeroizing::new(encode(secret.expose_secret()))
-            ));
-            let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
-            let mut value = HeaderValue::from_str(&basic).map_err(|_error| unusable("header"))?;
-            value.set_sensitive(true);
+            let value = basic_authorization(&service.client_id, secret);
+            let value = value.ok_or_else(|| unusable("header"))?;
             request = request.header(header::AUTHORIZATION, value);
         }
         ClientAuth::ClientSecretPost { .. } => {
@@ -132,7 +123,7 @@ pub(crate) fn request(
 }
 
 fn unusable(what: &str) -> BrokerError {
-    BrokerError::ClientSecret { problem: format!("the {what} cannot be made with it") }
+    BrokerError::ClientSecret(format!("the {what} cannot be made with it"))
 }
 
 /// The parameters of RFC 8693, section 2.1.
@@ -149,7 +140,7 @@ fn exchange(
         .append_pair("subject_token_type", service.subject_token_type.uri());
     match wanted.actor {
         Actor::Token => {
-            let none = BrokerError::NoActor { problem: "the call has no agent's token" };
+            let none = BrokerError::NoActor("the call has no agent's token");
             let actor = tokens.actor.as_ref().ok_or(none)?;
             form.append_pair("actor_token", actor.expose_to_token_service())
                 .append_pair("actor_token_type", actor_type(service, actor));
@@ -181,7 +172,7 @@ fn assertion_of(
     }
     let ClientAuth::PrivateKeyJwt { key_id, audience, .. } = &service.client_auth else {
         let problem = "Placet can only act by name where it signs with a key";
-        return Err(BrokerError::NoActor { problem });
+        return Err(BrokerError::NoActor(problem));
     };
     let audience = match audience {
         AssertionAudience::TokenEndpoint => &service.token_endpoint,

@@ -11,7 +11,7 @@ use placet_types::{
     clock::Timestamp,
     contract::credential::{ActorSource, CachePolicy, CredentialKind},
     digest::Digest,
-    ids::{DecisionId, TenantId},
+    ids::TenantId,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
@@ -32,8 +32,6 @@ pub struct CallTokens {
 pub struct GrantRequest {
     /// In which tenant.
     pub tenant: TenantId,
-    /// The decision that permits the call.
-    pub permit_id: DecisionId,
     /// How the credential comes about: never a static secret.
     pub kind: CredentialKind,
     /// The token service.

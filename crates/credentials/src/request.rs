@@ -40,7 +40,7 @@ pub(crate) fn wanted(
         }
         CredentialKind::ClientCredentials => (None, Actor::Nobody),
         CredentialKind::StaticSecret => {
-            return Err(BrokerError::Misconfigured { code: "a static secret is not minted" });
+            return Err(BrokerError::Misconfigured("a static secret is not minted"));
         }
     };
     let wanted = Wanted {
@@ -67,7 +67,7 @@ pub(crate) fn actor_of(
     actor: Option<&SubjectToken>,
     subject: &SubjectToken,
 ) -> Result<Actor, BrokerError> {
-    let no_actor = |problem| Err(BrokerError::NoActor { problem });
+    let no_actor = |problem| Err(BrokerError::NoActor(problem));
     let of = subject.facts();
     let may = |acting| of.may_act.as_ref().is_none_or(|claim| claim.names(&of.issuer, acting));
     match source {
@@ -146,7 +146,7 @@ impl RidesOn {
             // It was asked for before: it may be asked for again.
             return if revocations.hit_ours(&self.tenant, own) {
                 let problem = "what was asked for was revoked meanwhile".to_owned();
-                Err(BrokerError::Unavailable { problem })
+                Err(BrokerError::Unavailable(problem))
             } else {
                 Ok(())
             };

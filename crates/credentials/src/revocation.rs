@@ -47,30 +47,25 @@ pub struct Bearer<'a> {
 /// long after a revocation may be from before it.
 pub(crate) const AHEAD_MS: i64 = 5_000;
 
+type BySubject = HashMap<TenantId, HashMap<String, Vec<Revoked>>>;
+
 /// The revocations in force.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
-    of: RwLock<HashMap<TenantId, HashMap<String, Vec<Cut>>>>,
+    of: RwLock<BySubject>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Cut {
-    issuer: Option<String>,
-    before: Timestamp,
-    only_undated: bool,
-}
-
-impl Cut {
+impl Revoked {
     /// `ahead_ms`: how far ahead of ours the clock may be by which the bearer's time was told.
     fn hits(&self, bearer: Bearer<'_>, ahead_ms: i64) -> bool {
         let until = self.before.plus_ms(ahead_ms);
-        self.issuer.as_deref().is_none_or(|issuer| issuer == bearer.issuer)
+        self.name.issuer.as_deref().is_none_or(|issuer| issuer == bearer.issuer)
             && bearer.issued_at.is_none_or(|at| !self.only_undated && at <= until)
     }
 
     /// Whether whatever `other` hits is hit by this one.
     fn covers(&self, other: &Self) -> bool {
-        self.issuer == other.issuer
+        self.name == other.name
             && self.before == other.before
             && (!self.only_undated || other.only_undated)
     }
@@ -79,17 +74,17 @@ impl Cut {
 impl Revocations {
     /// Has exactly these in force from now on; answers those that were not before.
     pub(crate) fn replace(&self, revoked: Vec<Revoked>) -> Vec<Revoked> {
-        let mut next: HashMap<TenantId, HashMap<String, Vec<Cut>>> = HashMap::new();
+        let mut next = BySubject::new();
         let mut fresh = Vec::new();
         let mut current = self.of.write();
         for one in revoked {
-            let SubjectName { tenant, issuer, subject } = one.name.clone();
-            let cut = Cut { issuer, before: one.before, only_undated: one.only_undated };
-            let known = current.get(&tenant).and_then(|of| of.get(&subject));
-            if !known.is_some_and(|cuts| cuts.iter().any(|known| known.covers(&cut))) {
-                fresh.push(one);
+            let SubjectName { tenant, subject, .. } = &one.name;
+            let known = current.get(tenant).and_then(|of| of.get(subject));
+            if !known.is_some_and(|known| known.iter().any(|known| known.covers(&one))) {
+                fresh.push(one.clone());
             }
-            next.entry(tenant).or_default().entry(subject).or_default().push(cut);
+            let of_tenant = next.entry(tenant.clone()).or_default();
+            of_tenant.entry(subject.clone()).or_default().push(one);
         }
         *current = next;
         fresh
@@ -107,8 +102,8 @@ impl Revocations {
 
     fn hit_by(&self, tenant: &TenantId, bearer: Bearer<'_>, ahead_ms: i64) -> bool {
         let of = self.of.read();
-        let cuts = of.get(tenant).and_then(|of| of.get(bearer.subject));
-        cuts.is_some_and(|cuts| cuts.iter().any(|cut| cut.hits(bearer, ahead_ms)))
+        let revoked = of.get(tenant).and_then(|of| of.get(bearer.subject));
+        revoked.is_some_and(|all| all.iter().any(|one| one.hits(bearer, ahead_ms)))
     }
 
     /// How many subjects they are about.

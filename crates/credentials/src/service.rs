@@ -73,7 +73,7 @@ impl Service {
         let live = self.secret(means.secrets).await?;
         self.check_known(&live.newest.value, means.clock.now())?;
         let first = self.ask_with(wanted, &live.newest.value, means).await;
-        let Err(BrokerError::ClientRefused { code }) = first else { return first };
+        let Err(BrokerError::ClientRefused(code)) = first else { return first };
         // Rotated while we asked, or here before there: the other live version, once.
         let again = self.secret(means.secrets).await?;
         let (newest, previous) = again.into_values();
@@ -81,7 +81,7 @@ impl Service {
         let other = if is_newer { Some(newest) } else { previous };
         if let Some(other) = other {
             let second = self.ask_with(wanted, &other, means).await;
-            if !matches!(second, Err(BrokerError::ClientRefused { .. })) {
+            if !matches!(second, Err(BrokerError::ClientRefused(_))) {
                 tracing::warn!(sts = %self.config.name, "a token service knows only one of the two live versions of its client's secret");
                 return second;
             }
@@ -97,7 +97,7 @@ impl Service {
                 tracing::error!(%sts, code, closed_ms, "a token service refuses us and our certificate; nothing is exchanged there for a moment");
             }
         }
-        Err(BrokerError::ClientRefused { code })
+        Err(BrokerError::ClientRefused(code))
     }
 
     /// Asks with one version of the secret; once more where there was no answer.
@@ -108,7 +108,7 @@ impl Service {
         means: Means<'_>,
     ) -> Result<Minted, BrokerError> {
         let first = self.try_once(wanted, secret, means).await;
-        let Err(BrokerError::Unavailable { problem }) = &first else { return first };
+        let Err(BrokerError::Unavailable(problem)) = &first else { return first };
         tracing::debug!(sts = %self.config.name, problem, "a token service is asked once more");
         let pause_ms = rand::rng().random_range(PAUSE_MS);
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -130,7 +130,7 @@ impl Service {
             Ok(Err(error)) => return Err(unanswered(&error)),
             Err(_elapsed) => {
                 let problem = "it did not answer in time".to_owned();
-                return Err(BrokerError::Unavailable { problem });
+                return Err(BrokerError::Unavailable(problem));
             }
         };
         if response.status() != StatusCode::OK {
@@ -148,14 +148,14 @@ impl Service {
             return Ok(LiveSecret::endless(SecretString::from(""), None));
         };
         let read = secrets.live_soon(name).await;
-        read.map_err(|error| BrokerError::ClientSecret { problem: error.to_string() })
+        read.map_err(|error| BrokerError::ClientSecret(error.to_string()))
     }
 
     fn check_known(&self, secret: &SecretString, now: Timestamp) -> Result<(), BrokerError> {
         let mut refused = self.refused.lock();
         let Some(known) = *refused else { return Ok(()) };
         if known.until > now && known.secret == Digest::of(secret.expose_secret().as_bytes()) {
-            return Err(BrokerError::ClientRefused { code: "refused a moment ago" });
+            return Err(BrokerError::ClientRefused("refused a moment ago"));
         }
         *refused = None;
         Ok(())
@@ -188,17 +188,17 @@ fn is_about_the_grant(code: &str) -> bool {
 /// Why there was no answer.
 fn unanswered(error: &EgressError) -> BrokerError {
     if matches!(error, EgressError::Redirected { .. }) {
-        return BrokerError::Puzzling { problem: "it redirects, which is not followed" };
+        return BrokerError::Puzzling("it redirects, which is not followed");
     }
     let too_large = matches!(
         error,
         EgressError::ResponseTooLarge { .. } | EgressError::ResponseHeadTooLarge { .. }
     );
     if too_large {
-        return BrokerError::Puzzling { problem: "its answer is too large" };
+        return BrokerError::Puzzling("its answer is too large");
     }
     // Of all others the text names the destination, and nothing that was answered.
-    BrokerError::Unavailable { problem: error.to_string() }
+    BrokerError::Unavailable(error.to_string())
 }
 
 #[cfg(test)]

@@ -37,12 +37,12 @@ impl VerifiedCaller {
         actor: VerifiedToken,
         delegation: Option<VerifiedToken>,
     ) -> Result<Self, IdentityError> {
-        let refused = |problem| Err(IdentityError::BindingRefused { problem });
+        let refused = |problem| Err(IdentityError::BindingRefused(problem));
         if actor.role != TokenRole::Actor {
             return refused("the caller's token was verified as a delegation");
         }
         if delegation.is_none() && actor.is_held_for_user() {
-            return Err(IdentityError::HeldByAgent { issuer: actor.issuer });
+            return Err(IdentityError::HeldByAgent(actor.issuer));
         }
         if let Some(user) = &delegation {
             if user.role != TokenRole::Delegation {
@@ -113,7 +113,7 @@ impl VerifiedCaller {
 
 /// `act` and `may_act` must both name the actor where they are there; else the OAuth client must be the actor's.
 fn check_named_actor(user: &VerifiedToken, actor: &VerifiedToken) -> Result<(), IdentityError> {
-    let refused = |problem| Err(IdentityError::BindingRefused { problem });
+    let refused = |problem| Err(IdentityError::BindingRefused(problem));
     if user.may_act.as_ref().is_some_and(|claim| !names(claim, &user.issuer, actor)) {
         return refused("`may_act` names another actor");
     }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use arc_swap::ArcSwap;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -174,7 +174,7 @@ impl ClientAuthorities {
     /// [`SetupError`] naming the first file that cannot be used; the others were read all the same.
     pub fn reload_if_changed(&self) -> Result<bool, SetupError> {
         let known = self.inner.loaded.load_full();
-        let (mut each, mut seen) = (known.each.clone(), self.files().clone());
+        let (mut each, mut seen) = (known.each.clone(), self.inner.files.lock().clone());
         let (mut has_changed, mut problem) = (false, None);
         let places = each.iter_mut().zip(&mut seen).zip(&self.inner.config);
         for ((read, seen), authority) in places {
@@ -191,7 +191,7 @@ impl ClientAuthorities {
                 }
             }
         }
-        *self.files() = seen;
+        *self.inner.files.lock() = seen;
         if has_changed {
             self.inner.loaded.store(Arc::new(Loaded::of(each)?));
             self.inner.generation.fetch_add(1, Ordering::AcqRel);
@@ -201,12 +201,12 @@ impl ClientAuthorities {
 
     /// The files do not answer, as on a mount that hangs.
     pub(crate) fn are_silent(&self) {
-        self.files().iter_mut().for_each(|seen| seen.is_failing = true);
+        self.inner.files.lock().iter_mut().for_each(|seen| seen.is_failing = true);
     }
 
     /// The authorities whose files cannot be used, as issuers: those that are used on, or those that are not any more.
     pub(crate) fn without_files(&self, used_on: bool) -> Vec<String> {
-        let files = self.files().clone();
+        let files = self.inner.files.lock().clone();
         let failing = self.inner.config.iter().zip(files).filter(|(_, seen)| {
             seen.is_failing && (seen.at.elapsed() <= self.inner.stale_age) == used_on
         });
@@ -214,11 +214,8 @@ impl ClientAuthorities {
     }
 
     fn is_stale(&self, authority: usize) -> bool {
-        let seen = self.files().get(authority).copied();
+        let seen = self.inner.files.lock().get(authority).copied();
         seen.is_none_or(|seen| seen.is_failing && seen.at.elapsed() > self.inner.stale_age)
-    }
-    fn files(&self) -> MutexGuard<'_, Vec<Seen>> {
-        self.inner.files.lock()
     }
 
     /// Who the owner of a certificate is.
@@ -227,7 +224,7 @@ impl ClientAuthorities {
         certificate: &ClientCertificate,
         now: Timestamp,
     ) -> Result<VerifiedToken, IdentityError> {
-        let refused = |problem| IdentityError::CertificateRefused { problem };
+        let refused = |problem| IdentityError::CertificateRefused(problem);
         let (own, between) =
             certificate.chain.split_first().ok_or_else(|| refused("there is none"))?;
         let since = Duration::from_millis(u64::try_from(now.as_ms()).unwrap_or_default());
@@ -241,7 +238,7 @@ impl ClientAuthorities {
             known = true;
             let Some((names, principal)) = named(authority, own) else { continue };
             if self.is_stale(place) {
-                return Err(IdentityError::KeysUnavailable { issuer: authority.issuer() });
+                return Err(IdentityError::KeysUnavailable(authority.issuer()));
             }
             let expires_at = not_after(own).ok_or_else(|| refused("its end is not known"))?;
             return Ok(verified(authority, certificate, names, principal, now, expires_at));
@@ -373,9 +370,7 @@ fn verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, String>
 
 /// The certificates of a PEM file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unreadable = |error: std::io::Error| {
-        KeyError::Unreadable { path: path.to_path_buf(), kind: error.kind() }.to_string()
-    };
+    let unreadable = |error: std::io::Error| KeyError::unreadable(path, error.kind()).to_string();
     let pem = read_bounded(path, BUNDLE_BYTES_MAX).map_err(unreadable)?;
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(&pem).take(CERTIFICATES_MAX.saturating_add(1)).collect();

@@ -91,11 +91,7 @@ pub enum KeySource {
     /// A file; a changed file is noticed without a restart.
     File(PathBuf),
     /// An address that is fetched through the egress client.
-    Url(
-        #[serde(with = "url_text")]
-        #[schemars(with = "String")]
-        Url,
-    ),
+    Url(#[schemars(with = "String")] Url),
     /// The key set itself.
     Inline(serde_json::Value),
     /// The agent of the SPIFFE Workload API, for a trust domain's bundle.
@@ -114,21 +110,6 @@ impl fmt::Debug for KeySource {
     }
 }
 
-pub(crate) mod url_text {
-    //! A URL as its text.
-
-    use serde::{Deserialize as _, Deserializer, Serializer, de};
-    use url::Url;
-
-    pub(crate) fn serialize<S: Serializer>(url: &Url, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(url.as_str())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
-        Url::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
-    }
-}
-
 /// Which kinds of principal an issuer may assert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -137,6 +118,16 @@ pub enum KindRule {
     Fixed(PrincipalKind),
     /// The token says the kind in the claim [`KIND_CLAIM`], and only these are accepted.
     Claim(BTreeSet<PrincipalKind>),
+}
+
+impl KindRule {
+    /// Whether a token may be for a principal of such a kind.
+    pub(crate) fn allows(&self, is_such: impl Fn(PrincipalKind) -> bool) -> bool {
+        match self {
+            Self::Fixed(kind) => is_such(*kind),
+            Self::Claim(kinds) => kinds.iter().any(|kind| is_such(*kind)),
+        }
+    }
 }
 
 /// One trusted issuer.
@@ -361,7 +352,7 @@ impl IdentityConfig {
     /// # Errors
     /// [`SetupError`] for the first thing that is wrong.
     pub fn check(&self) -> Result<(), SetupError> {
-        let limits = |problem| Err(SetupError::Limits { problem });
+        let limits = |problem| Err(SetupError::Limits(problem));
         if self.leeway_s > LEEWAY_S_MAX {
             return limits("`leeway_s` must be at most 5");
         }

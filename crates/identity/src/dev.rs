@@ -110,7 +110,8 @@ impl MintRequest {
 #[derive(Clone)]
 pub struct DevKey {
     key: SecretKey,
-    kid: String,
+    /// Its name.
+    pub(crate) kid: String,
 }
 
 impl fmt::Debug for DevKey {
@@ -167,12 +168,6 @@ impl DevKey {
     #[must_use]
     pub fn path(dir: &Path) -> PathBuf {
         dir.join(FILE_NAME)
-    }
-
-    /// The key's name.
-    #[must_use]
-    pub fn kid(&self) -> &str {
-        &self.kid
     }
 
     /// The name of the development issuer of `tenant`.
@@ -347,7 +342,7 @@ pub fn refuse_off_loopback(address: IpAddr) -> Result<(), SetupError> {
     if address.to_canonical().is_loopback() {
         Ok(())
     } else {
-        Err(SetupError::OffLoopback { address })
+        Err(SetupError::OffLoopback(address))
     }
 }
 
@@ -371,7 +366,7 @@ fn check_request(request: &MintRequest) -> Result<(), SetupError> {
     } else {
         return Ok(());
     };
-    Err(SetupError::Mint { problem })
+    Err(SetupError::Mint(problem))
 }
 
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), SetupError> {

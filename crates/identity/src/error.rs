@@ -1,6 +1,6 @@
 //! Why a token, a key set or the set-up was refused.
 //!
-//! Owns the causes and their two messages: `Display` is for the log, [`IdentityError::caller_message`] for the caller.
+//! Owns the causes and their two messages: `Display` is for the log, [`IdentityError::refusal`] has what the caller may read.
 //! Invariant: neither holds bytes of a token, and the caller's message does not tell which check failed.
 
 use std::{
@@ -9,11 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use placet_egress::EgressError;
-use placet_types::{
-    error::{ErrorCode, Refusal},
-    json::JsonError,
-};
+use placet_types::error::{ErrorCode, Refusal};
 
 /// Names and values from a token that a log line may echo.
 const ECHO_CHARS_MAX: usize = 64;
@@ -24,11 +20,8 @@ const RETRY_AFTER_MS: u64 = 5_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// The token is longer than any that is accepted.
-    #[error("the token is longer than {bytes_max} bytes")]
-    TooLong {
-        /// The limit.
-        bytes_max: usize,
-    },
+    #[error("the token is longer than {0} bytes")]
+    TooLong(usize),
     /// The token is not a signed JWT in compact form.
     #[error("the {part} of the token is malformed: {problem}")]
     Malformed {
@@ -38,17 +31,11 @@ pub enum IdentityError {
         problem: String,
     },
     /// The header has a member that could change what is verified.
-    #[error("the header member `{member}` is not accepted")]
-    HeaderRefused {
-        /// The member.
-        member: &'static str,
-    },
+    #[error("the header member `{0}` is not accepted")]
+    HeaderRefused(&'static str),
     /// The header asks for an algorithm that the issuer may not use, or that its key is not for.
-    #[error("the algorithm is not accepted from issuer `{issuer}`")]
-    AlgorithmRefused {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the algorithm is not accepted from issuer `{0}`")]
+    AlgorithmRefused(String),
     /// The token is no access token.
     #[error("the token of issuer `{issuer}` is not an access token: {problem}")]
     TypeRefused {
@@ -58,11 +45,8 @@ pub enum IdentityError {
         problem: &'static str,
     },
     /// Nobody configured this issuer.
-    #[error("the issuer `{issuer}` is not known")]
-    UnknownIssuer {
-        /// The issuer as the token claims it.
-        issuer: String,
-    },
+    #[error("the issuer `{0}` is not known")]
+    UnknownIssuer(String),
     /// The issuer has no key of this name.
     #[error("the issuer `{issuer}` has no key `{kid}`")]
     UnknownKey {
@@ -72,23 +56,14 @@ pub enum IdentityError {
         kid: String,
     },
     /// The issuer's keys were never loaded, or not for too long.
-    #[error("the keys of issuer `{issuer}` are not available")]
-    KeysUnavailable {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the keys of issuer `{0}` are not available")]
+    KeysUnavailable(String),
     /// The signature is not by the issuer's key.
-    #[error("the signature is not by the key of issuer `{issuer}`")]
-    SignatureInvalid {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the signature is not by the key of issuer `{0}`")]
+    SignatureInvalid(String),
     /// A required claim is not there.
-    #[error("the claim `{claim}` is missing")]
-    ClaimMissing {
-        /// The claim.
-        claim: String,
-    },
+    #[error("the claim `{0}` is missing")]
+    ClaimMissing(String),
     /// A claim does not have the form it must have.
     #[error("the claim `{claim}` is not accepted: {problem}")]
     ClaimRefused {
@@ -98,17 +73,11 @@ pub enum IdentityError {
         problem: &'static str,
     },
     /// The token is for somebody else.
-    #[error("the token of issuer `{issuer}` is not for this service")]
-    AudienceRefused {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the token of issuer `{0}` is not for this service")]
+    AudienceRefused(String),
     /// The token has expired.
-    #[error("the token of issuer `{issuer}` has expired")]
-    Expired {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the token of issuer `{0}` has expired")]
+    Expired(String),
     /// The token's time has not come, or it was issued in the future.
     #[error("the token of issuer `{issuer}` is not valid yet: `{claim}` lies in the future")]
     NotYetValid {
@@ -126,78 +95,63 @@ pub enum IdentityError {
         lifetime_s_max: u64,
     },
     /// The user's log-in was too long ago.
-    #[error("the user of issuer `{issuer}` logged in too long ago")]
-    AuthenticationTooOld {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the user of issuer `{0}` logged in too long ago")]
+    AuthenticationTooOld(String),
     /// A client certificate stands for nobody.
-    #[error("the client certificate is not accepted: {problem}")]
-    CertificateRefused {
-        /// Why.
-        problem: &'static str,
-    },
+    #[error("the client certificate is not accepted: {0}")]
+    CertificateRefused(&'static str),
     /// The token is bound to a key that its bearer did not show.
-    #[error("the token is bound to a key: {problem}")]
-    KeyNotShown {
-        /// What is missing.
-        problem: &'static str,
-    },
+    #[error("the token is bound to a key: {0}")]
+    KeyNotShown(&'static str),
     /// Neither a token nor a certificate was shown.
     #[error("missing credentials")]
     NothingShown,
     /// A user's token that an agent may hold is shown as if the user were there.
-    #[error("the token of issuer `{issuer}` is a user's, and an agent may hold it")]
-    HeldByAgent {
-        /// The issuer.
-        issuer: String,
-    },
+    #[error("the token of issuer `{0}` is a user's, and an agent may hold it")]
+    HeldByAgent(String),
     /// The two tokens of a call do not belong together.
-    #[error("the delegation does not fit the caller: {problem}")]
-    BindingRefused {
-        /// Why.
-        problem: &'static str,
-    },
+    #[error("the delegation does not fit the caller: {0}")]
+    BindingRefused(&'static str),
 }
 
 impl IdentityError {
     /// What the caller gets: the code, and one text for every token that does not verify.
     const fn told(&self) -> (ErrorCode, &'static str) {
         match self {
-            Self::Expired { .. } => (ErrorCode::CredentialExpired, "the token has expired"),
-            Self::AuthenticationTooOld { .. } => {
+            Self::Expired(_) => (ErrorCode::CredentialExpired, "the token has expired"),
+            Self::AuthenticationTooOld(_) => {
                 (ErrorCode::CredentialExpired, "the user has to log in again")
             }
-            Self::BindingRefused { .. } => (
+            Self::BindingRefused(_) => (
                 ErrorCode::Unauthenticated,
                 "the delegation token does not belong to the calling token",
             ),
-            Self::HeldByAgent { .. } => (
+            Self::HeldByAgent(_) => (
                 ErrorCode::PolicyDenied,
                 "this user's token is one that an agent may hold: it goes into Placet-Delegation beside the agent's own; to act as the person, sign in at the console, or use a token of a client that the operator has listed in `person_clients` of this issuer",
             ),
-            Self::KeysUnavailable { .. } => {
+            Self::KeysUnavailable(_) => {
                 (ErrorCode::IdentityUnavailable, "who calls cannot be verified at present")
             }
             Self::NothingShown => {
                 (ErrorCode::Unauthenticated, "a bearer token is needed in the Authorization header")
             }
-            Self::CertificateRefused { .. } => {
+            Self::CertificateRefused(_) => {
                 (ErrorCode::Unauthenticated, "the client certificate is not valid for this service")
             }
-            Self::TooLong { .. }
+            Self::TooLong(_)
             | Self::Malformed { .. }
-            | Self::HeaderRefused { .. }
-            | Self::AlgorithmRefused { .. }
+            | Self::HeaderRefused(_)
+            | Self::AlgorithmRefused(_)
             | Self::TypeRefused { .. }
-            | Self::UnknownIssuer { .. }
+            | Self::UnknownIssuer(_)
             | Self::UnknownKey { .. }
-            | Self::SignatureInvalid { .. }
-            | Self::ClaimMissing { .. }
+            | Self::SignatureInvalid(_)
+            | Self::ClaimMissing(_)
             | Self::ClaimRefused { .. }
-            | Self::AudienceRefused { .. }
+            | Self::AudienceRefused(_)
             | Self::NotYetValid { .. }
-            | Self::KeyNotShown { .. }
+            | Self::KeyNotShown(_)
             | Self::LifetimeTooLong { .. } => {
                 (ErrorCode::Unauthenticated, "the token is not valid for this service")
             }
@@ -216,16 +170,10 @@ impl IdentityError {
         self.code() == ErrorCode::IdentityUnavailable
     }
 
-    /// What the caller may read.
-    #[must_use]
-    pub const fn caller_message(&self) -> &'static str {
-        self.told().1
-    }
-
     /// The refusal with both messages.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
-        let refusal = Refusal::new(self.code(), self.caller_message()).with_detail(self);
+        let refusal = Refusal::new(self.code(), self.told().1).with_detail(self);
         if refusal.code == ErrorCode::IdentityUnavailable {
             return refusal.with_retry_after_ms(RETRY_AFTER_MS);
         }
@@ -263,76 +211,31 @@ pub(crate) fn place_of(path: &Path) -> String {
 /// Why a key set could not be loaded. The set that was loaded before stays in use for a while.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The file cannot be read.
-    #[error("the key file `{}` cannot be read: {}", path.display(), of_file(*kind))]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The kind of failure.
-        kind: io::ErrorKind,
-    },
-    /// The address could not be fetched.
-    #[error("the key set could not be fetched: {0}")]
-    Fetch(#[from] EgressError),
-    /// The address answered, but not with a key set.
-    #[error("the key set could not be fetched: the status is {status}")]
-    Status {
-        /// The status.
-        status: u16,
-    },
-    /// Loading took too long.
-    #[error("the key set could not be loaded within {timeout_ms} ms")]
-    TimedOut {
-        /// The limit.
-        timeout_ms: u64,
-    },
-    /// The set is larger than the limit.
-    #[error("the key set is larger than {bytes_max} bytes")]
-    TooLarge {
-        /// The limit.
-        bytes_max: usize,
-    },
-    /// The set is not strict JSON of the right form.
-    #[error("the key set is malformed: {0}")]
-    Malformed(JsonError),
-    /// The set has too many keys.
-    #[error("the key set has more than {keys_max} keys")]
-    TooMany {
-        /// The limit.
-        keys_max: usize,
-    },
-    /// Two keys of one type have the same name.
-    #[error("the key set has two keys `{kid}` of the same type")]
-    Ambiguous {
-        /// The name.
-        kid: String,
-    },
-    /// A private key is published.
-    #[error("the key set holds the private part of key `{kid}`: replace that key")]
-    PrivateKey {
-        /// The name.
-        kid: String,
-    },
+    /// It could not be had.
+    #[error("the key set could not be loaded: {0}")]
+    Unavailable(String),
+    /// What was had is no key set that may be used.
+    #[error("the key set cannot be used: {0}")]
+    Unusable(String),
     /// No key can be used.
     #[error("the key set has no usable key")]
     Empty,
-    /// The agent of the Workload API cannot be asked.
-    #[error("the agent of the Workload API has no trust bundle for us: {problem}")]
-    Agent {
-        /// Why.
-        problem: &'static str,
-    },
     /// The agent of the Workload API does not know the trust domain.
     #[error(
-        "the agent of the Workload API has no trust bundle of `{trust_domain}`: is it the agent's own, or federated with it?"
+        "the agent of the Workload API has no trust bundle of `{0}`: is it the agent's own, or federated with it?"
     )]
-    NotInBundles {
-        /// The trust domain.
-        trust_domain: String,
-    },
-    /// The loading task ended early.
-    #[error("loading the key set was interrupted")]
-    Interrupted,
+    NotInBundles(String),
+}
+
+impl KeyError {
+    pub(crate) fn unreadable(path: &Path, kind: io::ErrorKind) -> Self {
+        let problem = of_file(kind);
+        Self::Unavailable(format!("the file `{}` cannot be read: {problem}", path.display()))
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::Unavailable("it was interrupted".to_owned())
+    }
 }
 
 /// Why identity could not be set up. These are for the operator.
@@ -347,26 +250,11 @@ pub enum SetupError {
         problem: String,
     },
     /// A limit is out of range.
-    #[error("{problem}")]
-    Limits {
-        /// What is wrong.
-        problem: &'static str,
-    },
-    /// Keys from a file or the configuration could not be loaded.
-    #[error("issuer `{issuer}`: {cause}")]
-    Keys {
-        /// The issuer.
-        issuer: String,
-        /// Why.
-        #[source]
-        cause: KeyError,
-    },
+    #[error("{0}")]
+    Limits(&'static str),
     /// Development tokens would be accepted from other machines.
-    #[error("development tokens are accepted on loopback only, not on `{address}`")]
-    OffLoopback {
-        /// The address of the listener.
-        address: IpAddr,
-    },
+    #[error("development tokens are accepted on loopback only, not on `{0}`")]
+    OffLoopback(IpAddr),
     /// The file of the development key cannot be used.
     #[error("the development key `{}` cannot be used: {problem}", path.display())]
     DevKeyFile {
@@ -379,11 +267,8 @@ pub enum SetupError {
     #[error("the operating system gives no random bytes")]
     NoRandomness,
     /// A development token cannot be made as asked for.
-    #[error("the development token cannot be made: {problem}")]
-    Mint {
-        /// Why.
-        problem: String,
-    },
+    #[error("the development token cannot be made: {0}")]
+    Mint(String),
 }
 
 impl SetupError {

@@ -1,12 +1,11 @@
 //! What a request shows of who sends it, and the one question that is asked about it.
 //!
-//! Owns the seam between the listeners and whatever verifies callers, and how the parts of one request are put together: the
-//! caller's token or certificate, the user's delegation, or one token that says both. Invariants: a token that is bound to a
+//! Owns how the parts of one request are put together: the caller's token or certificate, the user's delegation, or one token that says
+//! both. Invariants: a token that is bound to a
 //! certificate counts only together with that certificate; anyone who shows the certificate of a workload calls as that workload or not at all.
 
 use std::fmt;
 
-use async_trait::async_trait;
 use placet_types::principal::PrincipalKind;
 
 use crate::{
@@ -38,21 +37,14 @@ impl fmt::Debug for Presented<'_> {
     }
 }
 
-/// Says who calls. Other proofs than tokens and certificates would be other implementations of it.
-#[async_trait]
-pub trait InboundVerifier: fmt::Debug + Send + Sync {
+impl Verifier {
     /// Verifies everything that a request shows, and binds it together.
     ///
     /// # Errors
     /// [`IdentityError`] for the first check that fails, or when nothing is shown.
-    async fn caller(&self, presented: Presented<'_>) -> Result<VerifiedCaller, IdentityError>;
-}
-
-#[async_trait]
-impl InboundVerifier for Verifier {
-    async fn caller(&self, presented: Presented<'_>) -> Result<VerifiedCaller, IdentityError> {
+    pub async fn caller(&self, presented: Presented<'_>) -> Result<VerifiedCaller, IdentityError> {
         let (actor, acted_for) = match (presented.token, presented.certificate) {
-            (Some(token), _) => self.verify_either(token).await?,
+            (Some(token), _) => self.verify_in(None, token).await?,
             (None, Some(certificate)) => (self.verify_certificate(certificate)?, None),
             (None, None) => return Err(IdentityError::NothingShown),
         };
@@ -60,7 +52,7 @@ impl InboundVerifier for Verifier {
             None => acted_for,
             Some(_) if acted_for.is_some() => {
                 let problem = "the caller's token names a user already";
-                return Err(IdentityError::BindingRefused { problem });
+                return Err(IdentityError::BindingRefused(problem));
             }
             Some(token) => Some(self.verify(token, TokenRole::Delegation).await?),
         };
@@ -72,9 +64,7 @@ impl InboundVerifier for Verifier {
         }
         VerifiedCaller::bind(actor, delegation)
     }
-}
 
-impl Verifier {
     /// A workload that shows who it is by its certificate shows no other's token. One that stands for nobody here, as that of a person's
     /// machine, says nothing.
     fn check_owner(
@@ -93,9 +83,9 @@ impl Verifier {
             return Ok(());
         }
         if actor.kind() == PrincipalKind::User && !delegates {
-            return Err(IdentityError::HeldByAgent { issuer: actor.issuer().to_owned() });
+            return Err(IdentityError::HeldByAgent(actor.issuer().to_owned()));
         }
-        Err(IdentityError::CertificateRefused { problem: "the token is another caller's" })
+        Err(IdentityError::CertificateRefused("the token is another caller's"))
     }
 }
 
@@ -105,13 +95,10 @@ fn check_key(
     certificate: Option<&ClientCertificate>,
 ) -> Result<(), IdentityError> {
     let Some(wanted) = &token.bound_to else { return Ok(()) };
-    let shown = certificate.ok_or(IdentityError::KeyNotShown {
-        problem: "the connection has no client certificate",
-    })?;
+    let shown = certificate
+        .ok_or(IdentityError::KeyNotShown("the connection has no client certificate"))?;
     if shown.thumbprint() != *wanted {
-        return Err(IdentityError::KeyNotShown {
-            problem: "the connection's certificate is another",
-        });
+        return Err(IdentityError::KeyNotShown("the connection's certificate is another"));
     }
     Ok(())
 }

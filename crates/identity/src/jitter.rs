@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rand::{TryRngCore as _, rngs::OsRng};
 
-const SHORTEST: Duration = Duration::from_millis(100);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
@@ -14,7 +13,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 pub(crate) fn backoff(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(8);
     let pause = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings));
-    less_a_tenth(pause.min(BACKOFF_MAX)).max(SHORTEST)
+    less_a_tenth(pause.min(BACKOFF_MAX))
 }
 
 /// A time, less up to a tenth of it.

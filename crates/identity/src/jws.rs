@@ -39,7 +39,7 @@ pub(crate) struct Jws<'a> {
 impl<'a> Jws<'a> {
     pub(crate) fn parse(token: &'a str) -> Result<Self, IdentityError> {
         if token.len() > TOKEN_BYTES_MAX {
-            return Err(IdentityError::TooLong { bytes_max: TOKEN_BYTES_MAX });
+            return Err(IdentityError::TooLong(TOKEN_BYTES_MAX));
         }
         let parts = || malformed("form", "it does not have three parts");
         let (signed, signature) = token.rsplit_once('.').ok_or_else(parts)?;
@@ -51,7 +51,7 @@ impl<'a> Jws<'a> {
         if let Some(member) =
             HEADERS_REFUSED.into_iter().find(|member| header.contains_key(*member))
         {
-            return Err(IdentityError::HeaderRefused { member });
+            return Err(IdentityError::HeaderRefused(member));
         }
         Ok(Self { signed, signature, header, claims: object("payload", claims)? })
     }
@@ -67,10 +67,8 @@ impl<'a> Jws<'a> {
 
     /// The issuer as the token claims it; good for choosing a key set and for nothing else.
     pub(crate) fn claimed_issuer(&self) -> Result<&str, IdentityError> {
-        let issuer = self
-            .claims
-            .get("iss")
-            .ok_or_else(|| IdentityError::ClaimMissing { claim: "iss".to_owned() })?;
+        let issuer =
+            self.claims.get("iss").ok_or_else(|| IdentityError::ClaimMissing("iss".to_owned()))?;
         issuer.as_str().ok_or_else(|| IdentityError::ClaimRefused {
             claim: "iss".to_owned(),
             problem: "it must be one string",
@@ -82,7 +80,7 @@ impl<'a> Jws<'a> {
         let named = self.header.get("alg").and_then(Value::as_str).and_then(Algorithm::from_name);
         named
             .filter(|algorithm| issuer.algorithms.contains(algorithm))
-            .ok_or_else(|| IdentityError::AlgorithmRefused { issuer: issuer.issuer.clone() })
+            .ok_or_else(|| IdentityError::AlgorithmRefused(issuer.issuer.clone()))
     }
 
     /// The name of the key.
@@ -94,8 +92,7 @@ impl<'a> Jws<'a> {
 
     /// Whether the header says that this is an access token (RFC 9068). Media types have no case.
     pub(crate) fn check_type(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
-        let refused =
-            |problem| Err(IdentityError::TypeRefused { issuer: issuer.issuer.clone(), problem });
+        let refused = |problem| refused_type(issuer, problem);
         let Some(named) = self.header.get("typ").and_then(Value::as_str) else {
             return refused("the header has no `typ`");
         };
@@ -116,8 +113,7 @@ impl<'a> Jws<'a> {
 
     /// Whether the header is one that a JWT-SVID may have: `alg`, `kid`, and `typ` if it says `JWT` or `JOSE`.
     pub(crate) fn check_svid_header(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
-        let refused =
-            |problem| Err(IdentityError::TypeRefused { issuer: issuer.issuer.clone(), problem });
+        let refused = |problem| refused_type(issuer, problem);
         if !self.header.keys().all(|member| ["alg", "kid", "typ"].contains(&member.as_str())) {
             return refused("the header of an SVID has a member that is not known");
         }
@@ -130,15 +126,11 @@ impl<'a> Jws<'a> {
 
     /// Whether the header allows that this is an ID token: it says `JWT`, or nothing.
     pub(crate) fn check_id_token_type(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
-        let fits = self
-            .header
-            .get("typ")
-            .is_none_or(|typ| typ.as_str().is_some_and(|named| named.eq_ignore_ascii_case("JWT")));
-        if fits {
+        let Some(typ) = self.header.get("typ") else { return Ok(()) };
+        if typ.as_str().is_some_and(|named| named.eq_ignore_ascii_case("JWT")) {
             return Ok(());
         }
-        let problem = "it was sent as an ID token, and the `typ` of the header is another";
-        Err(IdentityError::TypeRefused { issuer: issuer.issuer.clone(), problem })
+        refused_type(issuer, "it was sent as an ID token, and the `typ` of the header is another")
     }
 
     /// Whether the token is signed by `key`.
@@ -151,8 +143,12 @@ impl<'a> Jws<'a> {
         if key.has_signed(self.signed.as_bytes(), self.signature, algorithm) {
             return Ok(());
         }
-        Err(IdentityError::SignatureInvalid { issuer: issuer.issuer.clone() })
+        Err(IdentityError::SignatureInvalid(issuer.issuer.clone()))
     }
+}
+
+fn refused_type(issuer: &IssuerConfig, problem: &'static str) -> Result<(), IdentityError> {
+    Err(IdentityError::TypeRefused { issuer: issuer.issuer.clone(), problem })
 }
 
 fn malformed(part: &'static str, problem: impl ToString) -> IdentityError {

@@ -6,7 +6,6 @@
 //! thread and holds up one token for a moment.
 
 use std::{
-    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -94,7 +93,7 @@ impl KeyCache {
         config: &IdentityConfig,
         egress: Option<&EgressClient>,
     ) -> Result<Self, SetupError> {
-        let keys = |cause| SetupError::Keys { issuer: issuer.issuer.clone(), cause };
+        let keys = |cause: KeyError| issuer.problem(cause.to_string());
         let (source, loaded) = match &issuer.keys {
             KeySource::Inline(value) => {
                 (Source::Inline, Some(KeySet::from_value(value.clone(), wanted).map_err(keys)?))
@@ -161,7 +160,7 @@ impl KeyCache {
             let issuer = self.issuer.clone();
             // A token of a key that came while the issuer cannot be reached is not wrong.
             if self.failing.load(Ordering::Relaxed) {
-                return IdentityError::KeysUnavailable { issuer };
+                return IdentityError::KeysUnavailable(issuer);
             }
             IdentityError::UnknownKey { issuer, kid: echo(kid) }
         };
@@ -204,7 +203,7 @@ impl KeyCache {
         match loaded.set.find(kid, algorithm) {
             Found::Key(key) => Some(Ok(key.clone())),
             Found::OtherAlgorithm => {
-                Some(Err(IdentityError::AlgorithmRefused { issuer: self.issuer.clone() }))
+                Some(Err(IdentityError::AlgorithmRefused(self.issuer.clone())))
             }
             Found::Nothing => None,
         }
@@ -237,7 +236,7 @@ impl KeyCache {
             }
             (None, _) => self.refresh_if_due(self.current.load_full()).await,
         }
-        self.usable().ok_or_else(|| IdentityError::KeysUnavailable { issuer: self.issuer.clone() })
+        self.usable().ok_or_else(|| IdentityError::KeysUnavailable(self.issuer.clone()))
     }
 
     /// Begins a fetch if one is due and none is running.
@@ -286,14 +285,14 @@ impl KeyCache {
             drop(begun);
             outcome
         });
-        task.await.unwrap_or(Err(KeyError::Interrupted))
+        task.await.unwrap_or_else(|_gone| Err(KeyError::interrupted()))
     }
 
     /// What a fetch brought counts from now on, as true at `at`.
     fn take_in(&self, loaded: Result<KeySet, KeyError>, at: Instant) -> Result<(), KeyError> {
         self.failing.store(loaded.is_err(), Ordering::Relaxed);
         // Who knows it says that there are no keys any more, which is not an outage; half a document is no set at all.
-        if matches!(loaded, Err(KeyError::NotInBundles { .. } | KeyError::Empty)) {
+        if matches!(loaded, Err(KeyError::NotInBundles(_) | KeyError::Empty)) {
             self.current.store(None);
         }
         loaded.map(|set| self.current.store(Some(Arc::new(Loaded { set, at }))))
@@ -307,14 +306,14 @@ impl KeyCache {
                 if matches!(set, Err(KeyError::Empty)) {
                     // A domain without an authority left is one that the agent vouches for no more.
                     let trust_domain = trust_domain.to_owned();
-                    return Err(KeyError::NotInBundles { trust_domain });
+                    return Err(KeyError::NotInBundles(trust_domain));
                 }
                 return set;
             }
             Source::File(path) => self.read_soon(path).await?,
             Source::Url(url, client) => {
                 let limit = Duration::from_millis(FETCH_TIMEOUT_MS);
-                let late = |_elapsed| Err(KeyError::TimedOut { timeout_ms: FETCH_TIMEOUT_MS });
+                let late = |_elapsed| Err(late(FETCH_TIMEOUT_MS));
                 timeout(limit, fetch(url, client)).await.unwrap_or_else(late)?
             }
         };
@@ -323,7 +322,7 @@ impl KeyCache {
 
     /// Reads a file on a thread for blocking, and on one only. Anyone who asks waits for a moment.
     async fn read_soon(&self, path: &Path) -> Result<Vec<u8>, KeyError> {
-        let late = || KeyError::TimedOut { timeout_ms: FILE_TIMEOUT_MS };
+        let late = || late(FILE_TIMEOUT_MS);
         let reads = Arc::clone(&self.reads).try_lock_owned().map_err(|_held| late())?;
         let path = path.to_owned();
         let reading = tokio::task::spawn_blocking(move || {
@@ -331,32 +330,32 @@ impl KeyCache {
             read_file(&path)
         });
         match timeout(Duration::from_millis(FILE_TIMEOUT_MS), reading).await {
-            Ok(read) => read.unwrap_or(Err(KeyError::Interrupted)),
+            Ok(read) => read.unwrap_or_else(|_gone| Err(KeyError::interrupted())),
             Err(_elapsed) => Err(late()),
         }
     }
 }
 
 async fn fetch(url: &Url, client: &EgressClient) -> Result<Vec<u8>, KeyError> {
+    let failed = |problem: &dyn std::fmt::Display| KeyError::Unavailable(problem.to_string());
     let request =
         Request::get(url.as_str()).header(header::ACCEPT, "application/json").body(Bytes::new());
-    let unusable =
-        |_error| placet_egress::EgressError::UrlUnusable { reason: "it cannot be requested" };
-    let response = client.send(request.map_err(unusable)?).await?;
+    let request = request.map_err(|error| failed(&error))?;
+    let response = client.send(request).await.map_err(|error| failed(&error))?;
     if response.status() != StatusCode::OK {
-        return Err(KeyError::Status { status: response.status().as_u16() });
+        return Err(failed(&format_args!("the status is {}", response.status().as_u16())));
     }
     Ok(response.into_body().to_vec())
 }
 
+fn late(timeout_ms: u64) -> KeyError {
+    KeyError::Unavailable(format!("it took longer than {timeout_ms} ms"))
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
-    match read_bounded(path, KEY_SET_BYTES_MAX) {
-        Ok(mut bytes) => Ok(std::mem::take(&mut *bytes)),
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            Err(KeyError::TooLarge { bytes_max: KEY_SET_BYTES_MAX })
-        }
-        Err(error) => Err(KeyError::Unreadable { path: path.to_path_buf(), kind: error.kind() }),
-    }
+    let read = read_bounded(path, KEY_SET_BYTES_MAX);
+    let read = read.map_err(|error| KeyError::unreadable(path, error.kind()))?;
+    Ok(read.to_vec())
 }
 
 #[cfg(test)]

@@ -4,24 +4,24 @@
 //! encryption, symmetric, too short or of an unknown type is never used; a set that publishes a private key, or that
 //! names two keys of one type alike, is refused whole.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use placet_types::json::{JsonLimits, from_value_strict, parse_strict};
+use placet_types::json::{JsonError, JsonLimits, from_value_strict, parse_strict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
     config::Algorithm,
     error::{KeyError, echo},
-    signature::{Components, PublicKey},
+    signature::{KeyType, PublicKey},
 };
 
 /// The size of a key set.
 pub(crate) const KEY_SET_BYTES_MAX: usize = 256 * 1024;
 const KEYS_MAX: usize = 100;
 pub(crate) const KID_BYTES_MAX: usize = 256;
-const RSA_MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
+const RSA_MODULUS_BYTES: RangeInclusive<usize> = 256..=512;
 const RSA_EXPONENT_BYTES_MAX: usize = 4;
 
 /// The usable keys of one issuer by name.
@@ -69,18 +69,18 @@ impl KeySet {
     /// Reads a key set's text.
     pub(crate) fn parse(bytes: &[u8], wanted: KeyUse) -> Result<Self, KeyError> {
         if bytes.len() > KEY_SET_BYTES_MAX {
-            return Err(KeyError::TooLarge { bytes_max: KEY_SET_BYTES_MAX });
+            return Err(KeyError::Unusable(format!("it is larger than {KEY_SET_BYTES_MAX} bytes")));
         }
         let limits =
             JsonLimits { bytes_max: KEY_SET_BYTES_MAX, depth_max: 8, ..JsonLimits::default() };
-        Self::from_value(parse_strict(bytes, &limits).map_err(KeyError::Malformed)?, wanted)
+        Self::from_value(parse_strict(bytes, &limits).map_err(malformed)?, wanted)
     }
 
     /// Reads a key set that was parsed before.
     pub(crate) fn from_value(value: Value, wanted: KeyUse) -> Result<Self, KeyError> {
-        let document: Document = from_value_strict(value).map_err(KeyError::Malformed)?;
+        let document: Document = from_value_strict(value).map_err(malformed)?;
         if document.keys.len() > KEYS_MAX {
-            return Err(KeyError::TooMany { keys_max: KEYS_MAX });
+            return Err(KeyError::Unusable(format!("it has more than {KEYS_MAX} keys")));
         }
         let mut keys: BTreeMap<String, Vec<PublicKey>> = BTreeMap::new();
         for jwk in &document.keys {
@@ -88,7 +88,8 @@ impl KeySet {
             let Some((kid, key)) = usable_key(jwk, wanted) else { continue };
             let namesakes = keys.entry(kid.to_owned()).or_default();
             if namesakes.iter().any(|other| other.key_type() == key.key_type()) {
-                return Err(KeyError::Ambiguous { kid: echo(kid) });
+                let problem = format!("it has two keys `{}` of the same type", echo(kid));
+                return Err(KeyError::Unusable(problem));
             }
             namesakes.push(key);
         }
@@ -111,13 +112,19 @@ fn text<'a>(jwk: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
     jwk.get(member).and_then(Value::as_str)
 }
 
+fn malformed(error: JsonError) -> KeyError {
+    KeyError::Unusable(format!("it is malformed: {error}"))
+}
+
 fn refuse_private_part(jwk: &Map<String, Value>) -> Result<(), KeyError> {
     let private =
         ["d", "p", "q", "dp", "dq", "qi", "oth"].iter().any(|member| jwk.contains_key(*member));
     if !private {
         return Ok(());
     }
-    Err(KeyError::PrivateKey { kid: echo(text(jwk, "kid").unwrap_or_default()) })
+    let kid = echo(text(jwk, "kid").unwrap_or_default());
+    let problem = format!("it holds the private part of key `{kid}`: replace that key");
+    Err(KeyError::Unusable(problem))
 }
 
 /// The key with its name, when it is one that can verify tokens.
@@ -133,40 +140,26 @@ fn usable_key(jwk: &Map<String, Value>, wanted: KeyUse) -> Option<(&str, PublicK
         None => None,
         Some(name) => Some(Algorithm::from_name(name.as_str()?)?),
     };
-    let key = PublicKey::new(&components(jwk)?, algorithm)?;
-    if algorithm.is_some_and(|algorithm| !key.fits(algorithm)) {
-        return None;
-    }
-    Some((kid, key))
+    Some((kid, key_of(jwk)?.only_for(algorithm)?))
 }
 
-fn components(jwk: &Map<String, Value>) -> Option<Components<'_>> {
+fn key_of(jwk: &Map<String, Value>) -> Option<PublicKey> {
+    let bytes = |member: &str, length: RangeInclusive<usize>| {
+        let bytes = URL_SAFE_NO_PAD.decode(text(jwk, member)?).ok()?;
+        length.contains(&bytes.len()).then_some(bytes)
+    };
     match (text(jwk, "kty")?, text(jwk, "crv")) {
         ("EC", Some("P-256")) => {
-            let (x, y) = (sized(jwk, "x", 32..=32)?, sized(jwk, "y", 32..=32)?);
-            Some(Components::P256 { x, y })
+            PublicKey::point(KeyType::P256, &bytes("x", 32..=32)?, &bytes("y", 32..=32)?)
         }
         ("EC", Some("P-384")) => {
-            let (x, y) = (sized(jwk, "x", 48..=48)?, sized(jwk, "y", 48..=48)?);
-            Some(Components::P384 { x, y })
+            PublicKey::point(KeyType::P384, &bytes("x", 48..=48)?, &bytes("y", 48..=48)?)
         }
-        ("OKP", Some("Ed25519")) => Some(Components::Ed25519 { x: sized(jwk, "x", 32..=32)? }),
-        ("RSA", None) => {
-            let (n, e) =
-                (sized(jwk, "n", RSA_MODULUS_BYTES)?, sized(jwk, "e", 1..=RSA_EXPONENT_BYTES_MAX)?);
-            Some(Components::Rsa { n, e })
-        }
+        ("OKP", Some("Ed25519")) => Some(PublicKey::ed25519(bytes("x", 32..=32)?)),
+        ("RSA", None) => PublicKey::rsa(
+            &bytes("n", RSA_MODULUS_BYTES)?,
+            &bytes("e", 1..=RSA_EXPONENT_BYTES_MAX)?,
+        ),
         _ => None,
     }
-}
-
-/// A base64url member of so many bytes. The library cuts or panics on other lengths of some keys.
-fn sized<'a>(
-    jwk: &'a Map<String, Value>,
-    member: &str,
-    bytes: std::ops::RangeInclusive<usize>,
-) -> Option<&'a str> {
-    let value = text(jwk, member)?;
-    let decoded = URL_SAFE_NO_PAD.decode(value).ok()?;
-    Some(value).filter(|_| bytes.contains(&decoded.len()))
 }

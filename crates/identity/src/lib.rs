@@ -44,14 +44,17 @@ pub use dev::{
     refuse_off_loopback,
 };
 pub use error::{IdentityError, KeyError, SetupError};
-pub use inbound::{InboundVerifier, Presented};
+pub use inbound::Presented;
 pub use placet_egress::{file_digest, read_bounded};
 pub use sealed::{Acting, ActorClaim, SubjectToken, TokenFacts};
 pub use secrets::{LiveSecret, LiveVersion, SecretError, SecretSource, Secrets, SvidKeeper};
-pub use sign_in::{Beginning, Callback, Provider, SignInConfig, SignInError, SignedIn, fresh_text};
+pub use sign_in::{
+    Beginning, Callback, Provider, SignInConfig, SignInError, SignedIn, basic_authorization,
+    fresh_text,
+};
 pub use sign_in_proof::SignInProof;
 pub use token::{TokenRole, VerifiedToken};
-pub use verifier::{NextIssuers, RefreshFailure, Verifier};
+pub use verifier::{NextIssuers, Verifier};
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -48,13 +48,8 @@ const UNUSABLE_MAX: Duration = Duration::from_mins(15);
 /// Where a secret comes from.
 #[derive(Debug, Clone)]
 pub enum SecretSource {
-    /// A variable of the environment, as the binary found it at start.
-    Env {
-        /// The variable's name.
-        name: String,
-        /// Its value.
-        value: SecretString,
-    },
+    /// The value of a variable of the environment, as the binary found it at start.
+    Env(SecretString),
     /// A variable of the environment that is not set.
     Unset,
     /// A file, looked at each time the secret is used.
@@ -168,7 +163,7 @@ impl Secrets {
         let entry = |source| {
             let svid = match &source {
                 SecretSource::JwtSvid { audience } => Some(Arc::new(OwnSvid::new(audience))),
-                SecretSource::Env { .. } | SecretSource::Unset | SecretSource::File(_) => None,
+                SecretSource::Env(_) | SecretSource::Unset | SecretSource::File(_) => None,
             };
             Arc::new(Entry { source, live: Mutex::default(), look: Mutex::default(), svid })
         };
@@ -228,7 +223,7 @@ impl Secrets {
     pub fn live(&self, name: &str) -> Result<LiveSecret, SecretError> {
         let entry = self.entry(name)?;
         match &entry.source {
-            SecretSource::Env { value, .. } => {
+            SecretSource::Env(value) => {
                 let newest = file::value_of(name, value.expose_secret().as_bytes())?;
                 Ok(LiveSecret::endless(newest, None))
             }
@@ -236,7 +231,7 @@ impl Secrets {
             SecretSource::File(path) => {
                 // Read without the lock: a file that hangs must not hold up those who only want to know what was read.
                 let found = file::read_value(name, path);
-                entry.live().take(found, name, path)
+                entry.live.lock().take(found, name, path)
             }
             SecretSource::JwtSvid { .. } => match &entry.svid {
                 Some(svid) => svid.live(name, Instant::now()),
@@ -251,8 +246,8 @@ impl Secrets {
     pub fn known(&self, name: &str) -> Vec<SecretString> {
         let Some(entry) = self.entries.get(name) else { return Vec::new() };
         match &entry.source {
-            SecretSource::File(_) => entry.live().known(),
-            SecretSource::Env { .. } | SecretSource::Unset | SecretSource::JwtSvid { .. } => {
+            SecretSource::File(_) => entry.live.lock().known(),
+            SecretSource::Env(_) | SecretSource::Unset | SecretSource::JwtSvid { .. } => {
                 let live = self.live(name).ok();
                 live.map_or_else(Vec::new, |live| {
                     let (newest, previous) = live.into_values();
@@ -280,12 +275,6 @@ impl Secrets {
             }
         }
         Ok(())
-    }
-}
-
-impl Entry {
-    fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock()
     }
 }
 

@@ -31,6 +31,7 @@ use crate::{
 use metadata::Metadata;
 
 pub use config::SignInConfig;
+pub use exchange::basic_authorization;
 
 mod config;
 mod exchange;
@@ -65,11 +66,8 @@ pub enum SignInError {
         problem: String,
     },
     /// What came back does not belong to what was asked.
-    #[error("what the browser brought back is refused: {problem}")]
-    Refused {
-        /// What does not fit.
-        problem: &'static str,
-    },
+    #[error("what the browser brought back is refused: {0}")]
+    Refused(&'static str),
     /// The provider proved who the person is, but not just now.
     #[error("the provider did not ask the person again, though it was asked to")]
     NotFresh,
@@ -85,7 +83,7 @@ impl SignInError {
         match self {
             Self::Unavailable { .. } => true,
             Self::Identity(error) => error.is_transient(),
-            Self::Refused { .. } | Self::NotFresh => false,
+            Self::Refused(_) | Self::NotFresh => false,
         }
     }
 }
@@ -242,7 +240,7 @@ impl Provider {
     /// # Errors
     /// [`SignInError`] for the first thing that does not fit.
     pub async fn finish(&self, browser: &str, callback: Callback) -> Result<SignedIn, SignInError> {
-        let refused = |problem| Err(SignInError::Refused { problem });
+        let refused = |problem| Err(SignInError::Refused(problem));
         let state = callback.state.as_deref();
         let Some(attempt) = state.and_then(|state| Attempt::of_state(browser, state)) else {
             return refused("the `state` is another");
@@ -281,7 +279,7 @@ impl Provider {
     /// # Errors
     /// [`SignInError`] when it is not accepted, as where the provider has withdrawn the key.
     pub async fn again(&self, proof: &SignInProof) -> Result<VerifiedToken, SignInError> {
-        let refused = |problem| Err(SignInError::Refused { problem });
+        let refused = |problem| Err(SignInError::Refused(problem));
         let Some(nonce) = proof.nonce() else { return refused("it is no sign-in of a provider") };
         let rules = IdTokenRules { client_id: &self.inner.config.client_id, nonce };
         let verified = self.inner.verifier.verify_id_token(proof.token(), &rules, proof.at());

@@ -1,18 +1,19 @@
 //! Checking one signature with one key.
 //!
-//! Owns the use of `ring` for the signatures of tokens (RFC 7518, section 3, and RFC 8037), and what each key has verified before.
-//! Invariants: a key is only ever used with algorithms of its own type; what is remembered is remembered by the key, so it is
-//! forgotten with the key set, and only of the signature: claims, expiry and revocation are judged for each token each time.
+//! Owns the use of `ring` for the signatures of tokens (RFC 7518, section 3, and RFC 8037). Invariant: a key is only ever used with
+//! algorithms of its own type.
 
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use der::{
+    Encode as _, Tag,
+    asn1::{AnyRef, UintRef},
+};
 use ring::{
     agreement::{self, ECDH_P256, ECDH_P384, EphemeralPrivateKey},
     rand::SystemRandom,
-    signature::{
-        self, EcdsaVerificationAlgorithm, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
-    },
+    signature::{self, UnparsedPublicKey, VerificationAlgorithm},
 };
 
 use crate::config::Algorithm;
@@ -45,16 +46,8 @@ pub(crate) struct PublicKey {
     key_type: KeyType,
     /// The only algorithm it is for, where its publisher says so.
     algorithm: Option<Algorithm>,
-    key: Material,
-}
-
-/// The bytes of a key, as `ring` takes them.
-#[derive(Clone)]
-enum Material {
-    /// An uncompressed point, or the 32 bytes of an Edwards key.
-    Bytes(Vec<u8>),
-    /// Big-endian, without leading zeros.
-    Rsa { n: Vec<u8>, e: Vec<u8> },
+    /// As `ring` takes it: an uncompressed point, the 32 bytes of an Edwards key, or an `RSAPublicKey` in DER (RFC 8017, appendix A.1.1).
+    bytes: Vec<u8>,
 }
 
 impl fmt::Debug for PublicKey {
@@ -63,26 +56,33 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// The coordinates or components of a key, with their lengths already checked.
-pub(crate) enum Components<'a> {
-    P256 { x: &'a str, y: &'a str },
-    P384 { x: &'a str, y: &'a str },
-    Rsa { n: &'a str, e: &'a str },
-    Ed25519 { x: &'a str },
-}
-
 impl PublicKey {
-    /// The key, or nothing when its components are no key.
-    pub(crate) fn new(components: &Components<'_>, algorithm: Option<Algorithm>) -> Option<Self> {
-        let (key_type, key) = match *components {
-            Components::P256 { x, y } => (KeyType::P256, point(&ECDH_P256, x, y)?),
-            Components::P384 { x, y } => (KeyType::P384, point(&ECDH_P384, x, y)?),
-            Components::Rsa { n, e } => {
-                (KeyType::Rsa, Material::Rsa { n: number(n)?, e: number(e)? })
-            }
-            Components::Ed25519 { x } => (KeyType::Ed25519, Material::Bytes(bytes(x)?)),
-        };
-        Some(Self { key_type, algorithm, key })
+    /// A point on a curve, or nothing when it is none: `ring` agrees on a secret with no other.
+    pub(crate) fn point(key_type: KeyType, x: &[u8], y: &[u8]) -> Option<Self> {
+        let curve = if key_type == KeyType::P384 { &ECDH_P384 } else { &ECDH_P256 };
+        // Uncompressed (SEC 1, section 2.3.3).
+        let point = [&[4], x, y].concat();
+        let other = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).ok()?;
+        let theirs = agreement::UnparsedPublicKey::new(curve, &point);
+        agreement::agree_ephemeral(other, &theirs, |_secret| ()).ok()?;
+        Some(Self { key_type, algorithm: None, bytes: point })
+    }
+
+    pub(crate) fn ed25519(bytes: Vec<u8>) -> Self {
+        Self { key_type: KeyType::Ed25519, algorithm: None, bytes }
+    }
+
+    /// Zeros before a number, which some publishers write, are left out.
+    pub(crate) fn rsa(n: &[u8], e: &[u8]) -> Option<Self> {
+        let numbers = [UintRef::new(n).ok()?.to_der().ok()?, UintRef::new(e).ok()?.to_der().ok()?];
+        let bytes = AnyRef::new(Tag::Sequence, &numbers.concat()).ok()?.to_der().ok()?;
+        Some(Self { key_type: KeyType::Rsa, algorithm: None, bytes })
+    }
+
+    /// The same key for one algorithm alone, where there is one that it is for; nothing when it cannot be used with that.
+    pub(crate) fn only_for(self, algorithm: Option<Algorithm>) -> Option<Self> {
+        let fits = algorithm.is_none_or(|algorithm| self.fits(algorithm));
+        fits.then_some(Self { algorithm, ..self })
     }
 
     pub(crate) fn key_type(&self) -> KeyType {
@@ -96,67 +96,21 @@ impl PublicKey {
 
     /// Whether `signature`, in base64url, is by this key over `message`.
     pub(crate) fn has_signed(&self, message: &[u8], signature: &str, algorithm: Algorithm) -> bool {
-        self.fits(algorithm)
-            && bytes(signature).is_some_and(|raw| self.verify(message, &raw, algorithm))
+        let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
+        let with: &'static dyn VerificationAlgorithm = match algorithm {
+            Algorithm::Es256 => &signature::ECDSA_P256_SHA256_FIXED,
+            Algorithm::Es384 => &signature::ECDSA_P384_SHA384_FIXED,
+            Algorithm::Rs256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+            Algorithm::Rs384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+            Algorithm::Rs512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+            Algorithm::Ps256 => &signature::RSA_PSS_2048_8192_SHA256,
+            Algorithm::Ps384 => &signature::RSA_PSS_2048_8192_SHA384,
+            Algorithm::Ps512 => &signature::RSA_PSS_2048_8192_SHA512,
+            Algorithm::EdDsa => &signature::ED25519,
+        };
+        let key = UnparsedPublicKey::new(with, &self.bytes);
+        self.fits(algorithm) && key.verify(message, &signature).is_ok()
     }
-
-    fn verify(&self, message: &[u8], signature: &[u8], algorithm: Algorithm) -> bool {
-        let point = |with: &'static EcdsaVerificationAlgorithm, key: &[u8]| {
-            UnparsedPublicKey::new(with, key).verify(message, signature)
-        };
-        let rsa = |with: &'static RsaParameters, n: &[u8], e: &[u8]| {
-            RsaPublicKeyComponents { n, e }.verify(with, message, signature)
-        };
-        let outcome = match (&self.key, algorithm) {
-            (Material::Bytes(key), Algorithm::Es256) => {
-                point(&signature::ECDSA_P256_SHA256_FIXED, key)
-            }
-            (Material::Bytes(key), Algorithm::Es384) => {
-                point(&signature::ECDSA_P384_SHA384_FIXED, key)
-            }
-            (Material::Bytes(key), Algorithm::EdDsa) => {
-                UnparsedPublicKey::new(&signature::ED25519, key).verify(message, signature)
-            }
-            (Material::Rsa { n, e }, Algorithm::Rs256) => {
-                rsa(&signature::RSA_PKCS1_2048_8192_SHA256, n, e)
-            }
-            (Material::Rsa { n, e }, Algorithm::Rs384) => {
-                rsa(&signature::RSA_PKCS1_2048_8192_SHA384, n, e)
-            }
-            (Material::Rsa { n, e }, Algorithm::Rs512) => {
-                rsa(&signature::RSA_PKCS1_2048_8192_SHA512, n, e)
-            }
-            (Material::Rsa { n, e }, Algorithm::Ps256) => {
-                rsa(&signature::RSA_PSS_2048_8192_SHA256, n, e)
-            }
-            (Material::Rsa { n, e }, Algorithm::Ps384) => {
-                rsa(&signature::RSA_PSS_2048_8192_SHA384, n, e)
-            }
-            (Material::Rsa { n, e }, Algorithm::Ps512) => {
-                rsa(&signature::RSA_PSS_2048_8192_SHA512, n, e)
-            }
-            (Material::Bytes(_) | Material::Rsa { .. }, _) => return false,
-        };
-        outcome.is_ok()
-    }
-}
-
-fn bytes(encoded: &str) -> Option<Vec<u8>> {
-    URL_SAFE_NO_PAD.decode(encoded).ok()
-}
-
-/// An uncompressed point (SEC 1, section 2.3.3) that is on its curve: `ring` agrees on a secret with no other.
-fn point(curve: &'static agreement::Algorithm, x: &str, y: &str) -> Option<Material> {
-    let point = [vec![4], bytes(x)?, bytes(y)?].concat();
-    let other = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).ok()?;
-    let theirs = agreement::UnparsedPublicKey::new(curve, &point);
-    agreement::agree_ephemeral(other, &theirs, |_secret| ()).ok()?;
-    Some(Material::Bytes(point))
-}
-
-/// A number without the zeros before it, which some publishers write and `ring` refuses.
-fn number(encoded: &str) -> Option<Vec<u8>> {
-    Some(bytes(encoded)?.into_iter().skip_while(|byte| *byte == 0).collect())
 }
 
 #[cfg(test)]
@@ -168,8 +122,7 @@ mod tests {
     fn ed25519() -> (Ed25519KeyPair, PublicKey) {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
-        let x = URL_SAFE_NO_PAD.encode(pair.public_key());
-        let key = PublicKey::new(&Components::Ed25519 { x: &x }, None).unwrap();
+        let key = PublicKey::ed25519(pair.public_key().as_ref().to_vec());
         (pair, key)
     }
 

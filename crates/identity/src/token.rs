@@ -42,6 +42,7 @@ pub struct VerifiedToken {
     pub(crate) claims: ShownClaims,
     /// Other names of the same bearer in the same proof, such as those of a certificate with several.
     pub(crate) further_subjects: Vec<String>,
+    /// Every audience of the token; one of them is ours.
     pub(crate) audiences: BTreeSet<String>,
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) scopes: BTreeSet<String>,
@@ -81,31 +82,21 @@ pub(crate) struct Workload {
 impl VerifiedToken {
     /// What a workload proves by itself: who it is, and nothing else: it has no groups and speaks for nobody.
     pub(crate) fn of_workload(workload: Workload) -> Self {
-        let Workload {
-            role,
-            auth_type,
-            principal,
-            issuer,
-            subject,
-            issued_at,
-            expires_at,
-            token_ref,
-        } = workload;
         Self {
-            role,
-            auth_type,
+            role: workload.role,
+            auth_type: workload.auth_type,
             issuer_attests: false,
             claims: ShownClaims::new(),
-            principal,
-            issuer,
-            subject,
+            principal: workload.principal,
+            issuer: workload.issuer,
+            subject: workload.subject,
             further_subjects: Vec::new(),
             audiences: BTreeSet::new(),
             groups: BTreeSet::new(),
             scopes: BTreeSet::new(),
-            issued_at,
+            issued_at: workload.issued_at,
             is_undated: false,
-            expires_at,
+            expires_at: workload.expires_at,
             authenticated_at: None,
             client: None,
             client_principal: None,
@@ -116,7 +107,7 @@ impl VerifiedToken {
             for_anybody: false,
             bound_to: None,
             sealed: None,
-            token_ref,
+            token_ref: workload.token_ref,
         }
     }
 
@@ -173,12 +164,6 @@ impl VerifiedToken {
         std::iter::once(&self.subject).chain(&self.further_subjects).map(String::as_str)
     }
 
-    /// Every audience of the token; one of them is ours.
-    #[must_use]
-    pub fn audiences(&self) -> &BTreeSet<String> {
-        &self.audiences
-    }
-
     /// Groups from the token's claims. Names that cannot be a group are left out: no policy could name them either.
     #[must_use]
     pub fn groups(&self) -> &BTreeSet<GroupId> {
@@ -195,12 +180,6 @@ impl VerifiedToken {
     #[must_use]
     pub fn scopes(&self) -> &BTreeSet<String> {
         &self.scopes
-    }
-
-    /// When the token was issued.
-    #[must_use]
-    pub fn issued_at(&self) -> Timestamp {
-        self.issued_at
     }
 
     /// When the token says that it was issued. Nothing where it does not, so that it may be older than anything.

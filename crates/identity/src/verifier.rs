@@ -67,26 +67,18 @@ struct Issuer {
 }
 
 impl Issuer {
-    fn new(
-        config: IssuerConfig,
-        domain: Option<TrustDomainConfig>,
-        keys: KeyCache,
-    ) -> (String, Arc<Self>) {
-        let name = config.issuer.clone();
-        (
-            name,
-            Arc::new(Self {
-                config,
-                domain,
-                keys: Arc::new(keys),
-                told_of_others: AtomicBool::new(false),
-            }),
-        )
+    fn new(config: IssuerConfig, domain: Option<TrustDomainConfig>, keys: KeyCache) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            domain,
+            keys: Arc::new(keys),
+            told_of_others: AtomicBool::default(),
+        })
     }
 
     /// Says once that tokens of the issuer are for other services too. Which of them are is on the record of each call.
     fn tell_of_others(&self, verified: &VerifiedToken) {
-        let audiences = verified.audiences().len();
+        let audiences = verified.audiences.len();
         if audiences > 1 && !self.told_of_others.swap(true, Ordering::Relaxed) {
             tracing::info!(issuer = %self.config.issuer, audiences, token_ref = %verified.token_ref(), "an issuer gives tokens that are for other services too; the audit names the audiences of each");
         }
@@ -100,15 +92,6 @@ impl fmt::Debug for NextIssuers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("NextIssuers").field(&self.0.keys()).finish()
     }
-}
-
-/// An issuer whose keys could not be loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefreshFailure {
-    /// The issuer.
-    pub issuer: String,
-    /// Why.
-    pub cause: KeyError,
 }
 
 impl fmt::Debug for Verifier {
@@ -137,8 +120,7 @@ impl Verifier {
         let mut issuers = BTreeMap::new();
         for issuer in &config.issuers {
             let cache = KeyCache::new(issuer, KeyUse::Signatures, &config, egress.as_ref())?;
-            let (name, issuer) = Issuer::new(issuer.clone(), None, cache);
-            issuers.insert(name, issuer);
+            issuers.insert(issuer.issuer.clone(), Issuer::new(issuer.clone(), None, cache));
         }
         let watched = config.of_workload_api().next().and(config.workload_api.as_deref());
         let agent = watched.map(|socket| Arc::new(WorkloadApi::at(socket)));
@@ -148,18 +130,18 @@ impl Verifier {
                 Some(agent) => KeyCache::of_agent(&issuer, agent, &domain.trust_domain, &config),
                 None => KeyCache::new(&issuer, KeyUse::JwtSvids, &config, egress.as_ref())?,
             };
-            let (name, issuer) = Issuer::new(issuer, Some(domain.clone()), cache);
-            issuers.insert(name, issuer);
+            let name = issuer.issuer.clone();
+            issuers.insert(name, Issuer::new(issuer, Some(domain.clone()), cache));
         }
-        let authorities = {
-            let stale_age = Duration::from_secs(config.keys_stale_s_max);
-            ClientAuthorities::load(&config.client_authorities, stale_age)?
+        let stale_age = Duration::from_secs(config.keys_stale_s_max);
+        let inner = Inner {
+            issuers: ArcSwap::from_pointee(issuers),
+            authorities: ClientAuthorities::load(&config.client_authorities, stale_age)?,
+            reads_authorities: Arc::default(),
+            leeway_s: config.leeway_s,
+            clock,
+            remembered: RememberedTokens::new(),
         };
-        let leeway_s = config.leeway_s;
-        let reads_authorities = Arc::default();
-        let issuers = ArcSwap::from_pointee(issuers);
-        let remembered = RememberedTokens::new();
-        let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock, remembered };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -180,14 +162,14 @@ impl Verifier {
             domains.map(|(name, issuer)| (name.clone(), Arc::clone(issuer))).collect();
         for issuer in &config.issuers {
             let known = before.get(&issuer.issuer).filter(|known| known.config == *issuer);
-            let (name, issuer) = match known {
-                Some(known) => (issuer.issuer.clone(), Arc::clone(known)),
+            let ready = match known {
+                Some(known) => Arc::clone(known),
                 None => {
                     let cache = KeyCache::new(issuer, KeyUse::Signatures, config, egress)?;
                     Issuer::new(issuer.clone(), None, cache)
                 }
             };
-            next.insert(name, issuer);
+            next.insert(issuer.issuer.clone(), ready);
         }
         Ok(NextIssuers(next))
     }
@@ -206,8 +188,7 @@ impl Verifier {
         token: &str,
         role: TokenRole,
     ) -> Result<VerifiedToken, IdentityError> {
-        let (verified, _) = self.verify_in(Some(role), token).await?;
-        Ok(verified)
+        Ok(self.verify_in(Some(role), token).await?.0)
     }
 
     /// What a token was found to say before, if that still counts.
@@ -237,16 +218,8 @@ impl Verifier {
         self.verify_jws(&Jws::parse(proof.token())?, TokenRole::Actor, proof.at()).await
     }
 
-    /// Verifies the token of `Authorization`: the caller's own, or one that is about a user and names in `act` the caller.
-    pub(crate) async fn verify_either(
-        &self,
-        token: &str,
-    ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
-        self.verify_in(None, token).await
-    }
-
     /// Verifies a token in its place; without a role, in `Authorization`, where it may name a user as well.
-    async fn verify_in(
+    pub(crate) async fn verify_in(
         &self,
         role: Option<TokenRole>,
         token: &str,
@@ -302,7 +275,7 @@ impl Verifier {
     ) -> Result<VerifiedToken, IdentityError> {
         let problem = "no authority is configured";
         let authorities =
-            self.inner.authorities.as_ref().ok_or(IdentityError::CertificateRefused { problem })?;
+            self.inner.authorities.as_ref().ok_or(IdentityError::CertificateRefused(problem))?;
         authorities.verify(certificate, self.inner.clock.now())
     }
 
@@ -351,7 +324,7 @@ impl Verifier {
         let issuer = self.issuer_of(&jws)?;
         if issuer.domain.is_some() {
             let issuer = echo(&issuer.config.issuer);
-            return Err(IdentityError::UnknownIssuer { issuer });
+            return Err(IdentityError::UnknownIssuer(issuer));
         }
         jws.algorithm(&issuer.config)?;
         jws.check_id_token_type(&issuer.config)?;
@@ -379,7 +352,7 @@ impl Verifier {
         if let Some(domain) = self.domain_of(jws) {
             return Ok(domain);
         }
-        claimed.and_then(|name| Err(IdentityError::UnknownIssuer { issuer: echo(name) }))
+        claimed.and_then(|name| Err(IdentityError::UnknownIssuer(echo(name))))
     }
 
     fn domain_of(&self, jws: &Jws<'_>) -> Option<Arc<Issuer>> {
@@ -393,8 +366,9 @@ impl Verifier {
         Judge { issuer, role, now, leeway_s: self.inner.leeway_s }
     }
 
-    /// Loads every issuer's keys again, all at the same time. Keys that cannot be loaded stay in use for a while.
-    pub async fn refresh(&self) -> Vec<RefreshFailure> {
+    /// Loads every issuer's keys again, all at the same time. Keys that cannot be loaded stay in use for a while; answers whose they are, and
+    /// why.
+    pub async fn refresh(&self) -> Vec<(String, KeyError)> {
         let mut tasks = Vec::new();
         for (name, issuer) in self.inner.issuers.load().iter() {
             let keys = Arc::clone(&issuer.keys);
@@ -403,9 +377,8 @@ impl Verifier {
         self.refresh_authorities().await;
         let mut failures = Vec::new();
         for (issuer, task) in tasks {
-            if let Err(cause) = task.await.unwrap_or(Err(KeyError::Interrupted)) {
-                tracing::warn!(issuer = %issuer, error = %cause, "the issuer's keys could not be refreshed");
-                failures.push(RefreshFailure { issuer, cause });
+            if let Err(cause) = task.await.unwrap_or_else(|_gone| Err(KeyError::interrupted())) {
+                failures.push((issuer, cause));
             }
         }
         failures

@@ -42,8 +42,12 @@ impl WorkloadApi {
 
     /// The bundle of a trust domain as the agent says it now, as a key set.
     pub(crate) async fn bundle(&self, trust_domain: &str) -> Result<Value, KeyError> {
-        let bundles = self.bundles().await.map_err(|problem| KeyError::Agent { problem })?;
-        let unknown = || KeyError::NotInBundles { trust_domain: trust_domain.to_owned() };
+        let bundles = self.bundles().await.map_err(|problem| {
+            KeyError::Unavailable(format!(
+                "the agent of the Workload API has no trust bundle for us: {problem}"
+            ))
+        })?;
+        let unknown = || KeyError::NotInBundles(trust_domain.to_owned());
         bundles.get(trust_domain).cloned().ok_or_else(unknown)
     }
 
@@ -141,7 +145,7 @@ mod tests {
     }
 
     fn is_unavailable(answer: &Result<(), IdentityError>) -> bool {
-        matches!(answer, Err(IdentityError::KeysUnavailable { .. }))
+        matches!(answer, Err(IdentityError::KeysUnavailable(_)))
     }
 
     #[tokio::test(start_paused = true)]

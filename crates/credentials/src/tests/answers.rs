@@ -19,7 +19,7 @@ async fn minted_for(answer: Value, request: GrantRequest) -> Result<crate::Grant
 
 fn problem(result: Result<crate::Grant, BrokerError>) -> &'static str {
     match result {
-        Err(BrokerError::AnswerRefused { problem }) => problem,
+        Err(BrokerError::AnswerRefused(problem)) => problem,
         other => panic!("{other:?}"),
     }
 }
@@ -27,7 +27,7 @@ fn problem(result: Result<crate::Grant, BrokerError>) -> &'static str {
 /// What is wrong with the form or the times of an answer; it is no fault of the call's.
 fn fault(result: Result<crate::Grant, BrokerError>) -> &'static str {
     match result {
-        Err(BrokerError::AnswerUnusable { problem }) => problem,
+        Err(BrokerError::AnswerUnusable(problem)) => problem,
         other => panic!("{other:?}"),
     }
 }
@@ -116,7 +116,7 @@ async fn faults_of_form_and_time_are_for_operators_and_what_was_asked_for_is_fin
         (with("exp", json!("soon")), "a time of the token cannot be read"),
     ] {
         let error = minted(answer).await.unwrap_err();
-        assert_eq!(error, BrokerError::AnswerUnusable { problem: why });
+        assert_eq!(error, BrokerError::AnswerUnusable(why));
         assert_eq!(error.remedy(), Remedy::Operator, "{why}");
         assert!(error.for_operators().is_some(), "{why}");
     }
@@ -128,7 +128,7 @@ async fn faults_of_form_and_time_are_for_operators_and_what_was_asked_for_is_fin
         good_but("access_token", json!(super::support::USER_TOKEN)),
     ] {
         let error = minted(answer).await.unwrap_err();
-        assert!(matches!(error, BrokerError::AnswerRefused { .. }), "{error:?}");
+        assert!(matches!(error, BrokerError::AnswerRefused(_)), "{error:?}");
         assert_eq!(error.remedy(), Remedy::None, "{error:?}");
     }
 }
@@ -298,7 +298,7 @@ async fn a_service_that_is_not_configured_mints_nothing() {
     let service = Service::answering(200, good()).await;
     let (broker, _): (Broker, _) = service.broker();
     let refused = broker.mint(GrantRequest { service: "other".to_owned(), ..request() }).await;
-    assert!(matches!(refused, Err(BrokerError::UnknownService { .. })));
+    assert!(matches!(refused, Err(BrokerError::UnknownService(_))));
     let lost = broker.mint(GrantRequest { tokens: None, ..request() }).await.unwrap_err();
     assert_eq!(lost, BrokerError::SubjectMissing);
     assert_eq!(lost.refusal().code, ErrorCode::CredentialExpired);

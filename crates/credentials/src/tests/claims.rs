@@ -41,13 +41,13 @@ async fn asked(
 /// That such a token is refused, and why.
 async fn refuses(others: Value, why: &'static str) {
     let refused = asked(&others, None, request()).await;
-    assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: why }), "{others}");
+    assert_eq!(refused, Err(BrokerError::AnswerRefused(why)), "{others}");
 }
 
 /// That the times of such a token are of no use, and why.
 async fn cannot_use(others: Value, why: &'static str) {
     let refused = asked(&others, None, request()).await;
-    assert_eq!(refused, Err(BrokerError::AnswerUnusable { problem: why }), "{others}");
+    assert_eq!(refused, Err(BrokerError::AnswerUnusable(why)), "{others}");
 }
 
 async fn takes(others: Value) -> Option<i64> {
@@ -79,7 +79,7 @@ async fn a_scope_in_any_claim_is_a_scope_of_the_token() {
     // It is the same for a token of our own.
     let own = || GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
     let refused = asked(&json!({ "scp": ["admin"] }), None, own()).await;
-    assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: wider }));
+    assert_eq!(refused, Err(BrokerError::AnswerRefused(wider)));
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn only_the_target_accepts_what_is_minted_for_it() {
         asked(&others, Some(Leniency::Audience), request()).await.unwrap();
         let own = GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
         let refused = asked(&others, None, own).await;
-        assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: why }), "{aud}");
+        assert_eq!(refused, Err(BrokerError::AnswerRefused(why)), "{aud}");
     }
     takes(json!({ "aud": ["urn:mail-api"] })).await;
     takes(json!({ "aud": ["urn:mail-api", "urn:mail-api"] })).await;
@@ -119,7 +119,7 @@ async fn only_the_target_accepts_what_is_minted_for_it() {
     }
     let third = json!({ "aud": ["https://mail.example/api", "urn:mail-api", "urn:payments"] });
     let refused = asked(&third, None, named()).await;
-    assert_eq!(refused, Err(BrokerError::AnswerRefused { problem: too }));
+    assert_eq!(refused, Err(BrokerError::AnswerRefused(too)));
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn an_actor_is_one_of_its_own_issuer() {
     let refused = asked(&act(json!("https://evil.example")), lenient, request()).await;
     assert_eq!(
         refused,
-        Err(BrokerError::AnswerRefused { problem: foreign }),
+        Err(BrokerError::AnswerRefused(foreign)),
         "let off naming who acts, not naming somebody else"
     );
     let nobody = GrantRequest { actor: ActorSource::Nobody, ..request() };
@@ -226,13 +226,13 @@ async fn a_token_in_an_odd_encoding_is_not_taken_for_an_opaque_one() {
         config.lenient = [Leniency::Audience, Leniency::Subject, Leniency::Actor].into();
         let refused = service.broker_with(config).0.mint(request()).await.map(|grant| grant.used());
         let problem = "the token cannot be read";
-        assert_eq!(refused, Err(BrokerError::AnswerRefused { problem }), "{head}");
+        assert_eq!(refused, Err(BrokerError::AnswerRefused(problem)), "{head}");
     }
     // More or fewer parts than a signed token has.
     for token in [headed(&one) + ".", headed(&one) + ".x.y", headed(&one).replace(".c2ln", "")] {
         let service = Service::answering(200, good_but("access_token", json!(token))).await;
         let refused = service.broker().0.mint(request()).await.unwrap_err();
-        assert!(matches!(refused, BrokerError::AnswerRefused { .. }), "{token}: {refused:?}");
+        assert!(matches!(refused, BrokerError::AnswerRefused(_)), "{token}: {refused:?}");
     }
     // What no reader takes for a signed token, and what only its target can read.
     let encrypted = plain(r#"{"alg":"RSA-OAEP-256","enc":"A256GCM"}"#) + ".a2V5.aXY.dGV4dA.dGFn";

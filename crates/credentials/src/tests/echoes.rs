@@ -28,7 +28,7 @@ async fn echoing(what: impl Fn(&Seen) -> String + Send + Sync + 'static) -> Serv
 async fn is_refused(broker: &Broker, request: GrantRequest) {
     let problem = "the token is one that it was shown";
     let refused = broker.mint(request).await.map(|grant| grant.used());
-    assert_eq!(refused, Err(BrokerError::AnswerRefused { problem }));
+    assert_eq!(refused, Err(BrokerError::AnswerRefused(problem)));
     assert_eq!(broker.counts().kept, 0);
 }
 
@@ -198,7 +198,7 @@ async fn a_token_that_holds_what_was_shown_is_refused() {
     ] {
         // Base64 within Base64 may be found before the token is read.
         let refused = asked(answer.clone()).await;
-        assert!(matches!(refused, Err(BrokerError::AnswerRefused { .. })), "{answer}: {refused:?}");
+        assert!(matches!(refused, Err(BrokerError::AnswerRefused(_))), "{answer}: {refused:?}");
     }
     // What a request says, and a token may repeat.
     for held in [json!("placet"), json!("urn:mail-api"), json!("mail.read"), json!("grant_type")] {
@@ -218,6 +218,6 @@ async fn a_clients_secret_is_known_within_a_word_too() {
         let (broker, _) = service.broker_of(service.config(), secrets(&[("sts", secret)]));
         let refused = broker.mint(request()).await.map(|grant| grant.used());
         let problem = "the token holds what it was shown";
-        assert_eq!(refused, Err(BrokerError::AnswerRefused { problem }), "{held}");
+        assert_eq!(refused, Err(BrokerError::AnswerRefused(problem)), "{held}");
     }
 }

@@ -104,7 +104,7 @@ async fn a_half_written_secret_is_not_shown_to_anybody() {
     }
     fs::remove_file(&path).unwrap();
     let gone = broker.mint(never()).await.unwrap_err();
-    assert!(matches!(gone, BrokerError::ClientSecret { .. }), "{gone:?}");
+    assert!(matches!(gone, BrokerError::ClientSecret(_)), "{gone:?}");
     assert_eq!(service.seen().len(), 4);
 }
 
@@ -117,7 +117,7 @@ async fn a_client_that_is_refused_is_not_presented_again_until_its_secret_change
     let (broker, clock) = service.broker_of(service.config(), in_file(&path));
     for _ in 0..5 {
         let error = broker.mint(never()).await.unwrap_err();
-        assert!(matches!(error, BrokerError::ClientRefused { .. }), "{error:?}");
+        assert!(matches!(error, BrokerError::ClientRefused(_)), "{error:?}");
     }
     assert_eq!(service.seen().len(), 1);
     replace(&path, "right");

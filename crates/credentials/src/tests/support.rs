@@ -197,8 +197,7 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Seen> {
 }
 
 pub(crate) fn secrets(values: &[(&str, &str)]) -> Secrets {
-    let source =
-        |value: &str| SecretSource::Env { name: "X".to_owned(), value: SecretString::from(value) };
+    let source = |value: &str| SecretSource::Env(SecretString::from(value));
     let sources = values.iter().map(|(name, value)| ((*name).to_owned(), source(value)));
     Secrets::new(sources.collect())
 }
@@ -259,7 +258,6 @@ fn words(text: &str) -> BTreeSet<String> {
 pub(crate) fn request() -> GrantRequest {
     GrantRequest {
         tenant: "acme".parse().unwrap(),
-        permit_id: "dec_1".parse().unwrap(),
         kind: CredentialKind::TokenExchange,
         service: "corp".to_owned(),
         tokens: Some(tokens()),

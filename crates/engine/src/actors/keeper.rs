@@ -172,8 +172,8 @@ pub(crate) fn identity_chores(settings: &Settings) -> Vec<Chore> {
             context.credentials.broker.sweep();
             context.credentials.known.sweep();
             context.tokens.sweep(context.credentials.clock.now());
-            for failure in context.verifier.refresh().await {
-                tracing::warn!(issuer = %failure.issuer, cause = %failure.cause, "a key set could not be refreshed");
+            for (issuer, cause) in context.verifier.refresh().await {
+                tracing::warn!(%issuer, %cause, "a key set could not be refreshed");
             }
         })
     })]

@@ -127,8 +127,8 @@ impl PolicyActor {
         let owner = Arc::clone(context);
         context.registry.spawn(async move {
             // Issuers that are new have no keys yet.
-            for failure in owner.verifier.refresh().await {
-                tracing::error!(issuer = %failure.issuer, cause = %failure.cause, "keys of an issuer cannot be loaded");
+            for (issuer, cause) in owner.verifier.refresh().await {
+                tracing::error!(%issuer, %cause, "keys of an issuer cannot be loaded");
             }
         });
         Ok(())

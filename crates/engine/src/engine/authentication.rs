@@ -5,10 +5,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use placet_approvals::refusals;
-use placet_identity::{
-    ClientCertificate, IdentityError, InboundVerifier as _, Presented, VerifiedCaller,
-    VerifiedToken,
-};
+use placet_identity::{ClientCertificate, IdentityError, Presented, VerifiedCaller, VerifiedToken};
 use placet_types::{
     error::{ErrorCode, Refusal},
     ids::PrincipalId,
@@ -48,7 +45,7 @@ impl Engine {
             Ok(caller) => {
                 if self.is_held_by_agent(&caller) {
                     let issuer = caller.actor.issuer().to_owned();
-                    return Err(self.unverified(IdentityError::HeldByAgent { issuer }.refusal()));
+                    return Err(self.unverified(IdentityError::HeldByAgent(issuer).refusal()));
                 }
                 if self.context.credentials.broker.is_caller_revoked(&caller) {
                     return Err(self.unverified(refusals::revoked()));

@@ -19,7 +19,6 @@ use placet_types::{
     },
     digest::Digest,
     error::{ErrorCode, Refusal},
-    ids::DecisionId,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
@@ -94,7 +93,7 @@ pub(crate) fn plan_for(
         Some(tokens) => credentials.broker.check(&plan, tokens)?,
         None if plan.kind == CredentialKind::TokenExchange => {
             let problem = "the caller showed no token that could be exchanged";
-            return Err(BrokerError::NoActor { problem });
+            return Err(BrokerError::NoActor(problem));
         }
         None => {}
     }
@@ -155,8 +154,7 @@ pub(crate) async fn prove(
     if file.kind == CredentialKind::StaticSecret {
         return of_secret(credentials, brokered, file).await;
     }
-    let permit_id = gated.permit.decision().id.clone();
-    minted(credentials, brokered, file, permit_id, deadline).await
+    minted(credentials, brokered, file, deadline).await
 }
 
 /// Takes note that a target refused a credential, and says whether the next try has another one: a new token in the place of a cached
@@ -182,12 +180,11 @@ async fn minted(
     credentials: &Credentials,
     brokered: &Brokered,
     file: &CredentialFile,
-    permit_id: DecisionId,
     deadline: Instant,
 ) -> Result<Proof, Unready> {
     let plan = &brokered.binding.credential;
     let scopes = scopes_for(plan, file, brokered)?;
-    let (origin, request) = request_of(brokered, file, permit_id, scopes, deadline)?;
+    let (origin, request) = request_of(brokered, file, scopes, deadline)?;
     let granted = credentials.broker.mint(request).await;
     credentials.metrics.credential(match &granted {
         Ok(grant) if grant.used().reused => "reused",
@@ -260,7 +257,6 @@ fn within(
 fn request_of(
     brokered: &Brokered,
     file: &CredentialFile,
-    permit_id: DecisionId,
     scopes: BTreeSet<String>,
     deadline: Instant,
 ) -> Result<(String, GrantRequest), Refusal> {
@@ -272,7 +268,6 @@ fn request_of(
     let plan = &brokered.binding.credential;
     let request = GrantRequest {
         tenant: brokered.identity.chain.tenant().clone(),
-        permit_id,
         kind: plan.kind,
         service: plan.source.clone().unwrap_or_default(),
         tokens: brokered.identity.tokens.clone(),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use placet_types::proof::ShownClaims;
 use serde_json::{Map, Value};
 
-use super::refused;
+use super::{refused, strings};
 use crate::error::IdentityError;
 
 const TEXTS_MAX: usize = 100;
@@ -25,16 +25,8 @@ pub(super) fn claims(
 
 fn texts(name: &str, value: &Value) -> Result<BTreeSet<String>, IdentityError> {
     let problem = "a claim of `policy_claims` must be a string of at most 512 bytes, or a list of at most 100 such";
-    let list = match value {
-        Value::Array(list) if list.len() <= TEXTS_MAX => list.iter().collect(),
-        Value::String(_) => vec![value],
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            return Err(refused(name, problem));
-        }
-    };
-    let text = |one: &Value| {
-        let text = one.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX)?;
-        Some(text.to_owned())
-    };
-    list.into_iter().map(text).collect::<Option<_>>().ok_or_else(|| refused(name, problem))
+    let texts = strings(value, TEXTS_MAX);
+    let texts = texts.filter(|texts| texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX));
+    let texts = texts.ok_or_else(|| refused(name, problem))?;
+    Ok(texts.into_iter().map(str::to_owned).collect())
 }

@@ -24,20 +24,12 @@ pub struct LiveVersion {
     pub ends: Option<Instant>,
 }
 
-impl LiveVersion {
-    /// A value without an end that is known.
-    #[must_use]
-    pub const fn endless(value: SecretString) -> Self {
-        Self { value, ends: None }
-    }
-}
-
 impl LiveSecret {
     /// Values without an end that is known.
     #[must_use]
     pub fn endless(newest: SecretString, previous: Option<SecretString>) -> Self {
-        let previous = previous.map(LiveVersion::endless);
-        Self { newest: LiveVersion::endless(newest), previous }
+        let endless = |value| LiveVersion { value, ends: None };
+        Self { newest: endless(newest), previous: previous.map(endless) }
     }
 
     /// The values alone: the one to use, and the one before.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use placet_types::clock::Clock;
 use secrecy::SecretString;
@@ -54,7 +54,7 @@ impl OwnSvid {
 
     /// The SVID, while it can be used.
     pub(crate) fn live(&self, name: &str, now: Instant) -> Result<LiveSecret, SecretError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.usable_until.is_some_and(|until| until <= now) {
             state.token = None;
         }
@@ -79,17 +79,13 @@ impl OwnSvid {
         let ends = now.checked_add(life);
         let life = life.min(LIFE_MAX);
         let usable_until = now.checked_add(life.saturating_sub(MARGIN));
-        *self.state() =
+        *self.state.lock() =
             State { token: Some(SecretString::from(token)), usable_until, ends, missing: None };
         less_a_tenth(life.checked_div(2).unwrap_or_default()).max(Duration::from_secs(1))
     }
 
     fn fail(&self, problem: &'static str) {
-        self.state().missing = Some(problem);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.lock().missing = Some(problem);
     }
 }
 

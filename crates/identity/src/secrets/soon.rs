@@ -44,7 +44,7 @@ impl Secrets {
             return answer;
         }
         let too_slow = || SecretError::TooSlow { name: name.to_owned(), path: path.clone() };
-        let mut live = entry.live();
+        let mut live = entry.live.lock();
         live.alarm(name, path, "it does not answer");
         let now = Instant::now();
         let is_young = live.seen_at.is_some_and(|seen| now.duration_since(seen) < OLD_MAX);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::{
-    config::{IssuerConfig, KindRule, is_scope},
+    config::{IssuerConfig, is_scope},
     error::SetupError,
 };
 
@@ -57,11 +57,7 @@ impl SignInConfig {
         let Some(issuer) = issuers.iter().find(|issuer| issuer.issuer == self.issuer) else {
             return problem("people are to sign in with it, but it is not among `issuers`");
         };
-        let people = match &issuer.kinds {
-            KindRule::Fixed(kind) => *kind == PrincipalKind::User,
-            KindRule::Claim(kinds) => kinds.contains(&PrincipalKind::User),
-        };
-        if !people {
+        if !issuer.kinds.allows(|kind| kind == PrincipalKind::User) {
             return problem("people are to sign in with it, but it may not speak for users");
         }
         // An ID token is for its client: where that is an audience as well, it would be taken for an access token.

@@ -4,7 +4,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use placet_types::json::{JsonLimits, parse_strict};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -36,14 +36,12 @@ impl Provider {
             let status = response.status();
             return Err(self.unavailable(format!("it answers the code with {status}")));
         }
-        let limits = JsonLimits { bytes_max: ANSWER_BYTES_MAX, ..JsonLimits::default() };
-        let answer = parse_strict(response.body(), &limits).map_err(|_error| {
-            self.unavailable("its answer to the code is not the JSON that it must be")
-        })?;
+        let problem = || self.unavailable("its answer to the code is not the JSON that it must be");
+        let answer = parsed(&response).ok_or_else(problem)?;
         let token = answer.get("id_token").and_then(Value::as_str);
         token
             .map(|token| Zeroizing::new(token.to_owned()))
-            .ok_or(SignInError::Refused { problem: "the provider's answer holds no ID token" })
+            .ok_or(SignInError::Refused("the provider's answer holds no ID token"))
     }
 
     /// The client's secret as it is now, and the one before it.
@@ -60,18 +58,6 @@ impl Provider {
         attempt: &Attempt,
         secret: Option<&SecretString>,
     ) -> Result<Response<Bytes>, SignInError> {
-        let request = self.token_request(metadata, code, attempt, secret)?;
-        let response = self.inner.egress.send(request).await;
-        response.map_err(|error| self.unavailable(error.to_string()))
-    }
-
-    fn token_request(
-        &self,
-        metadata: &Metadata,
-        code: &str,
-        attempt: &Attempt,
-        secret: Option<&SecretString>,
-    ) -> Result<Request<Bytes>, SignInError> {
         let client_id = self.inner.config.client_id.as_str();
         let mut form = Serializer::new(String::new());
         form.append_pair("grant_type", "authorization_code")
@@ -83,11 +69,9 @@ impl Provider {
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         match secret {
             Some(secret) if !metadata.secret_in_body => {
-                // Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
-                let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-                let pair = format!("{}:{}", encode(client_id), encode(secret.expose_secret()));
-                let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair)));
-                request = request.header(header::AUTHORIZATION, basic.as_str());
+                let basic = basic_authorization(client_id, secret);
+                let problem = || self.unavailable("its client's secret cannot be sent");
+                request = request.header(header::AUTHORIZATION, basic.ok_or_else(problem)?);
             }
             Some(secret) => {
                 form.append_pair("client_id", client_id)
@@ -97,17 +81,35 @@ impl Provider {
                 form.append_pair("client_id", client_id);
             }
         }
-        request
-            .body(Bytes::from(form.finish()))
-            .map_err(|error| self.unavailable(error.to_string()))
+        let request = request.body(Bytes::from(form.finish()));
+        let request = request.map_err(|error| self.unavailable(error.to_string()))?;
+        let response = self.inner.egress.send(request).await;
+        response.map_err(|error| self.unavailable(error.to_string()))
     }
+}
+
+/// The header by which a client proves itself with its secret (RFC 6749, section 2.3.1); nothing where no header can hold it.
+#[must_use]
+pub fn basic_authorization(client_id: &str, secret: &SecretString) -> Option<HeaderValue> {
+    // Both parts are form-encoded before they are joined.
+    let encode = |text: &str| Zeroizing::new(byte_serialize(text.as_bytes()).collect::<String>());
+    let (name, secret) = (encode(client_id), encode(secret.expose_secret()));
+    let pair = Zeroizing::new([name.as_str(), ":", &secret].concat());
+    let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+    let mut value = HeaderValue::from_str(&basic).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn parsed(response: &Response<Bytes>) -> Option<Value> {
+    let limits = JsonLimits { bytes_max: ANSWER_BYTES_MAX, ..JsonLimits::default() };
+    parse_strict(response.body(), &limits).ok()
 }
 
 /// Whether the provider does not take the client for who it says it is (RFC 6749, section 5.2).
 fn is_client_refused(response: &Response<Bytes>) -> bool {
-    let limits = JsonLimits { bytes_max: ANSWER_BYTES_MAX, ..JsonLimits::default() };
     let says_so = || {
-        let answer = parse_strict(response.body(), &limits).ok();
+        let answer = parsed(response);
         let error = answer.as_ref().and_then(|answer| answer.get("error")).and_then(Value::as_str);
         error == Some("invalid_client")
     };

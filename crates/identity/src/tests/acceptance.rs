@@ -6,10 +6,7 @@ use serde_json::{Value, json};
 use super::support::{
     ISSUER, NOW_S, Signer, claims, claims_with, issuer, key_set, verifier, verifier_of, verify,
 };
-use crate::{
-    ActingRule, IdentityError, InboundVerifier as _, KeySource, Presented, TokenRole,
-    VerifiedCaller,
-};
+use crate::{ActingRule, IdentityError, KeySource, Presented, TokenRole, VerifiedCaller};
 
 async fn refusal_of(claims: &Value) -> IdentityError {
     let signer = Signer::es256("k1");
@@ -20,7 +17,7 @@ async fn refusal_of(claims: &Value) -> IdentityError {
 async fn id_token_is_not_an_access_token() {
     // An ID token's audience is the client. One that is for us as well still says by its type what it is.
     let for_the_client = refusal_of(&claims_with("aud", json!("web-client"))).await;
-    assert_eq!(for_the_client, IdentityError::AudienceRefused { issuer: ISSUER.to_owned() });
+    assert_eq!(for_the_client, IdentityError::AudienceRefused(ISSUER.to_owned()));
     let signer = Signer::es256("k1");
     let mut lenient = issuer(KeySource::Inline(key_set(&[&signer])));
     lenient.accept_typ_jwt = true;
@@ -38,7 +35,7 @@ async fn id_token_is_not_an_access_token() {
 #[tokio::test]
 async fn missing_aud_is_refused() {
     let refused = refusal_of(&claims_with("aud", Value::Null)).await;
-    assert_eq!(refused, IdentityError::ClaimMissing { claim: "aud".to_owned() });
+    assert_eq!(refused, IdentityError::ClaimMissing("aud".to_owned()));
 }
 
 #[tokio::test]
@@ -110,7 +107,7 @@ async fn empty_may_act_authorizes_nobody() {
 
 #[tokio::test]
 async fn keys_that_are_away_are_a_temporary_refusal_that_says_nothing_of_the_issuer() {
-    let error = IdentityError::KeysUnavailable { issuer: ISSUER.to_owned() };
+    let error = IdentityError::KeysUnavailable(ISSUER.to_owned());
     let refusal = error.refusal();
     assert_eq!((refusal.code, refusal.code.http_status()), (ErrorCode::IdentityUnavailable, 503));
     assert!(refusal.code.retryable() && refusal.retry_after_ms.is_some());
@@ -154,5 +151,5 @@ async fn the_actor_is_never_the_users_own_subject() {
     let user = verifier.verify(&signer.sign(&claims()), TokenRole::Delegation).await.unwrap();
     let refused = VerifiedCaller::bind(actor, Some(user)).unwrap_err();
     let problem = "the actor is the user's own subject";
-    assert_eq!(refused, IdentityError::BindingRefused { problem });
+    assert_eq!(refused, IdentityError::BindingRefused(problem));
 }

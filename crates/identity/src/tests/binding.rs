@@ -206,10 +206,7 @@ async fn a_name_counts_within_its_issuer_only() {
 async fn a_delegation_of_another_tenant_is_refused() {
     let two = two_issuers("globex");
     let refused = binds_across(&two, "bot", "jti", json!("x")).await.unwrap_err();
-    assert_eq!(
-        refused,
-        IdentityError::BindingRefused { problem: "they belong to different tenants" }
-    );
+    assert_eq!(refused, IdentityError::BindingRefused("they belong to different tenants"));
 }
 
 #[tokio::test]
@@ -249,7 +246,7 @@ async fn alone(
 #[tokio::test]
 async fn a_users_token_that_an_agent_may_hold_is_not_the_user() {
     let signer = Signer::es256("k1");
-    let held = IdentityError::HeldByAgent { issuer: ISSUER.to_owned() };
+    let held = IdentityError::HeldByAgent(ISSUER.to_owned());
     // Whether or not every agent may use them.
     for anybody in [false, true] {
         for (people, claim, value, accepted) in [

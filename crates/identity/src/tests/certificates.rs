@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 use super::support::{NOW_S, Signer, claims_with, clock_at, issuer, key_set};
 use crate::{
-    ClientAuthority, ClientCertificate, IdentityConfig, IdentityError, InboundVerifier as _,
-    KeySource, Presented, VerifiedCaller, Verifier,
+    ClientAuthority, ClientCertificate, IdentityConfig, IdentityError, KeySource, Presented,
+    VerifiedCaller, Verifier,
 };
 
 /// An authority that signs certificates.
@@ -126,7 +126,7 @@ async fn a_spiffe_certificate_is_an_agent_until_its_time_is_over() {
         params.not_after = date_time_ymd(2026, 9, 1);
     });
     let refused = known.caller(&old).await.unwrap_err();
-    assert!(matches!(refused, IdentityError::CertificateRefused { .. }), "{refused}");
+    assert!(matches!(refused, IdentityError::CertificateRefused(_)), "{refused}");
     let late = ca.certificate(|params| {
         params.subject_alt_names =
             vec![SanType::URI("spiffe://prod.example/agent/bot".try_into().unwrap())];
@@ -304,7 +304,7 @@ async fn an_authority_whose_file_is_gone_is_used_for_an_hour_and_readiness_says_
     verifier.refresh().await;
     assert_eq!(notes(), (vec![], named(&["x509:gone"])));
     let refused = known.caller(&bot).await.unwrap_err();
-    assert_eq!(refused, IdentityError::KeysUnavailable { issuer: "x509:gone".to_owned() });
+    assert_eq!(refused, IdentityError::KeysUnavailable("x509:gone".to_owned()));
     assert!(known.caller(&other).await.is_ok(), "the file of the other is there");
     fs::write(&path, &gone.pem).unwrap();
     verifier.refresh().await;
@@ -408,12 +408,9 @@ async fn anyone_who_shows_an_agents_certificate_calls_as_that_agent_or_not_at_al
     };
     let delegation = claims_with("client_id", json!("app"));
     let held = beside_a_certificate(&user, None).await.unwrap_err();
-    assert!(matches!(held, IdentityError::HeldByAgent { .. }), "{held}");
+    assert!(matches!(held, IdentityError::HeldByAgent(_)), "{held}");
     let another = beside_a_certificate(&agent("other"), None).await.unwrap_err();
-    assert_eq!(
-        another,
-        IdentityError::CertificateRefused { problem: "the token is another caller's" }
-    );
+    assert_eq!(another, IdentityError::CertificateRefused("the token is another caller's"));
     assert_eq!(
         beside_a_certificate(&agent("other"), Some(&delegation)).await.unwrap_err(),
         another
@@ -463,6 +460,6 @@ async fn nothing_and_an_unknown_certificate_are_nobody() {
     assert_eq!(nothing, IdentityError::NothingShown);
     let stranger = Authority::new("b").with_uris(&["spiffe://prod.example/agent/bot"]);
     let refused = known.caller(&stranger).await.unwrap_err();
-    assert_eq!(refused.caller_message(), "the client certificate is not valid for this service");
+    assert_eq!(refused.refusal().message, "the client certificate is not valid for this service");
     assert!(ClientCertificate::of_handshake(&[]).is_none());
 }

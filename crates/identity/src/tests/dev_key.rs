@@ -35,9 +35,9 @@ fn the_key_is_made_once_and_only_its_owner_can_read_it() {
     let made = DevKey::load_or_create(dir.path()).unwrap();
     let path = DevKey::path(dir.path());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(DevKey::load_or_create(dir.path()).unwrap().kid(), made.kid());
+    assert_eq!(DevKey::load_or_create(dir.path()).unwrap().kid, made.kid);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft stays behind");
-    assert_ne!(DevKey::generate().unwrap().kid(), made.kid());
+    assert_ne!(DevKey::generate().unwrap().kid, made.kid);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_broken_key_file_is_an_error_and_is_never_replaced() {
 fn processes_that_make_the_key_at_the_same_time_end_with_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let kids: BTreeSet<String> = std::thread::scope(|scope| {
-        let make = || DevKey::load_or_create(dir.path()).unwrap().kid().to_owned();
+        let make = || DevKey::load_or_create(dir.path()).unwrap().kid.clone();
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -118,7 +118,7 @@ async fn a_minted_token_verifies_with_everything_that_was_asked_for() {
         verifier(&key).verify(&mint(&key, &request).unwrap(), TokenRole::Actor).await.unwrap();
     assert_eq!((token.principal().id.as_str(), token.kind()), ("ada", PrincipalKind::User));
     assert_eq!((token.groups(), token.scopes()), (&request.groups, &request.scopes));
-    assert_eq!(token.expires_at().since_ms(token.issued_at()), 43_200_000);
+    assert_eq!(token.expires_at().since_ms(token.issued_at), 43_200_000);
     assert_eq!(token.principal().display.as_deref(), Some("Ada"));
     assert_eq!(token.issuer(), "placet-dev/acme");
 }
@@ -148,7 +148,7 @@ async fn a_token_of_another_key_or_tenant_is_refused() {
     elsewhere.tenant = TenantId::new("globex").unwrap();
     let refused =
         verifier.verify(&mint(&key, &elsewhere).unwrap(), TokenRole::Actor).await.unwrap_err();
-    assert!(matches!(refused, IdentityError::UnknownIssuer { .. }));
+    assert!(matches!(refused, IdentityError::UnknownIssuer(_)));
 }
 
 #[test]
@@ -163,6 +163,6 @@ fn a_token_that_would_not_be_accepted_is_not_made() {
         MintRequest { scopes: BTreeSet::from(["two words".to_owned()]), ..good.clone() },
         MintRequest { act: Some(PrincipalId::new("x").unwrap()), ..good.clone() },
     ] {
-        assert!(matches!(mint(&key, &bad).unwrap_err(), SetupError::Mint { .. }));
+        assert!(matches!(mint(&key, &bad).unwrap_err(), SetupError::Mint(_)));
     }
 }

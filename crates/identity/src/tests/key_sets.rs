@@ -29,10 +29,10 @@ fn set_up(keys: Value) -> Result<Verifier, SetupError> {
 }
 
 /// Why a set is refused whole.
-fn refusal_of(keys: Value) -> KeyError {
+fn refusal_of(keys: Value) -> String {
     let refused = set_up(keys).unwrap_err();
-    let SetupError::Keys { cause, .. } = refused else { panic!("{refused:?}") };
-    cause
+    let SetupError::Issuer { problem, .. } = refused else { panic!("{refused:?}") };
+    problem
 }
 
 fn changed(signer: &Signer, member: &str, value: Value) -> Value {
@@ -62,34 +62,32 @@ fn a_key_that_cannot_verify_is_left_out_and_an_empty_set_is_refused() {
         changed(&rsa, "n", json!("AQAB")),
         changed(&rsa, "e", json!("A".repeat(400))),
     ] {
-        assert_eq!(refusal_of(keys.clone()), KeyError::Empty, "{keys}");
+        assert_eq!(refusal_of(keys.clone()), KeyError::Empty.to_string(), "{keys}");
     }
 }
 
 #[test]
 fn a_set_that_publishes_a_private_key_is_refused() {
     let keys = changed(&Signer::es256("k1"), "d", json!("c2VjcmV0"));
-    assert_eq!(refusal_of(keys), KeyError::PrivateKey { kid: "k1".to_owned() });
+    assert!(refusal_of(keys).contains("the private part of key `k1`"));
 }
 
 #[test]
 fn two_keys_of_one_name_and_type_are_refused() {
     let (one, two, other_type) =
         (Signer::es256("k1"), Signer::es256("k1"), Signer::ed25519("k1", 3));
-    assert_eq!(refusal_of(key_set(&[&one, &two])), KeyError::Ambiguous { kid: "k1".to_owned() });
+    assert!(refusal_of(key_set(&[&one, &two])).contains("two keys `k1` of the same type"));
     assert!(set_up(key_set(&[&one, &other_type])).is_ok());
 }
 
 #[test]
 fn a_set_of_another_form_or_size_is_refused() {
     for keys in [json!([]), json!({}), json!({ "keys": {} }), json!({ "keys": ["k"] })] {
-        assert!(matches!(refusal_of(keys), KeyError::Malformed(_)));
+        assert!(refusal_of(keys).contains("it is malformed"));
     }
     let many: Vec<Signer> = (0..101).map(|n| Signer::ed25519(&format!("k{n}"), n)).collect();
-    assert!(matches!(
-        refusal_of(key_set(&many.iter().collect::<Vec<_>>())),
-        KeyError::TooMany { .. }
-    ));
+    let refused = refusal_of(key_set(&many.iter().collect::<Vec<_>>()));
+    assert!(refused.contains("more than 100 keys"), "{refused}");
 }
 
 #[test]
@@ -235,7 +233,7 @@ async fn keys_that_cannot_be_loaded_any_more_are_used_for_a_bounded_time() {
     assert!(verify(&verifier, &signer.sign(&claims())).await.is_ok());
     tokio::time::advance(Duration::from_secs(2)).await;
     let refused = verify(&verifier, &signer.sign(&claims())).await.unwrap_err();
-    assert_eq!(refused, IdentityError::KeysUnavailable { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::KeysUnavailable(ISSUER.to_owned()));
     assert_eq!(verifier.issuers_without_keys(), [ISSUER]);
     fs::write(&path, key_set(&[&signer]).to_string()).unwrap();
     assert!(verifier.refresh().await.is_empty());
@@ -364,7 +362,7 @@ async fn an_issuer_that_says_it_has_no_keys_withdraws_the_known_ones_and_half_an
         server.say(answer("200 OK", &none.to_string()));
         assert_eq!(verifier.refresh().await.len(), 1);
         let refused = verify(&verifier, &token).await.unwrap_err();
-        assert!(matches!(refused, IdentityError::KeysUnavailable { .. }), "{refused}");
+        assert!(matches!(refused, IdentityError::KeysUnavailable(_)), "{refused}");
         server.say(answer("200 OK", &full));
         assert!(verifier.refresh().await.is_empty());
         verify(&verifier, &token).await.unwrap();
@@ -434,7 +432,7 @@ async fn an_address_that_answers_badly_gives_no_keys_and_keeps_the_old_ones() {
     let server = KeyServer::start(answer("503 Service Unavailable", "")).await;
     let verifier = server.verifier(|_| {});
     let refused = verify(&verifier, &signer.sign(&claims())).await.unwrap_err();
-    assert_eq!(refused, IdentityError::KeysUnavailable { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::KeysUnavailable(ISSUER.to_owned()));
     server.say(good);
     assert!(verifier.refresh().await.is_empty());
     let huge = format!("{{\"keys\":[],\"x\":\"{}\"}}", "x".repeat(300 * 1024));

@@ -95,8 +95,7 @@ async fn no_refusal_shows_the_token_and_the_caller_learns_no_cause() {
             token,
         );
         assert_eq!(refused.code(), ErrorCode::Unauthenticated, "{refused}");
-        assert_eq!(refused.caller_message(), "the token is not valid for this service");
-        assert_eq!(refused.refusal().message, refused.caller_message());
+        assert_eq!(refused.refusal().message, "the token is not valid for this service");
     }
 }
 
@@ -106,7 +105,7 @@ async fn a_name_from_a_token_cannot_fake_a_line_of_the_log() {
     let forged = signer.sign(&claims_with("iss", json!(format!("x\n{}", "y".repeat(500)))));
     let refused = verify(&verifier(&[&signer]), &forged).await.unwrap_err();
     assert!(
-        matches!(&refused, IdentityError::UnknownIssuer { issuer } if issuer.chars().count() == 64)
+        matches!(&refused, IdentityError::UnknownIssuer(issuer) if issuer.chars().count() == 64)
     );
     assert!(!refused.to_string().contains('\n'));
 }
@@ -117,10 +116,7 @@ fn secrets_and_keys_are_not_printed() {
     let path = dir.path().join("file");
     fs::write(&path, CANARY).unwrap();
     let secrets = Secrets::new(BTreeMap::from([
-        (
-            "env".to_owned(),
-            SecretSource::Env { name: "API".to_owned(), value: SecretString::from(CANARY) },
-        ),
+        ("env".to_owned(), SecretSource::Env(SecretString::from(CANARY))),
         ("file".to_owned(), SecretSource::File(path.clone())),
     ]));
     assert!(secrets.check().is_ok());

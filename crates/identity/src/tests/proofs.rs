@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use super::support::{Signer, claims_with, config, issuer, key_set, verifier_of, verify};
 use crate::{
-    ActingRule, DevKey, InboundVerifier as _, IssuerConfig, KeySource, MintRequest, Presented,
-    VerifiedCaller, Verifier,
+    ActingRule, DevKey, IssuerConfig, KeySource, MintRequest, Presented, VerifiedCaller, Verifier,
 };
 
 fn issuer_of(signer: &Signer, change: impl FnOnce(&mut IssuerConfig)) -> Verifier {

@@ -8,9 +8,7 @@ use serde_json::json;
 use super::support::{
     NOW_S, Signer, claims, claims_with, clock_at, config, issuer, key_set, verify,
 };
-use crate::{
-    IdentityError, InboundVerifier as _, IssuerConfig, KeySource, Presented, TokenRole, Verifier,
-};
+use crate::{IdentityError, IssuerConfig, KeySource, Presented, TokenRole, Verifier};
 
 fn issuer_of(signer: &Signer) -> IssuerConfig {
     issuer(KeySource::Inline(key_set(&[signer])))
@@ -30,7 +28,7 @@ async fn a_remembered_token_counts_within_its_time_alone() {
     let again = verify(&verifier, &token).await.unwrap();
     assert_eq!((first.principal(), first.token_ref()), (again.principal(), again.token_ref()));
     clock.set((NOW_S + 10_000) * 1_000);
-    assert!(matches!(verify(&verifier, &token).await, Err(IdentityError::Expired { .. })));
+    assert!(matches!(verify(&verifier, &token).await, Err(IdentityError::Expired(_))));
     clock.set((NOW_S - 10_000) * 1_000);
     assert!(matches!(verify(&verifier, &token).await, Err(IdentityError::NotYetValid { .. })));
 }
@@ -45,7 +43,7 @@ async fn a_remembered_token_is_refused_when_the_sign_in_is_too_old() {
     verify(&verifier, &token).await.unwrap();
     clock.set((NOW_S + 250) * 1_000);
     let refused = verify(&verifier, &token).await;
-    assert!(matches!(refused, Err(IdentityError::AuthenticationTooOld { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(IdentityError::AuthenticationTooOld(_))), "{refused:?}");
 }
 
 #[tokio::test]
@@ -61,9 +59,9 @@ async fn a_remembered_token_is_verified_again_under_other_keys() {
     let other = issuer_of(&Signer::es256("k1"));
     verifier.replace(verifier.prepare(&config(vec![other]), None).unwrap());
     let refused = verify(&verifier, &token).await;
-    assert!(matches!(refused, Err(IdentityError::SignatureInvalid { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(IdentityError::SignatureInvalid(_))), "{refused:?}");
     let refused = verifier.caller(shown).await;
-    assert!(matches!(refused, Err(IdentityError::SignatureInvalid { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(IdentityError::SignatureInvalid(_))), "{refused:?}");
 }
 
 #[tokio::test]

@@ -240,7 +240,7 @@ fn a_secret_that_cannot_be_had_stops_the_start() {
     assert!(file(&path).check().is_err());
     fs::write(&path, "here").unwrap();
     assert!(file(&path).check().is_ok());
-    let empty = SecretSource::Env { name: "API".to_owned(), value: SecretString::from("") };
+    let empty = SecretSource::Env(SecretString::from(""));
     assert!(Secrets::new(BTreeMap::from([("api".to_owned(), empty)])).check().is_err());
     assert_eq!(
         Secrets::default().get("api").unwrap_err(),
@@ -273,8 +273,7 @@ async fn a_value_in_the_place_of_a_name_is_not_repeated() {
 
 #[test]
 fn a_value_from_the_environment_is_given_as_it_was_found() {
-    let source =
-        SecretSource::Env { name: "API".to_owned(), value: SecretString::from("from-outside") };
+    let source = SecretSource::Env(SecretString::from("from-outside"));
     let secrets = Secrets::new(BTreeMap::from([("api".to_owned(), source)]));
     assert_eq!(value(&secrets).unwrap(), "from-outside");
     assert!(secrets.named("api").is_ok() && secrets.named("API").is_err());
@@ -285,7 +284,7 @@ fn a_value_from_the_environment_is_given_as_it_was_found() {
 fn versions_of_a_secret_are_told_apart_by_marks_that_say_nothing_elsewhere() {
     let sources = || {
         let value = SecretString::from("first");
-        let source = SecretSource::Env { name: "S".to_owned(), value };
+        let source = SecretSource::Env(value);
         [("api".to_owned(), source)].into()
     };
     let (here, elsewhere) = (Secrets::new(sources()), Secrets::new(sources()));

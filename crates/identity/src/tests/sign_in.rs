@@ -80,8 +80,7 @@ impl World {
                 .unwrap();
         let parts = (config.clone(), identity.clone());
         let verifier = Verifier::new(identity, Arc::clone(&clock), None).unwrap();
-        let secret =
-            SecretSource::Env { name: "S".to_owned(), value: SecretString::from("s e/cret") };
+        let secret = SecretSource::Env(SecretString::from("s e/cret"));
         let secrets = Secrets::new([("console".to_owned(), secret)].into());
         let provider = Provider::new(config, verifier.clone(), secrets, egress, clock);
         Self { parts, says, issuer, signer, verifier, provider }
@@ -307,7 +306,7 @@ async fn what_comes_back_with_another_state_issuer_or_without_a_code_is_refused_
         let mut back = world.back(&url);
         change(&mut back);
         let refused = world.finish(back).await;
-        assert!(matches!(refused, Err(SignInError::Refused { .. })), "{index}: {refused:?}");
+        assert!(matches!(refused, Err(SignInError::Refused(_))), "{index}: {refused:?}");
     }
     assert!(world.asked().iter().all(|(head, _)| head.starts_with("GET ")), "no code was sent");
 }

@@ -30,11 +30,11 @@ async fn a_good_token_is_accepted_and_says_who_calls() {
     assert_eq!(token.principal().display.as_deref(), Some("Ada L."));
     assert_eq!((token.issuer(), token.subject()), (ISSUER, "ada"));
     assert_eq!(token.groups().iter().map(|g| g.as_str()).collect::<Vec<_>>(), ["on-call", "ops"]);
-    assert_eq!(token.groups_as_of(), token.issued_at());
+    assert_eq!(token.groups_as_of(), token.issued_at);
     assert_eq!(token.scopes().iter().collect::<Vec<_>>(), ["calls:read", "calls:write"]);
     assert_eq!(token.expires_at(), Timestamp::from_ms((NOW_S + 300) * 1_000));
     assert_eq!(token.authenticated_at(), Some(Timestamp::from_ms((NOW_S - 60) * 1_000)));
-    assert_eq!((token.client(), token.audiences().len()), (Some("web"), 2));
+    assert_eq!((token.client(), token.audiences.len()), (Some("web"), 2));
     assert_eq!((token.token_ref().len(), token.role), (20, TokenRole::Actor));
 }
 
@@ -66,7 +66,7 @@ async fn every_algorithm_of_the_table_verifies_with_its_own_key() {
 async fn a_missing_required_claim_is_refused() {
     for claim in ["iss", "sub", "aud", "exp", "iat", "placet_kind"] {
         let refused = refusal_of(&claims_with(claim, Value::Null)).await;
-        assert_eq!(refused, IdentityError::ClaimMissing { claim: claim.to_owned() });
+        assert_eq!(refused, IdentityError::ClaimMissing(claim.to_owned()));
         assert_eq!(refused.code(), ErrorCode::Unauthenticated);
     }
 }
@@ -112,7 +112,7 @@ async fn a_claim_of_another_type_is_refused() {
 async fn an_issuer_that_is_not_exactly_ours_is_refused() {
     for named in ["https://idp.example", "https://IDP.example/", "https://evil.example/", ""] {
         let refused = refusal_of(&claims_with("iss", json!(named))).await;
-        assert!(matches!(refused, IdentityError::UnknownIssuer { .. }), "{named}");
+        assert!(matches!(refused, IdentityError::UnknownIssuer(_)), "{named}");
     }
 }
 
@@ -125,7 +125,7 @@ async fn a_token_for_another_audience_is_refused_as_an_id_token_is() {
         json!(["https://placet.example/x"]),
     ] {
         let refused = refusal_of(&claims_with("aud", audience)).await;
-        assert!(matches!(refused, IdentityError::AudienceRefused { .. }));
+        assert!(matches!(refused, IdentityError::AudienceRefused(_)));
     }
 }
 
@@ -182,7 +182,7 @@ async fn the_edges_of_the_leeway_are_exact() {
 #[tokio::test]
 async fn an_expired_token_is_told_apart_so_that_the_caller_gets_a_new_one() {
     let refused = refusal_of(&claims_with("exp", json!(NOW_S - 6))).await;
-    assert_eq!(refused, IdentityError::Expired { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::Expired(ISSUER.to_owned()));
     assert_eq!(refused.code(), ErrorCode::CredentialExpired);
     assert_eq!(refused.refusal().code, ErrorCode::CredentialExpired);
 }
@@ -192,7 +192,7 @@ async fn an_expired_token_with_a_bad_signature_is_not_told_apart() {
     let (signer, stranger) = (Signer::es256("k1"), Signer::es256("k1"));
     let forged = stranger.sign(&claims_with("exp", json!(NOW_S - 600)));
     let refused = verify(&verifier(&[&signer]), &forged).await.unwrap_err();
-    assert_eq!(refused, IdentityError::SignatureInvalid { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::SignatureInvalid(ISSUER.to_owned()));
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_token_that_lives_too_long_is_refused() {
         IdentityError::LifetimeTooLong { issuer: ISSUER.to_owned(), lifetime_s_max: 3_600 }
     );
     let refused = refusal_of(&claims_with("exp", json!(NOW_S - 10))).await;
-    assert!(matches!(refused, IdentityError::Expired { .. }));
+    assert!(matches!(refused, IdentityError::Expired(_)));
     let mut backwards = claims_with("exp", json!(NOW_S + 1));
     backwards["iat"] = json!(NOW_S + 2);
     assert!(matches!(refusal_of(&backwards).await, IdentityError::ClaimRefused { .. }));
@@ -262,16 +262,12 @@ async fn a_token_without_a_signature_is_refused() {
         let unsigned = format!("{}.", token.rsplit_once('.').unwrap().0);
         for token in [token, unsigned] {
             let refused = verify(&verifier, &token).await.unwrap_err();
-            assert_eq!(
-                refused,
-                IdentityError::AlgorithmRefused { issuer: ISSUER.to_owned() },
-                "{alg}"
-            );
+            assert_eq!(refused, IdentityError::AlgorithmRefused(ISSUER.to_owned()), "{alg}");
         }
     }
     for cut in ["", "AA", signature.split_at(40).0] {
         let refused = verify(&verifier, &format!("{signed}.{cut}")).await.unwrap_err();
-        assert_eq!(refused, IdentityError::SignatureInvalid { issuer: ISSUER.to_owned() });
+        assert_eq!(refused, IdentityError::SignatureInvalid(ISSUER.to_owned()));
     }
 }
 
@@ -288,13 +284,13 @@ async fn the_public_key_is_no_shared_secret() {
         let token = confused.sign(&claims());
         assert!(matches!(
             verify(&verifier, &token).await.unwrap_err(),
-            IdentityError::AlgorithmRefused { .. }
+            IdentityError::AlgorithmRefused(_)
         ));
         // The same bytes under a header that claims RSA.
         let lying = confused.sign_text(&rsa.header().to_string(), &claims().to_string());
         assert!(matches!(
             verify(&verifier, &lying).await.unwrap_err(),
-            IdentityError::SignatureInvalid { .. }
+            IdentityError::SignatureInvalid(_)
         ));
     }
 }
@@ -303,7 +299,7 @@ async fn the_public_key_is_no_shared_secret() {
 async fn an_algorithm_outside_the_issuers_list_is_refused_although_the_key_would_fit() {
     let signer = Signer::rsa("k1", LibraryAlgorithm::PS256);
     let refused = verify(&verifier(&[&signer]), &signer.sign(&claims())).await.unwrap_err();
-    assert_eq!(refused, IdentityError::AlgorithmRefused { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::AlgorithmRefused(ISSUER.to_owned()));
 }
 
 #[tokio::test]
@@ -315,7 +311,7 @@ async fn a_key_is_not_used_with_another_algorithm_than_it_was_published_for() {
     let verifier = verifier_of(vec![issuer]);
     assert!(verify(&verifier, &published.sign(&claims())).await.is_ok());
     let refused = verify(&verifier, &used.sign(&claims())).await.unwrap_err();
-    assert_eq!(refused, IdentityError::AlgorithmRefused { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::AlgorithmRefused(ISSUER.to_owned()));
 }
 
 #[tokio::test]
@@ -326,7 +322,7 @@ async fn one_issuers_key_does_not_sign_for_another() {
     other.tenant = placet_types::ids::TenantId::new("other").unwrap();
     let verifier = verifier_of(vec![issuer(KeySource::Inline(key_set(&[&ours]))), other]);
     let refused = verify(&verifier, &theirs.sign(&claims())).await.unwrap_err();
-    assert_eq!(refused, IdentityError::SignatureInvalid { issuer: ISSUER.to_owned() });
+    assert_eq!(refused, IdentityError::SignatureInvalid(ISSUER.to_owned()));
     let own = verify(&verifier, &theirs.sign(&claims_with("iss", json!("https://other.example/"))))
         .await
         .unwrap();
@@ -373,7 +369,7 @@ async fn a_header_that_brings_its_own_key_or_rules_is_refused() {
         let token = signer.sign_text(&header.to_string(), &claims().to_string());
         assert_eq!(
             verify(&verifier, &token).await.unwrap_err(),
-            IdentityError::HeaderRefused { member }
+            IdentityError::HeaderRefused(member)
         );
     }
 }
@@ -432,10 +428,7 @@ async fn what_is_no_token_is_refused() {
     ] {
         assert!(verify(&verifier, text).await.is_err(), "{text:?}");
     }
-    assert_eq!(
-        verify(&verifier, &long).await.unwrap_err(),
-        IdentityError::TooLong { bytes_max: 16 * 1024 }
-    );
+    assert_eq!(verify(&verifier, &long).await.unwrap_err(), IdentityError::TooLong(16 * 1024));
     for claims in ["[]", "null", "7", "\"x\"", "{", "{}x", "\u{feff}{}"] {
         let token = signer.sign_text(&signer.header().to_string(), claims);
         assert!(

@@ -82,7 +82,7 @@ fn post(to: Value, secrets: &[(&str, &str)]) -> Post {
     let config = read(json!({ "channels": { "ops": { "to": to } } }));
     let sources = secrets.iter().map(|(name, value)| {
         let value = SecretString::from(*value);
-        ((*name).to_owned(), SecretSource::Env { name: "X".to_owned(), value })
+        ((*name).to_owned(), SecretSource::Env(value))
     });
     let secrets = Secrets::new(sources.collect::<BTreeMap<_, _>>());
     Post::new(&config, Arc::new(secrets), None, Vec::new(), &Trust::default()).unwrap()

@@ -277,8 +277,8 @@ async fn issuers(config: &Config, world: &World) -> Vec<Check> {
     };
     let mut checks: Vec<Check> = tls(config, &verifier).into_iter().collect();
     let failures = verifier.refresh().await;
-    if let Some(failure) = failures.first() {
-        let found = format!("the keys of `{}` cannot be had: {}", failure.issuer, failure.cause);
+    if let Some((issuer, cause)) = failures.first() {
+        let found = format!("the keys of `{issuer}` cannot be had: {cause}");
         let todo = "check its `keys`; nobody with its tokens can call";
         checks.push(Check::fail(about, found, todo));
         return checks;

@@ -348,7 +348,7 @@ impl Reading<'_> {
     ) -> Result<SecretSource, FileProblem> {
         let unset = || FileProblem::at(self.name, format!("secrets.{secret}"), unset);
         let value = self.environment.get(variable).ok_or_else(unset)?;
-        Ok(SecretSource::Env { name: variable.to_owned(), value: SecretString::from(value) })
+        Ok(SecretSource::Env(SecretString::from(value)))
     }
 
     fn telemetry(

@@ -25,10 +25,7 @@ fn at(url: &str) -> Value {
 }
 
 fn secrets(names: &[&str]) -> Arc<Secrets> {
-    let source = |name: &str| SecretSource::Env {
-        name: name.to_owned(),
-        value: format!("value-of-{name}").into(),
-    };
+    let source = |name: &str| SecretSource::Env(format!("value-of-{name}").into());
     Arc::new(Secrets::new(names.iter().map(|name| ((*name).to_owned(), source(name))).collect()))
 }
 

@@ -113,7 +113,7 @@ impl Place {
     fn new() -> Self {
         let contracts =
             [contract("mail", None), contract("post", Some("key")), contract("refused", None)];
-        let source = SecretSource::Env { name: "KEY".to_owned(), value: STATIC.into() };
+        let source = SecretSource::Env(STATIC.into());
         let secrets = Arc::new(Secrets::new([("key".to_owned(), source)].into()));
         let handed = KnownSecrets::new(&contracts, &secrets);
         Self { parrot: Arc::default(), handed, contracts }

@@ -8,7 +8,7 @@ use super::*;
 use crate::{IdentityError, config::KIND_CLAIM};
 
 fn missing(claim: &str) -> Result<(), SignInError> {
-    Err(SignInError::Identity(IdentityError::ClaimMissing { claim: claim.to_owned() }))
+    Err(SignInError::Identity(IdentityError::ClaimMissing(claim.to_owned())))
 }
 
 fn refused(claim: &str, problem: &'static str) -> Result<(), SignInError> {
