@@ -58,6 +58,18 @@ impl Provider {
         attempt: &Attempt,
         secret: Option<&SecretString>,
     ) -> Result<Response<Bytes>, SignInError> {
+        let request = self.request(metadata, code, attempt, secret)?;
+        let response = self.inner.egress.send(request).await;
+        response.map_err(|error| self.unavailable(error.to_string()))
+    }
+
+    fn request(
+        &self,
+        metadata: &Metadata,
+        code: &str,
+        attempt: &Attempt,
+        secret: Option<&SecretString>,
+    ) -> Result<Request<Bytes>, SignInError> {
         let client_id = self.inner.config.client_id.as_str();
         let mut form = Serializer::new(String::new());
         form.append_pair("grant_type", "authorization_code")
@@ -82,9 +94,7 @@ impl Provider {
             }
         }
         let request = request.body(Bytes::from(form.finish()));
-        let request = request.map_err(|error| self.unavailable(error.to_string()))?;
-        let response = self.inner.egress.send(request).await;
-        response.map_err(|error| self.unavailable(error.to_string()))
+        request.map_err(|error| self.unavailable(error.to_string()))
     }
 }
 
