@@ -4,6 +4,8 @@
 //! the same things once, the allowed way: so that a case in `ui` does not fail for some other reason, they must compile. Cases use the crates
 //! that this test was built with; other libraries may have been built more than once.
 
+#![expect(clippy::unwrap_used, reason = "the whole program is a test, its helpers too")]
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -73,6 +75,7 @@ fn there_is_no_way_around_a_permit_or_a_dispatch() {
 }
 
 /// What the compiler has against a file, a line for each error.
+#[expect(clippy::disallowed_methods, reason = "the test asks the compiler")]
 fn errors(case: &Path) -> String {
     let deps = env::current_exe().unwrap().parent().unwrap().to_owned();
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));

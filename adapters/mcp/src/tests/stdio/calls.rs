@@ -421,7 +421,7 @@ async fn what_a_server_counts_right_before_its_answer_is_heard() {
     let adapter = connect(&contract).await.unwrap();
     for _ in 0..200 {
         let steps = Arc::new(Steps::default());
-        let observer = Arc::clone(&steps) as Arc<dyn Observer>;
+        let observer: Arc<dyn Observer> = Arc::<Steps>::clone(&steps);
         let conditions = Conditions { observer: Some(observer), ..within(10_000) };
         done(send(&*adapter, dispatch(&contract, "count", json!({})), conditions).await);
         let step = |done| Progress { done, total: Some(3.0) };
