@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rand::{TryRngCore as _, rngs::OsRng};
+use rand::Rng as _;
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -18,12 +18,7 @@ pub(crate) fn backoff(failures: u32) -> Duration {
 
 /// A time, less up to a tenth of it.
 pub(crate) fn less_a_tenth(whole: Duration) -> Duration {
-    // Without randomness everybody looks at the same moment, which is only less kind.
-    let random = u64::from(OsRng.try_next_u32().unwrap_or_default());
-    let tenth = whole.checked_div(10).unwrap_or_default();
-    let millis = u64::try_from(tenth.as_millis()).unwrap_or(u64::MAX);
-    let less = random.checked_rem(millis.saturating_add(1)).unwrap_or_default();
-    whole.saturating_sub(Duration::from_millis(less))
+    whole.mul_f64(rand::rng().random_range(0.9..=1.0))
 }
 
 #[cfg(test)]

@@ -85,12 +85,9 @@ impl Provider {
                 let problem = || self.unavailable("its client's secret cannot be sent");
                 request = request.header(header::AUTHORIZATION, basic.ok_or_else(problem)?);
             }
-            Some(secret) => {
-                form.append_pair("client_id", client_id)
-                    .append_pair("client_secret", secret.expose_secret());
-            }
-            None => {
-                form.append_pair("client_id", client_id);
+            secret => {
+                let secret = secret.map(|secret| ("client_secret", secret.expose_secret()));
+                form.append_pair("client_id", client_id).extend_pairs(secret);
             }
         }
         let request = request.body(Bytes::from(form.finish()));
@@ -118,11 +115,8 @@ fn parsed(response: &Response<Bytes>) -> Option<Value> {
 
 /// Whether the provider does not take the client for who it says it is (RFC 6749, section 5.2).
 fn is_client_refused(response: &Response<Bytes>) -> bool {
-    let says_so = || {
-        let answer = parsed(response);
-        let error = answer.as_ref().and_then(|answer| answer.get("error")).and_then(Value::as_str);
-        error == Some("invalid_client")
-    };
+    let says_so =
+        |answer: Value| answer.get("error").is_some_and(|error| error == "invalid_client");
     response.status() == StatusCode::UNAUTHORIZED
-        || (response.status() == StatusCode::BAD_REQUEST && says_so())
+        || (response.status() == StatusCode::BAD_REQUEST && parsed(response).is_some_and(says_so))
 }
