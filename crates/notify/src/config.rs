@@ -14,6 +14,8 @@ use url::{Host, Url};
 
 use crate::{notice::NoticeKind, schedule::Quiet};
 
+/// The most recipients of one mail: what its server answers to each of them has a limit together.
+const RECIPIENTS_MAX: usize = 50;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 86_400_000;
 
@@ -364,8 +366,8 @@ impl EmailTarget {
         if self.user.is_some() != self.password.is_some() {
             return wrong("to.password", "goes with `user`, and neither without the other");
         }
-        if self.to.is_empty() {
-            return wrong("to.to", "names no recipient");
+        if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
+            return wrong("to.to", format!("names 1 to {RECIPIENTS_MAX} recipients"));
         }
         for address in std::iter::once(&self.from).chain(&self.to) {
             let email = address.parse::<Mailbox>().map(|mailbox| mailbox.email.to_string());

@@ -239,6 +239,9 @@ pub(crate) fn otlp_exporter(
     let Some(otlp) = &config.otlp else { return Ok(None) };
     let egress =
         egress.ok_or(TelemetryError::Unusable("endpoint", "no egress client was given"))?;
+    if !otlp.endpoint.username().is_empty() || otlp.endpoint.password().is_some() {
+        return Err(TelemetryError::Unusable("endpoint", "it names a user: use a header"));
+    }
     if otlp.timeout_ms == 0 || otlp.timeout_ms > TIMEOUT_MS_MAX {
         return Err(TelemetryError::Unusable("timeout_ms", "it must lie between 1 and 60000"));
     }

@@ -130,12 +130,17 @@ impl State {
         }
     }
 
-    fn awaits(&mut self, approval: &ApprovalRecord) {
+    /// When it is told that an approval ends soon.
+    fn due_of(&self, approval: &ApprovalRecord) -> Timestamp {
         let before_ms = i64::try_from(self.config.expiring_ms).unwrap_or(i64::MAX);
         // What waits for less than that altogether is told of when half of it has expired.
-        let whole_ms = approval.expires_at.since_ms(approval.created_at);
-        let before_ms = before_ms.min(whole_ms.div_euclid(2));
-        let due = approval.expires_at.plus_ms(before_ms.saturating_neg());
+        let since = approval.reopened_at.unwrap_or(approval.created_at);
+        let before_ms = before_ms.min(approval.expires_at.since_ms(since).div_euclid(2));
+        approval.expires_at.plus_ms(before_ms.saturating_neg())
+    }
+
+    fn awaits(&mut self, approval: &ApprovalRecord) {
+        let due = self.due_of(approval);
         let key = (due, approval.approval_id.clone());
         // What was due before was told of before: anyone who votes or edits from then on changes nothing about it.
         if approval.state == ApprovalState::Pending && due > self.ends_told_to {
@@ -257,6 +262,8 @@ impl State {
             }
             let approval = book.approval(&approval_id).await?;
             self.ending.remove(&(due, approval_id.clone()));
+            // It may end at another time since.
+            let approval = approval.filter(|approval| self.due_of(approval) == due);
             let Some(approval) = approval else { continue };
             if approval.state == ApprovalState::Pending && now < approval.expires_at {
                 let mut notice = entry::of_approval(&approval, NoticeKind::Expiring, due);

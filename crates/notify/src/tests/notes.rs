@@ -1,10 +1,13 @@
 //! What is kept of progress, and what a restart makes of it.
 
-use placet_ledger::{approval::ApprovalState, audit::AuditKind};
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    audit::AuditKind,
+};
 use serde_json::json;
 
 use super::support::{Boy, Chain, MINUTE, approval, config, read, sender, turn, voted};
-use crate::{config::NotifyConfig, sender::Failure};
+use crate::{config::NotifyConfig, ledger_reader::LedgerReader as _, sender::Failure};
 
 fn of_ends() -> NotifyConfig {
     read(json!({
@@ -89,6 +92,31 @@ async fn a_vote_after_the_word_that_an_approval_ends_soon_does_not_repeat_it() {
     turn(&mut sender).await;
     for by in ["ben", "eve"] {
         chain.moved(&voted(&approval(1), by, ApprovalState::Pending), AuditKind::Voted);
+        turn(&mut sender).await;
+    }
+    assert_eq!(boy.said(), ["call_1 expiring"]);
+}
+
+#[tokio::test]
+async fn an_approval_that_is_asked_again_with_less_time_is_told_of_as_it_ends_then() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), of_ends());
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    chain.moved(&approval(1), AuditKind::Held);
+    turn(&mut sender).await;
+    // It would have been told of in 25 minutes; now in 20.
+    chain.pass_ms(20 * MINUTE);
+    let now = chain.now();
+    let again = ApprovalRecord {
+        reopened_at: Some(now),
+        expires_at: now.plus_ms(35 * MINUTE),
+        ..voted(&approval(1), "ben", ApprovalState::Pending)
+    };
+    chain.moved(&again, AuditKind::Voted);
+    turn(&mut sender).await;
+    assert!(boy.said().is_empty());
+    for _ in 0..4 {
+        chain.pass_ms(8 * MINUTE);
         turn(&mut sender).await;
     }
     assert_eq!(boy.said(), ["call_1 expiring"]);
