@@ -2,9 +2,9 @@
 //!
 //! Owns what is kept of a held call's caller beside its record, and which held calls wait for their caller to come back with a new token.
 //! In the ledger there is nothing of this: after a restart every such call waits. Invariants: no token is kept past its own time, nor past
-//! the last call that it is kept for; beyond a limit nothing more is kept, and callers have to come back.
+//! the last call that it is kept for; where there are too many, the one who has the most of them gives way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
 
@@ -31,6 +31,9 @@ pub(crate) struct Tokens {
 #[derive(Debug, Default)]
 struct Kept {
     of: HashMap<RecordId, Waiting>,
+    by_tenant: HashMap<TenantId, HashSet<RecordId>>,
+    /// One copy of a token for all calls that were made with it, and how many they are.
+    known: HashMap<Digest, (SubjectToken, usize)>,
     /// Calls that cannot go on without their caller, and until when anybody waits for that.
     lacking: HashMap<RecordId, Timestamp>,
     /// Calls of which it was told that they cannot go on, and until when that is remembered.
@@ -120,7 +123,7 @@ impl Tokens {
         if kept.of.get(&record_id).is_some_and(|waiting| !tried.is_with(waiting)) {
             return false;
         }
-        kept.of.remove(&record_id);
+        kept.remove(&record_id);
         if kept.lacking.len() < self.kept_max {
             kept.lacking.insert(record_id, until);
         }
@@ -142,38 +145,96 @@ impl Tokens {
     /// A call is over, or on its way.
     pub(crate) fn forget(&self, record_id: RecordId) {
         let mut kept = self.kept.lock();
-        kept.of.remove(&record_id);
+        kept.remove(&record_id);
         kept.lacking.remove(&record_id);
         kept.told.remove(&record_id);
     }
 
     /// Drops the tokens that are revoked.
     pub(crate) fn drop_revoked(&self, is_revoked: impl Fn(&TenantId, &CallTokens) -> bool) {
-        let is_gone = |waiting: &Waiting| {
+        self.kept.lock().drop_where(|waiting| {
             waiting.tokens.as_ref().is_some_and(|tokens| is_revoked(&waiting.tenant, tokens))
-        };
-        self.kept.lock().of.retain(|_, waiting| !is_gone(waiting));
+        });
     }
 
     /// Drops what has expired.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let mut kept = self.kept.lock();
-        kept.of.retain(|_, waiting| waiting.until > now);
+        kept.drop_where(|waiting| waiting.until <= now);
         kept.lacking.retain(|_, until| *until > now);
         kept.told.retain(|_, until| *until > now);
     }
 }
 
 impl Kept {
-    fn put(&mut self, record_id: RecordId, waiting: Waiting, kept_max: usize) {
-        if self.of.len() < kept_max || self.of.contains_key(&record_id) {
-            self.of.insert(record_id, waiting);
+    fn put(&mut self, record_id: RecordId, mut waiting: Waiting, kept_max: usize) {
+        self.remove(&record_id);
+        if self.of.len() >= kept_max && !self.make_room(&waiting.tenant) {
+            return;
         }
+        let tokens = waiting.tokens.take();
+        waiting.tokens = tokens.map(|tokens| CallTokens {
+            subject: self.one_copy(tokens.subject),
+            actor: tokens.actor.map(|actor| self.one_copy(actor)),
+        });
+        if let Some(renewed) = &mut waiting.renewed {
+            renewed.tokens.clone_from(&waiting.tokens);
+        }
+        self.by_tenant.entry(waiting.tenant.clone()).or_default().insert(record_id);
+        self.of.insert(record_id, waiting);
+    }
+
+    /// Anyone who keeps the most gives way to others, and to nobody if that is who asks.
+    fn make_room(&mut self, tenant: &TenantId) -> bool {
+        let own = self.by_tenant.get(tenant).map_or(0, HashSet::len);
+        let most = self.by_tenant.values().max_by_key(|records| records.len());
+        let Some(most) = most.filter(|records| records.len() > own.saturating_add(1)) else {
+            return false;
+        };
+        let Some(record_id) = most.iter().next().copied() else { return false };
+        self.remove(&record_id);
+        true
+    }
+
+    fn remove(&mut self, record_id: &RecordId) {
+        let Some(waiting) = self.of.remove(record_id) else { return };
+        if let Some(records) = self.by_tenant.get_mut(&waiting.tenant) {
+            records.remove(record_id);
+            if records.is_empty() {
+                self.by_tenant.remove(&waiting.tenant);
+            }
+        }
+        for token in waiting.tokens.iter().flat_map(tokens_of) {
+            let digest = token.digest();
+            let Some((_, calls)) = self.known.get_mut(&digest) else { continue };
+            *calls = calls.saturating_sub(1);
+            if *calls == 0 {
+                self.known.remove(&digest);
+            }
+        }
+    }
+
+    fn drop_where(&mut self, goes: impl Fn(&Waiting) -> bool) {
+        let going = self.of.iter().filter(|(_, waiting)| goes(waiting));
+        let going: Vec<RecordId> = going.map(|(record_id, _)| *record_id).collect();
+        for record_id in &going {
+            self.remove(record_id);
+        }
+    }
+
+    fn one_copy(&mut self, token: SubjectToken) -> SubjectToken {
+        let (token, calls) = self.known.entry(token.digest()).or_insert((token, 0));
+        *calls = calls.saturating_add(1);
+        token.clone()
     }
 }
 
 fn digests_of(tokens: &CallTokens) -> (Digest, Option<Digest>) {
     (tokens.subject.digest(), tokens.actor.as_ref().map(SubjectToken::digest))
+}
+
+fn tokens_of(tokens: &CallTokens) -> impl Iterator<Item = &SubjectToken> {
+    std::iter::once(&tokens.subject).chain(&tokens.actor)
 }
 
 #[cfg(test)]

@@ -100,12 +100,30 @@ fn who_came_back_stays_for_every_try_also_where_nothing_is_exchanged() {
         assert_eq!(renewed.authority_until, back.authority_until);
         assert!(renewed.tokens.is_none(), "a token is kept only where it is needed");
     }
+    assert!(kept.kept.lock().known.is_empty());
     // What came back later is not lost to a try with what came before.
     kept.renew(record(1), &identity(3_000, None), false);
     assert!(!kept.lacks(record(1), Tried::of(&back), UNTIL));
     assert!(kept.renewed(record(1)).is_some());
     kept.sweep(Timestamp::from_ms(3_000));
     assert!(kept.renewed(record(1)).is_none(), "its authority is over");
+}
+
+#[test]
+fn a_copy_of_a_token_goes_with_the_last_call_that_needs_it() {
+    let kept = Tokens::default();
+    let acme = tenant("acme");
+    let pair = CallTokens { actor: Some(token("agent", 1_000)), ..tokens("shared") };
+    kept.keep(&acme, record(1), &pair);
+    kept.keep(&acme, record(2), &pair);
+    // Said again for the same call it counts once.
+    kept.keep(&acme, record(2), &pair);
+    assert_eq!(kept.kept.lock().known.len(), 2);
+    kept.forget(record(1));
+    assert_eq!(kept.kept.lock().known.len(), 2);
+    kept.forget(record(2));
+    let left = kept.kept.lock();
+    assert!(left.known.is_empty() && left.by_tenant.is_empty() && left.of.is_empty());
 }
 
 #[test]
@@ -120,14 +138,19 @@ fn nobody_is_waited_for_longer_than_the_approval_stands() {
 }
 
 #[test]
-fn beyond_the_limit_nothing_more_is_kept() {
-    let kept = Tokens { kept_max: 2, ..Tokens::default() };
-    for number in 0..3 {
-        kept.keep(&tenant("acme"), record(number), &tokens("one"));
+fn a_tenant_with_many_held_calls_gives_way_to_one_with_few() {
+    let kept = Tokens { kept_max: 10, ..Tokens::default() };
+    let (acme, globex) = (tenant("acme"), tenant("globex"));
+    for number in 0..20 {
+        kept.keep(&acme, record(number), &tokens("acme"));
     }
-    kept.keep(&tenant("acme"), record(1), &tokens("two"));
-    assert!(kept.has(record(0)) && !kept.has(record(2)));
-    assert_eq!(kept.of(record(1)).unwrap().subject.digest(), tokens("two").subject.digest());
+    assert_eq!(kept.kept.lock().of.len(), 10, "a tenant does not push out its own");
+    for number in 20..40 {
+        kept.keep(&globex, record(number), &tokens("globex"));
+    }
+    let kept = kept.kept.lock();
+    let of = |tenant: &TenantId| kept.by_tenant[tenant].len();
+    assert_eq!((of(&acme), of(&globex), kept.of.len()), (5, 5, 10));
 }
 
 #[test]
