@@ -73,8 +73,15 @@ impl Shown {
         let mut parts = text.rsplit('.').filter(|part| !part.is_empty());
         let signature = parts.next().filter(|_| parts.nth(1).is_some()).unwrap_or_default();
         let signature = Some(plain(signature)).filter(|one| one.len() >= SIGNATURE_CHARS_MIN);
-        self.0
-            .extend(Some(plain(text)).filter(|text| !text.is_empty()).into_iter().chain(signature));
+        let whole = Some(plain(text)).filter(|text| !text.is_empty());
+        let is_token = signature.is_some();
+        self.0.extend(whole.into_iter().chain(signature).map(|mut form| {
+            // The last letter of a signature has spare bits: a token is found without it.
+            if is_token {
+                form.pop();
+            }
+            form
+        }));
     }
 
     /// Whether a token is one of them, or holds one.
