@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use placet_identity::{SubjectToken, TokenFacts};
 use placet_types::{
     contract::credential::{ActorSource, CachePolicy, CredentialKind},
     digest::Digest,
@@ -36,6 +37,13 @@ fn of_subject(text: &str, who: &str) -> Option<CallTokens> {
     Some(CallTokens { subject: token(text, who, 600_000), ..tokens() })
 }
 
+/// The same token, as if another issuer had issued it.
+fn of_other_issuer() -> Option<CallTokens> {
+    let facts = tokens().subject.facts().clone();
+    let facts = TokenFacts { issuer: "https://other.example".to_owned(), ..facts };
+    Some(CallTokens { subject: SubjectToken::seal(USER_TOKEN, facts), ..tokens() })
+}
+
 fn of_actor(text: &str, who: &str) -> Option<CallTokens> {
     Some(CallTokens { actor: Some(token(text, who, 600_000)), ..tokens() })
 }
@@ -48,6 +56,7 @@ fn others() -> Vec<(&'static str, GrantRequest)> {
         ("tenant", GrantRequest { tenant: "other".parse().unwrap(), ..request() }),
         ("kind", GrantRequest { kind: CredentialKind::ClientCredentials, ..request() }),
         ("subject", GrantRequest { tokens: of_subject(USER_TOKEN, "bob"), ..request() }),
+        ("subject's issuer", GrantRequest { tokens: of_other_issuer(), ..request() }),
         ("actor", GrantRequest { tokens: of_actor(AGENT_TOKEN, "agent-2"), ..request() }),
         ("gateway", GrantRequest { actor: ActorSource::Gateway, ..request() }),
         ("no actor", GrantRequest { actor: ActorSource::Nobody, ..request() }),

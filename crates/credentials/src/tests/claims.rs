@@ -218,6 +218,7 @@ async fn a_token_in_an_odd_encoding_is_not_taken_for_an_opaque_one() {
         format!("{bits}1"),
         plain(r#"{"alg":"ES256","alg":"ES256"}"#),
         plain(&format!(" \n{head}")) + "=",
+        plain("{\n        \"alg\": \"ES256\"}") + "=",
         plain(&format!("\u{feff}{head}")),
         plain(r#"{"alg":"ES256",}"#),
     ] {
