@@ -300,7 +300,7 @@ fn decides(
         && capacity_on(service, caller, entry, action).is_some_and(|capacity| capacity.is_ok())
 }
 
-/// As what the caller decides on an entry, or which act policy refuses them and why; nothing where nobody is asked about it.
+/// In which capacity the caller decides on an entry, or which act policy refuses them and why; nothing where nobody is asked about it.
 pub(crate) fn capacity_on(
     service: &Approvals,
     caller: &VerifiedCaller,

@@ -87,7 +87,7 @@ pub(crate) fn masked(mut text: String, secrets: &[String]) -> String {
     text
 }
 
-/// The pattern of a grant as it is shown: what was masked when it was proposed is.
+/// The pattern of a grant as it is shown: what was masked when it was proposed stays masked.
 pub(crate) fn masked_pattern(grant: &Grant) -> ArgumentPattern {
     let rules = grant.pattern.0.iter().map(|(place, rule)| {
         // A rule about a masked value says that it stays, or that it may be anything.

@@ -142,7 +142,7 @@ impl State {
     fn awaits(&mut self, approval: &ApprovalRecord) {
         let due = self.due_of(approval);
         let key = (due, approval.approval_id.clone());
-        // What was due before was told of before: anyone who votes or edits from then on changes nothing about it.
+        // What was due before was told of before: a vote or an edit after that changes nothing about it.
         if approval.state == ApprovalState::Pending && due > self.ends_told_to {
             self.ending.insert(key);
         } else {
