@@ -311,29 +311,38 @@ async fn a_wrapped_server_has_its_own_names_and_is_governed() {
     third.begins().await;
     let tools = third.asks(1, "tools/list", json!({})).await;
     assert!(tools["result"]["tools"].to_string().contains("\"echo\""), "{tools:#}");
-    tells_its_steps(&mut third).await;
-    for client in [first, second, third] {
+    let slow = ("trigger-long-running-operation", json!({ "duration": 1, "steps": 2 }));
+    tells_its_steps(&mut third, 2, slow, 2).await;
+    // Steps and answer in one breath: faster than anybody is told of one.
+    let peer = workspace::root().join("adapters/mcp/src/tests/peer.py").display().to_string();
+    let mut words = Command::new(program::placet());
+    words.env("PLACET_HOME", setup.path("home")).current_dir(setup.path("data"));
+    words.args(["wrap", "--mode", "read_only", "--", "python3", "-u", &peer, "counts"]);
+    let mut fourth = Raw::start(&mut words);
+    fourth.begins().await;
+    for id in 1..=20 {
+        tells_its_steps(&mut fourth, id, ("count", json!({})), 3).await;
+    }
+    for client in [first, second, third, fourth] {
         assert_eq!(client.ends().await, Some(0));
     }
 }
 
 /// What a server counts while it is at work comes to the client that asked for it: the numbers, under the client's own token.
-async fn tells_its_steps(client: &mut Raw) {
-    let params = json!({
-        "name": "trigger-long-running-operation",
-        "arguments": { "duration": 1, "steps": 2 },
-        "_meta": { "progressToken": "mine" },
-    });
-    let mut heard = client.hears_until_answered(2, "tools/call", params).await;
+async fn tells_its_steps(client: &mut Raw, id: u64, call: (&str, Value), steps: u32) {
+    let params =
+        json!({ "name": call.0, "arguments": call.1, "_meta": { "progressToken": "mine" } });
+    let mut heard = client.hears_until_answered(id, "tools/call", params).await;
     let answer = heard.pop().unwrap();
-    assert_ne!(answer["result"]["isError"], json!(true), "{answer:#}");
+    assert_eq!(answer["result"]["isError"], json!(false), "{answer:#}");
     let told: Vec<Value> = heard
         .into_iter()
         .filter(|told| told["method"] == "notifications/progress")
         .map(|mut told| told["params"].take())
         .collect();
-    let step = |done| json!({ "progressToken": "mine", "progress": done, "total": 2.0 });
-    assert_eq!(told, [step(1.0), step(2.0)]);
+    let of = f64::from(steps);
+    let step = |done| json!({ "progressToken": "mine", "progress": f64::from(done), "total": of });
+    assert_eq!(told, (1..=steps).map(step).collect::<Vec<_>>());
 }
 
 #[tokio::test]

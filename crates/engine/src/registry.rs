@@ -24,6 +24,12 @@ use placet_types::{
 
 use crate::answer::Answer;
 
+/// How many steps of a call are kept for those who are told of them.
+const STEPS_KEPT: usize = 16;
+
+/// The latest steps of a call, in order: several, because who is told of them may be slower than the server that counts.
+pub type Steps = VecDeque<Progress>;
+
 /// Whose call it is: nobody else is told anything about it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
@@ -59,8 +65,8 @@ struct Entry {
     progress: watch::Sender<Answer>,
     /// Those who waited for the same call under another entry.
     others: Vec<watch::Sender<Answer>>,
-    /// Of what its adapter tells before its end, where somebody has asked for that.
-    steps: Option<watch::Sender<Option<Progress>>>,
+    /// What its adapter told before its end, where it told something or somebody asked.
+    steps: Option<watch::Sender<Steps>>,
     /// The record to look at for news, where nobody here tells them, and its revision when it was last looked at.
     watched: Option<(RecordId, u64)>,
     /// In which round of looks it was looked at last.
@@ -214,11 +220,11 @@ impl Registry {
         (entry.owner == *owner).then(|| entry.progress.subscribe())
     }
 
-    /// How far a call has come, as its adapter tells from now on; nothing where the call is not known here.
-    pub(crate) fn steps(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Option<Progress>>> {
+    /// How far a call has come, as its adapter tells; nothing where the call is not known here.
+    pub(crate) fn steps(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Steps>> {
         let mut entries = self.entries.lock();
         let entry = entries.by_call.get_mut(call_id)?;
-        Some(entry.steps.get_or_insert_with(|| watch::Sender::new(None)).subscribe())
+        Some(entry.steps.get_or_insert_default().subscribe())
     }
 
     /// Whether nobody waits for a call any more.
@@ -326,10 +332,14 @@ impl Registry {
 
 impl Observer for Registry {
     fn progressed(&self, call: &ToolCallId, progress: Progress) {
-        let entries = self.entries.lock();
-        if let Some(steps) = entries.by_call.get(call).and_then(|entry| entry.steps.as_ref()) {
-            steps.send_replace(Some(progress));
-        }
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.by_call.get_mut(call) else { return };
+        entry.steps.get_or_insert_default().send_modify(|steps| {
+            if steps.len() == STEPS_KEPT {
+                steps.pop_front();
+            }
+            steps.push_back(progress);
+        });
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 pub use placet_adapter::adapter::Progress;
 use placet_types::ids::ToolCallId;
 
+pub use crate::registry::Steps;
 use crate::{answer::Answer, outcome::Outcomes, queries, registry::Owner};
 
 /// A view on one call.
@@ -47,7 +48,7 @@ impl Ticket {
 
     /// How far it has come, as its adapter tells while it is at work; nothing where the call is not under way on this node.
     #[must_use]
-    pub fn steps(&self) -> Option<watch::Receiver<Option<Progress>>> {
+    pub fn steps(&self) -> Option<watch::Receiver<Steps>> {
         self.outcomes.registry.steps(&self.call_id)
     }
 

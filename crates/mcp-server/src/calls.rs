@@ -28,7 +28,7 @@ use tokio::{
 use placet_engine::{
     answer::Answer,
     submission::{Inbound, Submission},
-    ticket::{Progress, Ticket},
+    ticket::{Progress, Steps, Ticket},
 };
 use placet_identity::VerifiedCaller;
 use placet_types::{
@@ -327,7 +327,7 @@ async fn wait(
         let is_held = matches!(current, Answer::Held(_));
         if current.is_final() || (is_held && Instant::now() >= until) {
             if let Some(progress) = &mut progress {
-                progress.tell_last_step().await;
+                progress.tell_last_steps().await;
             }
             return Ok(current);
         }
@@ -369,29 +369,24 @@ struct Teller<'a> {
     context: &'a RequestContext<RoleServer>,
     token: ProgressToken,
     /// What the server of the tool tells.
-    steps: Option<watch::Receiver<Option<Progress>>>,
+    steps: Option<watch::Receiver<Steps>>,
     is_told_by_server: bool,
     done: Option<f64>,
 }
 
 impl<'a> Teller<'a> {
     fn new(context: &'a RequestContext<RoleServer>, token: ProgressToken, ticket: &Ticket) -> Self {
-        let mut steps = ticket.steps();
-        if let Some(steps) = &mut steps {
-            // A step that came before this request was waited for here is told too.
-            steps.mark_changed();
-        }
-        Self { context, token, steps, is_told_by_server: false, done: None }
+        Self { context, token, steps: ticket.steps(), is_told_by_server: false, done: None }
     }
 
     /// The next step of the server. Never, when there is none.
     async fn step(&mut self) -> Progress {
-        while let Some(steps) = &mut self.steps {
-            if steps.changed().await.is_err() {
-                self.steps = None;
-            } else if let Some(step) = *steps.borrow_and_update() {
-                return step;
-            }
+        let is_news = |step: &&Progress| is_news(self.done, step.done);
+        if let Some(steps) = &mut self.steps
+            && let Ok(steps) = steps.wait_for(|steps| steps.iter().any(|step| is_news(&step))).await
+            && let Some(step) = steps.iter().find(is_news)
+        {
+            return *step;
         }
         future::pending().await
     }
@@ -401,13 +396,11 @@ impl<'a> Teller<'a> {
         self.tell(step.done, step.total, None).await;
     }
 
-    /// The step that came with the end of the call, if one did.
-    async fn tell_last_step(&mut self) {
-        let last = self.steps.as_mut().and_then(|steps| {
-            let last = steps.borrow_and_update();
-            last.filter(|_| last.has_changed())
-        });
-        if let Some(step) = last {
+    /// The steps that came with the end of the call, if any did.
+    async fn tell_last_steps(&mut self) {
+        let Some(steps) = &self.steps else { return };
+        let last: Steps = steps.borrow().clone();
+        for step in last {
             self.tell_step(step).await;
         }
     }
@@ -427,7 +420,7 @@ impl<'a> Teller<'a> {
     }
 
     async fn tell(&mut self, done: f64, total: Option<f64>, message: Option<String>) {
-        if self.done.is_some_and(|told| done <= told) {
+        if !is_news(self.done, done) {
             return;
         }
         self.done = Some(done);
@@ -437,6 +430,11 @@ impl<'a> Teller<'a> {
             tracing::debug!(%error, "a client could not be told of progress");
         }
     }
+}
+
+/// Whether a client may be told of it: its count has grown.
+fn is_news(told: Option<f64>, done: f64) -> bool {
+    told.is_none_or(|told| done > told)
 }
 
 fn submission_of(

@@ -100,16 +100,16 @@ impl<'a> Plain<'a> {
             Ok(Err(refusal)) => return Ok(told(id, Ok(results::refused(&refusal, of)))),
             Err(error) => return Ok(told(id, Err(error))),
         };
-        let steps = meta.get_progress_token().and_then(|_| begun.ticket.steps());
-        let mut step = pin!(OptionFuture::from(steps.map(async |mut steps| steps.changed().await)));
+        let mut steps = meta.get_progress_token().and_then(|_| begun.ticket.steps());
         let mut waiting = Waiting { shared, begun: Some(begun) };
         let mut revoked = pin!(shared.engine.revoked(Arc::clone(&asking.caller)));
         let ended = match &mut waiting.begun {
             Some(begun) => tokio::select! {
                 biased;
                 refusal = &mut revoked => Some(Err(refusal)),
-                // Before the answer that may follow it at once.
-                Some(_) = &mut step => None,
+                Some(_) = OptionFuture::from(steps.as_mut().map(|steps| {
+                    steps.wait_for(|steps| !steps.is_empty())
+                })) => None,
                 answer = begun.ticket.settled(0) => Some(Ok(answer)),
                 () = sleep(SOON) => None,
             },
@@ -119,8 +119,10 @@ impl<'a> Plain<'a> {
             let error = ErrorData::internal_error("the call was lost", None);
             return Ok(told(id, Err(error)));
         };
+        // A step may have come with the answer.
+        let is_counted = steps.is_some_and(|steps| !steps.borrow().is_empty());
         match ended {
-            Some(Ok(answer)) if answer.is_final() => {
+            Some(Ok(answer)) if answer.is_final() && !is_counted => {
                 begun.ended(shared, asking.session, &id);
                 Ok(told(id, result_of(&answer, of)))
             }

@@ -70,6 +70,8 @@ def page(params):
         start = int((params or {}).get("cursor", "0"))
         tools = [tool("t%d" % n) for n in range(start, start + 100)]
         return {"tools": tools, "nextCursor": str(start + 100)}
+    if MODE == "counts":
+        return {"tools": [tool("count")]}
     if MODE == "twins":
         return {"tools": [tool("a"), tool("a")]}
     if (params or {}).get("cursor") == "2":
