@@ -95,6 +95,7 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     placet.stop().await;
     let (file, exported) = export(&there, "there.jsonl").await;
     there.configured(&["audit", "verify"]).await.ok();
+    what_is_wrong_with_a_database_is_found(&database, &there).await;
 
     let back = beside(&there, Setup::new());
     let imported = back.configured(&["ledger", "--json", "import", &file]).await.json();
@@ -111,4 +112,22 @@ async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
     back.configured(&["ledger", "fsck"]).await.ok();
     let counted = back.configured(&["ledger", "stats", "--json"]).await.json();
     assert!(counted["records"]["succeeded"].as_u64().is_some_and(|many| many > 0), "{counted}");
+}
+
+/// Altered and lost contents and an altered entry, one after the other; nothing else is asked of the database afterwards.
+async fn what_is_wrong_with_a_database_is_found(database: &Database, node: &Setup) {
+    let sound = node.configured(&["ledger", "fsck"]).await;
+    assert!(sound.ok().contains("content  ok: "), "{sound:?}");
+    let changed = |what: &str| format!("WITH c AS ({what} RETURNING 1) SELECT count(*) FROM c");
+    for (change, finding) in [
+        ("UPDATE placet.content SET bytes = 'x'", "WRONG: content"),
+        ("DELETE FROM placet.content", "are lost"),
+        ("UPDATE placet.entries SET at_ms = at_ms + 1 WHERE seq = 3", "WRONG: log `"),
+    ] {
+        assert_ne!(database.number(&changed(change)).await, 0, "{change}");
+        let found = node.configured(&["ledger", "fsck"]).await;
+        assert!(found.code == Some(1) && found.out.contains(finding), "{found:?}");
+    }
+    let found = node.configured(&["ledger", "fsck", "--json"]).await;
+    assert!(found.out.contains("\"ok\": false"), "{found:?}");
 }

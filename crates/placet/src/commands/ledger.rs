@@ -81,7 +81,7 @@ enum Action {
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Check journal, state, contents and every move of a stopped Placet's records.
+    /// Check journal, state, contents and every move of a stopped Placet's records; or the logs, rows and contents of a database.
     #[command(
         alias = "verify",
         after_help = "Exit codes: 0 sound, 1 wrong or lost, 2 usage, 3 sound as far as it could be looked at: the archive is not at hand, \

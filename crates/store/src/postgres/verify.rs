@@ -96,6 +96,17 @@ pub trait LogVisitor: Send {
     fn entry(&mut self, entry: &LogEntry) -> io::Result<()>;
 }
 
+/// Sees every log, and does nothing about it.
+impl LogVisitor for () {
+    fn log(&mut self, _log: &str) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn entry(&mut self, _entry: &LogEntry) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The logs of a database that have entries, in the order of their epochs.
 ///
 /// # Errors

@@ -3,10 +3,9 @@
 //! Owns the comparison with signed checkpoints, and what is printed. Not here: what makes an entry wrong (`placet-store`). Invariants:
 //! nothing is changed; a log that was signed and is not there is found wrong.
 
-use std::{collections::BTreeMap, io};
+use std::collections::BTreeMap;
 
-use placet_ledger::log::LogEntry;
-use placet_store::postgres::{LogVerdict, LogVisitor, LogsError, PostgresConfig, verify_logs};
+use placet_store::postgres::{LogVerdict, LogsError, PostgresConfig, verify_logs};
 use serde_json::{Value, json};
 
 use super::verify::{Args, Signed, UNSIGNED, time};
@@ -14,19 +13,6 @@ use crate::{
     failure::{Exit, Failure, Outcome},
     output,
 };
-
-/// Sees every log, and does nothing about it.
-struct Onlooker;
-
-impl LogVisitor for Onlooker {
-    fn log(&mut self, _log: &str) -> io::Result<bool> {
-        Ok(true)
-    }
-
-    fn entry(&mut self, _entry: &LogEntry) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// The failure of reading a database.
 pub(super) fn unread(what: &str, error: &LogsError) -> Failure {
@@ -44,7 +30,7 @@ pub(super) async fn verify(
     for signed in signed {
         sizes.entry(signed.log.clone()).or_default().push(signed.checkpoint.head.size);
     }
-    let verdicts = verify_logs(postgres, &sizes, &mut Onlooker).await;
+    let verdicts = verify_logs(postgres, &sizes, &mut ()).await;
     let mut verdicts = verdicts.map_err(|error| unread("the logs cannot be read", &error))?;
     // A start that has written nothing yet has nothing to tell.
     verdicts.retain(|verdict| verdict.entries > 0 || verdict.fault.is_some());
