@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::{
     decisions::DecisionCost,
+    fleet::Fleet,
     governed::{AllGoverned, Governed, READ, READ_FILE, READ_MCP, REPLAY, WRITE},
     ledger::Size,
     machine::Machine,
@@ -26,6 +27,8 @@ pub(crate) struct Report {
     pub(crate) governed: AllGoverned,
     /// Decisions.
     pub(crate) decisions: Vec<DecisionCost>,
+    /// Durable writes to a database.
+    pub(crate) fleets: Vec<Fleet>,
     /// Ledgers, by size.
     pub(crate) ledgers: Vec<Size>,
 }
@@ -72,7 +75,8 @@ impl Report {
 
     /// The tables.
     pub(crate) fn text(&self) -> String {
-        let parts = [self.machine.to_string(), self.bar_table(), self.call_table()];
+        let mut parts = vec![self.machine.to_string(), self.bar_table(), self.call_table()];
+        parts.extend((!self.fleets.is_empty()).then(|| self.fleet_table()));
         parts.join("\n\n")
     }
 
@@ -138,6 +142,7 @@ impl Report {
         let fast_disk = disk.per_second >= SYNCS_NEEDED;
         let writes = self.call(WRITE, 256).filter(|_| fast_disk);
         let replays = self.call(REPLAY, 32);
+        let one_node = self.fleets.iter().find(|one| one.nodes == 1 && one.callers == 256);
         vec![
             at_most("durable write, added p50, 1 caller", "ms", 2.0 * disk.p50_ms + 0.5, added),
             at_least(
@@ -145,6 +150,12 @@ impl Report {
                 "/s",
                 5_000.0,
                 writes.map(|one| one.numbers.per_second),
+            ),
+            at_least(
+                "durable writes to PostgreSQL, 1 node, 256 callers",
+                "/s",
+                1_500.0,
+                one_node.map(|one| one.numbers.per_second),
             ),
             at_least(
                 "replays, 32 callers",
@@ -233,6 +244,30 @@ impl Report {
             rounded(disk.p99_ms)
         )
     }
+
+    fn fleet_table(&self) -> String {
+        let header = [
+            "writes to PostgreSQL",
+            "callers",
+            "calls/s",
+            "p50 ms",
+            "p99 ms",
+            "CPU of the nodes, µs",
+            "CPU of the database, µs",
+        ];
+        let rows = self.fleets.iter().map(|one| {
+            [
+                format!("{} node{}", one.nodes, if one.nodes == 1 { "" } else { "s" }),
+                one.callers.to_string(),
+                rounded(one.numbers.per_second),
+                rounded(one.numbers.p50_ms),
+                rounded(one.numbers.p99_ms),
+                rounded(one.nodes_cpu_us),
+                one.database_cpu_us.map_or_else(|| "–".to_owned(), rounded),
+            ]
+        });
+        table(header, rows)
+    }
 }
 
 fn at_least(work: impl Into<String>, unit: &'static str, bar: f64, measured: Option<f64>) -> Bar {
@@ -279,6 +314,7 @@ mod tests {
     use super::{Report, at_least, at_most, rounded, table};
     use crate::{
         decisions::DecisionCost,
+        fleet::Fleet,
         governed::{AllGoverned, Governed, Held, READ, READ_FILE, REPLAY, WRITE},
         ledger::Size,
         machine::Machine,
@@ -311,6 +347,13 @@ mod tests {
                 p50_us: 60.0,
                 p99_us: 70.0,
             }],
+            fleets: vec![Fleet {
+                nodes: 1,
+                callers: 256,
+                numbers: numbers(1_600.0),
+                nodes_cpu_us: 450.0,
+                database_cpu_us: None,
+            }],
             ledgers: vec![Size { records: 1_000_000, start_s: 0.2, ..Size::default() }],
         }
     }
@@ -328,6 +371,7 @@ mod tests {
         assert_eq!(met(&report, "read of a file, CPU"), Some(true));
         assert_eq!(met(&report, "read, added p50"), Some(true));
         assert_eq!(met(&report, "durable writes, 256"), Some(true));
+        assert_eq!(met(&report, "durable writes to PostgreSQL"), Some(true));
         assert_eq!(met(&report, "replays, 32"), Some(false));
         assert_eq!(met(&report, "replay, CPU"), Some(false));
         assert_eq!(met(&report, "decision, 60"), Some(true));

@@ -85,13 +85,15 @@ struct Api {
 }
 
 impl Engine {
-    /// Starts `placet` in `folder` under these contracts, and waits until a call of each kind succeeds.
+    /// Starts `placet` in `folder` under these contracts, with this part `ledger` of the configuration, if any, and waits until a call of each kind
+    /// succeeds.
     pub(crate) async fn start(
         placet: &Path,
         folder: &Path,
         contracts: &[ContractFile],
+        ledger: Option<Value>,
     ) -> Result<Self> {
-        let config = configure(folder, contracts)?;
+        let config = configure(folder, contracts, ledger)?;
         let log = folder.join("engine.log");
         let mut child = command(placet, folder)
             .arg("serve")
@@ -273,7 +275,7 @@ fn command(placet: &Path, folder: &Path) -> Command {
 }
 
 /// Writes contracts, configuration and the file that is read; JSON is YAML.
-fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
+fn configure(folder: &Path, contracts: &[ContractFile], ledger: Option<Value>) -> Result<PathBuf> {
     let write = |path: PathBuf, bytes: &[u8]| -> Result<()> {
         let parent = path.parent().context("a file is in no folder")?;
         fs::create_dir_all(parent).with_context(|| format!("no folder `{}`", parent.display()))?;
@@ -287,7 +289,7 @@ fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
     write(files.join(contract::FILE), b"buy milk and bread, answer the letter")?;
     write(folder.join("directory.yaml"), &serde_json::to_vec_pretty(&directory())?)?;
     let config = folder.join("placet.yaml");
-    let document = json!({
+    let mut document = json!({
         "data": "data",
         "environment": contract::ENVIRONMENT,
         "contracts": "contracts",
@@ -295,6 +297,9 @@ fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
         "limits": {"held_per_agent_max": 1_000_000, "connections_per_address_max": 1_024},
         "telemetry": {"log_filter": "warn"},
     });
+    if let (Some(ledger), Some(document)) = (ledger, document.as_object_mut()) {
+        document.insert("ledger".to_owned(), ledger);
+    }
     write(config.clone(), &serde_json::to_vec_pretty(&document)?)?;
     Ok(config)
 }

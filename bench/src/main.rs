@@ -9,6 +9,7 @@ mod contract;
 mod decisions;
 mod disk;
 mod engine;
+mod fleet;
 mod governed;
 mod http_client;
 mod ledger;
@@ -58,6 +59,9 @@ struct Cli {
     /// Sizes of the ledgers in which keys are claimed, and which are started and rebuilt.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     records: Vec<u64>,
+    /// Also measure durable writes to a ledger in this database, which has to be empty, with one node and with three.
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
     /// The `placet` program to measure [default: the one next to this program, built first when cargo runs it].
     #[arg(long, value_name = "PATH")]
     placet: Option<PathBuf>,
@@ -121,12 +125,17 @@ async fn measure(cli: &Cli) -> Result<()> {
     let decisions = decisions::measure(&plan).await?;
     let peer = Peer::start(&own).await?;
     let governed = governed(cli, &plan, &placet, folder.path(), &peer).await?;
+    let mut fleets = Vec::new();
+    if let Some(url) = &cli.postgres {
+        let contracts = contract::all(peer.url())?;
+        fleets = fleet::measure(&plan, &placet, folder.path(), url, &contracts).await?;
+    }
     peer.stop().await?;
     let mut ledgers = Vec::new();
     for records in &cli.records {
         ledgers.push(ledger::measure(&own, folder.path(), *records).await?);
     }
-    let report = Report { machine, governed, decisions, ledgers };
+    let report = Report { machine, governed, decisions, fleets, ledgers };
     let text = if cli.json { report.json()? } else { report.text() };
     say(&mut io::stdout().lock(), &text);
     Ok(())
@@ -139,7 +148,7 @@ async fn governed(
     folder: &Path,
     peer: &Peer,
 ) -> Result<AllGoverned> {
-    let engine = Engine::start(placet, folder, &contract::all(peer.url())?).await?;
+    let engine = Engine::start(placet, folder, &contract::all(peer.url())?, None).await?;
     let direct = McpClient::connect(peer.url(), None).await?;
     let clients = Clients { direct, governed: engine.mcp_client().await? };
     let mut measured = governed::measure(plan, &engine, &clients, folder, &cli.only).await?;

@@ -41,6 +41,20 @@ impl Usage {
     }
 }
 
+/// User and system time of all processes with this name; nothing where there is none.
+pub(crate) fn cpu_of_all(name: &str) -> Result<Option<Duration>> {
+    let mut all = None;
+    for process in fs::read_dir("/proc")? {
+        // What is no process has none, and neither has one that ends meanwhile.
+        let stat = fs::read_to_string(process?.path().join("stat")).unwrap_or_default();
+        if stat.contains(&format!(" ({name}) ")) {
+            let sum: Duration = all.unwrap_or_default();
+            all = Some(sum.saturating_add(cpu(&stat).unwrap_or_default()));
+        }
+    }
+    Ok(all)
+}
+
 /// The first number of a line of `/proc/PID/status`.
 fn field(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -60,7 +74,7 @@ fn cpu(stat: &str) -> Option<Duration> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Usage, cpu, field};
+    use super::{Usage, cpu, cpu_of_all, field};
 
     #[test]
     fn processor_time_is_user_and_system_time() {
@@ -75,6 +89,13 @@ mod tests {
         assert_eq!(field(status, "VmRSS:"), Some(1_024));
         assert_eq!(field(status, "voluntary_ctxt_switches:"), Some(4));
         assert_eq!(field(status, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn processes_are_found_by_their_name() {
+        let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert!(cpu_of_all(own.trim()).unwrap().is_some());
+        assert_eq!(cpu_of_all("no such process").unwrap(), None);
     }
 
     #[test]
