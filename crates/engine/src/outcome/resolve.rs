@@ -62,8 +62,8 @@ pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) 
             answered = tokio::time::timeout(Duration::from_millis(limit_ms), task) => answered.ok().and_then(Result::ok).flatten(),
         };
         if let Some(outcome) = answered {
-            let (outcome, result) =
-                settle::conclude(&owner.ledger, &capability, kind, subject, outcome);
+            let told = settle::conclude(&owner.ledger, &capability, kind, subject.clone(), outcome);
+            let (outcome, result) = for_good(told, subject, owner.ledger.store().now());
             bring(&owner, record_id, attempt, outcome, result).await;
         } else {
             // Its connection need not wait for what nobody hears.
@@ -71,6 +71,18 @@ pub(crate) fn await_answer(outcomes: &Arc<Outcomes>, late: Late, limit_ms: u64) 
         }
         drop(place);
     });
+}
+
+/// What was unknown ends for good: that the same call may be sent again, as before anything was unknown, is said to nobody.
+fn for_good(
+    told: (Outcome, ToolResultEnvelope),
+    subject: Subject,
+    at: Timestamp,
+) -> (Outcome, ToolResultEnvelope) {
+    if matches!(told.0, Outcome::FailedRetriable(_)) {
+        return did_not_happen(subject, "it turned out that the call was not executed", at);
+    }
+    told
 }
 
 async fn bring(

@@ -49,6 +49,21 @@ async fn an_answer_that_comes_late_settles_the_call_after_all() {
 }
 
 #[tokio::test]
+async fn a_late_answer_that_nothing_was_sent_is_final_and_says_what_to_do() {
+    let world = World::new().await;
+    world.witness.behave("note", Behaviour::NothingAfter(Duration::from_millis(2_000)));
+    assert_eq!(refused(world.call(hasty("note")).await).code, ErrorCode::OutcomeUnknown);
+    world.reaches("failed_final").await;
+    world.witness.behave_well();
+    // It is not sent again under this key, so nobody is told to repeat it.
+    let again = refused(world.call(hasty("note")).await);
+    assert_eq!(again.code, ErrorCode::AdapterFailed);
+    assert_eq!(again.execution, Execution::NotExecuted);
+    assert!(!again.code.retryable() && again.message.contains("with a new key"), "{again:?}");
+    assert!(world.witness.effects("note").is_empty());
+}
+
+#[tokio::test]
 async fn a_late_answer_changes_nothing_when_an_operator_was_faster() {
     let world = World::new().await;
     world.witness.behave("note", Behaviour::Slow(Duration::from_millis(2_000)));
