@@ -18,20 +18,17 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use p256::{
     SecretKey,
     ecdsa::{Signature, SigningKey, signature::Signer as _},
-    elliptic_curve::sec1::ToEncodedPoint as _,
 };
 use placet_egress::read_bounded;
 use placet_types::{
     clock::Clock,
-    digest::Digest,
     ids::{GroupId, PrincipalId, TenantId},
-    json::{JsonLimits, from_slice_strict},
+    json::canonical_digest,
     principal::PrincipalKind,
 };
 use rand::{TryRngCore as _, rngs::OsRng};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use crate::{
     config::{ActingRule, Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule, is_scope},
@@ -117,20 +114,6 @@ pub struct DevKey {
 impl fmt::Debug for DevKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DevKey").field("kid", &self.kid).finish_non_exhaustive()
-    }
-}
-
-/// The key's file: a JSON Web Key with its private part. No `Debug`.
-#[derive(Deserialize)]
-struct KeyFile {
-    kty: String,
-    crv: String,
-    d: String,
-}
-
-impl Drop for KeyFile {
-    fn drop(&mut self) {
-        self.d.zeroize();
     }
 }
 
@@ -262,23 +245,17 @@ impl DevKey {
 
     fn from_key(key: SecretKey) -> Self {
         let mut made = Self { key, kid: String::new() };
-        // The key's thumbprint (RFC 7638): its members in the order of their names, without spaces.
-        let thumbprint = Digest::of(Value::Object(made.public_members()).to_string().as_bytes());
+        // The key's thumbprint (RFC 7638).
+        let thumbprint = canonical_digest(&Value::Object(made.public_members()));
         made.kid = URL_SAFE_NO_PAD.encode(thumbprint.as_bytes());
         made
     }
 
     fn public_members(&self) -> Map<String, Value> {
-        let point = self.key.public_key().to_encoded_point(false);
-        let text = |coordinate: Option<&p256::FieldBytes>| {
-            coordinate.map(|bytes| URL_SAFE_NO_PAD.encode(bytes)).unwrap_or_default().into()
-        };
-        let mut members = Map::new();
-        members.insert("crv".to_owned(), "P-256".into());
-        members.insert("kty".to_owned(), "EC".into());
-        members.insert("x".to_owned(), text(point.x()));
-        members.insert("y".to_owned(), text(point.y()));
-        members
+        match serde_json::to_value(self.key.public_key().to_jwk()) {
+            Ok(Value::Object(members)) => members,
+            Ok(_) | Err(_) => Map::new(),
+        }
     }
 
     fn load(path: &Path) -> Result<Self, SetupError> {
@@ -290,18 +267,10 @@ impl DevKey {
                 &"others than its owner can use it; run `chmod 600` on it, or delete it",
             ));
         }
-        let bytes = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
-        let limits = JsonLimits { bytes_max: FILE_BYTES_MAX, ..JsonLimits::default() };
-        let file: KeyFile = from_slice_strict(&bytes, &limits).map_err(|error| problem(&error))?;
-        if (file.kty.as_str(), file.crv.as_str()) != ("EC", "P-256") {
-            return Err(problem(&"it is not a P-256 key"));
-        }
-        let scalar = URL_SAFE_NO_PAD.decode(&file.d).map(Zeroizing::new).ok();
-        let key = scalar
-            .filter(|scalar| scalar.len() == 32)
-            .and_then(|scalar| SecretKey::from_slice(&scalar).ok());
+        let bytes = read_bounded(path, FILE_BYTES_MAX).map(Zeroizing::new).map_err(unreadable)?;
+        let key = str::from_utf8(&bytes).ok().and_then(|text| SecretKey::from_jwk_str(text).ok());
         key.map(Self::from_key)
-            .ok_or_else(|| problem(&"its private part is not a key; delete the file"))
+            .ok_or_else(|| problem(&"it is not a P-256 key as a JSON Web Key; delete the file"))
     }
 
     fn create(dir: &Path, path: &Path) -> Result<Self, SetupError> {
@@ -322,14 +291,9 @@ impl DevKey {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(Zeroizing::new(self.key.to_bytes())));
-        // Not by way of a JSON value, which would leave a copy of the private part behind.
-        let public = Value::Object(self.public_members()).to_string();
-        let (members, kid) = (public.trim_end_matches('}'), &self.kid);
-        let text = Zeroizing::new(format!("{members},\"kid\":\"{kid}\",\"d\":\"{}\"}}\n", *secret));
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(path)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(self.key.to_jwk_string().as_bytes())?;
         file.sync_all()
     }
 }
