@@ -78,7 +78,7 @@ pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
 /// Checks every entry of the logs, every row, and every content that a record names: an export reads all of it.
 async fn check_database(database: &PostgresConfig, json: bool) -> Outcome {
     let logs = postgres::verify_logs(database, &BTreeMap::new(), &mut ()).await;
-    let logs = logs.attempted("the logs cannot be read")?;
+    let logs = logs.attempted("the logs cannot be read").map_err(lacks)?;
     let faults = logs.iter().filter_map(|log| Some((log.log.as_str(), log.fault.as_ref()?)));
     let mut problems: Vec<String> =
         faults.map(|(log, fault)| format!("log `{log}`: {fault}")).collect();
@@ -109,6 +109,11 @@ async fn check_database(database: &PostgresConfig, json: bool) -> Outcome {
     Ok(if problems.is_empty() { Exit::Ok } else { Exit::Findings })
 }
 
+/// Where to look when a database cannot be read, such as one that holds no ledger yet.
+fn lacks(failure: Failure) -> Failure {
+    failure.try_this("`placet doctor` says what the database lacks")
+}
+
 /// Counts what is in the ledger.
 ///
 /// # Errors
@@ -117,7 +122,8 @@ pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
     let stats = match choice(config, &config.data)? {
         Choice::Embedded => offline(stopped(config)?, embedded::stats).await?,
         Choice::Postgres(postgres) => {
-            postgres::stats(&postgres).await.attempted("the ledger cannot be counted")?
+            let stats = postgres::stats(&postgres).await;
+            stats.attempted("the ledger cannot be counted").map_err(lacks)?
         }
     };
     output::answer(json, &stats, output::fields)
