@@ -1,7 +1,7 @@
-//! The admin listener: is it alive, is it ready, what does it measure, and a backup of the ledger on request.
+//! The admin listener: liveness, readiness, metrics, and a backup of the ledger on request.
 //!
-//! Owns its four routes and nothing else; it has no authentication, stands on loopback unless told otherwise, and says
-//! nothing about any tenant's calls.
+//! Owns its four routes and nothing else; it has no authentication, listens on loopback unless configured otherwise, and reveals nothing
+//! about any tenant's calls.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use crate::problem::{Failure, call_location};
 
 /// The media type of every other document.
 pub(crate) const JSON: &str = "application/json";
-/// How long what never changes under its address may be kept.
+/// The `Cache-Control` of what never changes under its address.
 pub const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// A document with status 200.
@@ -28,7 +28,7 @@ pub(crate) fn json_with_status(status: StatusCode, document: &impl Serialize) ->
     (status, Json(document)).into_response()
 }
 
-/// How a call stands, as a response.
+/// The state of a call, as a response.
 pub(crate) fn respond(answer: &Answer) -> Response {
     match answer {
         Answer::Finished(result) => json(result),
@@ -44,7 +44,7 @@ pub(crate) fn respond(answer: &Answer) -> Response {
     }
 }
 
-/// How a call stands, as an event whose data are the envelope (TM-03).
+/// The state of a call, as an event whose data are the envelope (TM-03).
 pub(crate) fn event(answer: &Answer) -> Result<Event, axum::Error> {
     let name = match answer {
         Answer::Finished(_) => "finished",

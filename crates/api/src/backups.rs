@@ -1,7 +1,7 @@
 //! What the admin listener asks for a backup, as a trait: the listeners do not know where the ledger is.
 //!
-//! Owns the request and how its failure is answered. Not here: the copying. Invariant: a backup that was begun is carried through, whether or
-//! not the one who asked for it waits.
+//! Owns the request and the responses to its failures. Not here: the copying. Invariant: a backup that was begun is completed, whether or
+//! not its requester still waits.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,19 +22,19 @@ pub trait Backups: fmt::Debug + Send + Sync {
 /// Why there is no backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// There is no folder for them.
+    /// No folder for backups is configured.
     #[error("no folder for backups is configured: set `ledger.backups`")]
     NotConfigured,
     /// The ledger is not one that this process can copy.
     #[error("{0}")]
     NotHere(String),
-    /// One is being made.
+    /// A backup is already being made.
     #[error("a backup is being made at this moment")]
     Busy,
     /// The last one was asked for a moment ago.
     #[error("a backup was asked for less than {} s ago (`ledger.backup_interval_s`)", interval.as_secs())]
     TooSoon {
-        /// How much time has to pass between two of them.
+        /// The minimum time between two of them.
         interval: Duration,
         /// How much of it is left.
         wait: Duration,
@@ -45,7 +45,7 @@ pub enum BackupError {
 }
 
 impl From<BackupError> for Failure {
-    /// Anyone who reaches the admin listener operates the process, so the reason is told in full.
+    /// Anyone who reaches the admin listener operates the process, so the full reason is returned.
     fn from(error: BackupError) -> Self {
         let message = error.to_string();
         match error {

@@ -1,7 +1,7 @@
 //! Bodies: one JSON document, read strictly, within limits of size and time.
 //!
-//! Owns the only way from bytes on the wire to a typed request. Invariant: what is larger than the limit is never held in
-//! memory, and what a lax parser would read in two ways is refused.
+//! Owns the only way from bytes on the wire to a typed request. Invariant: a body above the limit is never held in memory, and one that a
+//! lax parser could read in two ways is refused.
 
 use std::{pin::pin, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     state::{ApiState, Caller},
 };
 
-/// How many times the limit is read and thrown away, so that a client that sends too much hears why.
+/// How much of an oversized body is read and discarded, in multiples of the limit, so that its client gets the error.
 const DISCARD_FACTOR: usize = 32;
 
 /// A typed body.
@@ -123,7 +123,7 @@ fn too_large(bytes_max: usize) -> Failure {
     )
 }
 
-/// A list is no request, neither a batch nor the members of one in their order.
+/// A list is not a request, not even a batch or a list of its members in order.
 fn object(document: Value) -> Result<Value, JsonError> {
     if document.is_object() {
         return Ok(document);

@@ -1,7 +1,7 @@
 //! What a caller without valid credentials is told: where to get them (RFC 6750, RFC 9728).
 //!
-//! Owns the `WWW-Authenticate` header and the metadata document. Says nothing of why a token was refused. Invariant: the document
-//! holds nothing but what is meant for everybody.
+//! Owns the `WWW-Authenticate` header and the metadata document. Does not reveal why a token was refused. Invariant: the document contains
+//! only public facts.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::{answer, config::ServerConfig, documents::ProtectedResourceDocument, 
 /// Where the document is.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// How this service is called from outside, as far as the configuration or the request says. The guard has read the `Host`
-/// before, so that it is one of ours.
+/// Our origin as seen from outside, as far as the configuration or the request tells. The guard has already checked that the `Host` is one
+/// of ours.
 fn origin(config: &ServerConfig, headers: &HeaderMap) -> Option<String> {
     if let Some(url) = &config.public_url {
         return Some(url.origin().ascii_serialization());

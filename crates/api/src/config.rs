@@ -1,6 +1,6 @@
-//! What the composition root decides about the listeners.
+//! How the composition root configures the listeners.
 //!
-//! Owns the values and their defaults. Does not read them from anywhere; the limits are checked where they are.
+//! Owns the values and their defaults. Does not load them; each limit is checked where it is used.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -16,9 +16,9 @@ pub const ADMIN_PORT: u16 = 7412;
 pub struct ServerConfig {
     /// Where callers come in; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 takes a free one.
+    /// The address of `/healthz`, `/readyz` and `/metrics`; port 0 picks a free one.
     pub admin_listen: SocketAddr,
-    /// Names this service is called by, `name` or `name:port`; the loopback names and the address itself are always there.
+    /// The host names of this service, `name` or `name:port`; the loopback names and the bound address are always included.
     pub allowed_hosts: Vec<String>,
     /// Web origins whose scripts may call, `https://name`; a request with any other `Origin` is refused.
     pub allowed_origins: Vec<String>,
@@ -28,19 +28,19 @@ pub struct ServerConfig {
     pub header_timeout_ms: u64,
     /// How long a body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
     pub request_timeout_ms: u64,
-    /// Connections open at the same time; more wait in the operating system's queue. Of the requests on them that are at work, one
-    /// principal has a quarter at most, one tenant three quarters; one more is `OVERLOADED`.
+    /// Connections open at the same time; more wait in the operating system's queue. Of the requests in progress on them, one principal has
+    /// a quarter at most, one tenant three quarters; one more is `OVERLOADED`.
     pub connections_max: u32,
-    /// Of those, how many one address (of IPv6: one /64) may have; the connection of one more is closed.
+    /// The most of those that one address (of IPv6: one /64) may have; any further connection is closed.
     pub connections_per_address_max: u32,
-    /// How long a connection may last, in milliseconds. Then it takes no more requests; what is under way has as long as a stream may last.
+    /// How long a connection may last, in milliseconds. Then it accepts no more requests; those in progress may take as long as a stream.
     pub connection_ms_max: u64,
-    /// How long a peer may take nothing of what it is sent, in milliseconds, until its connection is closed.
+    /// How long a peer may leave a write blocked, in milliseconds, before its connection is closed.
     pub write_timeout_ms: u64,
-    /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed.
+    /// The most unfinished TLS handshakes of one address (of IPv6: one /64); any further connection is closed.
     pub handshakes_per_address_max: u32,
-    /// Event streams of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a quarter of
-    /// them at most, one tenant three quarters.
+    /// Event streams of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a
+    /// quarter of them at most, one tenant three quarters.
     pub streams_max: usize,
     /// How often a silent event stream sends a comment, in milliseconds.
     pub heartbeat_ms: u64,
@@ -48,13 +48,13 @@ pub struct ServerConfig {
     pub stream_ms_max: u64,
     /// How long open requests may take to end after the listeners were asked to close, in milliseconds.
     pub drain_ms: u64,
-    /// Whether callers speak TLS with us. [`crate::listen::Bound::with_tls`] sets it.
+    /// Whether the API is served over TLS. [`crate::listen::Bound::with_tls`] sets it.
     pub is_tls: bool,
-    /// The address that others reach us at; absent: what their requests call us.
+    /// Our address as seen from outside; absent: the `Host` of each request.
     pub public_url: Option<Url>,
-    /// Our name in tokens, where it is a URL; it is told to the one who asks where to get a token for us.
+    /// Our name in tokens, where it is a URL; published in the metadata document.
     pub resource: Option<String>,
-    /// The issuers that are told to everybody.
+    /// The issuers named in the metadata document.
     pub authorization_servers: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl ServerConfig {
     }
 }
 
-/// Why a configuration of the listeners cannot be used. For the operator.
+/// Why the configuration of the listeners cannot be used, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// An entry of the host allow-list is no host.

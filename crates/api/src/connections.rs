@@ -1,7 +1,7 @@
-//! How many connections, or handshakes that have not ended, there are on one listener, and how many from one address.
+//! Counts the connections, or the unfinished handshakes, of one listener: in total and per address.
 //!
-//! Owns the counts. Opens and closes nothing. Invariant: what one address has begun and not ended never takes the places of
-//! the others; a place comes back when what it is for ends, however it ends.
+//! Owns the counts. Opens and closes nothing. Invariant: one address never takes the places of the others; a place is released when its
+//! connection or handshake ends, for whatever reason.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::counts::Counts;
 
-/// What anyone who has one address of IPv6 has all of: the first 64 bits.
+/// The network that one owner of an IPv6 address has all of: the first 64 bits.
 const NETWORK_OF_ONE: u128 = u128::MAX << 64;
-/// How often the log says that connections are refused.
+/// How often the log reports refused connections.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// What is under way, by whom. It is never larger than there are connections.
+/// What is in progress, by address. It never has more entries than there are connections.
 #[derive(Debug)]
 pub(crate) struct PerAddress {
     each_max: usize,
@@ -39,7 +39,7 @@ impl PerAddress {
         Arc::new(Self { each_max, under_way: Mutex::default() })
     }
 
-    /// A place for one more; none where the address has as many as it may.
+    /// A place for one more; `None` where the address already has its share.
     pub(crate) fn begin(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let from = one(address);
         let mut under_way = self.under_way.lock();
@@ -74,13 +74,13 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// So many in all, and of one address.
+    /// With these limits: in total, and per address.
     pub(crate) fn new(max: u32, per_address_max: u32) -> Self {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         Self { max, by_address: PerAddress::new(per_address_max), told: Mutex::new(None) }
     }
 
-    /// Counts one more connection; none where its address has as many as it may.
+    /// Counts one more connection; `None` where its address already has its share.
     pub(crate) fn open(&self, address: IpAddr) -> Option<Place> {
         let place = self.by_address.begin(address);
         if place.is_none() {

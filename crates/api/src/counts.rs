@@ -1,6 +1,6 @@
-//! How many of each key there are.
+//! Counts per key.
 //!
-//! Owns the counting. Invariant: a key of which there is none left is not remembered.
+//! Owns the counting. Invariant: a key whose count is zero is not stored.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -18,24 +18,24 @@ impl<K> Default for Counts<K> {
 }
 
 impl<K: Clone + Eq + Hash> Counts<K> {
-    /// How many there are in all.
+    /// The total count.
     pub(crate) const fn all(&self) -> usize {
         self.all
     }
 
-    /// How many there are of a key.
+    /// The count of a key.
     pub(crate) fn of(&self, key: &K) -> usize {
         self.by_key.get(key).copied().unwrap_or_default()
     }
 
-    /// One more.
+    /// Adds one.
     pub(crate) fn add(&mut self, key: &K) {
         self.all = self.all.saturating_add(1);
         let count = self.by_key.entry(key.clone()).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// One less.
+    /// Removes one.
     pub(crate) fn remove(&mut self, key: &K) {
         self.all = self.all.saturating_sub(1);
         let left = self.of(key).saturating_sub(1);

@@ -1,6 +1,6 @@
 //! The JSON documents that exist only on the HTTP API, mostly lists.
 //!
-//! Owns their forms, for clients to read them with. What is in the lists is made and filtered by the engine.
+//! Owns their forms, so that clients can read them. The engine makes and filters the content of the lists.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -144,7 +144,7 @@ pub struct AboutDocument {
 }
 
 impl AboutDocument {
-    /// What is said to everybody.
+    /// The same for everybody.
     #[must_use]
     pub fn of_this_service() -> Self {
         Self {

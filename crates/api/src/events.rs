@@ -1,8 +1,8 @@
-//! Server-sent events: what happens to a call, in the approval service, or on a page, until it is over.
+//! Server-sent events: what happens to a call, in the approval service, or on a page, until it ends.
 //!
-//! Owns the stream's life: it begins with the answer's head, comments while nothing changes, and ends with its source, when its time is up,
-//! when the listeners close, or with what its reader is told at last. Holds a place among the streams until then. Invariant: the last
-//! event of a stream whose reader's token counts no more says so, and nothing that the reader may not see comes before it.
+//! Owns the stream's life: it starts with the response head, sends comments while nothing changes, and ends with its source, when its time
+//! is up, when the listeners close, or with a last event for its reader. It holds a stream place until then. Invariant: if the reader's
+//! token becomes invalid, the last event says so, and nothing that the reader may not see precedes it.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use placet_identity::VerifiedCaller;
 
 use crate::{answer, problem::Failure, state::ApiState, streams::About};
 
-/// How often in a row a call may say what it has said before; more often is a call that was forgotten.
+/// The number of consecutive repeats after which a stream ends: a call that only repeats itself was forgotten.
 const REPEATS_MAX: usize = 3;
 
-/// The name of the last event of a stream whose reader's token counts no more. Its data are the problem document that they are answered
-/// with from then on.
+/// The name of the last event of a stream whose reader's token has become invalid. Its data are the problem document that the reader gets
+/// from then on.
 pub const ENDED: &str = "ended";
 
 /// An event, or why it could not be written.
 pub type Written = Result<Event, axum::Error>;
 
-/// A response with the events of `source`, until `last` resolves, with what is to be sent then.
+/// A response with the events of `source`, until `last` resolves to the final event, if any.
 ///
 /// # Errors
 /// [`Failure`] when the caller has no place for one more stream.
@@ -64,12 +64,12 @@ pub fn respond(
     Ok(Sse::new(events).keep_alive(heartbeat).into_response())
 }
 
-/// The last event of a stream whose reader's token counts no more.
+/// The last event of a stream whose reader's token has become invalid.
 fn ended(failure: &Failure) -> Written {
     Event::default().event(ENDED).json_data(failure.document())
 }
 
-/// The events of a call: how it stands, and every change until its end.
+/// The events of a call: its current state, and every change until its end.
 pub(crate) fn of_call(
     api: &ApiState,
     caller: &VerifiedCaller,
@@ -84,7 +84,7 @@ pub(crate) fn of_call(
     respond(api, caller, About::Call, source, last)
 }
 
-/// What was sent last, and how often in a row the call has said it again.
+/// What was sent last, and how often in a row the call has repeated it.
 #[derive(Debug, Default)]
 struct Sent {
     answer: Option<Answer>,
@@ -92,7 +92,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// What to send next; none when the call is over.
+    /// What to send next; `None` when the call has ended.
     async fn next(&mut self, ticket: &mut Ticket) -> Option<Answer> {
         loop {
             let answer = match &self.answer {
@@ -106,7 +106,7 @@ impl Sent {
         }
     }
 
-    /// Whether an answer is to be sent. None when the call only repeats itself: then nobody moves it any more.
+    /// Whether to send an answer. `None` when the call only repeats itself: then nothing drives it any more.
     fn takes(&mut self, answer: &Answer) -> Option<bool> {
         if self.answer.as_ref() != Some(answer) {
             *self = Self { answer: Some(answer.clone()), repeats: 0 };
@@ -124,7 +124,7 @@ pub(crate) fn of_approvals(api: &ApiState, caller: &VerifiedCaller) -> Result<Re
     respond(api, caller, About::Approvals, news(api, caller).map(of_news), last)
 }
 
-/// What happens in the approval service from now on, as far as `caller` may see it; nothing where some of it was missed.
+/// What happens in the approval service from now on, as far as `caller` may see it; an item is `None` where some of it was missed.
 pub fn news(
     api: &ApiState,
     caller: &VerifiedCaller,
@@ -135,7 +135,7 @@ pub fn news(
     })
 }
 
-/// The name of the event about it: of one without any, everything has to be looked at again.
+/// The event's name. `behind` tells the reader to reload everything.
 #[must_use]
 pub const fn name_of(news: Option<&ApprovalEvent>) -> &'static str {
     if news.is_some() { "approvals" } else { "behind" }

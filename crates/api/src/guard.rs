@@ -1,4 +1,4 @@
-//! `Host` and `Origin`: keeps web pages away from a port on the machine of the one who visits them (DNS rebinding, CSRF).
+//! `Host` and `Origin`: keeps web pages away from a port on the visitor's own machine (DNS rebinding, CSRF).
 //!
 //! Owns the two allow-lists. Does not know who calls. Invariant: a request with no `Host`, two, or one that is not in the
 //! list is refused, and so is one with any `Origin` that is not in the other list.
@@ -45,20 +45,20 @@ impl Guard {
         Ok(Self { hosts: all, origins, addresses_allowed: false, is_tls: false })
     }
 
-    /// Speaks TLS, so that a `Host` without a port means the port of that.
+    /// For a TLS listener, where a `Host` without a port means the HTTPS port.
     pub(crate) fn with_tls(mut self) -> Self {
         self.is_tls = true;
         self
     }
 
-    /// Takes any `Host` that is an address, where probes call a listener by an address nobody knows beforehand: an
-    /// address cannot be rebound, only a name can.
+    /// Accepts any IP address as `Host`, since probes call a listener by addresses nobody knows beforehand: only a name can be rebound, an
+    /// address cannot.
     pub(crate) fn with_addresses_allowed(mut self) -> Self {
         self.addresses_allowed = true;
         self
     }
 
-    /// Also hears the pages: under their public address, or else under the loopback names.
+    /// Also accepts the pages' origin: their public URL, or else the loopback names.
     pub(crate) fn with_pages(
         mut self,
         bound: SocketAddr,

@@ -1,7 +1,7 @@
 //! The two listeners: bound together, served together, closed together.
 //!
-//! Owns connections: how many, how long their heads may take, how long they last, how they end. Does not look into requests. Invariant: when the
-//! listeners close, open requests get their time to end and nothing new is taken.
+//! Owns connections: how many, how long their heads may take, how long they last, how they end. Does not look into requests. Invariant:
+//! when the listeners close, open requests get time to finish and the API accepts no new connections.
 
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -45,10 +45,10 @@ const ADMIN_CONNECTIONS_MAX: u32 = 64;
 const HEADERS_MAX: usize = 64;
 /// The largest head of a request, and the most that a connection buffers.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// How long to wait when the operating system has no more sockets to give.
+/// How long to pause when the operating system has no sockets left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why cannot bind the listeners or kept open. For the operator.
+/// Why the listeners cannot be bound or kept open, for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The configuration cannot be used.
@@ -65,7 +65,7 @@ pub enum ServerError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A listener broke.
+    /// A listener failed.
     #[error("the listener on `{address}` broke: {source}")]
     Listener {
         /// The address.
@@ -115,13 +115,13 @@ impl Listener {
 }
 
 impl Bound {
-    /// Lets the admin listener ask for backups.
+    /// Enables backups on the admin listener.
     #[must_use]
     pub fn with_backups(self, backups: Arc<dyn Backups>) -> Self {
         Self { backups: Some(backups), ..self }
     }
 
-    /// Speaks TLS on the API of the callers, and nothing else. To be said before the pages.
+    /// Serves the callers' API over TLS only. Call it before `with_pages`.
     ///
     /// # Errors
     /// [`ServerError::Tls`] when the files cannot be used.
@@ -147,8 +147,8 @@ impl Bound {
         Ok(Self { pages: Some(pages), ..self })
     }
 
-    /// Serves the MCP front end as well. Its requests carry a [`VerifiedCaller`](placet_identity::VerifiedCaller); one that shows no
-    /// credential is the development agent, where there is a way to make its token. `closing` is cancelled when the listeners close.
+    /// Serves the MCP front end as well. Its requests carry a [`VerifiedCaller`](placet_identity::VerifiedCaller); a request without
+    /// credentials is the development agent's, where `development` can mint its token. `closing` is cancelled when the listeners close.
     #[must_use]
     pub fn with_mcp(
         self,
@@ -159,13 +159,13 @@ impl Bound {
         Self { mcp: Some(McpRoutes { router, development, closing }), ..self }
     }
 
-    /// Where callers come in.
+    /// Where callers connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.main.address
     }
 
-    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    /// The address of `/healthz`, `/readyz` and `/metrics`.
     #[must_use]
     pub fn admin_address(&self) -> SocketAddr {
         self.admin.address
@@ -240,16 +240,16 @@ impl Bound {
 /// How connections are served.
 #[derive(Debug, Clone)]
 struct Manner {
-    /// HTTP/1.1 with limits. A head that does not arrive, and a connection that is idle, end after the same time. One request is at work
-    /// at a time; those that are sent ahead wait in the buffer.
+    /// HTTP/1.1 with limits. A head that does not arrive and an idle connection time out alike. Requests are handled one at a time;
+    /// pipelined ones wait in the buffer.
     http: http1::Builder,
     /// How long a head or a handshake may take.
     head: Duration,
-    /// How long a peer may take nothing of what it is sent.
+    /// How long a peer may leave a write blocked.
     write: Duration,
     /// How long a connection takes requests.
     age: Duration,
-    /// How long what is under way then may go on.
+    /// How long requests in progress may then take to finish.
     rest: Duration,
 }
 
@@ -281,7 +281,7 @@ struct Accepting {
     connections: Arc<Connections>,
     slots: Arc<Semaphore>,
     phase: watch::Receiver<Phase>,
-    /// The phase in which it takes no more connections.
+    /// The phase from which on it accepts no more connections.
     until: Phase,
 }
 
@@ -299,12 +299,12 @@ impl Accepting {
                 () = &mut over => return Ok(()),
             };
             let Some((stream, peer)) = stream else { continue };
-            // One too many of an address is closed; the others of the queue are looked at next.
+            // A connection above its address's limit is closed, and the next one in the queue is accepted.
             let Some(open) = self.connections.open(peer.ip()) else { continue };
             let connection = self.connection(stream, peer);
             drop(tokio::spawn(async move {
                 connection.await;
-                // Anyone who takes the place next finds the address without this one.
+                // Released first, so that the next holder of the slot does not find the address still counted.
                 drop(open);
                 drop(place);
             }));
@@ -366,14 +366,14 @@ impl Accepting {
     }
 }
 
-/// The routes, for the owner of one certificate at one address.
+/// The router, with the client certificate and the address of one connection.
 struct Shown {
     router: Router,
     certificate: Option<ClientCertificate>,
     from: Peer,
 }
 
-/// Serves one connection to its end: of itself, of its time, or of the listeners.
+/// Serves one connection until it ends, its time is up, or the listeners close.
 async fn exchange<I>(
     manner: &Manner,
     stream: I,

@@ -1,7 +1,7 @@
 //! The OpenAPI document, made from the table of routes and from the types themselves.
 //!
-//! Owns the assembly. Cannot leave out a route (the router is made from the same table) nor describe a type otherwise than it is
-//! (the schemas are generated from it).
+//! Owns the assembly. Cannot omit a route (the router is made from the same table) nor misdescribe a type (the schemas are generated from
+//! it).
 
 mod operations;
 mod schemas;
@@ -69,7 +69,7 @@ fn openapi() -> OpenApi {
 /// The document as JSON, its members in alphabetical order, so that it is the same in every build.
 #[must_use]
 pub fn openapi_json() -> String {
-    // The document has no map with other keys than text and no number but whole ones: writing it cannot fail.
+    // The document has only string keys and integers: serializing it cannot fail.
     let mut document = serde_json::to_value(openapi()).unwrap_or_default();
     document.sort_all_objects();
     format!("{document:#}\n")

@@ -1,7 +1,7 @@
-//! A connection whose peer has to read: what is sent and not taken in time ends it.
+//! A connection whose peer has to read: it is closed when the peer does not take in time what is sent.
 //!
-//! Owns the deadline of a write that makes no progress. Invariant: while a peer takes nothing, nothing more is read from it, so that the
-//! answers to requests that it sends ahead do not pile up here.
+//! Owns the deadline of a write that makes no progress. Invariant: while the peer does not read, nothing more is read from it, so that the
+//! responses to pipelined requests do not pile up here.
 
 use std::{
     io,
@@ -19,11 +19,11 @@ use tokio::{
 #[derive(Debug)]
 pub(crate) struct Paced<I> {
     inner: I,
-    /// How long the peer may take nothing.
+    /// How long a write may stay blocked.
     patience: Duration,
     /// Running while a write waits for the peer.
     blocked: Option<Pin<Box<Sleep>>>,
-    /// Who wanted to read meanwhile.
+    /// The reader that was turned away meanwhile.
     reader: Option<Waker>,
 }
 
@@ -32,7 +32,7 @@ impl<I> Paced<I> {
         Self { inner, patience, blocked: None, reader: None }
     }
 
-    /// Looks at how a write went.
+    /// Tracks whether a write made progress.
     fn wrote<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -95,7 +95,7 @@ struct Parts {
 }
 
 impl Failure {
-    /// A refusal with the status that stands beside its code.
+    /// A refusal with the status of its code.
     #[must_use]
     pub fn new(refusal: Refusal) -> Self {
         let status = StatusCode::from_u16(refusal.code.http_status())
@@ -109,7 +109,7 @@ impl Failure {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
     }
 
-    /// A refusal for which HTTP has a more exact status than the one beside its code.
+    /// A refusal for which HTTP has a more exact status than that of its code.
     #[must_use]
     pub fn with_status(refusal: Refusal, status: StatusCode) -> Self {
         let document = ProblemDocument::of_refusal(&refusal, status);
@@ -122,7 +122,7 @@ impl Failure {
         Self::new(refused.refusal.clone()).about(&refused.result)
     }
 
-    /// The end of waiting for a call, which goes on without anyone who waited: what they asked with counts no more.
+    /// Stops waiting for a call, which goes on without the caller: their credential is no longer valid.
     pub(crate) fn of_wait(refusal: Refusal, standing: &Answer) -> Self {
         let execution = match standing {
             Answer::Held(_) => Execution::NotExecuted,
@@ -131,7 +131,7 @@ impl Failure {
         Self::new(refusal.with_execution(execution)).about(standing.envelope())
     }
 
-    /// Names the call, and says how it stands.
+    /// Adds the call and its state.
     fn about(mut self, result: &ToolResultEnvelope) -> Self {
         let document = &mut self.0.document;
         document.call_id = Some(result.tool_call_id.clone());
@@ -154,17 +154,17 @@ impl Failure {
         Self::new(Refusal::new(ErrorCode::NotFound, "there is nothing of this id that you may see"))
     }
 
-    /// A request that is not formed as this API wants it.
+    /// A request that is malformed for this API.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(Refusal::new(ErrorCode::ValidationError, message))
     }
 
-    /// A request that took too long; whether it did anything is for its kind to say.
+    /// A request that took too long; its kind determines whether it may have had an effect.
     pub(crate) fn timed_out(message: &str, execution: Execution) -> Self {
         Self::new(Refusal::new(ErrorCode::DeadlineExceeded, message).with_execution(execution))
     }
 
-    /// A fault of our own. What the request did until then is not known here.
+    /// An internal fault. What the request did until then is unknown here.
     #[must_use]
     pub fn internal(detail: &str) -> Self {
         Self::new(
@@ -180,7 +180,7 @@ impl Failure {
         &self.0.document
     }
 
-    /// Writes both messages to the log, the caller's only as its code.
+    /// Logs the detail, and of the caller's message only its code.
     pub fn log(&self) {
         let Parts { document, detail, .. } = &*self.0;
         // The caller's message may quote the caller's arguments: it is not for the log.
@@ -195,7 +195,7 @@ impl Failure {
 }
 
 impl From<Refusal> for Failure {
-    /// Of what a caller may not see, the engine's message says no more than the one for a malformed id.
+    /// What a caller may not see gets the same message as a malformed id.
     fn from(refusal: Refusal) -> Self {
         if refusal.code != ErrorCode::NotFound {
             return Self::new(refusal);
@@ -242,7 +242,7 @@ fn challenge(code: ErrorCode) -> HeaderValue {
     }
 }
 
-/// What a token has to be good for, all of it at once (RFC 6750, section 3.1). Contracts take no scope that could not stand here.
+/// The scopes that a token needs, all of them (RFC 6750, section 3.1). Contracts allow no scope that this header could not hold.
 fn step_up(scopes: &[String]) -> Option<HeaderValue> {
     if scopes.is_empty() {
         return None;
@@ -251,7 +251,7 @@ fn step_up(scopes: &[String]) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"")).ok()
 }
 
-/// Where a call is asked about. An id has no character that a header does not take.
+/// The URL of a call. An id contains only characters that a header accepts.
 pub(crate) fn call_location(call_id: &ToolCallId) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("/v1/calls/{call_id}")).ok()
 }

@@ -1,6 +1,6 @@
 //! Query parameters, as strict as bodies.
 //!
-//! Owns their reading. Invariant: a parameter that is unknown, there twice or out of range refuses the request.
+//! Owns their parsing. Invariant: a parameter that is unknown, repeated or out of range refuses the request.
 
 use std::{ops::RangeInclusive, str::FromStr};
 
@@ -13,7 +13,7 @@ use crate::problem::Failure;
 const VALUE_BYTES_MAX: usize = 256;
 /// The most entries of one page of a list.
 pub(crate) const LIMIT_MAX: u64 = 200;
-/// The entries of a page if nothing is said.
+/// The entries of a page by default.
 pub(crate) const LIMIT_DEFAULT: usize = 50;
 /// The longest that a request may wait for people, in milliseconds.
 pub(crate) const WAIT_MS_MAX: u64 = 600_000;
@@ -53,7 +53,7 @@ impl Params {
         self.text(name).map(parse).transpose()
     }
 
-    /// Takes one of a list of names, as what the name stands for.
+    /// Takes one of a list of names, and returns what the name stands for.
     pub(crate) fn one_of<T: Copy>(
         &mut self,
         name: &str,
@@ -82,7 +82,7 @@ impl Params {
         })
     }
 
-    /// Takes a whole number that counts something here.
+    /// Takes a whole number as a `usize`.
     pub(crate) fn size(
         &mut self,
         name: &str,

@@ -39,18 +39,18 @@ const TRACESTATE_BYTES_MAX: usize = 512;
 pub(crate) struct Credentials<'h> {
     pub(crate) authorization: Option<&'h str>,
     pub(crate) delegation: Option<&'h str>,
-    /// What the connection's handshake showed.
+    /// The certificate from the connection's handshake.
     pub(crate) certificate: Option<&'h ClientCertificate>,
     /// Where the connection came from; absent where nobody connected.
     pub(crate) peer: Option<IpAddr>,
 }
 
-/// The address that a request's connection came from, as far as peers are told apart.
+/// The address that a request's connection came from, as precisely as peers are distinguished.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl<'h> Credentials<'h> {
-    /// Reads them; either may be absent, neither may be there twice.
+    /// Reads them; either header may be absent, neither may be repeated.
     pub(crate) fn of(headers: &'h HeaderMap) -> Result<Self, Failure> {
         let read = |name: HeaderName| {
             at_most_one(headers, &name).map_err(|problem| {
@@ -82,7 +82,7 @@ pub(crate) fn at_most_one<'h>(
     first.to_str().map(Some).map_err(|_invisible| "has characters other than visible ASCII")
 }
 
-/// The id in the path. One that is not well-formed belongs to nothing.
+/// The id in the path. A malformed one is answered as unknown.
 #[derive(Debug, Clone)]
 pub(crate) struct Id<T>(pub(crate) T);
 
@@ -95,7 +95,7 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     }
 }
 
-/// A request of a verified caller that says nothing in its query.
+/// A request of a verified caller without query parameters.
 pub(crate) struct Plain {
     pub(crate) api: ApiState,
     pub(crate) caller: Arc<VerifiedCaller>,
@@ -111,7 +111,7 @@ impl FromRequestParts<ApiState> for Plain {
     }
 }
 
-/// The same about what the id in the path names.
+/// The same, about the object with the id in the path.
 pub(crate) struct Entity<T> {
     pub(crate) api: ApiState,
     pub(crate) caller: Arc<VerifiedCaller>,
@@ -186,7 +186,7 @@ impl CallHeaders {
     }
 }
 
-/// The trace a request arrives in. Trace headers that break their own rules are left out, as W3C Trace Context wants it.
+/// The trace context of a request. Malformed trace headers are dropped, as W3C Trace Context demands.
 fn inbound(headers: &HeaderMap) -> Inbound {
     let traceparent = at_most_one(headers, &TRACEPARENT).ok().flatten();
     let traceparent =

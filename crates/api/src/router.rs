@@ -1,4 +1,4 @@
-//! The router of the HTTP API, made from the table of routes, and what stands around every handler.
+//! The router of the HTTP API, made from the table of routes, and the layers around every handler.
 //!
 //! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: a
 //! route is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
@@ -49,13 +49,13 @@ const WAIT: [&str; 3] = ["/v1/calls", "/v1/calls/{id}", "/v1/runs/{id}/batches"]
 /// Makes the token of the development agent.
 pub(crate) type DevelopmentToken = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// The MCP front end: its routes, and who asks that shows no token.
+/// The MCP front end: its routes, and the caller of a request without a token.
 #[derive(Clone)]
 pub(crate) struct McpRoutes {
     pub(crate) router: Router,
     /// Only where development tokens are accepted.
     pub(crate) development: Option<DevelopmentToken>,
-    /// Cancelled when the listeners close: what it streams ends then.
+    /// Cancelled when the listeners close, which ends its streams.
     pub(crate) closing: CancellationToken,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn router(
     surround(router, guard)
 }
 
-/// What stands around the routes of any API.
+/// The layers around the routes of any API.
 pub(crate) fn surround(router: Router, guard: Guard) -> Router {
     router
         .fallback(unknown_route)
@@ -110,8 +110,8 @@ pub(crate) fn surround(router: Router, guard: Guard) -> Router {
         .layer(middleware::from_fn_with_state(Arc::new(guard), guarded))
 }
 
-/// Verifies the caller before anything else of the request is looked at. Where development tokens are accepted, an MCP client that shows
-/// nothing is the development agent.
+/// Verifies the caller before anything else of the request is read. Where development tokens are accepted, an MCP client without
+/// credentials is the development agent.
 async fn authenticate(
     State((api, development)): State<(ApiState, Option<DevelopmentToken>)>,
     mut request: Request,
@@ -126,7 +126,7 @@ async fn authenticate(
     let credentials =
         Credentials { authorization: shown.authorization.or(minted.as_deref()), ..shown };
     let caller = Arc::new(api.read(verified(&api.engine, credentials)).await?);
-    // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
+    // Held until the response, however long that takes: nobody occupies the connections of all others.
     let _place = api.place(About::Request, &caller)?;
     request.extensions_mut().insert(Arc::clone(&caller));
     request.extensions_mut().insert(Caller(caller));
@@ -142,7 +142,7 @@ async fn run(
     api.run(request, next).await
 }
 
-/// Who calls. A token that is refused is counted by the address that it came from.
+/// The caller. A rejected token is counted against the address that it came from.
 async fn verified(engine: &Engine, shown: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
     let Credentials { authorization, delegation, certificate, peer } = shown;
     let caller = engine.authenticate(authorization, delegation, certificate).await;
@@ -153,7 +153,7 @@ async fn verified(engine: &Engine, shown: Credentials<'_>) -> Result<VerifiedCal
     caller
 }
 
-/// Every answer is sealed, also to a request that is refused by its names.
+/// Every response is sealed, even the refusal of a `Host` or `Origin`.
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     if let Err(failure) = guard.check(request.uri(), request.headers()) {
         return seal(failure.into_response());
@@ -166,7 +166,7 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
     seal(response)
 }
 
-/// Nothing this service says is for a cache, or to be read as anything but what it says it is.
+/// Responses are not cached, and are read only as the media type they declare.
 pub fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
     // But for the assets of pages, whose paths change with them.

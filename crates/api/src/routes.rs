@@ -1,4 +1,4 @@
-//! The handlers, by what they are about.
+//! The handlers, by subject.
 //!
 //! Own what each route takes and gives. Every extractor after the caller runs only once the caller is verified (`router`).
 
@@ -21,7 +21,7 @@ fn next_after<T, I>(page: &[T], limit: usize, id: impl Fn(&T) -> I) -> Option<I>
     page.last().filter(|_| page.len() >= limit).map(id)
 }
 
-/// How long a request waits for people, if it says so in its body.
+/// How long a request waits for people, if its body asks for that.
 fn wait_ms(said: Option<u64>) -> Result<u64, Failure> {
     let wait_ms = said.unwrap_or_default();
     if wait_ms <= WAIT_MS_MAX {

@@ -1,6 +1,6 @@
-//! What the handlers of the listener share: the engine, the configuration, the free event streams, the connections and the state of the listeners.
+//! What the handlers of the listener share: engine, configuration, event streams, connections and the state of the listeners.
 //!
-//! Owns how long a request waits for the engine. Invariant: what writes goes on when its caller goes away or its time is up.
+//! Owns how long a request waits for the engine. Invariant: a write is completed even if its caller goes away or its time is up.
 
 use std::{future::Future, ops::Deref, sync::Arc, time::Duration};
 
@@ -24,18 +24,18 @@ use crate::{
     streams::{About, Place, Streams},
 };
 
-/// How the listeners stand.
+/// The phase of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Open.
     Serving,
-    /// No new connections; open requests come to their end.
+    /// The API accepts no new connections; open requests finish.
     Draining,
-    /// Whatever is still open is cut.
+    /// Connections that are still open are cut.
     Closed,
 }
 
-/// Resolves when the listeners have come to `wanted`, or nobody is there any more to move them.
+/// Resolves when the listeners have reached `wanted`, or their phase can no longer change.
 pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
         tracing::trace!("nobody moves the listeners any more");
@@ -88,7 +88,7 @@ impl ApiState {
         })
     }
 
-    /// Resolves when what a caller proved who they are with counts no more: with what they are told then.
+    /// Resolves when a caller's credentials become invalid, with the refusal to return then.
     pub(crate) fn over(
         &self,
         caller: &VerifiedCaller,
@@ -118,7 +118,7 @@ impl ApiState {
         reached(self.phase.clone(), Phase::Draining)
     }
 
-    /// Handles a request within its time. What it writes goes on in a task of its own when its caller goes away or its time is up.
+    /// Handles a request within its time limit. A `POST` goes on in a task of its own when its caller goes away or its time is up.
     ///
     /// # Errors
     /// [`Failure`] when it takes too long.
@@ -129,7 +129,7 @@ impl ApiState {
         self.read(async { Ok::<_, Failure>(next.run(request).await) }).await
     }
 
-    /// Waits for something that only reads.
+    /// Waits for a read.
     pub(crate) async fn read<T, E>(
         &self,
         question: impl Future<Output = Result<T, E>>,
@@ -143,7 +143,7 @@ impl ApiState {
         }
     }
 
-    /// Waits for something that writes.
+    /// Waits for a write.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         deed: impl Future<Output = T> + Send + 'static,
@@ -177,7 +177,7 @@ impl FromRequestParts<ApiState> for Caller {
     }
 }
 
-/// What somebody is told whose token's time ran out while they waited.
+/// The refusal for a caller whose token expired while they waited.
 pub(crate) fn expired() -> Refusal {
     Refusal::new(
         ErrorCode::CredentialExpired,

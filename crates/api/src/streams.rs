@@ -1,8 +1,8 @@
 //! The places of event streams and of requests at work: how many there may be, and whose.
 //!
-//! Owns the counts. Those who follow calls and those who follow the approval service have places of their own, as many each; requests have as many as
-//! there are connections. Invariant: one principal has a quarter of them at most, one tenant three quarters, so that nobody takes all of
-//! them from everybody else.
+//! Owns the counts. Followers of calls and of the approval service have separate places, equally many; requests have as many as there are
+//! connections. Invariant: one principal has a quarter of them at most (four where there are fewer than 16), one tenant three quarters, so
+//! that nobody takes all places.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ struct Open {
     by_person: Counts<Person>,
 }
 
-/// A place, free again when this is dropped.
+/// A place, released on drop.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is free again"]
 pub(crate) struct Place {
@@ -59,16 +59,16 @@ pub(crate) struct Place {
 /// Why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Anyone who asks has as many as one may have.
+    /// The caller has as many as it may have.
     Own,
-    /// Their tenant has.
+    /// Their tenant has as many as it may have.
     Tenant,
     /// All are taken.
     All,
 }
 
 impl Full {
-    /// What the caller is told.
+    /// The message to the caller.
     pub(crate) fn said(self, about: About) -> String {
         let whose = match self {
             Self::Own => " of this principal",
@@ -83,7 +83,7 @@ impl Full {
 }
 
 impl Streams {
-    /// So many for calls, as many for the approval service, and so many for requests.
+    /// With so many places for calls, as many for the approval service, and these for requests.
     pub(crate) fn new(max: usize, requests_max: usize) -> Self {
         let places = |max| Arc::new(Places { max, open: Mutex::default() });
         Self { calls: places(max), approvals: places(max), requests: places(requests_max) }
@@ -109,7 +109,7 @@ impl Places {
     fn take(&self, person: &Person) -> Result<(), Full> {
         let mut open = self.open.lock();
         let quarter = self.max.div_ceil(4);
-        // Where there are only a few, shares of them would be none.
+        // A quarter of a few places would be useless.
         let own = quarter.max(4).min(self.max);
         let of_tenant = self.max.saturating_sub(quarter).max(own);
         if open.by_tenant.all() >= self.max {
@@ -145,7 +145,7 @@ mod tests {
         serde_json::from_value(json!({ "kind": "user", "tenant_id": tenant, "id": id })).unwrap()
     }
 
-    /// Takes as many as there are to be had.
+    /// Takes as many as are available.
     fn fill(streams: &Streams, about: About, who: &Principal) -> (Vec<Place>, Full) {
         let mut taken = Vec::new();
         loop {
@@ -167,7 +167,7 @@ mod tests {
         }
         let (none, full) = fill(&streams, About::Call, &who("acme", "d"));
         assert_eq!((none.len(), full), (0, Full::Tenant));
-        // Another tenant's people still follow, and the approval service is not touched by any of that.
+        // People of another tenant can still follow, and the approval service is unaffected.
         let (others, _) = fill(&streams, About::Call, &who("globex", "a"));
         assert_eq!(others.len(), 64);
         let (none, full) = fill(&streams, About::Call, &who("initech", "a"));

@@ -47,11 +47,11 @@ pub struct TestApi {
 pub struct Waiting {
     pub call: String,
     pub approval: String,
-    /// Of what people are shown of it.
+    /// The digest of what people are shown.
     pub digest: String,
 }
 
-/// What a test got.
+/// A response, as a test reads it.
 #[derive(Debug)]
 pub struct Reply {
     pub status: StatusCode,
@@ -121,7 +121,7 @@ impl TestApi {
         Self { world, phase, api, router, admin }
     }
 
-    /// A request of somebody's.
+    /// A request of this caller.
     pub fn request(
         &self,
         who: &str,
@@ -150,7 +150,7 @@ impl TestApi {
         self.request("bot", Method::POST, path, body)
     }
 
-    /// The same request of the agent's, with a token that lasts so many seconds.
+    /// The same request of the agent, with a token that lasts this many seconds.
     pub fn lasting(&self, mut request: Request<Body>, seconds: u64) -> Request<Body> {
         let token = format!("Bearer {}", self.world.people.token_for("bot", seconds));
         request.headers_mut().insert(header::AUTHORIZATION, token.parse().unwrap());
@@ -187,7 +187,7 @@ impl TestApi {
         self.send(self.request(who, Method::POST, path, body.to_string())).await
     }
 
-    /// A call that people are asked about.
+    /// A held call.
     pub async fn held(&self, step: &str) -> Waiting {
         self.held_with(step, json!({ "path": "a.txt" })).await
     }
@@ -208,7 +208,7 @@ impl TestApi {
         }
     }
 
-    /// A call that the adapter is at work on, until it is let go.
+    /// A call that the adapter executes until it is released.
     pub async fn running(&self, step: &str) -> String {
         self.world.witness.hold();
         let caller = self.world.people.caller("bot").await;
@@ -218,7 +218,7 @@ impl TestApi {
         ticket.call_id().to_string()
     }
 
-    /// The record of a call whose outcome nobody knows.
+    /// The record of a call with an unknown outcome.
     pub async fn unknown(&self, step: &str) -> String {
         self.world.witness.breaks_off.store(true, Ordering::SeqCst);
         let reply = self.post("/v1/calls", call("write", step).to_string()).await;
@@ -243,7 +243,7 @@ impl TestApi {
         reply.json()
     }
 
-    /// All that is kept of the tenant, as those see it who may see everything.
+    /// The tenant's whole state, as seen by those who may see everything.
     pub async fn state(&self) -> Vec<Value> {
         let mut state = Vec::new();
         for path in [
@@ -258,14 +258,14 @@ impl TestApi {
         state
     }
 
-    /// Somebody's tokens count no more.
+    /// Revokes somebody's tokens.
     pub async fn revoke(&self, who: &str) {
         let subject = self.world.people.caller(who).await.actor.subject().to_owned();
         self.arrange("ben", json!({ "kind": "revocation", "subject": subject })).await;
     }
 }
 
-/// What makes an entry of the approval service. A freeze begins tomorrow.
+/// A request to create an entry of the approval service. A freeze starts tomorrow.
 pub fn arrangement(arrange: &Value) -> Value {
     let lasts_ms = if arrange["kind"] == "revocation" { 86_400_000 } else { 3_600_000 };
     let mut request = json!({ "arrange": arrange, "reason": "because <u>", "lasts_ms": lasts_ms });
@@ -283,7 +283,7 @@ pub fn call(tool: &str, step: &str) -> Value {
     })
 }
 
-/// One that reads.
+/// A call that reads.
 pub fn submission() -> Value {
     call("read", "step-1")
 }

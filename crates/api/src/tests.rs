@@ -1,4 +1,4 @@
-//! The HTTP API as its callers see it: who is heard, what is answered, and what nobody learns.
+//! The HTTP API as its callers see it: who is admitted, what is returned, and what nobody learns.
 
 mod calls;
 mod challenge;

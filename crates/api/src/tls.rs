@@ -1,8 +1,8 @@
 //! TLS on the HTTP API: our certificate, and whose certificates are welcome.
 //!
-//! Owns the files, the settings of a handshake, and that changed files count without a restart. Does not know who the owner of a
-//! certificate is: the verifier says so for every request. Invariants: a file that cannot be used never replaces one that
-//! could; a session is never resumed, so that every connection shows its certificate.
+//! Owns the files, the handshake settings, and the reload of changed files without a restart. Does not know who owns a certificate: the
+//! verifier determines that for every request. Invariants: an unusable file never replaces a usable one; a session is never resumed, so
+//! that every connection presents its certificate.
 
 use std::{
     fmt, io,
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use zeroize::Zeroizing;
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 const FILE_BYTES_MAX: usize = 256 * 1024;
 
@@ -34,7 +34,7 @@ pub struct TlsSettings {
     pub certificate: PathBuf,
     /// The file with its private key, in PEM form.
     pub key: PathBuf,
-    /// Whose client certificates are welcome; without them, nobody is asked for one.
+    /// Whose client certificates are accepted; if absent, none is requested.
     pub authorities: Option<ClientAuthorities>,
 }
 
@@ -48,7 +48,7 @@ impl TlsSettings {
     }
 }
 
-/// Why TLS cannot be set up. For the operator.
+/// Why TLS cannot be set up, for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -112,7 +112,7 @@ impl fmt::Debug for TlsListener {
 
 impl TlsListener {
     pub(crate) fn new(settings: TlsSettings) -> Result<Self, TlsError> {
-        // Looked at before they are read: what changes in between is read once too often, not once too little.
+        // Taken before the files are read: a change in between causes one read too many, not one too few.
         let first = Seen::of(&settings);
         let current = tokio::sync::watch::Sender::new(handshakes(&settings)?);
         Ok(Self { settings, first, current })
@@ -134,10 +134,10 @@ impl TlsListener {
         }
     }
 
-    /// Takes what has changed. Certificate and key are replaced one after the other, so that in between they do not fit: then
-    /// the old ones stay, and a later look finds both.
+    /// Loads what has changed. Certificate and key are replaced one after the other, and do not match in between: then the old ones stay,
+    /// and a later check finds both.
     fn look(&self, last: Seen) -> Seen {
-        // Others read the authorities again as well, so that the generation says whether there are new ones.
+        // The authorities are also reloaded elsewhere, so their generation tells whether they have changed.
         if let Some(Err(error)) =
             self.settings.authorities.as_ref().map(ClientAuthorities::reload_if_changed)
         {
@@ -161,7 +161,7 @@ impl TlsListener {
     }
 }
 
-/// The certificate that the peer of a finished handshake showed.
+/// The client certificate presented in a finished handshake.
 pub(crate) fn shown_by(stream: &TlsStream<TcpStream>) -> Option<ClientCertificate> {
     let (_, session) = stream.get_ref();
     session.peer_certificates().and_then(ClientCertificate::of_handshake)

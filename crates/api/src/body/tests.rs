@@ -41,7 +41,7 @@ async fn a_body_that_is_not_strict_json_of_the_right_form_names_the_place() {
         assert_eq!(reply.json()["problems"][0]["pointer"], pointer, "{text}: {}", reply.text());
     }
     assert!(api.world.witness.executed.lock().is_empty());
-    // What a lax reader would take for something else is a security event of its caller.
+    // A body that a lax parser would misread is a security event of its caller.
     api.world.engine.shutdown().await;
     let noted: Vec<String> =
         api.world.store.audit().into_iter().filter_map(|event| event.note).collect();

@@ -1,7 +1,7 @@
 //! The operations of the document, one by one.
 //!
-//! Owns their texts, parameters and answers. Invariant: an operation that is not open names the credential it wants and the
-//! refusals every verified route can give.
+//! Owns their texts, parameters and responses. Invariant: an operation that is not open names the credential it requires and the refusals
+//! every verified route can return.
 
 pub(super) mod directives;
 pub(super) mod runs;

@@ -1,7 +1,7 @@
 //! The document's schemas, generated from the types.
 //!
-//! Owns their form. OpenAPI 3.1 takes JSON Schema 2020-12 as it is, so that nothing is annotated
-//! twice; every keyword is carried over, also those that the builder's own types do not know.
+//! Owns their form. OpenAPI 3.1 accepts JSON Schema 2020-12 as it is, so nothing is annotated twice; every keyword is kept, also those that
+//! the builder's own types lack.
 
 use schemars::{
     JsonSchema, Schema as Generated, SchemaGenerator,
@@ -15,7 +15,7 @@ use utoipa::openapi::{
     schema::{ObjectBuilder, Ref, SchemaType},
 };
 
-/// A reference to the schema of a type, which the document has from then on.
+/// A reference to a type's schema, which is added to the document.
 pub(super) fn reference<T: JsonSchema>(docs: &mut SchemaGenerator) -> Ref {
     drop(docs.subschema_for::<T>());
     Ref::from_schema_name(T::schema_name())
@@ -29,7 +29,7 @@ pub(super) fn components(mut docs: SchemaGenerator) -> Components {
     schemas.fold(ComponentsBuilder::new(), named).build()
 }
 
-/// What collects the schemas.
+/// Collects the schemas.
 pub(super) fn generator() -> SchemaGenerator {
     let mut objects = ReplaceBoolSchemas::default();
     objects.skip_additional_properties = true;
@@ -41,8 +41,8 @@ pub(super) fn generator() -> SchemaGenerator {
         .into_generator()
 }
 
-/// What client generators misread, in a plainer form: an enumeration whose names have descriptions becomes one with a list of names, which
-/// its description explains. What a list has twice counts once and is not refused, so that nothing is said to be unique.
+/// Simplifies what client generators misread: an enumeration with described names becomes a plain list of names, explained in its
+/// description. Duplicates in a list count once and are accepted, so `uniqueItems` is removed.
 fn plain(schema: &mut Generated) {
     let Some(members) = schema.as_object_mut() else { return };
     members.remove("uniqueItems");
@@ -88,7 +88,7 @@ pub(super) fn identifier<T: JsonSchema>() -> Value {
     generator().subschema_for::<T>().to_value()
 }
 
-/// A schema word by word. The builder's types lose keywords they do not know, so that all of them ride as extensions.
+/// A schema, keyword by keyword. The builder's types lose unknown keywords, so all of them are carried as extensions.
 pub(super) fn carried(schema: Value) -> RefOr<Schema> {
     let keywords = schema.as_object().cloned().unwrap_or_default();
     let extensions: Extensions = keywords.into_iter().collect();

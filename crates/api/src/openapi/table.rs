@@ -1,4 +1,4 @@
-//! The table of routes: the one that the router and the OpenAPI document are both made from.
+//! The table of routes, from which both the router and the OpenAPI document are made.
 //!
 //! Owns method, path, handler and description of each, in one row. Invariant: a route that is not in the table does not exist, and one that
 //! is in it is described, and verified unless it is open.
@@ -31,7 +31,7 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) handler: MethodRouter<ApiState>,
     describe: Describe,
-    /// Whether anybody may ask it. Everything else is verified before it is looked at.
+    /// Whether anybody may call it. For all other routes the caller is verified first.
     pub(crate) is_open: bool,
 }
 
@@ -70,7 +70,7 @@ fn delete<T: 'static>(
     Route { method: Method::DELETE, path, handler, describe, is_open: false }
 }
 
-/// One that anybody may ask.
+/// A route that anybody may call.
 fn open<T: 'static>(
     path: &'static str,
     handler: impl Handler<T, ApiState>,

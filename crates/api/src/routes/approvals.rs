@@ -1,4 +1,4 @@
-//! Approvals: the inbox, which ones wait, what they are about, deciding them, alone or together, and changing their arguments.
+//! Approvals: the inbox, the pending ones, their details, deciding them one by one or in bulk, and changing their arguments.
 //!
 //! Owns the routes and the reading of their queries; who may see and decide is policy's.
 
@@ -22,7 +22,7 @@ use crate::{
     state::{ApiState, Caller},
 };
 
-/// Whose approvals there can be asked for.
+/// The values of the `whose` filter.
 pub(crate) const WHOSE: [(&str, Whose); 3] =
     [("all", Whose::All), ("mine", Whose::Mine), ("asked", Whose::Asked)];
 /// The orders of the inbox.
@@ -32,7 +32,7 @@ pub(crate) const ORDERS: [(&str, InboxOrder); 4] = [
     ("newest", InboxOrder::Newest),
     ("risk", InboxOrder::Risk),
 ];
-/// The last place that a page begins at.
+/// The largest offset of a page.
 pub(crate) const OFFSET_MAX: u64 = 1_000_000;
 /// The longest text to search for, in bytes.
 pub(crate) const SEARCH_BYTES_MAX: usize = 200;
@@ -42,7 +42,7 @@ pub(crate) fn states() -> Vec<&'static str> {
     APPROVAL_STATES.into_iter().chain([FINISHED]).collect()
 }
 
-/// Takes a state that a list can be asked for.
+/// Takes a state to filter by.
 fn state(params: &mut Params) -> Result<Option<&'static str>, Failure> {
     let states: Vec<_> = states().into_iter().map(|state| (state, state)).collect();
     params.one_of("state", &states)
@@ -109,7 +109,7 @@ pub(crate) async fn decide(
     Ok(answer::json(&api.engine.approvals().decide(&caller, &id, request).await?))
 }
 
-/// `POST /v1/approvals/{id}/edits`: other arguments in the place of those that people are asked about.
+/// `POST /v1/approvals/{id}/edits`: replaces the arguments that people are asked to approve.
 pub(crate) async fn edit(
     Entity { api, caller, id }: Entity<ApprovalId>,
     StrictJson(request): StrictJson<EditRequest>,

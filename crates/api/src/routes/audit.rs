@@ -1,7 +1,7 @@
 //! Evidence: receipts for calls, signed checkpoints of the log, proofs about it.
 //!
-//! Owns the routes. What a receipt and a proof say, and who may have them, is the engine's. Why there is no evidence is said in the
-//! engine's words; they are the same for everything that the caller may not see.
+//! Owns the routes. The engine determines what a receipt and a proof contain, and who may have them. The reason for missing evidence is in
+//! the engine's words, the same for everything that the caller may not see.
 
 use axum::{extract::State, response::Response};
 
@@ -16,7 +16,7 @@ use crate::{
     state::{ApiState, Caller},
 };
 
-/// The largest size of a log that can be asked about.
+/// The largest log size that can be queried.
 const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// `GET /v1/calls/{id}/receipt`.

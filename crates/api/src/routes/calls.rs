@@ -1,4 +1,4 @@
-//! Calls: sending one, asking about it, following it, and its timeline.
+//! Calls: submitting, querying and following one, and its timeline.
 //!
 //! Owns how long a request waits. Invariant: a call never ends because its caller went away; a request that waits ends early
 //! when the listeners close.
@@ -24,7 +24,7 @@ use crate::{
     state::{ApiState, Caller, expired},
 };
 
-/// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.
+/// `POST /v1/calls`: answers when the call has ended, or is held for longer than the request waits.
 pub(crate) async fn submit(
     Plain { api, caller }: Plain,
     headers: CallHeaders,
@@ -36,8 +36,8 @@ pub(crate) async fn submit(
     Ok(answer::respond(&settled(&api, &caller, &mut ticket, wait_ms).await?))
 }
 
-/// Waits for the end of a call; when the listeners close, only for what is being executed already. With a token that is revoked nothing is
-/// waited for; with one that expires, only for what is being executed already.
+/// Waits for the end of a call; once the listeners close, only if it is already being executed. With a revoked token it does not wait; with
+/// an expiring one, only for a call that is already being executed.
 async fn settled(
     api: &ApiState,
     caller: &Arc<VerifiedCaller>,
@@ -59,7 +59,7 @@ async fn settled(
     Ok(answer)
 }
 
-/// `GET /v1/calls/{id}`: how a call stands, now or within `wait_ms`.
+/// `GET /v1/calls/{id}`: the state of a call, now or within `wait_ms`.
 pub(crate) async fn get(
     State(api): State<ApiState>,
     Caller(caller): Caller,
@@ -74,7 +74,7 @@ pub(crate) async fn get(
     let mut ticket = api.read(api.engine.follow(&caller, &id)).await?;
     let standing = ticket.current();
     if standing.is_final() {
-        // Nothing is waited for: anyone who was let in is told, also in the last moments of a token.
+        // There is nothing to wait for, so a caller who was admitted gets the answer even in the last moments of a token.
         return Ok(answer::respond(&standing));
     }
     let waited = tokio::select! {
@@ -89,7 +89,7 @@ pub(crate) async fn get(
     Ok(answer::respond(&waited.unwrap_or_else(|| ticket.current())))
 }
 
-/// `GET /v1/calls/{id}/events`: how a call stands, and every change until it is over.
+/// `GET /v1/calls/{id}/events`: the state of a call, and every change until it ends.
 pub(crate) async fn follow(
     Entity { api, caller, id }: Entity<ToolCallId>,
 ) -> Result<Response, Failure> {

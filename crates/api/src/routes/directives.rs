@@ -1,6 +1,6 @@
 //! The entries of the approval service: standing grants, break-glass records, freezes, delegations, revocations.
 //!
-//! Owns the routes; who may arrange, decide, end and see what is policy's.
+//! Owns the routes; policy determines who may create, decide, end and see what.
 
 use axum::{extract::State, response::Response};
 
@@ -16,7 +16,7 @@ use crate::{
     state::{ApiState, Caller},
 };
 
-/// Which entries there can be asked for, each with whether it is only those of which something may still become.
+/// The filters by state, each with whether it selects only entries that can still change.
 pub(crate) const STATES: [(&str, bool); 2] = [("open", true), ("all", false)];
 /// The orders, each with whether it begins with the newest.
 pub(crate) const ORDERS: [(&str, bool); 2] = [("oldest", false), ("newest", true)];

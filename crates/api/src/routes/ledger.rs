@@ -1,6 +1,6 @@
 //! Effect records: their owner may read one, operators may list them and end unknown outcomes.
 //!
-//! Owns the routes; who is an operator is the engine's to say.
+//! Owns the routes; the engine determines who is an operator.
 
 use axum::{extract::State, response::Response};
 

@@ -1,6 +1,6 @@
 //! Reports from the audit chain: how calls went (TM-21), and the policy decisions about them.
 //!
-//! Owns the routes; who may read what, and what is counted, is the engine's to say.
+//! Owns the routes; the engine determines who may read what, and what is counted.
 
 use axum::{extract::State, response::Response};
 

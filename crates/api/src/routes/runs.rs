@@ -1,4 +1,4 @@
-//! Runs: opening one, how it stands, and the tools that its model is offered.
+//! Runs: opening one, its state, and the tools that its model is offered.
 //!
 //! Owns the routes. What is offered is the engine's to say; a run of another caller answers like one that is not open.
 
@@ -79,7 +79,7 @@ pub(crate) async fn change(
     Ok(answer::json(&api.engine.change_run_tools(&caller, &id, &change)?))
 }
 
-/// `POST /v1/runs/{id}/batches`: answers when every call is over, or is held for longer than it wants to wait.
+/// `POST /v1/runs/{id}/batches`: answers when every call has ended, or is held for longer than the request waits.
 pub(crate) async fn batch(
     Entity { api, caller, id }: Entity<RunId>,
     headers: CallHeaders,
@@ -91,8 +91,8 @@ pub(crate) async fn batch(
     .await
 }
 
-/// What becomes of a batch that is carried out so, within the time that its caller's token allows, unless the caller is revoked or the service
-/// stops before.
+/// The result of a batch that `carry_out` runs, within the lifetime of the caller's token, unless the caller is revoked or the service
+/// stops first.
 pub(super) async fn answered<T: Serialize, F: Future<Output = Result<T, Refusal>>>(
     api: &ApiState,
     caller: &Arc<VerifiedCaller>,
@@ -110,7 +110,7 @@ pub(super) async fn answered<T: Serialize, F: Future<Output = Result<T, Refusal>
             Err(Failure::new(refusal.with_execution(Execution::Unknown)))
         }
         view = carry_out(batch, inbound) => Ok(answer::json(&view?)),
-        // Only people are not waited for: what is being executed comes to its end.
+        // A batch that does not wait for people is still awaited here.
         () = api.closing(), if wait_ms > 0 => {
             let message = "the service is stopping; send the same batch again";
             let refusal = Refusal::new(ErrorCode::Overloaded, message).with_retry_after_ms(1_000);

@@ -1,7 +1,7 @@
 //! What this service is, what the caller may use of it, what decides on this node, and what an error code means.
 //!
-//! Owns the routes; who may reload and see the credentials is the engine's to say. What is active names no tenant, so every verified
-//! caller may see it. The open ones say nothing that depends on who asks.
+//! Owns the routes; the engine determines who may reload and see the credentials. What is active names no tenant, so every verified caller
+//! may see it. The open routes reveal nothing that depends on the caller.
 
 use axum::{extract::State, response::Response};
 

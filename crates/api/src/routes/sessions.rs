@@ -1,4 +1,4 @@
-//! Sessions: runs that keep their calls, for simulations.
+//! Sessions: runs whose calls are kept, for simulations.
 //!
 //! Owns the routes. What a session is the engine says; one of another caller answers like one that is not open.
 
@@ -31,7 +31,7 @@ pub(crate) async fn get(Entity { api, caller, id }: Entity<RunId>) -> Result<Res
     Ok(answer::json(&api.engine.session(&caller, &id)?))
 }
 
-/// `DELETE /v1/sessions/{id}`: the same answer for one that is not open.
+/// `DELETE /v1/sessions/{id}`: answers the same where none is open.
 pub(crate) async fn close(Entity { api, caller, id }: Entity<RunId>) -> Result<Response, Failure> {
     api.engine.close_session(&caller, &id);
     Ok(StatusCode::NO_CONTENT.into_response())

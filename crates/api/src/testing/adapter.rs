@@ -1,4 +1,4 @@
-//! The adapter of a test: it does what it is told to, and remembers what it did.
+//! The adapter of a test: it does as configured, and records what it executed.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ pub struct Witness {
     pub executed: Mutex<Vec<String>>,
     /// Told whenever a call reaches it.
     pub begun: Notify,
-    /// One permit for each call that may go on; without limit unless it is told to wait.
+    /// One permit for each call that may go on; unlimited until `hold` is called.
     pub leave: Semaphore,
     /// Whether calls end without an answer.
     pub breaks_off: AtomicBool,
@@ -59,7 +59,7 @@ impl Witness {
         self.leave.forget_permits(Semaphore::MAX_PERMITS);
     }
 
-    /// One call goes on.
+    /// Lets one call go on.
     pub fn let_go(&self) {
         self.leave.add_permits(1);
     }

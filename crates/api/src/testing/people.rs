@@ -11,7 +11,7 @@ use placet_types::{
     principal::PrincipalKind,
 };
 
-/// When all tests begin.
+/// The time at which all tests start.
 pub const NOW_MS: i64 = 1_800_000_000_000;
 
 pub const AUDIENCE: &str = "placet";

@@ -188,7 +188,7 @@ pub fn detail() -> ApprovalDetail {
     }
 }
 
-/// So many lines like it.
+/// An inbox with this many lines like it.
 pub fn inbox(approval: &ApprovalView, lines: usize) -> InboxView {
     let item = InboxItem {
         approval: approval.clone(),

@@ -118,12 +118,12 @@ impl IdSource for Counter {
     }
 }
 
-/// A running engine and what is around it.
+/// A running engine and its surroundings.
 #[derive(Debug)]
 pub struct World {
     pub engine: Engine,
     pub witness: Arc<Witness>,
-    /// What an engine in memory keeps.
+    /// The store of an engine in memory.
     pub store: Arc<MemoryStore>,
     pub people: People,
     _folder: Option<TempDir>,
@@ -137,7 +137,7 @@ impl World {
         Self::over(people, store, kept_in, None).await
     }
 
-    /// An engine on disk, which has an audit chain to show.
+    /// An engine on disk, with an audit chain.
     pub async fn on_disk(people: People) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = EmbeddedConfig::new(folder.path());

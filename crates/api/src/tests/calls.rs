@@ -150,7 +150,7 @@ async fn a_token_in_its_last_moments_asks_and_only_waits_for_nothing() {
     let held = api.held("one").await;
     let done = api.post("/v1/calls", call("write", "two").to_string()).await.json();
     let done = done["tool_call_id"].as_str().unwrap();
-    // The API takes the token by the leeway; by the clock of the ledger it has expired.
+    // Within the leeway the API still accepts the token; by the clock of the ledger it has expired.
     api.world.store.advance_ms(60 * 60 * 1_000);
     assert_eq!(api.get(&format!("/v1/calls/{done}")).await.status, 200);
     assert_eq!(api.get(&format!("/v1/calls/{}", held.call)).await.status, 202);
@@ -186,7 +186,7 @@ async fn closing_listeners_end_the_waiting_for_people_but_not_for_an_execution()
     assert_eq!(executed.status, 200);
 }
 
-/// Something that writes, and takes so long; with whether it was done.
+/// A write that takes this long, and whether it was completed.
 fn deed(takes: Duration) -> (impl Future<Output = ()> + Send, Arc<AtomicBool>) {
     let done = Arc::new(AtomicBool::new(false));
     let marks = Arc::clone(&done);

@@ -53,7 +53,7 @@ fn id(route: &Route) -> String {
     route.description(docs).operation_id.unwrap()
 }
 
-/// A route, asked about what is made for it.
+/// A request to a route, about an object made for it.
 async fn ask(api: &TestApi, route: Route) -> Ask {
     let name = id(&route);
     let ask = |who, id: &str, body| Ask { route, who, id: id.to_owned(), body };
@@ -149,7 +149,7 @@ async fn api() -> TestApi {
     TestApi::over(World::on_disk(People::new()).await, config, None)
 }
 
-/// What a reload is answered with by an engine that was not started on files.
+/// The response to a reload by an engine that was not started from files.
 const NO_FILES: &str = "503 OVERLOADED";
 
 fn closed() -> impl Iterator<Item = Route> {
@@ -231,7 +231,7 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             "listApprovals" => assert_eq!(reply.json(), json!({ "approvals": [] })),
             "readInbox" => assert_eq!(reply.json()["approvals"], json!([])),
             "listDirectives" => assert_eq!(reply.json(), json!({ "entries": [] })),
-            // The one that they have opened themselves just before.
+            // The run that they have just opened themselves.
             "listRuns" => {
                 let runs = reply.json()["runs"].as_array().unwrap().clone();
                 assert!(runs.iter().all(|run| run["run_id"] == "openRun"), "{}", reply.text());

@@ -142,7 +142,7 @@ async fn a_decision_on_several_says_of_each_what_came_of_it() {
     assert!(view["refused"][0]["code"].is_string(), "{view}");
 }
 
-/// `decisions` is a route, and no approval has that name.
+/// `decisions` is a route, and never the id of an approval.
 #[tokio::test]
 async fn a_name_that_is_a_route_is_not_taken_for_an_id() {
     let api = TestApi::new().await;
@@ -227,7 +227,7 @@ async fn streams_of_the_approval_service_are_counted_apart_from_those_of_calls()
     let first = follow(&api).await;
     let second = Reply::of(api.open(api.request("ben", Method::GET, EVENTS, "")).await).await;
     assert_eq!(second.refusal(), "503 OVERLOADED");
-    // Those who follow calls have places of their own, and take none from the one who decides.
+    // Those who follow calls have places of their own, and take none from the decider.
     let of_calls = api.reading(&format!("/v1/calls/{}/events", held.call));
     assert_eq!(api.open(of_calls).await.status().as_u16(), 200);
     drop(first);

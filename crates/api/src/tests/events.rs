@@ -125,7 +125,7 @@ async fn a_stream_whose_readers_token_is_revoked_says_so_and_ends_at_once() {
     let mut body = follow(&api, &held.call).await;
     assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
     api.revoke("bot").await;
-    // What happens from then on is not theirs to see.
+    // They may not see what happens from then on.
     assert_eq!(api.approve(&held).await.status, 200);
     let last = frame(&mut body).await.unwrap();
     let data = last.strip_prefix("event: ended\ndata: ").unwrap();

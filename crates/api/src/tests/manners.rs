@@ -101,7 +101,7 @@ async fn two_authorizations_are_refused_even_if_both_would_do() {
     assert_eq!(reply.refusal(), "401 UNAUTHENTICATED");
 }
 
-/// What a handler with a bug is answered with.
+/// The response of a handler that panics.
 async fn panicked() -> Reply {
     let guard = Guard::new("127.0.0.1:7411".parse().unwrap(), &[], &[]).unwrap();
     let bug = get(async || {

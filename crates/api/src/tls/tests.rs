@@ -155,7 +155,7 @@ async fn ask_over(
     stream.write_all(head.as_bytes()).await?;
     let mut reply = Vec::new();
     let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut reply)).await.unwrap();
-    // A peer that ends without a word has answered nothing.
+    // A peer that closes silently has answered nothing.
     read.or_else(|error| if reply.is_empty() { Err(error) } else { Ok(0) })?;
     Ok(String::from_utf8(reply).unwrap())
 }
@@ -171,7 +171,7 @@ async fn callers_speak_tls_and_plain_http_is_not_answered() {
     let mut answer = Vec::new();
     drop(timeout(Duration::from_secs(10), plain.read_to_end(&mut answer)).await.unwrap());
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
-    // The admin listener has nobody to know, and stays as it is.
+    // The admin listener has no callers to identify, and stays plain.
     let mut admin = TcpStream::connect(served.admin).await.unwrap();
     let head =
         format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.admin);
@@ -210,7 +210,7 @@ async fn a_renewed_certificate_is_served_without_a_restart() {
     let served = tls.serve(ServerConfig::default()).await;
     let old = tls.trusted();
     assert!(ask(served.main, &old, None, "/", "").await.is_ok());
-    // In between, certificate and key do not fit: the old pair stays.
+    // Certificate and key do not match in between: the old pair stays.
     fs::write(tls.path("cert.pem"), "-----BEGIN CERTIFICATE-----\nAAAA").unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(ask(served.main, &old, None, "/", "").await.is_ok());
@@ -275,7 +275,7 @@ async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_kee
         silent.write_all(&[0x16, 0x03, 0x01]).await.unwrap();
         stalled.push(silent);
     }
-    // Three stall, the others are closed at once; the places of the API are not all taken.
+    // Three stall, and further ones are closed at once; places of the API remain.
     let closed = async |stream: &mut TcpStream, wait_ms| {
         let mut rest = [0; 8];
         let read = timeout(Duration::from_millis(wait_ms), stream.read(&mut rest)).await;
@@ -297,7 +297,7 @@ async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_kee
     let reply = ask_over(stream, &trusted, None, "/v1/tools", &tls.token()).await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     assert!(begun.elapsed() < Duration::from_millis(1_500), "it waited for the stalled ones");
-    // What stalled has to end, and then the address is welcome again.
+    // The stalled handshakes have to end; then the address is admitted again.
     for stream in open {
         assert!(closed(stream, 10_000).await, "a stalled handshake is still open");
     }

@@ -219,7 +219,7 @@ pub(in crate::openapi) fn act(docs: &mut SchemaGenerator) -> OperationBuilder {
 }
 
 pub(in crate::openapi) fn follow(docs: &mut SchemaGenerator) -> OperationBuilder {
-    // The document names it, and no answer is one.
+    // The document defines it, although no response body is one.
     drop(docs.subschema_for::<ApprovalEvent>());
     let stream = events(
         "Server-sent events from the moment of the answer's head on: `approvals`, whose data are an `ApprovalEvent`, `behind` when \
