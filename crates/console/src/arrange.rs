@@ -1,4 +1,4 @@
-//! Making something new in the approval service: break-glass records, delegations, freezes.
+//! Creating entries of the approval service: break-glass records, delegations, freezes.
 //!
 //! Owns the reading of these forms. A standing grant is proposed from its call ([`super::grant`]).
 
@@ -69,7 +69,7 @@ async fn made(app: &ConsoleState, form: Form, arrange: Arrangement) -> Result<Re
     Ok(Redirect::to(&format!("/entries/{}", entry.directive_id)).into_response())
 }
 
-/// Names with commas between them.
+/// Names separated by commas.
 fn names<T: FromStr + Ord>(text: Option<&str>, what: &str) -> Result<BTreeSet<T>, Trouble> {
     let parts = text.unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty());
     parts
@@ -80,7 +80,7 @@ fn names<T: FromStr + Ord>(text: Option<&str>, what: &str) -> Result<BTreeSet<T>
         .collect()
 }
 
-/// From when on, as a browser writes a date and a time, taken as UTC.
+/// The start time, in the form in which browsers send a date and a time, taken as UTC.
 fn starts_at(fields: &Fields) -> Result<Option<Timestamp>, Trouble> {
     let Some(text) = fields.get("starts") else { return Ok(None) };
     let at = calendar::parse_minute(text).map(Some);

@@ -1,6 +1,6 @@
 //! The style sheet and the script, in the binary, under paths that change with what is in them.
 //!
-//! Owns the paths. A path with another digest is answered with the present file too, but never kept by a cache.
+//! Owns the paths. A path with another digest also returns the current file, but without caching.
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ pub(super) const ROUTE: &str = "/assets/{digest}/{file}";
 static DIGEST: LazyLock<String> =
     LazyLock::new(|| Digest::of([STYLE, SCRIPT].concat().as_bytes()).short());
 
-/// Where a file is found.
+/// The path of a file.
 pub(super) fn path(file: &str) -> String {
     format!("/assets/{}/{file}", *DIGEST)
 }

@@ -1,7 +1,7 @@
-//! Several calls decided at once: looked at first, each with what exactly will run, then decided and recorded each apart.
+//! Several calls decided at once: first a page that shows what exactly each will run, then the decisions, each recorded separately.
 //!
-//! Owns the two pages. Invariants: only what the first page showed can be decided by the second, each under the digest of what was shown;
-//! of each call stands there what its own page says about what runs, who changed it, why it waits and what a decision does.
+//! Owns the two pages. Invariants: the second page decides only what the first one showed, each under the digest of what was shown; for
+//! each call it shows what the call's own page says about what runs, who changed it, why it waits and what a decision does.
 
 use axum::{
     extract::State,
@@ -24,7 +24,7 @@ use super::{
     words::{self, Tone},
 };
 
-/// `GET` of either page: there is nothing without what was chosen.
+/// `GET` of either page: there is nothing to show without a selection.
 pub(super) async fn back() -> Redirect {
     Redirect::to("/")
 }
@@ -48,7 +48,7 @@ pub(super) async fn look(State(app): State<ConsoleState>, form: Form) -> Result<
     Ok(view(&details, chosen.len(), &visitor, app.console.now()))
 }
 
-/// The page of what was read, of so many that were chosen.
+/// The page with the calls that could be read, of this many selected.
 pub(super) fn view(
     details: &[ApprovalDetail],
     chosen: usize,
@@ -74,7 +74,7 @@ pub(super) fn view(
     Frame { title, place: "/", now }.page(visitor, &content)
 }
 
-/// What has to be known before anything is read.
+/// Warnings that have to be read first.
 fn warnings(details: &[&ApprovalDetail]) -> Markup {
     let edited = details.iter().filter(|detail| call::is_edited(detail)).count();
     let unapprovable = details.iter().filter(|detail| !detail.standing.may_approve).count();
@@ -110,7 +110,7 @@ fn decision(details: &[&ApprovalDetail], visitor: &Visitor, now: Timestamp) -> M
     }
 }
 
-/// One of them, with what its own page says that matters for the decision.
+/// One of the calls, with the parts of its own page that matter for the decision.
 fn item(at: usize, detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let (approval, standing) = (&detail.approval, &detail.standing);
     let path = format!("/approvals/{}", approval.approval_id);

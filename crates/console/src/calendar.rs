@@ -22,15 +22,15 @@ use super::{
 const DAY_MS: i64 = 86_400_000;
 /// How many freezes are asked for at a time.
 const READ: usize = 200;
-/// How often at most for those that are on or to come: there is no room for more.
+/// The most requests for those in force or to come: there cannot be more.
 const OPEN_ROUNDS: usize = 20;
-/// How often at most for those that are over.
+/// The most requests for those that have ended.
 const PAST_ROUNDS: usize = 3;
-/// How long before its end a freeze was entered at most: a year and a day before it begins, and it lasts at most 31 days.
+/// The longest time from entering a freeze to its end: a year and a day until it begins, and 31 days that it lasts.
 const ENTERED_MS_MAX: i64 = (366 + 31) * DAY_MS;
 const WEEK: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// The month that is asked for, as its first day; else the one that `now` lies in.
+/// The month that was requested, as its first day; by default the one that contains `now`.
 fn month_of(asked: Option<&str>, now: Timestamp) -> NaiveDate {
     let first = |month: &str| NaiveDate::parse_from_str(&format!("{month}-01"), "%Y-%m-%d").ok();
     let asked = asked.and_then(first).filter(|month| (1970..=9999).contains(&month.year()));
@@ -55,7 +55,7 @@ fn address(month: NaiveDate) -> String {
     format!("/calendar?month={}", month.format("%Y-%m"))
 }
 
-/// `2026-11-22T06:04`, as a browser writes it, taken as UTC.
+/// `2026-11-22T06:04`, the form in which browsers send it, taken as UTC.
 pub(super) fn parse_minute(text: &str) -> Option<Timestamp> {
     let at = NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M").ok()?;
     Some(Timestamp::from_ms(at.and_utc().timestamp_millis()))
@@ -103,7 +103,7 @@ pub(super) async fn show(
     Ok(Frame { title, place: "/calendar", now }.page(&visitor, &content))
 }
 
-/// The freezes of a month: all that are on or to come, and of those that are over as many as are looked through; and whether these are all.
+/// The freezes of a month: all that are in force or to come, and as many ended ones as are searched; and whether these are all.
 async fn freezes(
     app: &ConsoleState,
     visitor: &Visitor,
@@ -144,7 +144,7 @@ async fn freezes(
     Ok((found, is_whole))
 }
 
-/// The first day that is shown with a month, and how many weeks are.
+/// The first day shown with a month, and the number of weeks.
 fn shown_days(month: NaiveDate) -> (i64, i64) {
     let first = number_of(month);
     // 1970-01-01 was a Thursday; weeks begin on Monday.
@@ -153,7 +153,7 @@ fn shown_days(month: NaiveDate) -> (i64, i64) {
     (start, end.saturating_sub(start).saturating_add(6).div_euclid(7))
 }
 
-/// Whether a freeze is on at some moment of a time.
+/// Whether a freeze is in force at some moment of this period.
 fn is_on(entry: &DirectiveView, from: Timestamp, until: Timestamp) -> bool {
     let ended = entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
     entry.starts_at < until && from < ended && entry.state != "denied"

@@ -1,7 +1,7 @@
 //! The page of one call: who, for whom, what exactly will run, why it was held, and what a decision does.
 //!
-//! Owns the page and its decision form. Invariant: the form names the digest of what the page shows, so that a page that is not the
-//! newest any more decides nothing.
+//! Owns the page and its decision form. Invariant: the form names the digest of what the page shows, so that an outdated page decides
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) mod outcome;
 mod people;
 pub(super) mod withdraw;
 
-/// What a page says before anything else.
+/// The notice at the top of a page.
 #[derive(Debug)]
 pub(super) struct Notice {
     pub(super) status: StatusCode,
@@ -48,7 +48,7 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// That something was done.
+    /// A notice that something was done.
     pub(super) fn of(class: &'static str, title: &str, text: &str) -> Self {
         Self { status: StatusCode::OK, class, title: title.to_owned(), text: text.to_owned() }
     }
@@ -65,7 +65,7 @@ impl Notice {
         }
     }
 
-    /// The notice as a page has it.
+    /// The notice as markup.
     pub(super) fn shown(&self) -> Markup {
         html! {
             div class=(self.class) role=(if self.status.is_success() { "status" } else { "alert" }) {
@@ -76,7 +76,7 @@ impl Notice {
     }
 }
 
-/// The call's page after something was tried with it, which says `done`, or that it was `refused` and why.
+/// The call's page after an action, with the notice `done`, or `refused` and the reason.
 async fn after<T>(
     app: &ConsoleState,
     visitor: &Visitor,
@@ -127,7 +127,7 @@ pub(super) async fn page(
     Ok(view(&detail, visitor, app.console.now(), notice, reason))
 }
 
-/// The page of what was read.
+/// The page for this detail.
 pub(super) fn view(
     detail: &ApprovalDetail,
     visitor: &Visitor,
@@ -141,7 +141,7 @@ pub(super) fn view(
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " (approval.approval_id) }
         @if let Some(notice) = &notice { (notice.shown()) }
-        // Where the page is looked at again: after a refused decision it stands under the form's address.
+        // The address to refresh the page from: after a refused decision the page has the form's address.
         div #head data-live data-address={ "/approvals/" (approval.approval_id) } { (head(detail, now)) }
         div.split {
             div {
@@ -284,7 +284,7 @@ pub(super) fn is_edited(detail: &ApprovalDetail) -> bool {
     own || detail.part.as_ref().is_some_and(|part| part.edits > 0)
 }
 
-/// Whose arguments they are, where they are not just less of the agent's.
+/// Whose arguments they are, unless they are only a reduction of the agent's.
 fn authorship(authors: &BTreeSet<PrincipalId>) -> Markup {
     let names: Vec<&str> = authors.iter().map(PrincipalId::as_str).collect();
     html! {
@@ -297,7 +297,7 @@ fn authorship(authors: &BTreeSet<PrincipalId>) -> Markup {
     }
 }
 
-/// Where something changed that nobody is shown.
+/// Places with changes that nobody is shown.
 fn masked_changes(places: &BTreeSet<String>) -> Markup {
     html! {
         @if !places.is_empty() {
@@ -321,7 +321,7 @@ fn why(detail: &ApprovalDetail) -> Markup {
     }
 }
 
-/// The reasons of the policies, and what they ask for.
+/// The reasons that the policies give, and what they require.
 pub(super) fn held(detail: &ApprovalDetail) -> Markup {
     let requirement = &detail.approval.requirement;
     let is_open = detail.approval.state == "pending";

@@ -1,7 +1,7 @@
 //! Charts, drawn here as SVG: how long calls wait, how long decisions take, which groups are busy.
 //!
-//! Owns the drawing. Each chart says in words what it shows, and has its numbers in a table beside it. Styled by classes only, so that
-//! no inline style is needed.
+//! Owns the drawing. Each chart says in words what it shows, and has its numbers in a table. Styled by classes only, so that no inline
+//! style is needed.
 
 use maud::{Markup, html};
 use placet_approvals::views::{GroupProgress, QueueMetrics};
@@ -14,7 +14,7 @@ pub(super) struct Bars {
     /// What a bar stands for, and what it counts.
     pub(super) columns: (&'static str, &'static str),
     pub(super) bars: Vec<(String, u32)>,
-    /// What it says in words.
+    /// The chart in words.
     pub(super) words: String,
 }
 
@@ -58,7 +58,7 @@ impl Bars {
         }
     }
 
-    /// Bars of calls, which are told in words by their sum and the largest.
+    /// Bars of calls, summarised in words by their sum and the largest.
     fn of_calls(title: &'static str, column: &'static str, bars: Vec<(String, u32)>) -> Self {
         let most = bars.iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
         let sum = bars.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
@@ -70,7 +70,7 @@ impl Bars {
     }
 }
 
-/// `count` of `most`, of a width; a bar of something is never invisible.
+/// `count` of `most`, scaled to a width; a bar that is not zero is never invisible.
 fn part(count: u32, most: u32, room: u32) -> u32 {
     let long = u64::from(count).saturating_mul(u64::from(room)).checked_div(u64::from(most));
     let long = u32::try_from(long.unwrap_or_default()).unwrap_or(room);
@@ -86,14 +86,14 @@ fn shortened(name: &str) -> String {
     format!("{cut}…")
 }
 
-/// How long what waits has waited.
+/// How long the pending calls have waited.
 pub(super) fn by_age(load: &QueueMetrics) -> Bars {
     let names = ["under 15 min", "15 min to 1 h", "1 h to 4 h", "4 h to 24 h", "over 24 h"];
     let bars = names.into_iter().map(str::to_owned).zip(load.waiting_by_age);
     Bars::of_calls("Waiting, by age", "Age", bars.collect())
 }
 
-/// Which groups are asked for what waits.
+/// Which groups the pending calls wait for.
 pub(super) fn by_group(load: &QueueMetrics) -> Bars {
     let bars = load.waiting_by_group.iter().map(|(group, count)| (group.to_string(), *count));
     Bars::of_calls("Waiting, by group", "Group", bars.collect())
@@ -133,7 +133,7 @@ pub(super) fn decision_words(load: &QueueMetrics) -> Option<String> {
     ))
 }
 
-/// How far a group is, as a bar and in words.
+/// A group's progress, as a bar and in words.
 pub(super) fn progress(group: &GroupProgress) -> Markup {
     const LONG: u32 = 60;
     let agreed = group.agreed.min(group.wanted);

@@ -1,6 +1,6 @@
 //! The decision on one call.
 //!
-//! Owns the form's handling: done, or the page as it stands now with why it was not.
+//! Owns the form's handling: the decision succeeds, or the current page says why it did not.
 
 use axum::{
     extract::State,
@@ -20,7 +20,7 @@ use super::{
 };
 use placet_api::problem::Failure;
 
-/// `GET /approvals/{id}/decision`: the address that a browser is left at by a decision that was refused, loaded again.
+/// `GET /approvals/{id}/decision`: where a refused decision leaves the browser, when that address is reloaded.
 pub(super) async fn back(PageId(id): PageId<ApprovalId>) -> Redirect {
     Redirect::to(&format!("/approvals/{id}"))
 }
@@ -55,7 +55,7 @@ pub(super) async fn decide(
     }
 }
 
-/// The page as it stands now, with why nothing was decided. A stale page is told apart from every other cause.
+/// The current page, with why nothing was decided. A stale page is distinguished from every other cause.
 pub(super) async fn undecided(
     app: &ConsoleState,
     visitor: &Visitor,

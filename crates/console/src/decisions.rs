@@ -1,6 +1,6 @@
 //! Policy decisions about calls: a list with filters, and each with what explains it.
 //!
-//! Owns both pages. Who may see which is the engine's answer.
+//! Owns both pages. The engine determines who may see which.
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
@@ -23,7 +23,7 @@ use super::{
     words::{self, Tone},
 };
 
-/// The ranges that can be chosen: their name in the query, in words, and in milliseconds.
+/// The ranges to choose from: the name in the query, the label, and milliseconds.
 const RANGES: [(&str, &str, i64); 4] = [
     ("hour", "Last hour", 3_600_000),
     ("day", "Last 24 hours", 86_400_000),
@@ -73,7 +73,7 @@ pub(super) async fn list(
     Ok(Frame { title, place: "/decisions", now }.page(&visitor, &content))
 }
 
-/// What a filter names; one that names nothing is refused, and not dropped.
+/// The value of a filter; one that names nothing is refused, not dropped.
 fn filter<T>(
     query: &PageQuery,
     name: &str,
@@ -214,7 +214,7 @@ fn has_timeline(one: &DecisionView) -> bool {
     one.approval_id.is_some() || (writes && one.verdict == DecisionVerdict::Allow)
 }
 
-/// Why it came out so.
+/// Why this was decided.
 fn explanation(one: &DecisionView) -> Markup {
     html! {
         section.card aria-labelledby="explanation-title" {

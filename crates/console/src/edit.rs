@@ -112,7 +112,7 @@ async fn page(
     Ok(view(&detail, visitor, app.console.now(), status, &draft))
 }
 
-/// The page of what was read.
+/// The page for this detail.
 pub(super) fn view(
     detail: &ApprovalDetail,
     visitor: &Visitor,

@@ -1,6 +1,6 @@
 //! The lists of what is arranged in the approval service: grants, break-glass records, delegations.
 //!
-//! Owns the three pages with their forms for something new. Invariant: the newest come first, and what a page has no room for is on the next.
+//! Owns the three pages with their forms for new entries. Invariant: the newest come first, and what does not fit on a page is on the next.
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
@@ -22,7 +22,7 @@ use super::{
 /// How many entries a page has.
 const PAGE: usize = 100;
 
-/// What stands above a list and below it.
+/// What is above a list and below it.
 struct Words<'a> {
     title: &'a str,
     /// Where the list is.
@@ -66,7 +66,7 @@ async fn page(
     Ok(Frame { title, place, now }.page(visitor, &content))
 }
 
-/// The way to what is older, and back to the beginning.
+/// Links to older entries, and back to the first page.
 fn pages(path: &str, query: &PageQuery, found: &EntriesPage) -> Markup {
     let goes_on = query.get("after").is_some();
     html! {
@@ -223,7 +223,7 @@ fn line(entry: &DirectiveView, now: Timestamp) -> Markup {
     }
 }
 
-/// What an entry is called in a list.
+/// The name of an entry in a list.
 pub(super) fn name(body: &DirectiveBody) -> String {
     match body {
         DirectiveBody::Grant(grant) => format!("{} by {}", grant.capability, grant.chain.actor.id),

@@ -53,7 +53,7 @@ async fn page(
     Ok(view(&entry, visitor, app.console.now(), notice))
 }
 
-/// The page of what was read.
+/// The page for this entry.
 pub(super) fn view(
     entry: &DirectiveView,
     visitor: &Visitor,

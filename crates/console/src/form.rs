@@ -39,7 +39,7 @@ pub(super) struct Form {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
-/// The fields of the form that a request brought, once they were read: kept until it is answered.
+/// The fields of a request's form, once they were read: kept until the response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Typed(pub(super) Arc<Mutex<Option<Fields>>>);
 
@@ -118,13 +118,13 @@ impl Fields {
         self.all(name).next().filter(|value| !value.is_empty())
     }
 
-    /// A field that has to be there and to be read as what it is.
+    /// A required field, parsed.
     pub(super) fn needed<T: FromStr>(&self, name: &str, what: &str) -> Result<T, Trouble> {
         let value = self.get(name).and_then(|value| value.parse().ok());
         value.ok_or_else(|| invalid(&format!("{what} is missing or malformed")))
     }
 
-    /// A field that may be empty, and is otherwise read as what it is.
+    /// An optional field, parsed if it is not empty.
     pub(super) fn optional<T: FromStr>(
         &self,
         name: &str,
@@ -133,7 +133,7 @@ impl Fields {
         if self.get(name).is_none() { Ok(None) } else { self.needed(name, what).map(Some) }
     }
 
-    /// Why: never empty, never endless.
+    /// The reason: never empty, and limited in length.
     pub(super) fn reason(&self) -> Result<String, Trouble> {
         match self.get("reason") {
             Some(reason) if reason.len() <= REASON_BYTES_MAX => Ok(reason.replace("\r\n", "\n")),

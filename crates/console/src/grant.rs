@@ -50,7 +50,7 @@ pub(super) async fn show(
     Ok(view(&detail, &visitor, app.console.now()))
 }
 
-/// The page of what was read.
+/// The page for this call.
 pub(super) fn view(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -> Response {
     let title = "Propose a standing grant";
     let content = html! {
@@ -166,13 +166,13 @@ pub(super) async fn propose(
     }
 }
 
-/// The rules as they were chosen; none where all arguments are to be as they are, which covers masked ones by their real values.
+/// The rules as chosen; `None` where all arguments have to stay as they are, which covers masked ones by their real values.
 fn pattern(fields: &Fields, preview: &Value) -> Result<Option<ArgumentPattern>, Trouble> {
     let mut rules = BTreeMap::new();
     let mut is_exact = true;
     for name in fields.all("argument") {
         let Some(now) = preview.get(name) else { continue };
-        // Not trimmed: a text that begins with `ann ` would else be one that begins with `ann`, which covers more.
+        // Not trimmed: the prefix `ann ` would become `ann`, which covers more.
         let value = fields.verbatim(&format!("value.{name}"));
         let needed = || value.ok_or_else(|| missing(name));
         let rule = match fields.get(&format!("rule.{name}")) {

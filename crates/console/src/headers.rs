@@ -1,12 +1,12 @@
 //! The headers that every answer of the console has.
 //!
-//! Owns them. `Referrer-Policy` is `same-origin`, not `no-referrer`: with the latter browsers send `Origin: null` with our own forms,
-//! and the check of the origin would have nothing to check. No other site gets a referrer by either.
+//! Owns them. `Referrer-Policy` is `same-origin`, not `no-referrer`: with the latter, browsers send `Origin: null` with our own forms, and
+//! the origin check would have nothing to check. Neither sends a referrer to other sites.
 
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
 
-/// Nothing from elsewhere, nothing inline, in no one's frame.
+/// Nothing from other origins, nothing inline, no framing.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 

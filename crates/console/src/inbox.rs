@@ -74,7 +74,7 @@ impl Wanted {
         };
         let mut wanted = Self { asked, query, state };
         if wanted.has_ended() {
-            // Listed by age alone: an address may hold what was chosen for those that wait.
+            // Sorted by age only: the URL may still hold an order that was chosen for pending calls.
             let oldest = wanted.query.order == InboxOrder::Oldest;
             wanted.query.order = if oldest { InboxOrder::Oldest } else { InboxOrder::Newest };
             (wanted.query.offset, wanted.query.after) = (0, wanted.asked.read("after"));
@@ -87,7 +87,7 @@ impl Wanted {
         self.asked.address("/", place)
     }
 
-    /// Whether more is chosen than which calls, and what to search for.
+    /// Whether there are filters besides the list and the search.
     fn is_narrowed(&self) -> bool {
         let InboxQuery { whose, mode, group, .. } = &self.query;
         *whose != Whose::All || mode.is_some() || group.is_some()
@@ -97,8 +97,8 @@ impl Wanted {
         self.state == "pending"
     }
 
-    /// Whether it is about what nothing becomes of any more. Such a list does not look again by itself: for somebody who sees little of it
-    /// each look goes through a lot.
+    /// Whether it lists finished calls only. Such a list does not refresh itself: for somebody who sees little of it, each refresh searches
+    /// a lot.
     fn has_ended(&self) -> bool {
         !matches!(self.state, "pending" | "approved")
     }
@@ -114,7 +114,7 @@ pub(super) async fn show(
     Ok(view(&wanted, &inbox.await?, visitor, app.console.now()))
 }
 
-/// The page of what was read.
+/// The page for this inbox.
 pub(super) fn view(
     wanted: &Wanted,
     inbox: &InboxView,
@@ -306,7 +306,7 @@ fn pages(wanted: &Wanted, inbox: &InboxView) -> Markup {
     }
 }
 
-/// The way through what has ended, of which nobody knows how much there is.
+/// Paging through finished calls, whose total nobody knows.
 fn further(wanted: &Wanted, inbox: &InboxView) -> Markup {
     html! {
         @if inbox.incomplete {

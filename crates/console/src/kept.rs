@@ -1,7 +1,7 @@
 //! What a refused request keeps: the navigation of who is signed in, and what they had typed.
 //!
-//! Owns when a refusal is shown as a page, and the page of a path that does not exist. Invariant: the typed text goes back
-//! to the browser that sent it, in a form of the session's own, and nowhere else.
+//! Owns when a refusal is shown as a page, and the page of a path that does not exist. Invariant: the typed text is returned to the browser
+//! that sent it, in a form of its own session, and nowhere else.
 
 use axum::{
     extract::{Request, State},

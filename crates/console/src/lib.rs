@@ -5,7 +5,7 @@
 //!
 //! Invariants, written as absences:
 //! - no page is shown to who is not signed in, except the ones for signing in;
-//! - no `GET` changes anything in the approval service, and no form is heard without the session's own token and our own origin;
+//! - no `GET` changes anything in the approval service, and no form is accepted without the session's own token and our own origin;
 //! - no text reaches a page except escaped; no page runs a script or takes a style that is not ours.
 
 use std::{fmt, net::IpAddr, sync::Arc};
@@ -69,36 +69,36 @@ mod tests;
 /// How the console is served.
 #[derive(Debug, Clone)]
 pub struct ConsoleSettings {
-    /// Under which origin browsers reach it; absent: as the `Host` of a request says, which is for loopback.
+    /// The origin at which browsers reach it; absent: from the `Host` of each request, which is for loopback.
     pub public_url: Option<Url>,
-    /// Whether browsers speak TLS with us.
+    /// Whether the console is served over TLS.
     pub is_tls: bool,
-    /// With whom people sign in.
+    /// The provider that people sign in with.
     pub provider: Option<Provider>,
-    /// Signing in with a one-time link and a name to choose, on loopback only.
+    /// Sign-in with a one-time link and a choice of person, on loopback only.
     pub development: Option<Development>,
     /// How long a session may be unused, in milliseconds.
     pub idle_ms: u64,
     /// How long a session lasts at most, in milliseconds.
     pub session_ms: u64,
-    /// Sessions at the same time.
+    /// The most sessions at the same time.
     pub sessions_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
-    /// Who keeps the sessions, for all nodes and over restarts.
+    /// The store of the sessions, shared by all nodes and durable over restarts.
     pub sessions: Arc<dyn SessionStore>,
 }
 
 /// Signing in without a provider: anyone who has a link made with the development key may be anybody of the directory, once.
 #[derive(Clone)]
 pub struct Development {
-    /// Whose tokens the engine accepts, and who makes the links.
+    /// The key whose tokens the engine accepts, and which signs the links.
     pub key: DevKey,
-    /// Who verifies them.
+    /// The verifier of its tokens.
     pub verifier: Verifier,
-    /// Our name in them.
+    /// The audience of its tokens: our name.
     pub audience: String,
-    /// Who can be chosen.
+    /// The people to choose from.
     pub people: Vec<DevelopmentPerson>,
 }
 
@@ -115,9 +115,9 @@ pub struct DevelopmentPerson {
     pub tenant: TenantId,
     /// The name within it.
     pub id: PrincipalId,
-    /// A name to read.
+    /// The display name.
     pub display: Option<String>,
-    /// The groups, to read.
+    /// The groups, for display.
     pub groups: Vec<GroupId>,
 }
 
@@ -167,7 +167,7 @@ impl Console {
     }
 }
 
-/// The API and the console: what a page's handler is given.
+/// The state of a page's handler: the API and the console.
 #[derive(Debug, Clone)]
 pub(crate) struct ConsoleState {
     pub(crate) api: ApiState,

@@ -13,7 +13,7 @@ use placet_types::{clock::Timestamp, digest::Digest};
 /// The most links that are remembered. Only who has the development key can use one up.
 const LINKS_MAX: usize = 1_024;
 
-/// The used links that would still be valid.
+/// The used links that have not expired.
 #[derive(Debug, Default)]
 pub(super) struct Links(Mutex<BTreeMap<[u8; 16], Used>>);
 
@@ -50,7 +50,7 @@ impl Links {
         of_browser.next().map(|used| used.browser = None).is_some()
     }
 
-    /// Those whose time is not over: the others are no codes any more.
+    /// The used links that have not expired: expired ones are no longer valid codes anyway.
     fn used(&self, now: Timestamp) -> MutexGuard<'_, BTreeMap<[u8; 16], Used>> {
         let mut used = self.0.lock();
         used.retain(|_, used| used.until > now);

@@ -1,8 +1,8 @@
-//! What happens in the approval service, to the open page: server-sent events that say to look again, never what is new.
+//! Live updates of an open page: server-sent events that tell it to refresh, never what is new.
 //!
-//! Owns the stream's life: it ends with its session, when its time is up and when the listeners close; where the person's sign-in counts no
-//! more, with a last event at which the page looks again and says so. Holds a place among the streams until then. Invariant: following
-//! is no sign of life of its person, so that a page left open ends its session as a closed one does.
+//! Owns the stream's life: it ends with its session, when its time is up and when the listeners close; if the person's sign-in becomes
+//! invalid, with a last event that makes the page refresh and say so. It holds a place among the streams until then. Invariant: following
+//! does not count as activity, so that a page left open does not keep its session alive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ pub(super) async fn follow(
     State(app): State<ConsoleState>,
     visitor: Visitor,
 ) -> Result<Response, Trouble> {
-    // Only that something happened: which page shows what is the page's affair.
+    // Only the fact that something happened: the page decides what to show.
     let look = |name: &str| Ok(Event::default().event(name).data("look"));
     let news = events::news(&app.api, &visitor.caller);
     let news = news.map(move |news| look(events::name_of(news.as_ref())));

@@ -1,4 +1,4 @@
-//! How the approval service is doing, in three charts.
+//! The load of the approval service, in three charts.
 //!
 //! Owns the page; the drawing is [`super::charts`]'s.
 

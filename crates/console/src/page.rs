@@ -15,7 +15,7 @@ use super::{
 };
 use placet_api::problem::{Failure, ProblemDocument};
 
-/// The places of the console that are in the frame, each with its address.
+/// The pages in the navigation, each with its address.
 const PLACES: [(&str, &str); 12] = [
     ("Inbox", "/"),
     ("Finished", FINISHED),
@@ -30,14 +30,14 @@ const PLACES: [(&str, &str); 12] = [
     ("Calendar", "/calendar"),
     ("Help", "/help"),
 ];
-/// What has ended, the newest first.
+/// The list of finished calls, the newest first.
 pub(super) const FINISHED: &str = "/?state=finished&order=newest";
 
 /// A page of who is signed in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
-    /// The address of the place that it belongs to, where that is in the frame.
+    /// The address of its navigation entry, if it has one.
     pub(super) place: &'static str,
     pub(super) now: Timestamp,
 }
@@ -82,7 +82,7 @@ impl Frame<'_> {
         (status, Html(self.document(&top, &content).0)).into_response()
     }
 
-    /// A page of nobody.
+    /// A page for somebody who is not signed in.
     pub(super) fn open_page(&self, status: StatusCode, content: &Markup) -> Response {
         (status, Html(self.document(&html! {}, content).0)).into_response()
     }
@@ -123,12 +123,12 @@ pub(super) fn freeze_notice(freeze: &FreezeView, now: Timestamp) -> Markup {
     }
 }
 
-/// The field by which a form is known to be one of the session.
+/// The field that proves that a form belongs to the session.
 pub(super) fn token(visitor: &Visitor) -> Markup {
     html! { input type="hidden" name=(CSRF_FIELD) value=(visitor.csrf); }
 }
 
-/// The page of a refusal, with what else is on it; of nobody, where nobody is signed in.
+/// The page of a refusal, with further content; without navigation where nobody is signed in.
 pub(super) fn trouble(
     failure: &Failure,
     visitor: Option<&Visitor>,
@@ -180,7 +180,7 @@ fn field_of(pointer: &str) -> Option<String> {
     (!name.is_empty()).then(|| words::spaced(name))
 }
 
-/// What a code means to somebody at a browser.
+/// The meaning of a code for a person at a browser.
 fn said(code: ErrorCode, status: StatusCode) -> (&'static str, Option<&'static str>) {
     if status.is_server_error() {
         return (

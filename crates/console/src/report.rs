@@ -14,13 +14,13 @@ use super::{
     visitor::{PageQuery, Trouble},
 };
 
-/// The ranges that can be chosen: their name in the query, in words, and in milliseconds.
+/// The ranges to choose from: the name in the query, the label, and milliseconds.
 const RANGES: [(&str, &str, i64); 3] = [
     ("day", "Last 24 hours", 86_400_000),
     ("week", "Last 7 days", 7 * 86_400_000),
     ("month", "Last 31 days", 31 * 86_400_000),
 ];
-/// The most capabilities that a chart shows.
+/// The most capabilities in one chart.
 const BARS_MAX: usize = 20;
 
 /// `GET /report`.
@@ -131,7 +131,7 @@ fn summary(total: &ReportNumbers) -> Markup {
     }
 }
 
-/// Everything that the charts show, and what they are computed from.
+/// Everything in the charts, and the numbers they are computed from.
 fn table(report: &ReportView) -> Markup {
     html! {
         section.card {

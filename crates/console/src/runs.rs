@@ -1,6 +1,6 @@
 //! The runs that are open, and the turns of each.
 //!
-//! Owns both pages. Which runs somebody sees is the engine's answer.
+//! Owns both pages. The engine determines which runs somebody sees.
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};

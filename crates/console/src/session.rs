@@ -1,9 +1,9 @@
 //! Sessions: who is signed in, on every node and over restarts.
 //!
-//! Owns their lifetimes, how a kept session becomes a caller again, and the cookies' form. Who keeps them is
-//! [`placet_types::sessions::SessionStore`]. Invariants: an id is 256 random bits and only its digest is kept; a session that was unused too
-//! long, is too old, or was ended on any node, is no one's; signing in always makes a new one; what a kept session proves is verified again by
-//! each process that takes it up.
+//! Owns their lifetimes, how a stored session becomes a caller again, and the cookies' form. They are stored by a
+//! [`placet_types::sessions::SessionStore`]. Invariants: an id is 256 random bits and only its digest is stored; a session that was idle
+//! too long, is too old, or was ended on any node, is invalid; signing in always makes a new one; the proof in a stored session is verified
+//! again by each process that loads it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -26,30 +26,30 @@ use tokio::{
 
 use super::ConsoleSettings;
 
-/// How many sessions one person has; the oldest gives way.
+/// The most sessions of one person; the oldest is replaced.
 const SESSIONS_PER_PERSON_MAX: usize = 16;
 /// The name of the field with the token of a session's forms.
 pub(super) const CSRF_FIELD: &str = "form_token";
 /// How long the value of a cookie is: 256 bits in base64url.
 const COOKIE_BYTES: usize = 43;
-/// How many ids that this process does not know are looked up at a time: anyone who makes some up takes no more than these from all others.
+/// The most concurrent look-ups of ids unknown to this process, so that invented ids cannot take the store from all others.
 const STRANGERS_MAX: usize = 4;
 /// How long one of them waits for its turn, in milliseconds.
 const STRANGER_WAIT_MS: u64 = 2_000;
-/// How much earlier than it was a use may be noted for the other nodes, at most, in milliseconds.
+/// How far, at most, the stored time of use may lag behind, in milliseconds.
 const NOTED_WITHIN_MS_MAX: i64 = 60_000;
 /// How far ahead of the sessions' clock another may be, in milliseconds.
 const CLOCKS_APART_MS: i64 = 60_000;
 
-/// Everybody who is signed in.
+/// The sessions of all who are signed in.
 pub(super) struct Sessions {
     idle_ms: i64,
     lifetime_ms: i64,
     count_max: usize,
     store: Arc<dyn SessionStore>,
-    /// Those that this process has taken up; never more than there may be.
+    /// The sessions loaded by this process; never more than there may be.
     known: Mutex<BTreeMap<Digest, Known>>,
-    /// The turns of those that it has not.
+    /// Limits the look-ups of sessions that are not loaded.
     strangers: Semaphore,
 }
 
@@ -59,12 +59,12 @@ impl fmt::Debug for Sessions {
     }
 }
 
-/// A session that this process has taken up.
+/// A session loaded by this process.
 struct Known {
     caller: VerifiedCaller,
     started: Timestamp,
     used: Timestamp,
-    /// Dropped with the session, so that what follows it ends as well.
+    /// Dropped with the session, so that its streams end as well.
     alive: watch::Sender<()>,
 }
 
@@ -88,13 +88,13 @@ impl Visitor {
     }
 }
 
-/// What a look at an id found.
+/// The result of looking up an id.
 pub(super) enum Found {
-    /// Somebody.
+    /// A signed-in person.
     Somebody(Box<Visitor>),
-    /// A session that another process has begun, or this one before it was started again: anyone who asks says who it is of.
+    /// A session begun by another process, or by this one before a restart: its proof still has to be verified.
     Kept(Box<SignInProof>),
-    /// Nobody.
+    /// No valid session.
     Nobody,
 }
 
@@ -103,7 +103,7 @@ pub(super) enum Found {
 pub(super) enum Use {
     /// The person did something.
     Person,
-    /// The page looked by itself.
+    /// The page refreshed itself.
     Page,
 }
 
@@ -139,7 +139,7 @@ impl Sessions {
             sealed,
         };
         let limits = self.limits(now);
-        // What does not count at once would leave its person before a sign-in that never ends.
+        // A session that is invalid at once would send its person back to the sign-in for ever.
         if !limits.counts(&session) {
             return Err(Refusal::new(ErrorCode::Internal, "no session could be made")
                 .with_detail("the clocks of this process and of the ledger are far apart"));
@@ -170,7 +170,7 @@ impl Sessions {
             return Ok(Found::Nobody);
         }
         if by == Use::Person {
-            // Not every click is a change of what all nodes share.
+            // Not every click updates the store that all nodes share.
             let within = NOTED_WITHIN_MS_MAX.min(self.idle_ms.checked_div(10).unwrap_or(0));
             if now.since_ms(noted) >= within.max(1) {
                 self.store.used(key, now).await.map_err(unavailable)?;
@@ -193,7 +193,7 @@ impl Sessions {
         })))
     }
 
-    /// What is kept of a key. One that this process does not know may be anybody's invention, and waits for its turn.
+    /// Looks up a stored session. A key unknown to this process may be invented, so its look-up waits for its turn.
     async fn kept(&self, key: Digest) -> Result<Option<KeptSession>, Refusal> {
         let is_known = self.known.lock().contains_key(&key);
         if is_known {
@@ -205,7 +205,7 @@ impl Sessions {
         self.store.find(key).await.map_err(unavailable)
     }
 
-    /// A session that this process has not taken up yet. When it began is what its proof says: the row may say anything.
+    /// A session that this process has not loaded yet. Its start is taken from its proof: the row may be forged.
     fn unknown(&self, id: &str, kept: &KeptSession, now: Timestamp) -> Found {
         let Some(proof) = SignInProof::unseal(id, &kept.sealed) else { return Found::Nobody };
         let session = KeptSession { began_at: proof.at(), ..kept.clone() };
@@ -216,11 +216,11 @@ impl Sessions {
         Found::Kept(Box::new(proof))
     }
 
-    /// Takes a kept session up: it is of this caller, whom its proof proves. When it was used last is what the store knows.
+    /// Loads a stored session for the caller that its proof has identified. The time of its last use comes from the store.
     pub(super) fn take_up(&self, id: &str, caller: VerifiedCaller, started: Timestamp) {
         let mut all = self.known.lock();
         while all.len() >= self.count_max {
-            // Anyone who gives way is taken up again with their next request.
+            // An evicted session is loaded again with its next request.
             let oldest = all.iter().min_by_key(|(_, known)| known.started).map(|(key, _)| *key);
             let Some(oldest) = oldest else { break };
             drop(all.remove(&oldest));
@@ -229,7 +229,7 @@ impl Sessions {
         all.entry(Digest::of(id.as_bytes())).or_insert(known);
     }
 
-    /// Whether a session still counts for those that follow it; one that cannot be looked at for the moment does.
+    /// Whether a session is still valid for its streams; it counts as valid while the store is unavailable.
     pub(super) async fn is_there(&self, id: &str) -> bool {
         !matches!(self.find(id, Use::Page).await, Ok(Found::Nobody))
     }
@@ -254,7 +254,7 @@ impl Sessions {
     }
 }
 
-/// Whose session it is, without saying so to who reads the rows.
+/// Whose session it is, without revealing that to a reader of the rows.
 fn person(principal: &Principal) -> Digest {
     DigestBuilder::new("placet.session-of.v1")
         .field("tenant", principal.tenant_id.as_str())
@@ -262,7 +262,7 @@ fn person(principal: &Principal) -> Digest {
         .finish()
 }
 
-/// What every form of a session brings along: made of its id, which no page shows.
+/// The token in every form of a session: derived from its id, which no page shows.
 fn form_token(id: &str) -> String {
     let digest = DigestBuilder::new("placet.form-token.v1").field("session", id).finish();
     digest.to_string().trim_start_matches("sha256:").to_owned()
@@ -294,7 +294,7 @@ pub(super) enum Cookie {
 }
 
 impl Cookie {
-    /// Its name: bound to this host and to TLS where there is TLS.
+    /// Its name, bound to this host and, with TLS, to TLS.
     pub(super) const fn name(self, secure: bool) -> &'static str {
         match (self, secure) {
             (Self::Session, true) => "__Host-placet",
@@ -304,7 +304,7 @@ impl Cookie {
         }
     }
 
-    /// Its value in a request; one that is there twice, or that we never gave to anybody, is not there.
+    /// Its value in a request; a repeated cookie, or a value of a form that we never issue, is ignored.
     pub(super) fn read(self, headers: &HeaderMap, secure: bool) -> Option<String> {
         let name = self.name(secure);
         let mut values = headers
@@ -326,7 +326,7 @@ impl Cookie {
         self.written(value, "", secure)
     }
 
-    /// The header that takes it away.
+    /// The header that deletes it.
     pub(super) fn clear(self, secure: bool) -> Option<HeaderValue> {
         self.written("", "; Max-Age=0", secure)
     }

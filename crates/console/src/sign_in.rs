@@ -1,8 +1,8 @@
 //! Signing in and out.
 //!
-//! Owns the round trip with the provider and the development sign-in. Invariants: a sign-in that another browser began is not finished;
-//! nobody is chosen without a link made with the development key; every sign-in makes a new session and ends the old one; nothing of it is
-//! logged but that it failed and why.
+//! Owns the round trip with the provider and the development sign-in. Invariants: a sign-in that another browser began is not completed;
+//! nobody is chosen without a link made with the development key; every sign-in makes a new session and ends the old one; only its failure
+//! and the cause are logged.
 
 use axum::{
     extract::{Request, State},
@@ -70,8 +70,8 @@ pub(super) async fn show(
     Ok(response)
 }
 
-/// `GET /sign-in?code=…`: a link made with the development key. The browser that opens it first may choose who signs in. It is led on, so
-/// that the code stays in no address bar.
+/// `GET /sign-in?code=…`: a link made with the development key. The browser that opens it first may choose who signs in. The redirect
+/// removes the code from the address bar.
 fn follow_link(app: &ConsoleState, code: &str, to: &str) -> Result<Response, Trouble> {
     let now = app.console.now();
     let browser = fresh_text().map_err(internal)?;
@@ -87,7 +87,7 @@ fn follow_link(app: &ConsoleState, code: &str, to: &str) -> Result<Response, Tro
     Ok(response)
 }
 
-/// What to do for a link, for who has none or one that is not valid any more.
+/// How to get a link, for a person who has none or an invalid one.
 fn how_to_get_a_link(was_refused: bool) -> Markup {
     html! {
         @if was_refused {
@@ -133,7 +133,7 @@ fn set(response: &mut Response, cookie: Option<HeaderValue>) {
     }
 }
 
-/// The browser that signs in, as its cookie names it; a new one gets a name.
+/// The id of the signing-in browser from its cookie; a new browser gets one.
 fn browser(app: &ConsoleState, headers: &HeaderMap) -> Result<String, Trouble> {
     if let Some(known) = Cookie::SignIn.read(headers, app.console.is_secure()) {
         return Ok(known);
@@ -154,7 +154,7 @@ pub(super) async fn start(
     let to = local_path(query.get("to").unwrap_or("/"));
     let is_fresh = query.get("fresh").is_some();
     let Some(provider) = &app.console.settings.provider else {
-        // Without a provider, another link is the proof.
+        // Without a provider, signing in again takes another link.
         return Ok(Redirect::to(&format!("/sign-in?to={}", encoded(&to))).into_response());
     };
     let origin = own_origin(&app.console, &headers)
@@ -235,7 +235,7 @@ pub(super) async fn development(
     enter(&app, &headers, token, proof, &to).await
 }
 
-/// A new session in the place of the one that was there.
+/// A new session that replaces the old one.
 async fn enter(
     app: &ConsoleState,
     headers: &HeaderMap,
@@ -298,7 +298,7 @@ pub(super) async fn signed_out(State(app): State<ConsoleState>, headers: HeaderM
     Frame { title, place: "", now }.open_page(StatusCode::OK, &content)
 }
 
-/// What of a failed sign-in the person is told; the rest is for the log.
+/// What the person is told about a failed sign-in; the rest is for the log.
 fn refused(error: SignInError) -> Trouble {
     let refusal = match &error {
         SignInError::Unavailable { .. } => Refusal::new(

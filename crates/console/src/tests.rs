@@ -98,7 +98,7 @@ impl Browser {
         Self::on(Self::api(settings).await, &key).await
     }
 
-    /// The same, where the audit chain can be read.
+    /// The same, with a readable audit chain.
     async fn on_disk() -> Self {
         let settings = settings();
         let key = key(&settings);
@@ -236,7 +236,7 @@ fn now() -> Timestamp {
     StandingClock.now()
 }
 
-/// The text of a page of a view.
+/// The text of a rendered page.
 async fn shown(page: Response) -> String {
     checked(&Reply::of(seal(headers::protect(page).await)).await)
 }

@@ -1,4 +1,4 @@
-//! The tools of the contracts: how each stands, and how its calls went in the last day.
+//! The tools of the contracts: their states, and how their calls went in the last day.
 //!
 //! Owns both pages. The states are the engine's, the numbers those of the report.
 

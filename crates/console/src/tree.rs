@@ -1,7 +1,7 @@
-//! Arguments as people read them: nested definitions, and the differences of an edit.
+//! Arguments in readable form: nested definition lists, and the differences of an edit.
 //!
-//! Owns the drawing. Invariants: what is shown is the whole value; nothing is cut off without a word, and invisible or misleading
-//! characters are made visible; a value is shown as masked by its place, which the proposal names, and never by its text.
+//! Owns the drawing. Invariants: the whole value is shown; nothing is cut off silently, and invisible or misleading characters are made
+//! visible; a value is shown as masked by its place, which the proposal names, and never by its text.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use maud::{Markup, html};
 use placet_types::{json, text::visible};
 use serde_json::{Map, Value};
 
-/// The deepest nesting that is drawn as such; below it stands the JSON.
+/// The deepest nesting drawn as a list; deeper values are shown as JSON.
 const DEPTH_MAX: usize = 12;
 
 /// Arguments as their approvers are shown them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Preview<'a> {
     pub(super) value: &'a Value,
-    /// Where it is masked, as JSON Pointers (RFC 6901).
+    /// The masked places, as JSON Pointers (RFC 6901).
     pub(super) masked: &'a BTreeSet<String>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> At<'a> {
         Self { value, masked: self.masked, pointer, depth: self.depth.saturating_add(1) }
     }
 
-    /// The same with nothing inside it drawn apart.
+    /// The same, without drawing its contents separately.
     fn whole(&self) -> Self {
         Self { depth: DEPTH_MAX.saturating_sub(1), ..self.clone() }
     }
@@ -101,13 +101,13 @@ fn leaf(value: &Value) -> Markup {
     }
 }
 
-/// A text of several lines: each ends where the text says so, with the escape of its line feed.
+/// A text of several lines: broken at its line feeds, whose escapes stay visible.
 fn lines(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(visible).collect();
     lines.join("\\u{a}\n")
 }
 
-/// The arguments as they will run, with what differs from the ones before.
+/// The arguments that will run, with their differences from the previous ones.
 pub(super) fn difference(before: Preview<'_>, after: Preview<'_>) -> Markup {
     html! { div.tree { (changed(&At::top(before), &At::top(after))) } }
 }
@@ -169,7 +169,7 @@ fn items(before: &At<'_>, old: &[Value], after: &At<'_>, new: &[Value]) -> Marku
     }
 }
 
-/// What stands at one place before and after.
+/// The value at one place, before and after.
 fn place(before: Option<At<'_>>, after: Option<At<'_>>) -> Markup {
     match (before, after) {
         (Some(before), Some(after)) => changed(&before, &after),

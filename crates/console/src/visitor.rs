@@ -22,7 +22,7 @@ use super::{
 
 /// Says that a page looks by itself, so that it does not keep its session alive.
 const LIVE: HeaderName = HeaderName::from_static("placet-live");
-/// Where an open page follows what happens: it does so by itself as well.
+/// The path of an open page's event stream: it does not count as activity either.
 pub(super) const LIVE_PATH: &str = "/live";
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The longest path that is come back to after signing in.
@@ -41,7 +41,7 @@ impl<T: Into<Failure>> From<T> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         self.0.log();
-        // The page is made of it where it is known who is signed in ([`super::kept`]).
+        // The page is rendered where the session is known ([`super::kept`]).
         let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
         response.extensions_mut().insert(self.0);
         response
@@ -62,7 +62,7 @@ impl FromRequestParts<ConsoleState> for Visitor {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &ConsoleState) -> Result<Self, Response> {
-        // A stream's request cannot say so by a header of its own.
+        // A stream's request cannot carry that header.
         let by_itself = parts.headers.contains_key(LIVE) || parts.uri.path() == LIVE_PATH;
         visit(parts, app, if by_itself { Use::Page } else { Use::Person }).await
     }
@@ -80,7 +80,7 @@ pub(super) async fn visit(parts: &Parts, app: &ConsoleState, by: Use) -> Result<
     Ok(*visitor)
 }
 
-/// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified again.
+/// Whose session it is, if it is valid. One begun by another process is loaded: its proof is verified again.
 async fn seen(app: &ConsoleState, id: &str, by: Use) -> Result<Option<Box<Visitor>>, Trouble> {
     let sessions = &app.console.sessions;
     let mut found = sessions.find(id, by).await?;
@@ -90,7 +90,7 @@ async fn seen(app: &ConsoleState, id: &str, by: Use) -> Result<Option<Box<Visito
         found = sessions.find(id, by).await?;
     }
     let Found::Somebody(visitor) = found else { return Ok(None) };
-    // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
+    // A session ends when the proof it was begun with is revoked: signing in begins another.
     if app.api.engine.is_revoked(&visitor.caller) {
         sessions.end(id).await?;
         return Ok(None);
@@ -98,7 +98,7 @@ async fn seen(app: &ConsoleState, id: &str, by: Use) -> Result<Option<Box<Visito
     Ok(Some(visitor))
 }
 
-/// Who signed in with this; nobody, where it is not accepted any more.
+/// Who signed in with this proof; `None` if it is no longer accepted.
 async fn again(app: &ConsoleState, proof: &SignInProof) -> Result<Option<VerifiedCaller>, Trouble> {
     let settings = &app.console.settings;
     let token = if proof.is_of_provider() {
@@ -125,14 +125,14 @@ async fn again(app: &ConsoleState, proof: &SignInProof) -> Result<Option<Verifie
     }
 }
 
-/// The way to the sign-in, and from there to where the person wanted to go. Anyone who brings a session that is over is told so.
+/// The redirect to the sign-in, and from there to where the person wanted to go. Somebody with an ended session is told so.
 fn to_sign_in(parts: &Parts, was_signed_in: bool) -> Response {
     let wanted = page_of(&parts.method, &parts.uri);
     let ended = if was_signed_in { "&ended=1" } else { "" };
     Redirect::to(&format!("/sign-in?to={}{ended}", encoded(&local_path(wanted)))).into_response()
 }
 
-/// The page to come back to: that of a form, where a form was sent.
+/// The page to return to: for a submitted form, the page of that form.
 fn page_of<'a>(method: &Method, uri: &'a Uri) -> &'a str {
     if *method == Method::GET {
         return uri.path_and_query().map_or("/", |path| path.as_str());
@@ -159,7 +159,7 @@ pub(super) fn local_path(path: &str) -> String {
     if sound { path.to_owned() } else { "/".to_owned() }
 }
 
-/// Under which origin this request's browser knows us.
+/// Our origin as this request's browser knows it.
 pub(super) fn own_origin(console: &Console, headers: &HeaderMap) -> Option<String> {
     if let Some(url) = &console.settings.public_url {
         return Some(url.origin().ascii_serialization());
@@ -168,7 +168,7 @@ pub(super) fn own_origin(console: &Console, headers: &HeaderMap) -> Option<Strin
     Some(format!("{}://{host}", if console.settings.is_tls { "https" } else { "http" }))
 }
 
-/// Whether a form was sent by a page of ours, as far as the browser says. One of the two headers is always there in a browser of today.
+/// Whether one of our pages sent a form, as far as the browser tells. A current browser always sends one of the two headers.
 pub(super) fn is_from_us(console: &Console, headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let origin = text(header::ORIGIN).map(|origin| {
@@ -179,7 +179,7 @@ pub(super) fn is_from_us(console: &Console, headers: &HeaderMap) -> bool {
     said && origin.unwrap_or(true) && site.unwrap_or(true)
 }
 
-/// The id in the path. One that is not well-formed belongs to nothing.
+/// The id in the path. A malformed one is answered as unknown.
 #[derive(Debug, Clone)]
 pub(super) struct PageId<T>(pub(super) T);
 
@@ -193,8 +193,8 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for PageId<T> {
     }
 }
 
-/// The query of a page. What is unknown in it is left alone, so that old links and bookmarks go on working; every value is checked by
-/// anyone who takes it.
+/// The query of a page. Unknown parameters are ignored, so that old links and bookmarks keep working; each value is checked where it is
+/// taken.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PageQuery(Vec<(String, String)>);
 
@@ -223,7 +223,7 @@ impl PageQuery {
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// The address of another page of the list at `path`: where in it, and otherwise what was asked for here.
+    /// The URL of another page of the list at `path`: at this place, and otherwise with the present query.
     pub(super) fn address(&self, path: &str, place: Option<(&str, &str)>) -> String {
         let kept = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let kept = kept.filter(|(name, value)| !PLACES.contains(name) && !value.is_empty());
@@ -231,7 +231,7 @@ impl PageQuery {
         format!("{path}?{}", query.extend_pairs(kept.chain(place)).finish())
     }
 
-    /// A value that can be read as what it has to be; any other is as if it were not there.
+    /// A value, if it parses; an invalid one counts as absent.
     pub(super) fn read<T: FromStr>(&self, name: &str) -> Option<T> {
         self.get(name).and_then(|value| value.parse().ok())
     }

@@ -19,7 +19,7 @@ const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 86_400;
 
-/// How a mark looks beside its word.
+/// The appearance of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -41,7 +41,7 @@ impl Tone {
     }
 }
 
-/// A word on a ground.
+/// A word, styled by its tone.
 pub(super) fn mark(tone: Tone, word: &str) -> Markup {
     html! { span class=(tone.class()) { (word) } }
 }
@@ -56,7 +56,7 @@ pub(super) const fn taint(taint: Taint) -> &'static str {
     }
 }
 
-/// A person's name to read, with the name that counts where it differs.
+/// A person's display name, with the id where it differs.
 pub(super) fn person(principal: &Principal) -> Markup {
     html! {
         @match &principal.display {
@@ -130,7 +130,7 @@ pub(super) fn state(name: &str) -> Markup {
     mark(tone, word)
 }
 
-/// In which tense a page speaks of a call.
+/// The tense in which a page describes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tense {
     /// It waits, or is approved and will be sent.
@@ -155,7 +155,7 @@ impl Tense {
     }
 }
 
-/// What a call that is not decided on any more came to, as a sentence.
+/// How a call ended that is no longer decided on, as a sentence.
 pub(super) fn end(name: &str) -> &'static str {
     match name {
         "approved" => "It is approved, and was not sent yet.",
@@ -176,7 +176,7 @@ pub(super) fn exact(at: Timestamp) -> Markup {
     html! { time datetime=(at) { (minute(at)) } }
 }
 
-/// A time as it lies from now; the script keeps it fresh.
+/// A time relative to now; the script keeps it up to date.
 pub(super) fn relative(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(minute(at)) data-relative { (from_now(at, now)) } }
 }
@@ -205,7 +205,7 @@ pub(super) fn length(ms: u64) -> String {
     seconds(whole.div_euclid(1_000))
 }
 
-/// The largest unit of which there are at least one and a half, as the script says it too.
+/// In the largest unit that gives at least one and a half, the same rule as in the script.
 fn seconds(seconds: i64) -> String {
     for (unit, size) in [("d", DAY_S), ("h", HOUR_S), ("min", MINUTE_S)] {
         if seconds.saturating_mul(2) >= size.saturating_mul(3) {
@@ -216,7 +216,7 @@ fn seconds(seconds: i64) -> String {
     format!("{seconds} s")
 }
 
-/// A digest, short to read and whole to copy.
+/// A digest, shortened for reading and complete for copying.
 pub(super) fn digest(digest: &Digest) -> Markup {
     html! { code title=(digest) { (digest.short()) } }
 }
@@ -252,7 +252,7 @@ pub(super) fn sentence(text: &str) -> String {
     whole
 }
 
-/// A text with what stands between backticks as code.
+/// A text with the parts between backticks as code.
 pub(super) fn with_code(text: &str) -> Markup {
     html! {
         @for (at, part) in text.split('`').enumerate() {

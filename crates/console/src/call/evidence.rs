@@ -1,4 +1,4 @@
-//! What else approvers are shown: what the agent refers to, earlier calls, what it uses up, digests.
+//! Further information for approvers: the agent's references, earlier calls, the run's consumption, digests.
 //!
 //! Owns these parts of the page.
 
@@ -113,7 +113,7 @@ fn uses(detail: &ApprovalDetail, proposal: &ToolProposalEnvelope) -> Markup {
     }
 }
 
-/// What the run has in its context, in words of people.
+/// The taint of the run's context, in plain words.
 pub(crate) fn taint(taint: &BTreeSet<Taint>) -> Markup {
     html! {
         @if taint.is_empty() { "nothing that was declared" }

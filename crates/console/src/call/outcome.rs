@@ -1,6 +1,6 @@
 //! What became of a call: its outcome in words, its result, and what an operator does where the outcome is unknown.
 //!
-//! Owns the card and its form. Who may record an outcome is the engine's answer.
+//! Owns the card and its form. The engine determines who may record an outcome.
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
@@ -22,7 +22,7 @@ use crate::{
     words,
 };
 
-/// The outcome; nothing as long as people are asked.
+/// The outcome; empty while people are asked.
 pub(super) fn card(detail: &ApprovalDetail, visitor: &Visitor, now: Timestamp) -> Markup {
     let state = detail.approval.state.as_str();
     let Some(outcome) = detail.outcome.as_ref().filter(|_| state != "pending") else {

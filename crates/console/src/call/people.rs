@@ -1,6 +1,6 @@
 //! The people of a call: who has to agree, who has, and what one more agreement does.
 //!
-//! Owns these words.
+//! Owns this wording.
 
 use maud::{Markup, html};
 use placet_approvals::views::{ApprovalDetail, ApprovalView};
@@ -29,12 +29,12 @@ pub(crate) fn needs(requirement: &Requirement) -> Vec<String> {
     needs
 }
 
-/// The same of an external approver's part: how many have to agree in all is not theirs to know.
+/// The same for an external approver: they may not know how many have to agree in total.
 pub(super) fn needs_of_external_tenants(requirement: &Requirement) -> Vec<String> {
     of_groups(requirement, "must agree").into_iter().chain(terms(requirement)).collect()
 }
 
-/// What was asked for by a requirement on which nobody decides any more; `in_all` where the reader may know how many that were.
+/// What a requirement demanded that is no longer decided on; `in_all` where the reader may know the total.
 pub(super) fn needed(requirement: &Requirement, in_all: bool) -> Vec<String> {
     let mut needed = of_groups(requirement, "had to agree");
     if in_all {
@@ -48,7 +48,7 @@ fn of_groups(requirement: &Requirement, verb: &str) -> Vec<String> {
     groups.map(|(group, people)| format!("{} of {group} {verb}.", words::people(*people))).collect()
 }
 
-/// Under which terms people agree.
+/// The other conditions of the decision.
 fn terms(requirement: &Requirement) -> Vec<String> {
     let mut needs = Vec::new();
     if requirement.deny_threshold > 1 {
@@ -106,7 +106,7 @@ pub(super) fn on_approval(detail: &ApprovalDetail) -> Markup {
     }
 }
 
-/// How far it is.
+/// The progress so far.
 pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let standing = &detail.standing;
     html! {
@@ -133,7 +133,7 @@ pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     }
 }
 
-/// The decisions, and which of them count no more.
+/// The decisions, and which of them no longer count.
 pub(crate) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let approval = &detail.approval;
     let own = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
@@ -165,7 +165,7 @@ pub(crate) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     }
 }
 
-/// Whose agreements count no more.
+/// Whose approvals no longer count.
 fn lapsed(approval: &ApprovalView) -> String {
     let votes = approval.lapsed.iter().filter_map(|place| approval.votes.get(*place));
     votes.map(|vote| vote.approver.to_string()).collect::<Vec<_>>().join(", ")

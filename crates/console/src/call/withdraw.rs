@@ -1,6 +1,6 @@
 //! Withdrawing a held call from its page.
 //!
-//! Owns the form and its handling. Who may is the engine's answer.
+//! Owns the form and its handling. The engine determines who may withdraw.
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};

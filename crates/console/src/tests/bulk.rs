@@ -8,7 +8,7 @@ use super::{Browser, checked, now, shown, visitor};
 use crate::bulk;
 use placet_api::testing::{APPROVAL, sample_detail};
 
-/// A call whose arguments somebody changed, not only to less, masked ones too; it came to the reader from a colleague.
+/// A call with edited arguments, not only reduced and also masked ones; the reader got it by delegation from a colleague.
 fn edited() -> ApprovalDetail {
     let mut detail = sample_detail();
     let proposal = detail.proposal.as_mut().unwrap();
@@ -37,7 +37,7 @@ fn edited() -> ApprovalDetail {
     detail
 }
 
-/// Which is looked at by who chose it in the inbox.
+/// The page for somebody who selected it in the inbox.
 async fn look(detail: ApprovalDetail) -> String {
     shown(bulk::view(&[detail], 1, &visitor().await, now())).await
 }

@@ -1,4 +1,4 @@
-//! What forms do, and from whom they are heard.
+//! What forms do, and from whom they are accepted.
 
 use axum::body::Body;
 use http::Request;
@@ -9,7 +9,7 @@ use placet_types::digest::Digest;
 use super::{Browser, HOST, ORIGIN, checked, form_post};
 use placet_api::testing::{Reply, TestApi, Waiting};
 
-/// Every form that changes something, with fields that would do.
+/// Every form that changes something, with valid fields.
 async fn forms(api: &TestApi) -> Vec<(String, String)> {
     let (one, two) = (api.held("one").await, api.held("two").await);
     let (three, four) = (api.held("three").await, api.held("four").await);

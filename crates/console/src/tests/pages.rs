@@ -15,7 +15,7 @@ use crate::{
 };
 use placet_api::testing::{self, CALL, TestApi, sample_detail};
 
-/// Pages that somebody who is signed in can open, whatever there is.
+/// Pages that anyone signed in can open, whatever their content.
 const PAGES: [&str; 16] = [
     "/",
     "/?state=finished&order=newest",
@@ -144,7 +144,7 @@ async fn programs_are_told_what_this_is_whether_there_is_a_console_or_not() {
     assert_eq!(without.send(page("/sign-in", None)).await.status, 404);
 }
 
-/// What the address asks for, and its page of this inbox.
+/// The list that a URL asks for, and its page of this inbox.
 async fn listed(address: &str, inbox: &InboxView) -> (inbox::Wanted, String) {
     let (mut parts, _) = page(address, None).into_parts();
     let query = PageQuery::from_request_parts(&mut parts, &()).await.unwrap();
@@ -345,7 +345,7 @@ async fn no_text_on_a_call_s_page_hides_a_character_or_reads_as_masked() {
     }
 }
 
-/// What somebody of another tenant is shown of a call.
+/// A call as somebody of another tenant sees it.
 fn as_external(what: &str) -> ApprovalDetail {
     let mut detail = sample_detail();
     let part = json!({
@@ -405,7 +405,7 @@ async fn a_timeline_that_may_lack_steps_says_so_on_its_page() {
     let page = timeline::view(&call, &testing::timeline(), &visitor().await, now());
     let text = shown(page).await;
     assert!(text.contains("there may be further steps between these"), "{text}");
-    // What is open in it is found again by its name when the page is brought up to date.
+    // Open details are found again by name when the page refreshes.
     assert!(text.contains("<details id=\"step-journal-4\">"), "{text}");
     let audiences =
         "With a token for several services: tok_1 is for https://mail.example &lt;i&gt;, placet";
@@ -487,7 +487,7 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!text.contains("<img"));
-    // What is only narrower is no one's but the agent's.
+    // An edit that only narrows keeps the agent as the only author.
     let edited = detail.proposal.as_mut().unwrap().evidence.edited.as_mut().unwrap();
     edited.authors.clear();
     edited.masked.clear();
@@ -573,7 +573,7 @@ async fn a_page_left_open_is_no_sign_of_life_and_its_stream_ends_with_the_sessio
     settings.idle_ms = 600_000;
     let key = key(&settings);
     let browser = Browser::on(Browser::api(settings).await, &key).await;
-    // The browser asks for a new stream now and then, and nobody does anything.
+    // The browser reconnects its stream now and then, and the person does nothing.
     for _ in 0..2 {
         let stream = browser.api.open(page("/live", Some(&browser.session))).await;
         assert_eq!(stream.status(), 200);

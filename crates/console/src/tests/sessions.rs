@@ -19,11 +19,11 @@ use placet_api::testing::people::NOW_MS;
 #[derive(Debug, Default)]
 pub(crate) struct MemorySessions {
     pub(super) all: Mutex<BTreeMap<Digest, KeptSession>>,
-    /// Whether nothing answers at present.
+    /// Whether the store is unavailable.
     pub(super) is_away: AtomicBool,
     /// How often a session was looked up.
     pub(super) finds: AtomicUsize,
-    /// Whether look-ups of what is not kept are never answered.
+    /// Whether look-ups of unknown keys hang.
     pub(super) hangs: AtomicBool,
     /// Since when its clock goes, where it goes: with the time of the test.
     pub(super) since: Option<Instant>,

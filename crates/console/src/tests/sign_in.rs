@@ -25,7 +25,7 @@ async fn person(id: &str) -> VerifiedCaller {
     People::new().caller(id).await
 }
 
-/// Two nodes that share what they keep.
+/// Two nodes with a shared session store.
 fn two_nodes(change: impl FnOnce(&mut ConsoleSettings)) -> [Sessions; 2] {
     let shared = Arc::new(MemorySessions::going());
     let mut settings = bare(shared);
@@ -38,7 +38,7 @@ fn proof(all: &ConsoleSettings) -> SignInProof {
     SignInProof::of_development("a.b.c".to_owned(), all.sessions.time())
 }
 
-/// Whether there is somebody; one that was begun elsewhere is taken up.
+/// Whether the session is valid; one begun elsewhere is loaded.
 async fn is_known(node: &Sessions, id: &str, by: Use) -> bool {
     match node.find(id, by).await.unwrap() {
         Found::Somebody(_) => true,
@@ -157,12 +157,12 @@ async fn a_row_that_somebody_altered_or_copied_to_another_key_lets_nobody_in() {
         per_person: 9,
         all: 9,
     };
-    // Under a cookie of one's own, what is sealed does not open.
+    // Sealed data does not open under a made-up cookie.
     let own = "x".repeat(43);
     let copied = KeptSession { key: Digest::of(own.as_bytes()), ..kept.clone() };
     assert!(settings.sessions.begin(copied, limits).await.unwrap());
     assert!(!is_known(&two, &own, Use::Person).await);
-    // Sealed under it, the moment of the sign-in is part of what is verified: the row's word for it does not count.
+    // The time of the sign-in is sealed and verified: the row's own value does not count.
     let long_ago =
         SignInProof::of_development("a.b.c".to_owned(), kept.began_at.plus_ms(-(9 * 3_600_000)));
     let own = "y".repeat(43);
@@ -209,7 +209,7 @@ async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any
     let there = Browser::api(shared.clone()).await;
     let elsewhere = Browser { api: there, session: here.session.clone(), csrf: here.csrf.clone() };
     assert_eq!(elsewhere.get("/help?a=b").await.status, 200);
-    // The form of a page of one node is taken by another.
+    // One node accepts a form of another node's page.
     let posted = elsewhere.post("/together/decision", "decision=approve").await;
     assert_ne!((posted.status.as_u16(), posted.header("location")), (303, Some("/sign-in")));
     assert_ne!(posted.status, 403, "{}", posted.text());
@@ -315,7 +315,7 @@ async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
     let api = Browser::api(settings.clone()).await;
     let path = link(&key(&settings));
     let opened = api.send(page(&format!("{path}&to=/help"), None)).await;
-    // The address that the browser keeps is one without the code, and no page knows of the other.
+    // The address that stays in the browser has no code, and no page contains it.
     assert_eq!(
         (opened.status.as_u16(), opened.header("location")),
         (303, Some("/sign-in?to=%2Fhelp"))
