@@ -1,7 +1,7 @@
 //! Bodies of requests: one JSON document, read strictly, within limits of size and time, before the transport reads them.
 //!
-//! Owns what is refused there and how. Invariant: what another parser could read in another way (a key that is there twice, a byte order mark,
-//! bytes after the document), a batch, and what is larger or nested deeper than allowed never get to the transport.
+//! Owns what is refused there and how. Invariant: what another parser could read differently (a duplicate key, a byte order mark, bytes
+//! after the document), a batch, and what is larger or nested deeper than allowed never reach the transport.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use placet_types::json::{JsonFault, JsonLimits, parse_strict};
 
 use crate::shared::Shared;
 
-/// How many times the limit is read and thrown away, so that a client that sends too much hears why.
+/// How much of an oversized body is read and discarded, in multiples of the limit, so that its client gets the error.
 const DISCARD_FACTOR: usize = 32;
 
-/// The body of a request, for those who need not read it again.
+/// The parsed body of a request, so that later layers need not parse it again.
 #[derive(Debug, Clone)]
 pub(crate) struct Document(pub(crate) Arc<Value>);
 
-/// Lets through only what is one strict document.
+/// Lets only a single strict document through.
 pub(crate) async fn check(
     State(shared): State<Arc<Shared>>,
     request: Request,
@@ -73,7 +73,7 @@ pub(crate) async fn check(
     refused(StatusCode::BAD_REQUEST, code, &said)
 }
 
-/// The whole body; nothing if it is larger than its limit, or ends early.
+/// The whole body; `None` if it is larger than its limit, or ends early.
 async fn read(body: Body, bytes_max: usize) -> Option<Vec<u8>> {
     let mut chunks = body.into_data_stream();
     let (mut whole, mut arrived) = (Vec::new(), 0_usize);

@@ -1,8 +1,8 @@
 //! One `tools/call` as a call of the engine.
 //!
-//! Owns how long a request waits and what it hears meanwhile. A call that is held is answered as a task where the client offers them, otherwise
-//! after a while as pending, with a handle; an equal call of the same run attaches to it instead of asking people again. Invariant: a request
-//! that is not waited for any more ends no call: a session that is closed, or a stop of this process, looks the same from here.
+//! Owns how long a request waits and what its client is told meanwhile. A held call is answered as a task where the client offers them,
+//! otherwise after a while as pending, with a handle; an equal call of the same run attaches to it instead of asking people again.
+//! Invariant: a request that stops waiting ends no call: a closed session or a stop of this process looks the same from here.
 
 use std::{future, pin::pin, sync::Arc, time::Duration};
 
@@ -49,9 +49,9 @@ use crate::{
     tools::AWAIT,
 };
 
-/// How often a client that asked for progress hears that its call is still waited for, unless its server says more.
+/// How often a client with a progress token is told that its call is still awaited, unless the tool's server reports progress.
 const PROGRESS: Duration = Duration::from_secs(5);
-/// How much each such message adds, which has to be something: so little that it hides no step of the server's own count.
+/// The progress that each such message adds, since progress has to grow: small enough not to hide a step of the server's own count.
 const STEP: f64 = 0.001;
 
 /// Answers a `tools/call`.
@@ -79,13 +79,13 @@ pub(crate) async fn call(
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) ticket: Ticket,
-    /// What it is equal to others in.
+    /// The digest that equal calls share.
     request: Digest,
     open: Option<Arc<OpenRequest>>,
 }
 
 impl Begun {
-    /// It was answered with its end.
+    /// Its final answer was sent.
     pub(crate) fn ended(&self, shared: &Shared, session: Option<&str>, id: &RequestId) {
         shared.held.forget(&self.request);
         if let Some(session) = session {
@@ -151,7 +151,7 @@ pub(crate) async fn begin(
     }))
 }
 
-/// A call that was not made before, or that has begun already.
+/// Submits a call, unless its request carries one that was already begun.
 async fn submitted(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -209,7 +209,7 @@ pub(crate) async fn waited(
     Ok(answer)
 }
 
-/// How a client hears of a call that is held.
+/// How a client learns that a call is held.
 #[derive(Debug, Clone, Copy)]
 enum Hears<'a> {
     /// At once, as a task.
@@ -228,7 +228,8 @@ impl<'a> Hears<'a> {
         let pages = shared.settings.pages.as_ref();
         let can_open = client.elicitation.as_ref().is_some_and(|elicits| elicits.url.is_some());
         match (pages.filter(|_| can_open), asking.session) {
-            // The extension is one of the revision without sessions: in a session a client says that it has it, and takes no task for a result.
+            // The extension belongs to the revision without sessions: a client in a session may declare it, but accepts no task as a
+            // result.
             (_, None) if client.supports_tasks() => Self::Task,
             (Some(pages), None) if elicitation::is_spoken(context) => Self::Page(pages),
             (Some(pages), Some(_)) => Self::PageMeanwhile(pages),
@@ -252,7 +253,7 @@ impl<'a> Hears<'a> {
 pub(crate) struct Waiting<'a> {
     /// How long for people.
     hold: Duration,
-    /// Whose page the client is asked to open meanwhile.
+    /// The pages of which the client is asked to open one meanwhile.
     pages: Option<&'a ApprovalPages>,
 }
 
@@ -284,7 +285,7 @@ async fn collect(
     follow(shared, asking, &handle, of, context, Waiting::of(shared.settings.hold)).await
 }
 
-/// Waits for a call of this caller's that was made before.
+/// Waits for an earlier call of this caller.
 async fn follow(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -303,8 +304,8 @@ async fn follow(
     }
 }
 
-/// Waits for the end of a call, for people only as long as `hold`, and tells a client that wants to know that it is still waited for. With a
-/// token that is revoked or expires nothing is waited for any more.
+/// Waits for the end of a call, for people only as long as `hold`, and sends progress to a client that asked for it. Stops waiting when the
+/// token is revoked; when it expires, no longer waits for people.
 async fn wait(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -334,7 +335,7 @@ async fn wait(
         tokio::select! {
             biased;
             refusal = &mut revoked => return Err(refusal),
-            // Nobody hears the answer; the call goes on.
+            // Nobody receives the answer; the call goes on.
             () = context.ct.cancelled() => return Ok(current),
             Some(step) = OptionFuture::from(progress.as_mut().map(Teller::step)) => {
                 if let Some(progress) = &mut progress {
@@ -345,7 +346,7 @@ async fn wait(
             () = tokio::time::sleep_until(until), if is_held => {}
             // The call stays held, and its outcome can be had after the restart.
             () = shared.closing.cancelled(), if is_held => return Ok(current),
-            // What the person says to that is nothing to decide by.
+            // The person's response to the page request decides nothing.
             Some(()) = OptionFuture::from(page.as_mut()) => {}
             _ = tick.tick(), if progress.is_some() => {
                 if let Some(progress) = &mut progress {
@@ -364,11 +365,11 @@ async fn opened(context: &RequestContext<RoleServer>, request: ServerRequest) {
     future::pending().await
 }
 
-/// Tells a client that gave a token for it how far its call has come. What it is told only grows, as the specification asks (progress).
+/// Sends progress to a client that gave a token for it. The progress value only grows, as the specification demands.
 struct Teller<'a> {
     context: &'a RequestContext<RoleServer>,
     token: ProgressToken,
-    /// What the server of the tool tells.
+    /// The progress that the tool's server reports.
     steps: Option<watch::Receiver<Steps>>,
     is_told_by_server: bool,
     done: Option<f64>,
@@ -405,7 +406,8 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// That the call is still waited for: for whom, where it is for people. Of one that runs its server may say more.
+    /// Reports that the call is still awaited and, if it is held, who is awaited. Silent once the server of a running call reports
+    /// progress.
     async fn tell_waiting(&mut self, current: &Answer) {
         let awaited = match current {
             Answer::Held(held) => Some(results::awaited(held)),
@@ -432,7 +434,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// Whether a client may be told of it: its count has grown.
+/// Whether the count has grown, so that the client may be told.
 fn is_news(told: Option<f64>, done: f64) -> bool {
     told.is_none_or(|told| done > told)
 }
@@ -464,7 +466,7 @@ fn inbound_of(meta: &RequestMetaObject) -> Inbound {
     Inbound { traceparent: text("traceparent"), tracestate: text("tracestate") }
 }
 
-/// What calls are equal in.
+/// The digest that equal calls share.
 fn digest_of(caller: &VerifiedCaller, placed: &Placed, tool: &str, args: &Value) -> Digest {
     caller
         .chain()

@@ -1,7 +1,7 @@
 //! Clients that cancel a request of theirs (`notifications/cancelled`), so that a call that people were asked about is withdrawn.
 //!
-//! Invariant: only what the client says withdraws a call; a lost connection, a closed session or a stop of this process does not, and what was
-//! sent to its tool is not taken back.
+//! Invariant: only the client's own cancellation withdraws a call; a lost connection, a closed session or a stop of this process does not,
+//! and what was sent to its tool is not undone.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use placet_types::{error::Refusal, ids::ToolCallId};
 
 use crate::shared::Shared;
 
-/// How much of a client's reason is kept, in characters.
+/// How many characters of a client's reason are kept.
 const REASON_CHARS_MAX: usize = 500;
 
-/// Does what a client wants that cancels a request: withdraws its call, unless that was sent. A request that nobody knows is ignored (MCP,
+/// Handles a client's cancellation of a request: withdraws its call, unless it was already sent. An unknown request is ignored (MCP,
 /// "Cancellation").
 pub(crate) async fn cancel(
     shared: &Shared,
@@ -33,7 +33,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// A call that is on its way is waited for until it is held, or has ended.
+/// Waits until the call is held or has ended, and withdraws it if it is held.
 async fn withdraw(
     shared: &Shared,
     caller: &VerifiedCaller,

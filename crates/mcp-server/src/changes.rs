@@ -1,7 +1,7 @@
 //! Tells clients that the list of their tools changed (`notifications/tools/list_changed`).
 //!
-//! Owns who is told, and how often: sessions that were initialized, and streams of `subscriptions/listen`. What changes the list is the
-//! engine's. Invariants: several changes in a row are told once; a client that does not take what it is told holds up nobody else.
+//! Owns who is notified, and how often: initialized sessions, and streams of `subscriptions/listen`. The engine determines what changes the
+//! list. Invariants: several changes in a row cause one notification; a slow client delays nobody else.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use placet_identity::VerifiedCaller;
 
 use crate::shared::Shared;
 
-/// How long after a change clients are told of it, and of all others until then.
+/// How long changes are collected before clients are notified of them.
 const GATHERED: Duration = Duration::from_millis(500);
-/// How long a session may take to take it; one that takes longer is told nothing more.
+/// How long a session may take to accept a notification; a slower one is not notified again.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
-/// How many sessions are told at the same time.
+/// How many sessions are notified at the same time.
 const AT_ONCE: usize = 256;
 
 /// Tells the sessions of every change, until the listeners close.

@@ -1,9 +1,8 @@
 //! Calls that are answered without the SDK's session in between: those that end at once, as permitted reads do.
 //!
-//! Owns which requests they are: a `tools/call` in a session, plain in every respect. Everything else, and a call that is held, takes longer or
-//! has progress to tell, goes to the SDK, which answers it as if it had come there first: a call that has begun goes with its
-//! request. Invariants: nothing is refused here that the SDK would take, and nothing is taken that it would refuse; a call is
-//! submitted once.
+//! Owns which requests qualify: a plain `tools/call` in a session. Everything else, and a call that is held, takes longer or reports
+//! progress, goes to the SDK, which answers it as if it had come there first: a call that was begun travels with its request. Invariants:
+//! nothing is refused here that the SDK would accept, and nothing is accepted that it would refuse; a call is submitted once.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -33,11 +32,11 @@ use crate::{
     tools::{self, AWAIT},
 };
 
-/// How long a call may take that is answered here: long enough for those that wait for nobody, and too short for a client to wonder.
+/// How long a call answered here may take: long enough for one that waits for nobody, too short for a client to notice.
 const SOON: Duration = Duration::from_millis(500);
-/// The revisions whose sessions these calls are in.
+/// The revisions with sessions in which such calls occur.
 const REVISIONS: [&str; 2] = ["2025-06-18", "2025-11-25"];
-/// What the SDK reads of the metadata of a request.
+/// The prefix of the metadata keys that the SDK reads.
 const RESERVED: &str = "io.modelcontextprotocol/";
 
 /// Answers what can be answered at once; everything else is the SDK's.
@@ -91,7 +90,7 @@ impl<'a> Plain<'a> {
         Some(Self { asking, id, meta, params })
     }
 
-    /// The answer of a call that ends soon; otherwise the call.
+    /// The answer, if the call ends soon; otherwise the call that was begun.
     async fn answered(self, shared: &Shared) -> Result<Response, Begun> {
         let Self { asking, id, meta, params } = self;
         let of = shared.of(&asking.caller, &params.name);
@@ -132,7 +131,7 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// A call whose client waits. One that goes away finds its call again, as everywhere else.
+/// A call whose client waits. If the client goes away, the call is remembered, as everywhere else.
 struct Waiting<'a> {
     shared: &'a Shared,
     begun: Option<Begun>,
@@ -146,7 +145,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Whether the SDK has no fault to find with these headers.
+/// Whether the SDK would accept these headers.
 fn are_plain(headers: &HeaderMap) -> bool {
     let one = |name: &str| {
         let mut values = headers.get_all(name).iter();
@@ -163,7 +162,7 @@ fn are_plain(headers: &HeaderMap) -> bool {
         && one("mcp-protocol-version").is_some_and(|spoken| REVISIONS.contains(&spoken))
 }
 
-/// The metadata and the rest of the parameters, where nothing in them is for somebody else than the tool and us.
+/// The metadata and the other parameters, if they concern only the tool and us.
 fn params_of(params: Value) -> Option<(RequestMetaObject, CallToolRequestParams)> {
     let Value::Object(mut params) = params else { return None };
     let meta = match params.remove("_meta") {
@@ -186,7 +185,7 @@ fn params_of(params: Value) -> Option<(RequestMetaObject, CallToolRequestParams)
     Some((RequestMetaObject(MetaObject(meta)), call))
 }
 
-/// What a client called itself when its session began.
+/// The name that a client gave when its session began.
 fn client_of(peer: &Peer<RoleServer>) -> Option<String> {
     peer.peer_info().map(|info| info.client_info.name.clone())
 }

@@ -1,8 +1,8 @@
 //! Held calls as a request to open the page of the approval (URL-mode elicitation), for clients that can open pages and offer no tasks.
 //!
-//! Owns what is asked, and the `requestState` that comes back with the repeated request. The page is the console's, which wants a sign-in: the
-//! link lets nobody in. Invariants: a state is of one call, for the caller, the tool and the arguments that it was made for, until the approval
-//! expires; it is signed and lets nobody do anything but wait for that call, so that one used twice does no harm.
+//! Owns what is asked, and the `requestState` that comes back with the repeated request. The page is the console's, which requires a
+//! sign-in: the link grants no access. Invariants: a state is bound to one call, its caller, tool and arguments, until the approval
+//! expires; it is signed and allows nothing but waiting for that call, so replaying it does no harm.
 
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ use placet_types::{
 
 use crate::results;
 
-/// Which of the requests for input ours is.
+/// The key of our request among the requests for input.
 const APPROVAL: &str = "approval";
 /// The state of an approval that people have yet to decide on.
 const PENDING: &str = "pending";
 
-/// Where clients are sent to see an approval, and what the states are signed with.
+/// Where clients are sent to see an approval, and the key that signs the states.
 #[derive(Debug, Clone)]
 pub struct ApprovalPages {
     console: Url,
@@ -48,7 +48,7 @@ impl ApprovalPages {
         Self { console, codec: RequestStateCodec::new_unchecked(*key) }
     }
 
-    /// What a client that can open pages is asked for; nothing for a call that waits for something else than people.
+    /// The input requested of a client that can open pages; `None` for a call that does not wait for people.
     pub(crate) fn required(
         &self,
         held: &Held,
@@ -66,7 +66,7 @@ impl ApprovalPages {
         Some(required.with_meta(results::meta_of(&held.result)))
     }
 
-    /// The request to open the page of a held call, for a client in a session, which is told while its own request stays open.
+    /// The request to open a held call's page, sent to a client in a session while its own request stays open.
     pub(crate) fn told(&self, held: &Held) -> Option<ServerRequest> {
         let request = self.request(held, Some(&held.approval_id))?;
         Some(ServerRequest::ElicitRequest(ElicitRequest::new(request)))
@@ -97,7 +97,7 @@ impl ApprovalPages {
     }
 }
 
-/// What a state is bound to besides its call: who asks for what.
+/// What a state is bound to besides its call: caller, tool and arguments.
 pub(crate) fn asked(caller: &VerifiedCaller, params: &CallToolRequestParams) -> Digest {
     let args = Value::Object(params.arguments.clone().unwrap_or_default());
     caller
@@ -114,7 +114,7 @@ pub(crate) fn is_spoken(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|spoken| spoken.as_str() >= first.as_str())
 }
 
-/// A request that comes back with a state.
+/// A repeated request that carries a state.
 #[derive(Debug)]
 pub(crate) struct Resumed {
     /// The call that it waits for.
@@ -123,7 +123,7 @@ pub(crate) struct Resumed {
     pub(crate) is_declined: bool,
 }
 
-/// What a request that answers an elicitation waits for; nothing if it answers none.
+/// The call that a request answering an elicitation waits for; `None` if it answers none.
 ///
 /// # Errors
 /// A protocol error, the same for every state that is not one of this request's.

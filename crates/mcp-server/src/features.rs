@@ -1,8 +1,8 @@
 //! What servers offer besides tools, as their clients ask for it here: resources, prompts and completions.
 //!
-//! Owns what the three have in common: which adapters a caller may ask, the merged lists with their pages, and a request as a call of the
-//! engine. Invariants: what is asked for is decided as a call of a tool is; an outcome that is no result is an error, whose code is that of
-//! HTTP and so outside of what JSON-RPC and MCP reserve; what there is not and what is not this caller's answer alike.
+//! Owns what the three have in common: which adapters a caller may use, the merged lists with their pages, and a request as a call of the
+//! engine. Invariants: a request is decided like a tool call; an outcome without a result is an error, with the HTTP status as its code,
+//! outside the ranges that JSON-RPC and MCP reserve; what does not exist and what is not this caller's answer alike.
 
 use std::collections::BTreeMap;
 
@@ -33,10 +33,10 @@ use crate::{
     shared::{Asking, Shared},
 };
 
-/// How many items are told in one page.
+/// How many items one page has.
 const PAGE: usize = 200;
 
-/// A request: to whom, of whom, and in what.
+/// The context of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) shared: &'a Shared,
@@ -44,7 +44,7 @@ pub(crate) struct Request<'a> {
     pub(crate) context: &'a RequestContext<RoleServer>,
 }
 
-/// What a server said to a request.
+/// A server's response to a request.
 #[derive(Debug)]
 pub(crate) struct Said {
     output: Map<String, Value>,
@@ -52,7 +52,7 @@ pub(crate) struct Said {
     pub(crate) meta: MetaObject,
 }
 
-/// What the caller may ask for, at this endpoint.
+/// The features that the caller may use at this endpoint.
 fn of(shared: &Shared, asking: &Asking<'_>) -> Vec<FeatureView> {
     let mut views = shared.engine.features(&asking.caller);
     views.retain(|view| asking.adapter.is_none_or(|only| view.capability_id.adapter() == only));
@@ -71,7 +71,7 @@ pub(crate) fn at(request: &Request<'_>, feature: Feature, adapter: &str) -> Opti
     all.into_iter().find(|id| id.adapter().as_str() == adapter)
 }
 
-/// Declares what some adapter has that the caller may ask.
+/// Declares the features that some adapter offers this caller.
 pub(crate) fn declare(capabilities: &mut ServerCapabilities, shared: &Shared, asking: &Asking<'_>) {
     for view in of(shared, asking) {
         match view.feature {
@@ -92,7 +92,7 @@ pub(crate) struct Naming {
     pub(crate) named: Named,
 }
 
-/// What is listed, by its name here.
+/// The listed items, by their names here.
 pub(crate) async fn merged(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -119,7 +119,7 @@ pub(crate) async fn merged(
     items
 }
 
-/// One page of a list, and where the next begins: after the last name that was told.
+/// One page of a list, and where the next one begins: after the last name on this one.
 pub(crate) fn page<T: DeserializeOwned>(
     items: BTreeMap<String, Value>,
     cursor: Option<&str>,
@@ -138,7 +138,7 @@ pub(crate) fn page<T: DeserializeOwned>(
     Ok((told, later.peek().and(last)))
 }
 
-/// Asks through the engine; `missing` is said where there is no such thing, and where there is none for this caller.
+/// Asks through the engine; `missing` is returned where there is no such thing, and where this caller may not have it.
 pub(crate) async fn ask(
     request: &Request<'_>,
     id: &CapabilityId,
@@ -172,7 +172,7 @@ pub(crate) async fn ask(
     Err(told(status, &result))
 }
 
-/// What the server said, as the adapter keeps it.
+/// The server's response, as the adapter stores it.
 fn said(result: &ToolResultEnvelope) -> Result<Said, ErrorData> {
     let meta = results::meta_of(result);
     let output = result.output.as_object().cloned().unwrap_or_default();
@@ -185,7 +185,7 @@ fn said(result: &ToolResultEnvelope) -> Result<Said, ErrorData> {
     Ok(Said { output, meta })
 }
 
-/// What an error of the server says about the request itself.
+/// The error where the server says that the request itself is at fault.
 fn fault_of(result: &ToolResultEnvelope, missing: &ErrorData) -> Option<ErrorData> {
     let code = result.output.pointer("/error/code")?.as_i64()?;
     let code = RpcCode(i32::try_from(code).ok()?);
@@ -193,7 +193,7 @@ fn fault_of(result: &ToolResultEnvelope, missing: &ErrorData) -> Option<ErrorDat
     is_of_request.then(|| missing.clone())
 }
 
-/// A result of a tool that says why there is none, as the error that it is here.
+/// A tool result that explains why there is none, as an error.
 fn told(status: u16, result: &CallToolResult) -> ErrorData {
     let text = result.content.iter().find_map(|block| {
         let ContentBlock::Text(text) = block else { return None };
@@ -222,7 +222,7 @@ async fn answered(
 }
 
 impl Said {
-    /// A member of what the server said.
+    /// A member of the server's response.
     ///
     /// # Errors
     /// A protocol error, where it is not of that form.

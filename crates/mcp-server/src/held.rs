@@ -1,4 +1,4 @@
-//! Which equal call of a run is pending, so that the same call later collects its outcome.
+//! The pending call of each run's equal calls, so that repeating a call later collects its outcome.
 //!
 //! Owns that memory, bounded. After a restart it is empty: `placet__await` with the handle finds every call, since the ledger does.
 

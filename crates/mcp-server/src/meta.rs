@@ -14,11 +14,11 @@ use placet_types::{
     taint::Taint,
 };
 
-/// Which run a call belongs to, where no session says so, and what the run asks for.
+/// The run of a call outside a session, and what the run asks for.
 const RUN: &str = "io.placet/run";
 /// The key under which the effect of a call happens at most once.
 const KEY: &str = "io.placet/idempotency-key";
-/// What a result says about the call that it is of.
+/// What a result states about its call.
 pub(crate) const CALL: &str = "io.placet/call";
 
 /// What a client says about its run. It can only ask for less than the agent's classes allow.
@@ -47,7 +47,7 @@ enum RunForm {
     Run(RunMeta),
 }
 
-/// What a request says in our keys.
+/// Our keys in a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallMeta {
     pub(crate) run: RunMeta,

@@ -1,4 +1,4 @@
-//! Prompts: their list, and the getting of one.
+//! Prompts: listing and getting them.
 //!
 //! Owns their names: `adapter__prompt`, or the server's own where one adapter alone is served.
 
@@ -61,7 +61,7 @@ pub(crate) async fn get(
     Ok(result)
 }
 
-/// Whose prompt a name is here, and how its server calls it.
+/// The adapter of a prompt with this name, and the name that its server uses.
 pub(crate) fn placed<'a>(
     request: &Request<'_>,
     feature: Feature,
@@ -74,7 +74,7 @@ pub(crate) fn placed<'a>(
     Some((features::at(request, feature, adapter)?, own))
 }
 
-/// What is said of a prompt that there is not, and of arguments that its server does not take.
+/// The error for an unknown prompt, and for arguments that its server rejects.
 pub(crate) fn unknown(name: &str) -> ErrorData {
     let shown: String = name.chars().take(128).collect();
     let what = format!("there is no such prompt, or it does not take these arguments: {shown}");

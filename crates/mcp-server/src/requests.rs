@@ -1,6 +1,6 @@
-//! Which open request of which session waits for which call.
+//! The open requests of each session, with the calls they wait for.
 //!
-//! Owns their bound. A request without a session is not in it: its client names its call by its handle or its task.
+//! Owns their bound. Requests without a session are not included: their clients name a call by its handle or its task.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     pub(crate) call: ToolCallId,
-    /// What its call is equal to others in.
+    /// The digest that equal calls share.
     pub(crate) request: Digest,
     cancelled: AtomicBool,
 }
@@ -59,7 +59,7 @@ impl OpenRequests {
         open
     }
 
-    /// It was answered.
+    /// The request was answered.
     pub(crate) fn answered(&self, session: &str, id: &RequestId) {
         self.0.invalidate(&(session.to_owned(), id.clone()));
     }

@@ -1,7 +1,7 @@
-//! Resources and templates of resources: their lists, and the reading of one.
+//! Resources and resource templates: their lists, and reading one.
 //!
-//! Owns their URIs. Where one adapter alone is served they are the server's own; where all are, each begins with `placet://ADAPTER/`, so that
-//! no server can be asked for, or answer as, a resource of another.
+//! Owns their URIs. Where one adapter is served they are the server's own; where all are, each begins with `placet://ADAPTER/`, so that no
+//! server can be asked for, or pose as, a resource of another.
 
 use rmcp::{
     ErrorData,
@@ -78,8 +78,8 @@ pub(crate) async fn read(
     Ok(result)
 }
 
-/// Whose resource, or template, a URI names here, and how its server calls it. At the endpoint of all adapters, a URI of a server's own, from the
-/// result of a tool for example, can only be meant for the one adapter that has resources.
+/// The adapter of the resource or template with this URI, and the URI that its server uses. At the endpoint of all adapters, a server's own
+/// URI, for example from a tool's result, can only mean the one adapter that has resources.
 pub(crate) fn placed<'a>(
     request: &Request<'_>,
     feature: Feature,
@@ -111,7 +111,7 @@ fn rename(contents: &mut ResourceContents, asking: &Asking<'_>, id: &CapabilityI
     }
 }
 
-/// Gives the resources in a message of a server the URIs that they have here.
+/// Replaces the URIs of resources in a server's message by those used here.
 pub(crate) fn rename_in(block: &mut ContentBlock, asking: &Asking<'_>, id: &CapabilityId) {
     if let ContentBlock::Resource(embedded) = block {
         rename(&mut embedded.resource, asking, id);

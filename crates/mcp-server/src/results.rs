@@ -1,7 +1,7 @@
-//! How a call stands, as a model is told: content to read, structured content to act on, and what Placet says of the call.
+//! The state of a call as told to a model: content to read, structured content to act on, and Placet's own statement about the call.
 //!
-//! Owns the words. A refusal is a result with `isError`, since a model can act on that; protocol errors are for faults of the protocol alone.
-//! Invariant: what a call that may have had an effect is told never reads as "not executed".
+//! Owns the words. A refusal is a result with `isError`, since a model can act on that; protocol errors are only for faults of the
+//! protocol. Invariant: the result of a call that may have had an effect never reads as "not executed".
 
 use rmcp::{
     ErrorData,
@@ -21,7 +21,7 @@ use placet_types::{
 
 use crate::{meta::CALL, tools::AWAIT};
 
-/// Of which tool a result is.
+/// The tool that a result belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Of<'a> {
     pub(crate) tool: &'a str,
@@ -30,8 +30,8 @@ pub(crate) struct Of<'a> {
 }
 
 impl Of<'_> {
-    /// Whether the tool declares the form of its structured results. Clients refuse anything else as structured content then, so that what
-    /// Placet says stands in `_meta` and in the text. Asked of the engine only where Placet says something: not for a tool's own result.
+    /// Whether the tool declares an output schema. Clients then reject any other structured content, so Placet's own statements go into
+    /// `_meta` and the text. Asks the engine only where Placet states something: not for a tool's own result.
     fn declares_output(self) -> bool {
         self.tool != AWAIT && self.engine.declares_output(self.caller, self.tool)
     }
@@ -40,7 +40,7 @@ impl Of<'_> {
 /// The result of a call.
 ///
 /// # Errors
-/// A protocol error for a tool that there is not, or that is none for this caller: both alike.
+/// A protocol error for a tool that does not exist, or that this caller may not use: both alike.
 pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, ErrorData> {
     match answer {
         Answer::Finished(result) => Ok(finished(result)),
@@ -55,7 +55,7 @@ pub(crate) fn result_of(answer: &Answer, of: Of<'_>) -> Result<CallToolResult, E
     }
 }
 
-/// What is said of a tool that there is not.
+/// The error for an unknown tool.
 pub(crate) fn unknown_tool(name: &str) -> ErrorData {
     let shown: String = name.chars().take(128).collect();
     ErrorData::invalid_params(format!("unknown tool: {shown}"), None)
@@ -77,7 +77,7 @@ pub(crate) fn awaited(held: &Held) -> String {
     said
 }
 
-/// A call that was executed: what its tool said, in the form in which an MCP server said it where one did.
+/// A call that was executed: the tool's output, in the form that an MCP server gave it, if one did.
 fn finished(result: &ToolResultEnvelope) -> CallToolResult {
     let (content, structured) = told(&result.output);
     let mut said = CallToolResult::success(content);
@@ -123,7 +123,7 @@ fn blocks(object: &Map<String, Value>) -> Option<Vec<ContentBlock>> {
     Some(content)
 }
 
-/// A call that has no end yet. It is no error: nothing went wrong.
+/// A call that has not ended yet. This is not an error: nothing went wrong.
 fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
     let handle = &result.tool_call_id;
     let text = format!(
@@ -132,7 +132,7 @@ fn pending(why: &str, result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult
     with_envelope(CallToolResult::success(vec![ContentBlock::text(text)]), result, of)
 }
 
-/// A call that was refused, or of which nobody knows how it ended.
+/// A call that was refused, or whose outcome is unknown.
 fn refusal(result: &ToolResultEnvelope, of: Of<'_>) -> CallToolResult {
     let text = match &result.error {
         Some(error) => {
@@ -192,7 +192,7 @@ pub(crate) fn meta_of(result: &ToolResultEnvelope) -> MetaObject {
     meta
 }
 
-/// A refusal of the engine to take a call at all.
+/// The engine's refusal to accept a call at all.
 pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
     let text = format!(
         "{}: {}\nWhat to do: {}",
@@ -221,7 +221,7 @@ pub(crate) fn refused(refusal: &Refusal, of: Of<'_>) -> CallToolResult {
     result
 }
 
-/// What is said of a handle that is none.
+/// The refusal of a malformed handle.
 pub(crate) fn no_handle() -> Refusal {
     Refusal::new(
         ErrorCode::ValidationError,

@@ -1,9 +1,9 @@
-//! Which run a request belongs to, and by which ids its calls are told apart.
+//! The run of a request, and the ids that distinguish its calls.
 //!
-//! A session of the revisions that have one is a run. Without a session the client names the run (`io.placet/run`); where it does not, its
-//! requests of one hour are a run, and those of one day a conversation, so that budgets and taint hold for clients that know nothing of
-//! either. Invariant: without a session or a named run the id of a JSON-RPC request says nothing about which call it is, since every process of
-//! a client counts from the start: such a call has a key of its own.
+//! In the revisions with sessions, a session is a run. Without a session the client names the run (`io.placet/run`); if it does not, its
+//! requests of one hour are a run, and those of one day a conversation, so that budgets and taint also hold for clients that know nothing
+//! of either. Invariant: without a session or a named run, the id of a JSON-RPC request does not identify a call, since every process of a
+//! client counts from the start: such a call gets a key of its own.
 
 use placet_identity::VerifiedCaller;
 use placet_types::{
@@ -25,7 +25,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 pub(crate) struct Origin<'a> {
     /// The session it came in.
     pub(crate) session: Option<&'a str>,
-    /// What the client calls itself.
+    /// The name that the client gives itself.
     pub(crate) client: Option<&'a str>,
     /// The id of the JSON-RPC request.
     pub(crate) request_id: String,
@@ -88,7 +88,7 @@ fn run_of(caller: &VerifiedCaller, parts: &[&str]) -> Result<RunId, Refusal> {
     id(RunId::new(format!("mcp-{}", short(&digest_of(caller, parts)))))
 }
 
-/// Of the caller too: a session id or a client's name of somebody else is another run.
+/// Includes the caller: the same session id or client name of another caller is another run.
 fn digest_of(caller: &VerifiedCaller, parts: &[&str]) -> Digest {
     let builder = caller.chain().digest_into(DigestBuilder::new("placet.mcp_run.v1"));
     builder.list("run", parts).finish()

@@ -51,12 +51,13 @@ use crate::{
     tasks, tools,
 };
 
-/// The revisions that are spoken.
+/// The supported revisions.
 const REVISIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
-/// The routes `/mcp` and `/mcp/{adapter}`. Who mounts them verifies the caller first, checks `Host` and `Origin`, and cancels
-/// `closing` when streams have to end, and requests that wait for people. Others are still answered: were the SDK told, it would answer none.
+/// The routes `/mcp` and `/mcp/{adapter}`. Whatever mounts them verifies the caller first, checks `Host` and `Origin`, and cancels
+/// `closing` when streams, and requests that wait for people, have to end. Others are still answered: the SDK is not told, since it would
+/// then answer none.
 pub fn router(
     engine: Engine,
     settings: McpSettings,
@@ -83,7 +84,7 @@ pub fn router(
         requests,
         closing,
     });
-    // It ends with `closing`.
+    // Ends with `closing`.
     drop(tokio::spawn(changes::tell_sessions(Arc::clone(&shared))));
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(IDLE);
@@ -99,7 +100,7 @@ pub fn router(
         .layer(middleware::from_fn_with_state(shared, check_session))
 }
 
-/// Notes whose tools alone are asked for.
+/// Notes the only adapter whose tools are requested.
 async fn only_adapter(Path(adapter): Path<String>, mut request: Request, next: Next) -> Response {
     let Ok(adapter) = adapter.parse::<AdapterName>() else {
         return StatusCode::NOT_FOUND.into_response();
@@ -108,7 +109,7 @@ async fn only_adapter(Path(adapter): Path<String>, mut request: Request, next: N
     next.run(request).await
 }
 
-/// A session is its opener's: for anybody else there is none.
+/// A session belongs to its opener: for anybody else it does not exist.
 async fn check_session(
     State(shared): State<Arc<Shared>>,
     request: Request,
@@ -158,7 +159,7 @@ fn may_open(headers: &HeaderMap) -> bool {
     spoken != Some(ProtocolVersion::V_2026_07_28.as_str())
 }
 
-/// The server that a client talks to.
+/// The server for one client.
 #[derive(Debug, Clone)]
 struct McpServer(Arc<Shared>);
 
@@ -291,7 +292,7 @@ impl ServerHandler for McpServer {
         let asking = Self::asking(&context)?;
         request.name = tools::full_name(&request.name, asking.adapter).into();
         if self.0.engine.is_feature(&asking.caller, &request.name) {
-            // It is no tool, so it is not in the list of these.
+            // A feature is not a tool, and so not in the list of tools.
             return Err(results::unknown_tool(&request.name));
         }
         calls::call(&self.0, &asking, request, &context).await

@@ -1,6 +1,6 @@
-//! Sessions belong to the one who opened them.
+//! Sessions belong to the callers who opened them.
 //!
-//! Owns whose they are, how many there may be, and how they are reached. Possession of an id is no authentication: a session of somebody else
+//! Owns whose they are, how many there may be, and how they are reached. An id alone does not authenticate: another caller's session
 //! answers as one that does not exist (T: state-handle hijack).
 
 use std::{
@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use placet_identity::VerifiedCaller;
 use placet_types::digest::{Digest, DigestBuilder};
 
-/// A session that nobody uses for so long is forgotten, here and by the transport, so that those that are counted are those that are open.
+/// How long a session may be idle before it is forgotten, here and by the transport, so that only open sessions are counted.
 pub(crate) const IDLE: Duration = Duration::from_secs(60 * 60);
 
-/// How often the transport is shown a request of a session that is in use: several times before it would forget it.
+/// How often the transport sees a request of an active session: several times before it would forget the session.
 const SHOWN_EVERY_MS: u64 = 10 * 60 * 1_000;
 
 /// An open session.
@@ -41,7 +41,7 @@ impl Session {
         self.peer.get()
     }
 
-    /// Its client does not take what it is told: it is told nothing more.
+    /// Its client does not accept notifications in time: it gets no more.
     pub(crate) fn deafen(&self) {
         self.deaf.store(true, Ordering::Relaxed);
     }
@@ -78,8 +78,8 @@ impl Sessions {
         self.0.get(session).is_some_and(|session| session.owner == owner(caller))
     }
 
-    /// The session, where a request in it may be answered without the transport: once it was initialized, as long as the transport has it, and
-    /// not too often in a row, since the transport forgets a session of which it sees nothing.
+    /// The session, if a request in it may bypass the transport: it is initialized, the transport still has it, and the transport has seen
+    /// a request of it recently, without which it would forget the session.
     pub(crate) fn near(&self, session: &str) -> Option<Arc<Session>> {
         let session = self.0.get(session)?;
         if session.peer()?.is_transport_closed() {
@@ -110,7 +110,7 @@ impl Sessions {
         open < sessions_max && u64::try_from(own).is_ok_and(|own| own < half)
     }
 
-    /// Those whose clients take what they are told.
+    /// Those whose clients accept notifications in time.
     pub(crate) fn listening(&self) -> Vec<Arc<Session>> {
         let sessions = self.0.iter().map(|(_, session)| session);
         sessions.filter(|one| one.peer().is_some() && !one.deaf.load(Ordering::Relaxed)).collect()

@@ -66,11 +66,11 @@ pub(crate) struct Shared {
     /// Places for streams of `subscriptions/listen`.
     pub(crate) streams: Semaphore,
     pub(crate) requests: OpenRequests,
-    /// Cancelled when nothing is waited for any more but what is being executed.
+    /// Cancelled when only calls that are being executed are still awaited.
     pub(crate) closing: CancellationToken,
 }
 
-/// Who asks, and over what.
+/// The caller of a request, and what it came through.
 #[derive(Debug)]
 pub(crate) struct Asking<'a> {
     pub(crate) caller: Arc<VerifiedCaller>,
@@ -80,7 +80,7 @@ pub(crate) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Who makes a request with this head.
+    /// The caller of a request with this head.
     pub(crate) fn of(
         headers: &'a HeaderMap,
         extensions: &'a Extensions,
@@ -97,7 +97,7 @@ impl<'a> Asking<'a> {
 }
 
 impl Shared {
-    /// A tool, as results of it are told to this caller.
+    /// A tool, for the results that this caller gets.
     pub(crate) const fn of<'a>(&'a self, caller: &'a VerifiedCaller, tool: &'a str) -> Of<'a> {
         Of { tool, engine: &self.engine, caller }
     }

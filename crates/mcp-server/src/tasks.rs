@@ -1,7 +1,7 @@
 //! Held calls as tasks, for clients that offer them (SEP-2663, the extension `io.modelcontextprotocol/tasks`).
 //!
-//! Owns how a call is told as a task. The task is the call: its id is the call's, and what it says is read from the ledger, so that tasks outlive a
-//! restart. Invariant: an id is a locator and no credential; one of another caller answers as one that does not exist.
+//! Owns the mapping of a call to a task. The task is the call: its id is the call's, and its state is read from the ledger, so that tasks
+//! survive a restart. Invariant: an id is a locator and no credential; one of another caller answers as one that does not exist.
 
 use rmcp::{
     ErrorData,
@@ -24,7 +24,7 @@ use crate::{
 /// How often a client should ask, in milliseconds.
 const POLL_MS: u64 = 5_000;
 
-/// The task of a call that is held. Its record is durable, since nothing is told of a held call before.
+/// The task of a held call. Its record is durable: a call is reported as held only after that.
 pub(crate) async fn created(shared: &Shared, asking: &Asking<'_>, held: &Held) -> CreateTaskResult {
     let task = task_of(shared, asking, &Answer::Held(Box::new(held.clone()))).await;
     CreateTaskResult::new(task).with_meta(results::meta_of(&held.result))
@@ -41,7 +41,7 @@ pub(crate) async fn get(
     Ok(GetTaskResult::new(DetailedTask::new(task, payload(shared, asking, &answer)?)))
 }
 
-/// `tasks/update`: nothing is ever asked of a client within a task, so that there is nothing to take.
+/// `tasks/update`: a task never requests input from its client, so there is nothing to accept.
 pub(crate) async fn update(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -50,7 +50,7 @@ pub(crate) async fn update(
     call_of(shared, asking, id).await.map(drop)
 }
 
-/// `tasks/cancel`: withdraws what was not sent. That the rest goes on is told by `tasks/get`.
+/// `tasks/cancel`: withdraws what was not sent. `tasks/get` shows that the rest goes on.
 pub(crate) async fn cancel(
     shared: &Shared,
     asking: &Asking<'_>,
@@ -97,7 +97,7 @@ async fn task_of(shared: &Shared, asking: &Asking<'_>, answer: &Answer) -> Task 
     }
 }
 
-/// When a call began: its id says so.
+/// When a call began, read from its id.
 fn began(id: &ToolCallId) -> Option<Timestamp> {
     let ulid = id.as_str().strip_prefix("call_").and_then(|id| ulid::Ulid::from_string(id).ok())?;
     i64::try_from(ulid.timestamp_ms()).ok().map(Timestamp::from_ms)

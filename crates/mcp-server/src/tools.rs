@@ -1,7 +1,7 @@
 //! The tools a client sees: one name per capability, only those that some circumstance could let this caller call.
 //!
-//! Owns their names, their form and the paging. A tool is `adapter__capability`; where the tools of one adapter alone are served, it has the
-//! name that a client of that server knows. Says of a tool only what its contract says.
+//! Owns their names, their form and the paging. A tool is `adapter__capability`; where only one adapter is served, it has the server's own
+//! name. Describes a tool only by its contract.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use placet_types::{ids::AdapterName, mode::ApprovalMode};
 
 /// The built-in tool that waits for a call that is held.
 pub(crate) const AWAIT: &str = "placet__await";
-/// How many tools are told in one page.
+/// How many tools one page has.
 const PAGE: usize = 200;
 
-/// One page of the tools, those of `adapter` where only these are asked for.
+/// One page of the tools, of `adapter` alone if it is given.
 pub(crate) fn page(
     mut tools: Vec<ToolView>,
     adapter: Option<&AdapterName>,
@@ -71,7 +71,7 @@ fn tool_of(view: &ToolView) -> Tool {
     tool
 }
 
-/// Hints for clients; what decides is policy.
+/// Hints for clients; policy decides.
 fn annotations(view: &ToolView) -> ToolAnnotations {
     let mut hints = ToolAnnotations::default();
     hints.read_only_hint = Some(!view.writes);
