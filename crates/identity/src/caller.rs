@@ -65,7 +65,7 @@ impl VerifiedCaller {
         Ok(Self { actor, delegation })
     }
 
-    /// The chain that policy, keys and digests are about.
+    /// The chain that policies, keys and digests refer to.
     #[must_use]
     pub fn chain(&self) -> PrincipalChain {
         PrincipalChain {
@@ -91,7 +91,7 @@ impl VerifiedCaller {
         self.actor.tenant()
     }
 
-    /// Whom the tokens are for, of each that is for several services: for the record.
+    /// The audiences of each token that is for several services, for the record.
     #[must_use]
     pub fn several_audiences(&self) -> TokenAudiences {
         let tokens = std::iter::once(&self.actor).chain(&self.delegation);
@@ -111,7 +111,7 @@ impl VerifiedCaller {
     }
 }
 
-/// `act` and `may_act` must both name the actor where they are there; else the OAuth client must be the actor's.
+/// Where `act` and `may_act` are present, both must name the actor; otherwise the OAuth client must be the actor's.
 fn check_named_actor(user: &VerifiedToken, actor: &VerifiedToken) -> Result<(), IdentityError> {
     let refused = |problem| Err(IdentityError::BindingRefused(problem));
     if user.may_act.as_ref().is_some_and(|claim| !names(claim, &user.issuer, actor)) {

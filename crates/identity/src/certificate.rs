@@ -1,8 +1,8 @@
 //! Client certificates: whose they are, by the authority that issued them (mutual TLS; X.509-SVIDs of SPIFFE).
 //!
-//! Owns the authorities' files and the way from a chain to a principal. Does not speak TLS: that the peer holds the key is the
-//! handshake's to show. Invariants: a chain counts only under the authority whose names it uses, so that one authority
-//! cannot name another's workloads; an authority whose file is gone is used on for a bounded time.
+//! Owns the authorities' files and the mapping from a chain to a principal. Does not speak TLS: the handshake proves that the peer holds
+//! the key. Invariants: a chain is valid only under the authority whose names it uses, so that one authority cannot name another's
+//! workloads; an authority whose file is gone stays in use for a bounded time.
 
 use std::{
     fmt,
@@ -51,7 +51,7 @@ const CERTIFICATES_MAX: usize = 100;
 const NAMES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 512;
 
-/// The certificate that a peer proved in its handshake to hold the key of, with what lies between it and its authority.
+/// A certificate whose key the peer proved to hold in its handshake, with its chain.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     chain: Arc<[CertificateDer<'static>]>,
@@ -94,16 +94,16 @@ struct Inner {
     generation: AtomicU64,
     /// In the order of the configuration.
     files: Mutex<Vec<Seen>>,
-    /// How long an authority is used on whose file cannot be used any more.
+    /// How long an authority stays in use after its file has become unusable.
     stale_age: Duration,
 }
 
 /// What is known of an authority's file.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    /// When it was last found to be as it was read.
+    /// When its content last matched what was loaded.
     at: Instant,
-    /// Whether it was not, at the last look.
+    /// Whether the last check failed.
     is_failing: bool,
 }
 
@@ -155,20 +155,20 @@ impl ClientAuthorities {
         }))
     }
 
-    /// What a handshake is checked with: a certificate is welcome, and must then be of one of the authorities.
+    /// The verifier for handshakes: a certificate is optional, and must then be from one of the authorities.
     #[must_use]
     pub fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.inner.loaded.load().any)
     }
 
-    /// How often the files were read again: anyone who keeps a verifier of handshakes takes a new one when it has changed.
+    /// Incremented by each reload that changed something: anyone who holds a handshake verifier then fetches a new one.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.inner.generation.load(Ordering::Acquire)
     }
 
-    /// Reads the files again that are others now. One that cannot be used changes nothing for a while, and nothing for the other authorities:
-    /// an authority is used on for `keys_stale_s_max` (an hour) after its file was last found as it was read, and then nobody is known by it.
+    /// Reloads the files that have changed. An unusable file has no effect for a while, and never on the other authorities: its authority
+    /// stays in use for `keys_stale_s_max` (an hour) after the file last matched, and then identifies nobody.
     ///
     /// # Errors
     /// [`SetupError`] naming the first file that cannot be used; the others were read all the same.
@@ -204,7 +204,7 @@ impl ClientAuthorities {
         self.inner.files.lock().iter_mut().for_each(|seen| seen.is_failing = true);
     }
 
-    /// The authorities whose files cannot be used, as issuers: those that are used on, or those that are not any more.
+    /// The authorities with unusable files, as issuers: those still in use, or those no longer in use.
     pub(crate) fn without_files(&self, used_on: bool) -> Vec<String> {
         let files = self.inner.files.lock().clone();
         let failing = self.inner.config.iter().zip(files).filter(|(_, seen)| {
@@ -218,7 +218,7 @@ impl ClientAuthorities {
         seen.is_none_or(|seen| seen.is_failing && seen.at.elapsed() > self.inner.stale_age)
     }
 
-    /// Who the owner of a certificate is.
+    /// Identifies the owner of a certificate.
     pub(crate) fn verify(
         &self,
         certificate: &ClientCertificate,
@@ -273,11 +273,11 @@ fn verified(
         expires_at,
         token_ref: format!("crt_{handle}"),
     });
-    // The moment of the handshake says nothing of when the key was given out, so a revocation hits it.
+    // The time of the handshake does not tell when the key was issued, so every revocation hits it.
     VerifiedToken { is_undated: true, further_subjects: names.collect(), ..token }
 }
 
-/// The names in a certificate that the authority's configuration knows, and whose it is. Two owners are none.
+/// The names in a certificate that the authority's configuration knows, and their principal. `None` if they belong to two.
 fn named(
     authority: &ClientAuthority,
     own: &CertificateDer<'_>,
@@ -289,7 +289,7 @@ fn named(
         let id = SpiffeId::parse(uri).filter(|id| id.trust_domain() == trust_domain)?;
         return Some((vec![id.text().to_owned()], authority.workloads.of_spiffe(&id)?));
     }
-    // A SPIFFE id counts only where the configuration says that the authority is its domain's.
+    // A SPIFFE id counts only if the configuration assigns that trust domain to the authority.
     let mut found: Option<(Vec<String>, PrincipalId)> = None;
     let names = uris.into_iter().chain(parsed.valid_dns_names().take(NAMES_MAX));
     for name in names.filter(|n| !n.starts_with(SPIFFE_SCHEME) && n.len() <= NAME_BYTES_MAX) {
@@ -327,7 +327,7 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
 }
 
 impl Authority {
-    /// Reads its file. What it tells it by is from before: what changes in between is read once too often, not once too little.
+    /// Reads its file. The digest is taken before: a change in between causes one read too many, not one too few.
     fn read(authority: &ClientAuthority) -> Result<Self, SetupError> {
         let digest = file_digest(&authority.ca, BUNDLE_BYTES_MAX);
         let unusable = |problem: String| SetupError::Issuer { issuer: authority.issuer(), problem };

@@ -34,7 +34,7 @@ const SUBJECT_BYTES_MAX: usize = 512;
 const DISPLAY_CHARS_MAX: usize = 128;
 const MS_PER_S: i64 = 1_000;
 
-/// What claims are judged by.
+/// What claims are checked against.
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
     pub(crate) issuer: &'a IssuerConfig,
@@ -44,7 +44,7 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Everything the claims say, if all of it is acceptable.
+    /// All facts in the claims, if every claim is acceptable.
     pub(crate) fn token(
         &self,
         claims: &Map<String, Value>,
@@ -108,7 +108,7 @@ impl Judge<'_> {
         })
     }
 
-    /// The claims that the configuration asks for beyond those that every token must have.
+    /// Checks the claims that the configuration requires beyond those of every token.
     fn required(&self, claims: &Map<String, Value>) -> Result<(), IdentityError> {
         for (claim, values) in &self.issuer.required_claims {
             let there = claims.get(claim).filter(|value| !value.is_null());
@@ -126,7 +126,7 @@ impl Judge<'_> {
         let said = claims.get("aud").ok_or_else(|| missing("aud"))?;
         let problem = "it must be a string or a list of strings, and no more than 32 audiences";
         let named = strings(said, AUDIENCES_MAX).ok_or_else(|| refused("aud", problem))?;
-        // All of them go on record.
+        // All of them are recorded.
         if !named.iter().all(|audience| is_audience(audience)) {
             let problem = "an audience must be 1 to 512 bytes without control characters";
             return Err(refused("aud", problem));
@@ -211,7 +211,7 @@ impl Judge<'_> {
 
     fn groups(&self, claims: &Map<String, Value>) -> Result<BTreeSet<GroupId>, IdentityError> {
         let Some(claim) = self.issuer.groups_claim.as_deref() else { return Ok(BTreeSet::new()) };
-        // Some issuers leave out a long list and point to it instead: then the groups are not known.
+        // Some issuers replace a long list by a pointer to it: then the groups are unknown.
         if claims.get("_claim_names").is_some_and(|names| names.get(claim).is_some()) {
             return Err(refused(claim, "the list is not in the token"));
         }
@@ -254,13 +254,13 @@ impl Judge<'_> {
 /// What an ID token must say beyond what its issuer's configuration asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct IdTokenRules<'a> {
-    /// For whom it is.
+    /// The client that it has to be for.
     pub(crate) client_id: &'a str,
-    /// For which sign-in.
+    /// The nonce of the sign-in.
     pub(crate) nonce: &'a str,
 }
 
-/// What only an ID token must say: this sign-in, a person, and this client alone where it is for several.
+/// Checks what only an ID token must contain: this sign-in, a person, and no other client as `azp`, which several audiences require.
 pub(crate) fn check_id_token(
     claims: &Map<String, Value>,
     rules: &IdTokenRules<'_>,
@@ -314,7 +314,7 @@ fn required_text<'a>(
     if text.is_empty() { Err(refused(claim, "it is empty")) } else { Ok(text) }
 }
 
-/// The texts of one string, or of a list of at most so many.
+/// The strings of a single string, or of a list of at most `count_max`.
 fn strings(value: &Value, count_max: usize) -> Option<Vec<&str>> {
     match value {
         Value::String(one) => Some(vec![one]),

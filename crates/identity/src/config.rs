@@ -1,8 +1,7 @@
 //! Which issuers are trusted, for which tenant, and for what.
 //!
-//! Owns the configuration's form, its defaults and the check of it at start. Does not load keys. Invariant: a checked
-//! configuration trusts no issuer without an audience, an algorithm and a bound on lifetimes, and no symmetric algorithm
-//! can be written in it.
+//! Owns the configuration's form, its defaults and its check at start. Does not load keys. Invariant: a checked configuration trusts no
+//! issuer without an audience, an algorithm and a bound on lifetimes, and cannot name a symmetric algorithm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -350,7 +349,7 @@ impl IdentityConfig {
     /// Checks everything that can be checked without loading a key.
     ///
     /// # Errors
-    /// [`SetupError`] for the first thing that is wrong.
+    /// [`SetupError`] for the first problem.
     pub fn check(&self) -> Result<(), SetupError> {
         let limits = |problem| Err(SetupError::Limits(problem));
         if self.leeway_s > LEEWAY_S_MAX {
@@ -371,7 +370,7 @@ impl IdentityConfig {
         self.check_names()
     }
 
-    /// Whether anybody can prove who they are.
+    /// Whether the configuration lets anybody authenticate.
     #[must_use]
     pub fn trusts_somebody(&self) -> bool {
         !(self.issuers.is_empty()

@@ -51,10 +51,10 @@ const FILE_BYTES_MAX: usize = 4 * 1024;
 const OWNER_ONLY: u32 = 0o600;
 const NOT_OWNER: u32 = 0o077;
 const GROUPS_CLAIM: &str = "groups";
-/// So many random scalars in a row are not all out of range.
+/// More random scalars in a row than are ever out of range.
 const KEY_ATTEMPTS_MAX: usize = 8;
 
-/// What a development token is to say.
+/// The content of a development token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MintRequest {
     /// The bearer's kind.
@@ -126,7 +126,7 @@ impl DevKey {
         for _ in 0..KEY_ATTEMPTS_MAX {
             let mut bytes = Zeroizing::new([0_u8; 32]);
             fill_random(bytes.as_mut())?;
-            // Not every 32 bytes are a key; all but a vanishing few are.
+            // All but a vanishing few 32-byte strings are valid keys.
             if let Ok(key) = SecretKey::from_slice(bytes.as_ref()) {
                 return Ok(Self::from_key(key));
             }
@@ -202,11 +202,11 @@ impl DevKey {
         Ok(config)
     }
 
-    /// Makes a token.
+    /// Mints a token.
     ///
     /// # Errors
-    /// [`SetupError::Mint`] when the life is zero or too long, the audience is empty, a scope is not one, or an actor is
-    /// named for somebody who is no user; [`SetupError::NoRandomness`] when there are no random bytes.
+    /// [`SetupError::Mint`] when the lifetime is zero or too long, the audience is empty, a scope is malformed, or an actor is named for
+    /// somebody who is not a user; [`SetupError::NoRandomness`] when there are no random bytes.
     pub fn mint(&self, request: &MintRequest, clock: &dyn Clock) -> Result<String, SetupError> {
         check_request(request)?;
         let mut token_id = [0_u8; 16];

@@ -11,15 +11,15 @@ use std::{
 
 use placet_types::error::{ErrorCode, Refusal};
 
-/// Names and values from a token that a log line may echo.
+/// The longest name or value of a token that is echoed in a log line.
 const ECHO_CHARS_MAX: usize = 64;
-/// When keys that are not there now are worth another look.
+/// When to retry after keys were unavailable.
 const RETRY_AFTER_MS: u64 = 5_000;
 
 /// Why a token was refused. `Display` is for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// The token is longer than any that is accepted.
+    /// The token is longer than the limit.
     #[error("the token is longer than {0} bytes")]
     TooLong(usize),
     /// The token is not a signed JWT in compact form.
@@ -36,15 +36,15 @@ pub enum IdentityError {
     /// The header asks for an algorithm that the issuer may not use, or that its key is not for.
     #[error("the algorithm is not accepted from issuer `{0}`")]
     AlgorithmRefused(String),
-    /// The token is no access token.
+    /// The token is not an access token.
     #[error("the token of issuer `{issuer}` is not an access token: {problem}")]
     TypeRefused {
         /// The issuer.
         issuer: String,
-        /// What says so.
+        /// What shows it.
         problem: &'static str,
     },
-    /// Nobody configured this issuer.
+    /// This issuer is not configured.
     #[error("the issuer `{0}` is not known")]
     UnknownIssuer(String),
     /// The issuer has no key of this name.
@@ -64,7 +64,7 @@ pub enum IdentityError {
     /// A required claim is not there.
     #[error("the claim `{0}` is missing")]
     ClaimMissing(String),
-    /// A claim does not have the form it must have.
+    /// A claim does not have the required form.
     #[error("the claim `{claim}` is not accepted: {problem}")]
     ClaimRefused {
         /// The claim.
@@ -72,13 +72,13 @@ pub enum IdentityError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The token is for somebody else.
+    /// The token is for another service.
     #[error("the token of issuer `{0}` is not for this service")]
     AudienceRefused(String),
     /// The token has expired.
     #[error("the token of issuer `{0}` has expired")]
     Expired(String),
-    /// The token's time has not come, or it was issued in the future.
+    /// The token is not valid yet, or was issued in the future.
     #[error("the token of issuer `{issuer}` is not valid yet: `{claim}` lies in the future")]
     NotYetValid {
         /// The issuer.
@@ -86,7 +86,7 @@ pub enum IdentityError {
         /// `nbf` or `iat`.
         claim: &'static str,
     },
-    /// The token lives longer than the issuer's tokens may.
+    /// The token's lifetime is longer than the issuer's tokens may have.
     #[error("the token of issuer `{issuer}` lives longer than {lifetime_s_max} s")]
     LifetimeTooLong {
         /// The issuer.
@@ -97,7 +97,7 @@ pub enum IdentityError {
     /// The user's log-in was too long ago.
     #[error("the user of issuer `{0}` logged in too long ago")]
     AuthenticationTooOld(String),
-    /// A client certificate stands for nobody.
+    /// A client certificate identifies nobody.
     #[error("the client certificate is not accepted: {0}")]
     CertificateRefused(&'static str),
     /// The token is bound to a key that its bearer did not show.
@@ -186,7 +186,7 @@ pub(crate) fn echo(text: &str) -> String {
     text.chars().take(ECHO_CHARS_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// What went wrong with a file, as a person says it.
+/// What went wrong with a file, in plain words.
 pub(crate) fn of_file(kind: io::ErrorKind) -> String {
     if kind == io::ErrorKind::NotFound {
         "there is no such file or folder".to_owned()
@@ -197,7 +197,7 @@ pub(crate) fn of_file(kind: io::ErrorKind) -> String {
     }
 }
 
-/// Where a file is, for a message. What leads to no file may be a value in the place of a path: of that only the folder is told.
+/// Where a file is, for a message. A path that leads to no file may be a value given by mistake: of that only the folder is shown.
 pub(crate) fn place_of(path: &Path) -> String {
     if path.symlink_metadata().is_ok() {
         return format!("`{}`", path.display());
@@ -211,13 +211,13 @@ pub(crate) fn place_of(path: &Path) -> String {
 /// Why a key set could not be loaded. The set that was loaded before stays in use for a while.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It could not be had.
+    /// It could not be fetched or read.
     #[error("the key set could not be loaded: {0}")]
     Unavailable(String),
-    /// What was had is no key set that may be used.
+    /// What was loaded is not an acceptable key set.
     #[error("the key set cannot be used: {0}")]
     Unusable(String),
-    /// No key can be used.
+    /// It has no usable key.
     #[error("the key set has no usable key")]
     Empty,
     /// The agent of the Workload API does not know the trust domain.

@@ -1,8 +1,8 @@
-//! What a request shows of who sends it, and the one question that is asked about it.
+//! What a request presents to identify its sender, and its verification as a whole.
 //!
-//! Owns how the parts of one request are put together: the caller's token or certificate, the user's delegation, or one token that says
-//! both. Invariants: a token that is bound to a
-//! certificate counts only together with that certificate; anyone who shows the certificate of a workload calls as that workload or not at all.
+//! Owns how the parts of one request are combined: the caller's token or certificate, the user's delegation, or one token for both.
+//! Invariants: a token that is bound to a certificate counts only together with that certificate; anyone who presents a workload's
+//! certificate calls as that workload or not at all.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::{
     verifier::Verifier,
 };
 
-/// What a request shows of who sends it.
+/// What a request presents to identify its sender.
 #[derive(Clone, Copy, Default)]
 pub struct Presented<'a> {
     /// The bearer token of `Authorization`.
@@ -65,8 +65,8 @@ impl Verifier {
         VerifiedCaller::bind(actor, delegation)
     }
 
-    /// A workload that shows who it is by its certificate shows no other's token. One that stands for nobody here, as that of a person's
-    /// machine, says nothing.
+    /// A workload that authenticates by its certificate cannot present another's token. A certificate that identifies nobody here, such as
+    /// that of a person's machine, does not matter.
     fn check_owner(
         &self,
         certificate: &ClientCertificate,

@@ -9,7 +9,7 @@ use rand::Rng as _;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// The pause after so many failures in a row.
+/// The pause after this many failures in a row.
 pub(crate) fn backoff(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(8);
     let pause = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings));

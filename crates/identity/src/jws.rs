@@ -1,8 +1,7 @@
 //! A signed token taken apart: header, claims and signature, strictly read and not yet believed.
 //!
-//! Owns the compact form and the header's rules. Does not look at claims. Invariants: header and claims are each read once,
-//! without duplicate keys; a header that brings its own key, or that asks the reader to do something else with the token,
-//! is refused.
+//! Owns the compact form and the header's rules. Does not look at claims. Invariants: header and claims are each parsed once, without
+//! duplicate keys; a header that brings its own key, or asks for different processing of the token, is refused.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_types::json::{JsonLimits, parse_strict};
@@ -25,7 +24,7 @@ const LIMITS: JsonLimits = JsonLimits {
     nodes_max: 4_000,
 };
 
-/// Header members that name or bring a key, encode the token in another way, or demand understanding.
+/// Header members that name or bring a key, change the token's encoding, or must be understood.
 const HEADERS_REFUSED: [&str; 7] = ["crit", "jku", "x5u", "jwk", "x5c", "b64", "zip"];
 
 /// A token in parts. It has no `Debug`: it holds the token.
@@ -65,7 +64,7 @@ impl<'a> Jws<'a> {
         &self.claims
     }
 
-    /// The issuer as the token claims it; good for choosing a key set and for nothing else.
+    /// The issuer that the token claims; only for choosing a key set.
     pub(crate) fn claimed_issuer(&self) -> Result<&str, IdentityError> {
         let issuer =
             self.claims.get("iss").ok_or_else(|| IdentityError::ClaimMissing("iss".to_owned()))?;
@@ -124,7 +123,7 @@ impl<'a> Jws<'a> {
         Ok(())
     }
 
-    /// Whether the header allows that this is an ID token: it says `JWT`, or nothing.
+    /// Whether an ID token may have this header: it says `JWT`, or nothing.
     pub(crate) fn check_id_token_type(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
         let Some(typ) = self.header.get("typ") else { return Ok(()) };
         if typ.as_str().is_some_and(|named| named.eq_ignore_ascii_case("JWT")) {

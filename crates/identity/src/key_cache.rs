@@ -1,9 +1,9 @@
-//! The keys of one issuer in memory: loaded, kept fresh, and used on for a bounded time when they cannot be loaded.
+//! The keys of one issuer in memory: loaded, kept fresh, and used for a bounded time after they can no longer be loaded.
 //!
-//! Owns when a key set is fetched again. Invariants: tokens cannot cause more than one fetch in `keys_retry_s_min`,
-//! however many unknown keys they name; at most one fetch runs at a time; a set that could not be fetched for
-//! `keys_stale_s_max` is not used any more; a set that cannot be read never replaces one that could; a file that does not answer keeps one
-//! thread and holds up one token for a moment.
+//! Owns when a key set is fetched again. Invariants: tokens cannot cause more than one fetch per retry interval (`keys_retry_s_min`, or a
+//! second for files and the agent), however many unknown keys they name; at most one fetch runs at a time; a set that could not be fetched
+//! for `keys_stale_s_max` is no longer used; an unreadable set never replaces a readable one; a file that hangs occupies one thread and
+//! delays one token for a moment.
 
 use std::{
     path::{Path, PathBuf},
@@ -38,7 +38,7 @@ const FILE_TIMEOUT_MS: u64 = 1_000;
 /// Looking at a file costs next to nothing, so a rotated one is noticed soon.
 const FILE_REFRESH_S_MAX: u64 = 10;
 const FILE_RETRY_S: u64 = 1;
-/// The agent is on this machine.
+/// The agent is local, so asking it is cheap.
 const AGENT_REFRESH_S: u64 = 1;
 
 /// The keys of one issuer.
@@ -47,15 +47,15 @@ pub(crate) struct KeyCache {
     issuer: String,
     source: Source,
     wanted: KeyUse,
-    /// Whether the last fetch failed: then a key that is not known may only not be known yet.
+    /// Whether the last fetch failed: then an unknown key may only be one that was not fetched yet.
     failing: AtomicBool,
     refresh_age: Duration,
     retry_interval: Duration,
     stale_age: Duration,
     current: ArcSwapOption<Loaded>,
-    /// When a fetch was last begun. Anyone who holds the lock is the one that fetches.
+    /// When a fetch last began. Anyone who holds the lock does the fetching.
     begun: Arc<Mutex<Option<Instant>>>,
-    /// Anyone who holds it reads the file: one thread, however long the file does not answer.
+    /// Held while the file is read: one thread, however long the file hangs.
     reads: Arc<Mutex<()>>,
 }
 
@@ -67,7 +67,7 @@ enum Source {
     Agent { api: Arc<WorkloadApi>, trust_domain: String },
 }
 
-/// A set of keys, and since when.
+/// A set of keys, and when it was loaded.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     set: KeySet,
@@ -75,7 +75,7 @@ pub(crate) struct Loaded {
 }
 
 impl KeyCache {
-    /// The cache of a trust domain whose bundle the agent has. Nothing is waited for.
+    /// The cache of a trust domain whose bundle comes from the agent. Loads nothing yet.
     pub(crate) fn of_agent(
         issuer: &IssuerConfig,
         api: &Arc<WorkloadApi>,
@@ -158,7 +158,7 @@ impl KeyCache {
         self.refresh_if_due(Some(loaded)).await;
         let unknown = || {
             let issuer = self.issuer.clone();
-            // A token of a key that came while the issuer cannot be reached is not wrong.
+            // A token with a new key is not wrong while the issuer cannot be reached.
             if self.failing.load(Ordering::Relaxed) {
                 return IdentityError::KeysUnavailable(issuer);
             }
@@ -169,7 +169,7 @@ impl KeyCache {
             .unwrap_or_else(|| Err(unknown()))
     }
 
-    /// Loads the set again, whenever the last time was.
+    /// Reloads the set, whenever it was last loaded.
     pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), KeyError> {
         if matches!(self.source, Source::Inline) {
             return Ok(());
@@ -183,7 +183,7 @@ impl KeyCache {
         self.usable().is_some()
     }
 
-    /// Whether keys are used on that could not be loaded again.
+    /// Whether keys are in use that could not be reloaded.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed) && self.is_usable()
     }
@@ -248,7 +248,7 @@ impl KeyCache {
         }
     }
 
-    /// Fetches once, unless somebody else has since `seen` or a fetch was begun too short a time ago.
+    /// Fetches once, unless the set has changed since `seen` or a fetch began too recently.
     async fn refresh_if_due(self: &Arc<Self>, seen: Option<Arc<Loaded>>) {
         let begun = Arc::clone(&self.begun).lock_owned().await;
         if self.is_due(*begun, seen.as_ref()) {
@@ -288,7 +288,7 @@ impl KeyCache {
         task.await.unwrap_or_else(|_gone| Err(KeyError::interrupted()))
     }
 
-    /// What a fetch brought counts from now on, as true at `at`.
+    /// Stores what a fetch loaded, as valid at `at`.
     fn take_in(&self, loaded: Result<KeySet, KeyError>, at: Instant) -> Result<(), KeyError> {
         self.failing.store(loaded.is_err(), Ordering::Relaxed);
         // Who knows it says that there are no keys any more, which is not an outage; half a document is no set at all.
@@ -304,7 +304,7 @@ impl KeyCache {
             Source::Agent { api, trust_domain } => {
                 let set = KeySet::from_value(api.bundle(trust_domain).await?, self.wanted);
                 if matches!(set, Err(KeyError::Empty)) {
-                    // A domain without an authority left is one that the agent vouches for no more.
+                    // The agent no longer vouches for a domain without authorities.
                     let trust_domain = trust_domain.to_owned();
                     return Err(KeyError::NotInBundles(trust_domain));
                 }
@@ -320,7 +320,7 @@ impl KeyCache {
         KeySet::parse(&fetched, self.wanted)
     }
 
-    /// Reads a file on a thread for blocking, and on one only. Anyone who asks waits for a moment.
+    /// Reads a file on a blocking thread, at most one at a time. Callers wait only for a moment.
     async fn read_soon(&self, path: &Path) -> Result<Vec<u8>, KeyError> {
         let late = || late(FILE_TIMEOUT_MS);
         let reads = Arc::clone(&self.reads).try_lock_owned().map_err(|_held| late())?;

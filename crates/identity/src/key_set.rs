@@ -30,14 +30,14 @@ pub(crate) struct KeySet {
     keys: BTreeMap<String, Vec<PublicKey>>,
 }
 
-/// For which tokens the keys of a set are wanted.
+/// The tokens for which the keys of a set are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyUse {
-    /// Access tokens: keys for signatures, and those that do not say what they are for.
+    /// Access tokens: keys for signatures, and those without a stated use.
     Signatures,
-    /// JWT-SVIDs: of a trust bundle, the keys that say so.
+    /// JWT-SVIDs: the keys of a trust bundle that are marked for them.
     JwtSvids,
-    /// JWT-SVIDs: of what the Workload API gives, which is their keys alone, so that they need not say it.
+    /// JWT-SVIDs: the Workload API returns only keys for them, so that these need no mark.
     WorkloadApi,
 }
 
@@ -51,7 +51,7 @@ impl KeyUse {
     }
 }
 
-/// What a set has under a name.
+/// The result of looking up a name.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
     Key(&'a PublicKey),

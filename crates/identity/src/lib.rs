@@ -1,9 +1,10 @@
-//! Who calls: verified identity from bearer tokens, SVIDs and client certificates, the development key, and static secrets for outbound calls.
+//! Callers' verified identity from bearer tokens, SVIDs and client certificates, the development key, and static secrets for outbound
+//! calls.
 //!
-//! Owns the only verifier of tokens, the key sets it checks against, the binding of a
-//! workload's token to a user's delegation, sign-in of people with an OpenID provider, the local development key, and the reading of
-//! secrets at the time of use, from files, the environment and the agent of the SPIFFE Workload API.
-//! Does not decide what anybody may do, does not open sockets itself, reads no clock and no environment.
+//! Owns the only verifier of tokens, the key sets it checks against, the binding of a workload's token to a user's delegation, sign-in of
+//! people with an OpenID provider, the local development key, and the reading of secrets at the time of use, from files, the environment
+//! and the agent of the SPIFFE Workload API. Does not decide what anybody may do, opens no sockets itself, reads no clock and no
+//! environment.
 //!
 //! Invariants, written as absences:
 //! - no [`VerifiedToken`] exists whose signature, issuer, audience, type and times were not checked;

@@ -1,8 +1,8 @@
-//! Tokens that were verified a moment ago: the same one is not verified again while nothing that was decided by has changed.
+//! Recently verified tokens: the same token is not verified again while the basis of its verification is unchanged.
 //!
-//! Owns what is remembered, and for how long. Does not verify. Invariants: what is remembered counts only on the same basis, which is the
-//! issuer with its configuration and its loaded keys, and only before the first moment at which time alone would refuse the token;
-//! whether somebody is revoked or inactive is no part of it and is asked for each request. No byte of a token is kept, only its digest.
+//! Owns what is remembered, and for how long. Does not verify. Invariants: an entry is valid only on the same basis, which is the issuer
+//! with its configuration and its loaded keys, and only until time alone would refuse the token; whether somebody is revoked or inactive is
+//! not part of it and is checked for each request. No byte of a token is stored, only its digest.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::token::{TokenRole, VerifiedToken};
 /// How many tokens are remembered; those not seen for longest are verified again.
 const TOKENS_MAX: u64 = 4_096;
 
-/// The digest of a token in its place.
+/// The digest of a token and the place where it was presented.
 pub(crate) type Name = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// Verified tokens by their digest, each with the basis that it was verified on.
 pub(crate) struct RememberedTokens<B>(Cache<Name, Arc<Remembered<B>>>);
 
-/// What a token was found to say.
+/// The facts found in a token.
 pub(crate) struct Remembered<B> {
     pub(crate) basis: B,
     pub(crate) from: Timestamp,
     pub(crate) until: Timestamp,
-    /// The one who calls, or the user for whom; nothing of it is sealed.
+    /// The caller, or the user it calls for, without the sealed token.
     pub(crate) token: VerifiedToken,
     /// The user, where the token names both.
     pub(crate) user: Option<VerifiedToken>,

@@ -24,7 +24,7 @@ pub struct ActorClaim {
 /// Somebody who may be the actor that a token names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acting<'a> {
-    /// In whose name space `subject` is.
+    /// The issuer within which `subject` is unique.
     pub issuer: &'a str,
     /// Who it is.
     pub subject: &'a str,
@@ -33,7 +33,7 @@ pub struct Acting<'a> {
 }
 
 impl ActorClaim {
-    /// Whether everything that the claim says in a token of `said_by` is true of the one who acts. A claim that says nothing names nobody.
+    /// Whether the whole claim, in a token of `said_by`, is true of the one who acts. An empty claim names nobody.
     #[must_use]
     pub fn names(&self, said_by: &str, acting: Acting<'_>) -> bool {
         let subject_fits = self.subject.as_deref().is_none_or(|subject| subject == acting.subject);
@@ -65,12 +65,12 @@ struct Sealed {
     facts: TokenFacts,
 }
 
-/// What a token says, as far as an exchange needs to know it.
+/// A token's facts, as far as an exchange needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFacts {
     /// Who issued it.
     pub issuer: String,
-    /// For whom, unique within the issuer.
+    /// Its subject, unique within the issuer.
     pub subject: String,
     /// The OAuth client it was issued to.
     pub client: Option<String>,
@@ -78,7 +78,7 @@ pub struct TokenFacts {
     pub issued_at: Option<Timestamp>,
     /// When it expires.
     pub expires_at: Timestamp,
-    /// What its bearer was granted.
+    /// The scopes granted to its bearer.
     pub scopes: BTreeSet<String>,
     /// The only one who may act for its subject, where it says so (RFC 8693, section 4.4).
     pub may_act: Option<ActorClaim>,
@@ -98,13 +98,13 @@ impl SubjectToken {
         self.0.value.expose_secret()
     }
 
-    /// The digest of the token: two tokens with the same are the same.
+    /// The digest of the token: equal digests mean equal tokens.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
     }
 
-    /// What it says.
+    /// The token's facts.
     #[must_use]
     pub fn facts(&self) -> &TokenFacts {
         &self.0.facts

@@ -27,7 +27,7 @@ pub(crate) fn seal<T: Serialize>(
     Ok([nonce.as_slice(), &bytes].concat())
 }
 
-/// The value that was sealed; nothing where the secret or the purpose is another, or anything was altered.
+/// The value that was sealed; `None` if the secret or the purpose differs, or anything was altered.
 pub(crate) fn unseal<T: DeserializeOwned>(secret: &str, purpose: &str, sealed: &[u8]) -> Option<T> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>()?;
     let mut bytes = Zeroizing::new(rest.to_vec());

@@ -1,11 +1,10 @@
 //! Static secrets for outbound calls, by name.
 //!
-//! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for the
-//! minutes in which the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value
-//! in.
-//! `soon` is the way for those who may not block. Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
-//! is only half written, or cannot be read for the moment, never replaces a value that was whole, which is used on for a bounded time. A file
-//! that is gone is a secret that was taken back.
+//! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the previous version, for the minutes in
+//! which the other side may still know only that one. Does not read the environment: the binary does, once, and passes the value in. `soon`
+//! is for callers that may not block. Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show
+//! it; no error contains one; a file that is only half written, or cannot be read for the moment, never replaces a complete value, which
+//! stays in use for a bounded time. A file that is gone is a secret that was taken back.
 
 mod file;
 mod live;
@@ -38,11 +37,11 @@ use crate::error::of_file;
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
 const TOO_LONG: &str = "it is longer than 65536 bytes";
-/// How many values are remembered that are live no more: anyone who looks for them in an answer has to know them.
+/// How many earlier values are remembered: anyone who searches responses for secrets has to know them.
 const EARLIER_MAX: usize = 8;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
 const OVERLAP: Duration = Duration::from_mins(10);
-/// How long the value before is used on while its file cannot be used as it stands.
+/// How long the previous value stays in use while its file is unusable.
 const UNUSABLE_MAX: Duration = Duration::from_mins(15);
 
 /// Where a secret comes from.
@@ -50,21 +49,21 @@ const UNUSABLE_MAX: Duration = Duration::from_mins(15);
 pub enum SecretSource {
     /// The value of a variable of the environment, as the binary found it at start.
     Env(SecretString),
-    /// A variable of the environment that is not set.
+    /// An environment variable that is not set.
     Unset,
-    /// A file, looked at each time the secret is used.
+    /// A file, checked each time the secret is used.
     File(PathBuf),
     /// A JWT-SVID of our own, once a [`crate::SvidKeeper`] has fetched it.
     JwtSvid {
-        /// For whom it is.
+        /// Its audience.
         audience: String,
     },
 }
 
-/// Why a secret cannot be had. No message holds a value.
+/// Why a secret cannot be read. No message contains a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// No secret has the name that is written there. What is written is not in here: it may be a value in the place of a name.
+    /// No secret has the given name. The name itself is not included: it may be a value given by mistake.
     #[error("names no secret of the configuration{}", listed(names))]
     Unknown {
         /// The names that there are.
@@ -75,12 +74,12 @@ pub enum SecretError {
     Unreadable {
         /// The secret.
         name: String,
-        /// Where the file is; not what names it, where that leads to none.
+        /// Where the file is; only the folder, if the path leads to no file.
         place: String,
         /// The kind of failure.
         kind: io::ErrorKind,
     },
-    /// The file does not answer, as on a mount that hangs, and what was read of it before is too old or not there.
+    /// The file hangs, as on a mount that does, and the value read before is too old or missing.
     #[error("the secret `{name}` cannot be read from `{}` in time", path.display())]
     TooSlow {
         /// The secret.
@@ -132,7 +131,7 @@ pub struct Secrets {
 struct Entry {
     source: SecretSource,
     live: Mutex<Live>,
-    /// The reading of the file that is under way for those who may not block.
+    /// The read in progress for callers that may not block.
     look: Mutex<Option<soon::Look>>,
     svid: Option<Arc<OwnSvid>>,
 }
@@ -142,11 +141,11 @@ struct Entry {
 struct Live {
     newest: Option<SecretString>,
     previous: Option<Previous>,
-    /// What is live no more.
+    /// Values that are no longer live.
     earlier: VecDeque<SecretString>,
-    /// When the newest was last found to be what the file holds.
+    /// When the file was last found to contain the newest value.
     seen_at: Option<Instant>,
-    /// Whether it was said that the file cannot be used as it is.
+    /// Whether it was logged that the file is unusable.
     alarmed: bool,
 }
 
@@ -171,7 +170,7 @@ impl Secrets {
         Self { entries: Arc::new(entries.collect()), marks: Marks::default() }
     }
 
-    /// What is to be fetched of the agent.
+    /// The SVIDs to fetch from the agent.
     pub(crate) fn own_svids(&self) -> impl Iterator<Item = (&str, Arc<OwnSvid>)> {
         let svids = self.entries.iter();
         svids.filter_map(|(name, entry)| Some((name.as_str(), Arc::clone(entry.svid.as_ref()?))))
@@ -191,7 +190,7 @@ impl Secrets {
     /// That there is a secret of this name; says nothing about whether it can be read.
     ///
     /// # Errors
-    /// [`SecretError::Unknown`], which lists the names that there are.
+    /// [`SecretError::Unknown`], which lists the existing names.
     pub fn named(&self, name: &str) -> Result<(), SecretError> {
         self.entry(name).map(drop)
     }
@@ -207,16 +206,16 @@ impl Secrets {
         self.marks.of(name, version)
     }
 
-    /// The secret's value as it is now. Reads the file where there is one: call it where blocking is allowed, or else [`Secrets::live_soon`].
+    /// The current value of a secret. Reads its file, if it has one: call it where blocking is allowed, or else use [`Secrets::live_soon`].
     ///
     /// # Errors
-    /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text. A file that held a value before and
-    /// is half written now, or cannot be read though it is there, is no error for 15 minutes: the value stays.
+    /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text. If a file held a value before and is
+    /// half written now, or exists but cannot be read, that is no error for 15 minutes: the value stays.
     pub fn get(&self, name: &str) -> Result<SecretString, SecretError> {
         self.live(name).map(|live| live.newest.value)
     }
 
-    /// The secret's value as it is now, and the one before it.
+    /// The current value of a secret, and the one before it.
     ///
     /// # Errors
     /// As for [`Secrets::get`].
@@ -240,8 +239,8 @@ impl Secrets {
         }
     }
 
-    /// The values of a secret that are known without asking anybody: live ones, and some that were live before. For those who look for them
-    /// in what others say.
+    /// The values of a secret that are known without reading anything: live ones, and some earlier ones. For searching responses for
+    /// secrets.
     #[must_use]
     pub fn known(&self, name: &str) -> Vec<SecretString> {
         let Some(entry) = self.entries.get(name) else { return Vec::new() };
@@ -257,11 +256,11 @@ impl Secrets {
         }
     }
 
-    /// Reads every secret of this machine once, for the start, and warns of files that everybody on the machine can read. Those that others
-    /// keep are read when their keepers open.
+    /// Reads every local secret once, at start, and warns of files that everybody on the machine can read. SVIDs are read when their
+    /// [`SvidKeeper`](crate::SvidKeeper) opens.
     ///
     /// # Errors
-    /// [`SecretError`] for the first secret that cannot be had.
+    /// [`SecretError`] for the first secret that cannot be read.
     pub fn check(&self) -> Result<(), SecretError> {
         for (name, entry) in self.entries.iter() {
             if matches!(entry.source, SecretSource::JwtSvid { .. }) {
@@ -317,7 +316,7 @@ impl Live {
         self.live(name, now)
     }
 
-    /// What is live at this moment of a file that cannot be used as it stands; after a while, what is wrong with it.
+    /// What is live at this moment of an unusable file; after a while, the problem.
     fn live_still(
         &mut self,
         name: &str,

@@ -37,7 +37,7 @@ mod config;
 mod exchange;
 mod metadata;
 
-/// How long what the provider says about itself is believed.
+/// How long the provider's metadata is cached.
 const METADATA_AGE_MAX: Duration = Duration::from_secs(3_600);
 /// Bytes of a fresh text: 256 bits.
 const FRESH_BYTES: usize = 32;
@@ -47,11 +47,11 @@ const FRESH_LEEWAY_MS: i64 = 5_000;
 const CLOCKS_APART_MS: i64 = 60_000;
 /// How long a sign-in may take, in milliseconds.
 const ATTEMPT_AGE_MS_MAX: i64 = 600_000;
-/// The longest code that is looked at.
+/// The longest code that is accepted.
 const PARAMETER_BYTES_MAX: usize = 2_048;
-/// The longest state that is looked at.
+/// The longest state that is accepted.
 const STATE_BYTES_MAX: usize = 4_096;
-/// What an attempt is sealed for.
+/// The purpose for which an attempt is sealed.
 const ATTEMPT: &str = "placet.sign-in.v1";
 
 /// Why somebody could not be signed in. `Display` is for the log.
@@ -111,10 +111,10 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Where a sign-in begins and leads to.
+/// The parameters of a new sign-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beginning {
-    /// Where the provider sends the browser back to.
+    /// The URL to which the provider sends the browser back.
     pub redirect_uri: String,
     /// Whether the provider is to ask the person again.
     pub fresh: bool,
@@ -127,7 +127,7 @@ pub struct Beginning {
 pub struct SignedIn {
     /// Who it is.
     pub token: VerifiedToken,
-    /// What they were signed in with, to be kept with their session.
+    /// The proof of the sign-in, to be stored with their session.
     pub proof: SignInProof,
     /// Where they wanted to go.
     pub to: String,
@@ -205,7 +205,7 @@ impl Provider {
     /// Where to send a browser that holds a secret of 256 random bits.
     ///
     /// # Errors
-    /// [`SignInError::Unavailable`] when the provider does not say how it is used.
+    /// [`SignInError::Unavailable`] when the provider's metadata cannot be loaded.
     pub async fn begin(&self, browser: &str, beginning: Beginning) -> Result<Url, SignInError> {
         let metadata = self.metadata().await?;
         let text = || fresh_text().map_err(|error| self.unavailable(error.to_string()));
@@ -234,8 +234,8 @@ impl Provider {
         Ok(url)
     }
 
-    /// Who the person is, if everything that came back belongs to a sign-in that this browser began, whichever process it began it with.
-    /// That it comes back once is the provider's care: a code is taken once.
+    /// Who the person is, if everything that came back belongs to a sign-in that this browser began, in whichever process. The provider
+    /// ensures that it comes back only once, by accepting a code once.
     ///
     /// # Errors
     /// [`SignInError`] for the first thing that does not fit.
@@ -274,7 +274,7 @@ impl Provider {
         Ok(SignedIn { token, proof, to: attempt.to })
     }
 
-    /// Who somebody is that signed in before, by what they were signed in with: verified in full, as of that moment.
+    /// Who a person is that signed in before, by the proof of that sign-in: verified in full, as of that moment.
     ///
     /// # Errors
     /// [`SignInError`] when it is not accepted, as where the provider has withdrawn the key.
@@ -299,7 +299,7 @@ impl Provider {
         Some(url)
     }
 
-    /// What the provider says about itself, asked again when it is old.
+    /// The provider's metadata, fetched again when it is old.
     async fn metadata(&self) -> Result<Arc<Metadata>, SignInError> {
         let mut known = self.inner.metadata.lock().await;
         if let Some((at, metadata)) = known.as_ref()

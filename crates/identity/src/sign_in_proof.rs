@@ -1,7 +1,7 @@
-//! What a person was signed in with, for as long as their session lasts.
+//! The proof of a person's sign-in, for as long as their session lasts.
 //!
-//! Owns its form while it is kept: sealed under the secret of the session, which only the browser has. Invariants: what is kept proves
-//! nothing by itself: anyone who takes it up verifies the token again, as of the moment of the sign-in; and nobody reads it without the browser.
+//! Owns its stored form: sealed under the secret of the session, which only the browser has. Invariants: what is stored proves nothing by
+//! itself: anyone who loads it verifies the token again, as of the moment of the sign-in; and nobody can read it without the browser.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ const PURPOSE: &str = "placet.session.v1";
 #[serde(deny_unknown_fields)]
 pub struct SignInProof {
     token: String,
-    /// Of an ID token.
+    /// Only for an ID token.
     nonce: Option<String>,
     at: Timestamp,
 }
@@ -61,7 +61,7 @@ impl SignInProof {
         self.at
     }
 
-    /// Whether it is of a provider's sign-in, and not of one in development.
+    /// Whether it is from a provider's sign-in, and not from the development sign-in.
     #[must_use]
     pub const fn is_of_provider(&self) -> bool {
         self.nonce.is_some()
@@ -75,7 +75,7 @@ impl SignInProof {
         sealing::seal(secret, PURPOSE, self)
     }
 
-    /// The proof that was sealed under this secret; nothing where it was another, or anything was altered.
+    /// The proof that was sealed under this secret; `None` if the secret differs, or anything was altered.
     #[must_use]
     pub fn unseal(secret: &str, sealed: &[u8]) -> Option<Self> {
         sealing::unseal(secret, PURPOSE, sealed)

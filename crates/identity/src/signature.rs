@@ -44,7 +44,7 @@ impl Algorithm {
 #[derive(Clone)]
 pub(crate) struct PublicKey {
     key_type: KeyType,
-    /// The only algorithm it is for, where its publisher says so.
+    /// The only algorithm it may be used with, if its publisher says so.
     algorithm: Option<Algorithm>,
     /// As `ring` takes it: an uncompressed point, the 32 bytes of an Edwards key, or an `RSAPublicKey` in DER (RFC 8017, appendix A.1.1).
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl fmt::Debug for PublicKey {
 }
 
 impl PublicKey {
-    /// A point on a curve, or nothing when it is none: `ring` agrees on a secret with no other.
+    /// A key at this point; `None` if it is not on the curve, which `ring` checks when it agrees on a secret.
     pub(crate) fn point(key_type: KeyType, x: &[u8], y: &[u8]) -> Option<Self> {
         let curve = if key_type == KeyType::P384 { &ECDH_P384 } else { &ECDH_P256 };
         // Uncompressed (SEC 1, section 2.3.3).
@@ -72,14 +72,14 @@ impl PublicKey {
         Self { key_type: KeyType::Ed25519, algorithm: None, bytes }
     }
 
-    /// Zeros before a number, which some publishers write, are left out.
+    /// Strips the leading zeros that some publishers write.
     pub(crate) fn rsa(n: &[u8], e: &[u8]) -> Option<Self> {
         let numbers = [UintRef::new(n).ok()?.to_der().ok()?, UintRef::new(e).ok()?.to_der().ok()?];
         let bytes = AnyRef::new(Tag::Sequence, &numbers.concat()).ok()?.to_der().ok()?;
         Some(Self { key_type: KeyType::Rsa, algorithm: None, bytes })
     }
 
-    /// The same key for one algorithm alone, where there is one that it is for; nothing when it cannot be used with that.
+    /// The same key restricted to one algorithm, if any; `None` if it cannot be used with that.
     pub(crate) fn only_for(self, algorithm: Option<Algorithm>) -> Option<Self> {
         let fits = algorithm.is_none_or(|algorithm| self.fits(algorithm));
         fits.then_some(Self { algorithm, ..self })

@@ -1,9 +1,9 @@
-//! SPIFFE ids, read by the letter of their standard.
+//! SPIFFE ids, parsed strictly by their standard.
 //!
-//! Owns the form of an id and of a trust domain's name. Knows no keys. Invariant: an id that two readers could take for
-//! two different ones (upper case, dots, empty segments, queries, ports) is no id.
+//! Owns the form of an id and of a trust domain's name. Knows no keys. Invariant: an id that two parsers could take for different ones
+//! (upper case, dots, empty segments, queries, ports) is refused.
 
-/// What every SPIFFE id begins with. They name their trust domain, so they are unique across issuers.
+/// The prefix of every SPIFFE id. The ids name their trust domain, so they are unique across issuers.
 pub(crate) const SPIFFE_SCHEME: &str = "spiffe://";
 
 const ID_BYTES_MAX: usize = 2_048;

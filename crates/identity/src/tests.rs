@@ -1,4 +1,4 @@
-//! Tests of the crate as its users see it. Helpers are in `support`; every token in here is signed for real.
+//! Tests of the crate through its public API. Helpers are in `support`; every token here has a real signature.
 
 mod acceptance;
 mod acting;

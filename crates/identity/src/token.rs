@@ -1,7 +1,7 @@
 //! A token that was verified: what is known about its bearer, without the token.
 //!
-//! Owns the verified facts. Does not verify: only [`crate::Verifier`] makes one. Invariant: no byte of the token is in
-//! here but sealed, for a token service; [`VerifiedToken::token_ref`] is a digest that cannot be turned back.
+//! Owns the verified facts. Does not verify: only [`crate::Verifier`] makes one. Invariant: the token is in here only sealed, for a token
+//! service; [`VerifiedToken::token_ref`] is a digest that cannot be reversed.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::{
     spiffe::SPIFFE_SCHEME,
 };
 
-/// In which place of a call a token is presented.
+/// Where in a call a token is presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenRole {
     /// `Authorization`: who calls.
@@ -28,12 +28,12 @@ pub enum TokenRole {
     Delegation,
 }
 
-/// What a verified token says.
+/// The facts of a verified token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedToken {
     pub(crate) role: TokenRole,
     pub(crate) auth_type: AuthType,
-    /// Whether the issuer's configuration says that it verifies which workload it gives a token to.
+    /// Whether, by the issuer's configuration, the issuer verifies which workload it gives a token to.
     pub(crate) issuer_attests: bool,
     pub(crate) principal: Principal,
     pub(crate) issuer: String,
@@ -56,14 +56,14 @@ pub struct VerifiedToken {
     pub(crate) actor: Option<ActorClaim>,
     pub(crate) prior_actors: Vec<String>,
     pub(crate) may_act: Option<ActorClaim>,
-    /// Whether the one who holds it may be an agent, so that it proves no one's presence.
+    /// Whether an agent may hold it, so that it proves no one's presence.
     pub(crate) is_held: bool,
     /// Whether a delegation that names neither actor nor client is for every agent of the tenant.
     pub(crate) for_anybody: bool,
     /// The certificate that the token is bound to, by its thumbprint (RFC 8705).
     pub(crate) bound_to: Option<String>,
     pub(crate) token_ref: String,
-    /// Kept for a token service alone; absent where nothing may be exchanged for it, as for the token of a sign-in.
+    /// Only for a token service; absent if the token may not be exchanged, as for the token of a sign-in.
     pub(crate) sealed: Option<SubjectToken>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Workload {
 }
 
 impl VerifiedToken {
-    /// What a workload proves by itself: who it is, and nothing else: it has no groups and speaks for nobody.
+    /// What a workload's own proof shows: only who it is. It has no groups and speaks for nobody.
     pub(crate) fn of_workload(workload: Workload) -> Self {
         Self {
             role: workload.role,
@@ -111,14 +111,14 @@ impl VerifiedToken {
         }
     }
 
-    /// Whether it was verified which workload the bearer is. A person is none.
+    /// Whether the workload was attested. A person is not a workload.
     #[must_use]
     pub fn attests_workload(&self) -> bool {
         self.kind() != PrincipalKind::User
             && (self.auth_type.attests_workload() || self.issuer_attests)
     }
 
-    /// What was proved with it, for policies and records.
+    /// What the token proved, for policies and records.
     #[must_use]
     pub fn proof(&self) -> Proof {
         Proof {
@@ -170,7 +170,7 @@ impl VerifiedToken {
         &self.groups
     }
 
-    /// When the groups were true: when the token was issued.
+    /// The time as of which the groups are known: when the token was issued.
     #[must_use]
     pub fn groups_as_of(&self) -> Timestamp {
         self.issued_at
@@ -188,7 +188,7 @@ impl VerifiedToken {
         (!self.is_undated).then_some(self.issued_at)
     }
 
-    /// When the token has expired.
+    /// When the token expires.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
@@ -242,7 +242,7 @@ impl VerifiedToken {
         is_users.then(|| self.as_actor(rule.kind, id, client.clone(), Some(client)))
     }
 
-    /// The same token as what the user delegates with it.
+    /// The same token, as the user's delegation.
     pub(crate) fn as_delegation(&self) -> Self {
         Self { role: TokenRole::Delegation, ..self.clone() }
     }
@@ -258,7 +258,7 @@ impl VerifiedToken {
         let tenant_id = self.principal.tenant_id.clone();
         Self {
             role: TokenRole::Actor,
-            // What the token is bound to is the key of the one who sends it, which is the actor.
+            // The token is bound to the key of its sender, which is the actor.
             auth_type: if self.auth_type == AuthType::Jwt {
                 AuthType::ActorClaim
             } else {

@@ -1,8 +1,7 @@
 //! The verifier: a bearer token in, verified facts or a refusal out.
 //!
-//! Owns the order of the checks: form, issuer, algorithm, type, key, signature, claims. Does not own any single rule.
-//! Invariant: nothing in the claims but the issuer's name is used before the signature was checked, and that only to choose
-//! the key set.
+//! Owns the order of the checks: form, issuer, algorithm, type, key, signature, claims. Owns none of the rules. Invariant: before the
+//! signature is checked, claims only select the key set and the checks, or refuse the token.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +33,7 @@ use crate::{
     workload_api::WorkloadApi,
 };
 
-/// How long the files of client authorities are waited for.
+/// How long to wait for the files of client authorities.
 const AUTHORITIES_WAIT: Duration = Duration::from_secs(5);
 
 /// Verifies bearer tokens. Clones share their keys.
@@ -47,22 +46,22 @@ struct Inner {
     /// By their names; a trust domain's is its own SPIFFE id.
     issuers: ArcSwap<Issuers>,
     authorities: Option<ClientAuthorities>,
-    /// Anyone who holds it reads their files.
+    /// Held while their files are read.
     reads_authorities: Arc<Mutex<()>>,
     leeway_s: u64,
     clock: Arc<dyn Clock>,
     remembered: RememberedTokens<Basis>,
 }
 
-/// By their names.
+/// By name.
 type Issuers = BTreeMap<String, Arc<Issuer>>;
 
 struct Issuer {
     config: IssuerConfig,
-    /// Whose tokens are JWT-SVIDs.
+    /// The trust domain, if its tokens are JWT-SVIDs.
     domain: Option<TrustDomainConfig>,
     keys: Arc<KeyCache>,
-    /// Whether it was said that its tokens are for others too.
+    /// Whether it was logged that its tokens are for other services too.
     told_of_others: AtomicBool,
 }
 
@@ -76,7 +75,7 @@ impl Issuer {
         })
     }
 
-    /// Says once that tokens of the issuer are for other services too. Which of them are is on the record of each call.
+    /// Logs once that tokens of the issuer are for other services too. The record of each call names the audiences.
     fn tell_of_others(&self, verified: &VerifiedToken) {
         let audiences = verified.audiences.len();
         if audiences > 1 && !self.told_of_others.swap(true, Ordering::Relaxed) {
@@ -145,8 +144,8 @@ impl Verifier {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The issuers of `config` in the place of those at hand, checked and with their keys where those are in files. An issuer whose
-    /// configuration is the same keeps the keys that it has. Nothing changes before [`Verifier::replace`].
+    /// The issuers of `config`, checked, and with their keys if those are in files, ready to replace the current ones. An issuer whose
+    /// configuration is unchanged keeps its keys. Nothing changes before [`Verifier::replace`].
     ///
     /// # Errors
     /// [`SetupError`] as for [`Verifier::new`].
@@ -174,7 +173,7 @@ impl Verifier {
         Ok(NextIssuers(next))
     }
 
-    /// Has tokens verified by these issuers and no others from now on, here and in every clone.
+    /// Replaces the issuers that tokens are verified by, here and in every clone.
     pub fn replace(&self, next: NextIssuers) {
         self.inner.issuers.store(Arc::new(next.0));
     }
@@ -191,7 +190,7 @@ impl Verifier {
         Ok(self.verify_in(Some(role), token).await?.0)
     }
 
-    /// What a token was found to say before, if that still counts.
+    /// The facts remembered about a token, if its basis still holds.
     fn remembered(&self, name: &Name, now: Timestamp) -> Option<Arc<Remembered<Basis>>> {
         let known = self.inner.remembered.find(name, now)?;
         let Basis { issuer, keys } = &known.basis;
@@ -202,15 +201,15 @@ impl Verifier {
         is_same.then_some(known)
     }
 
-    /// What a token is about to be verified by; nothing where keys have to be looked for first. An undated token is dated by each
-    /// verification.
+    /// The basis on which a token is about to be verified; `None` if keys have to be fetched first, or if the token is undated, since each
+    /// verification dates it.
     fn basis(&self, jws: &Jws<'_>) -> Option<Basis> {
         let issuer = self.issuer_of(jws).ok().filter(|_| jws.claims().contains_key("iat"))?;
         let keys = issuer.keys.fresh()?;
         Some(Basis { issuer, keys })
     }
 
-    /// Verifies what a person was signed in with in development, as it was at that moment.
+    /// Verifies the proof of a development sign-in, as of that moment.
     ///
     /// # Errors
     /// [`IdentityError`] for the first check that fails.
@@ -268,7 +267,7 @@ impl Verifier {
         }
     }
 
-    /// Who the owner of a connection's certificate is.
+    /// Identifies the owner of a connection's certificate.
     pub(crate) fn verify_certificate(
         &self,
         certificate: &ClientCertificate,
@@ -312,8 +311,8 @@ impl Verifier {
         Ok(verified)
     }
 
-    /// Verifies the ID token of a sign-in (OpenID Connect Core, section 3.1.3.7): signed by the issuer, for this client, of this
-    /// attempt. The person it is about stands for themselves.
+    /// Verifies the ID token of a sign-in (OpenID Connect Core, section 3.1.3.7): signed by the issuer, for this client, for this attempt.
+    /// The person it is about acts for themselves.
     pub(crate) async fn verify_id_token(
         &self,
         token: &str,
@@ -366,8 +365,8 @@ impl Verifier {
         Judge { issuer, role, now, leeway_s: self.inner.leeway_s }
     }
 
-    /// Loads every issuer's keys again, all at the same time. Keys that cannot be loaded stay in use for a while; answers whose they are, and
-    /// why.
+    /// Reloads every issuer's keys, all at the same time. Keys that cannot be reloaded stay in use for a while; returns their issuers and
+    /// the causes.
     pub async fn refresh(&self) -> Vec<(String, KeyError)> {
         let mut tasks = Vec::new();
         for (name, issuer) in self.inner.issuers.load().iter() {
@@ -384,7 +383,7 @@ impl Verifier {
         failures
     }
 
-    /// Reads the files of client authorities again if they have changed; on a thread for blocking, since a mount may hang, and on one only.
+    /// Reloads the files of client authorities if they have changed; on a single blocking thread, since a mount may hang.
     async fn refresh_authorities(&self) {
         let Some(authorities) = self.inner.authorities.clone() else { return };
         let Ok(reads) = Arc::clone(&self.inner.reads_authorities).try_lock_owned() else {
@@ -409,7 +408,7 @@ impl Verifier {
         }
     }
 
-    /// The issuers and client authorities whose keys could not be loaded the last time, and are used on for a while, for readiness.
+    /// The issuers and client authorities whose keys could not be reloaded, and stay in use for a while, for readiness.
     #[must_use]
     pub fn issuers_with_old_keys(&self) -> Vec<String> {
         let issuers = self.inner.issuers.load();
@@ -428,14 +427,14 @@ impl Verifier {
     }
 }
 
-/// What tokens are verified by.
+/// The basis on which tokens are verified.
 struct Basis {
     issuer: Arc<Issuer>,
     keys: Arc<Loaded>,
 }
 
 impl Basis {
-    /// What was found by it at `from`, until time alone may refuse the token.
+    /// The facts found on this basis at `from`, until time alone may refuse the token.
     fn remembering(
         self,
         token: VerifiedToken,
@@ -454,7 +453,7 @@ impl Basis {
     }
 }
 
-/// The token is kept, sealed, with whom a token service may be asked for it.
+/// Seals the token into the party for whom a token service may be asked.
 fn sealing_either(
     token: &str,
     actor: VerifiedToken,

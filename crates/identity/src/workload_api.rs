@@ -1,8 +1,8 @@
-//! Trust bundles from the agent of this machine: the SPIFFE Workload API, over a socket in the file system.
+//! Trust bundles from the local agent: the SPIFFE Workload API, over a Unix socket.
 //!
-//! Owns the question. Does not verify anything with the bundles and keeps none: how fresh they are is the cache's. The library opens the
-//! socket itself: it is no network socket, leads nowhere but to the path that the configuration names, and is the exception that the rule of
-//! egress has. Invariant: no words of the agent's are in an error.
+//! Owns the request. Does not verify anything with the bundles and stores none: their freshness is the cache's concern. The library opens
+//! the socket itself: it is not a network socket, leads only to the path in the configuration, and is the exception to the rule about
+//! egress. Invariant: no error contains text from the agent.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ type Bundles = Result<BTreeMap<String, Value>, &'static str>;
 #[derive(Debug)]
 pub(crate) struct WorkloadApi {
     socket: PathBuf,
-    /// What is answered in a test.
+    /// The response in a test.
     #[cfg(test)]
     told: parking_lot::Mutex<Option<Bundles>>,
 }
@@ -40,7 +40,7 @@ impl WorkloadApi {
         }
     }
 
-    /// The bundle of a trust domain as the agent says it now, as a key set.
+    /// The trust domain's current bundle from the agent, as a key set.
     pub(crate) async fn bundle(&self, trust_domain: &str) -> Result<Value, KeyError> {
         let bundles = self.bundles().await.map_err(|problem| {
             KeyError::Unavailable(format!(
@@ -101,7 +101,7 @@ mod tests {
         key_cache::KeyCache,
     };
 
-    /// An agent that says what the test says, and the keys that come of it.
+    /// An agent with scripted responses, and the cache of its keys.
     fn agent() -> (Arc<WorkloadApi>, Arc<KeyCache>) {
         let domain = json!({
             "trust_domain": "prod.example", "tenant": "acme", "audiences": ["placet"],

@@ -1,7 +1,7 @@
 //! Who acts for whom, as a token says it (RFC 8693): `act`, `may_act`, and the key that a token is bound to (RFC 8705).
 //!
-//! Owns the form of the three claims. Decides about nobody: [`crate::VerifiedCaller::bind`] does. Invariant: what is not
-//! understood could be a condition, so it is refused.
+//! Owns the form of the three claims. Authorises nobody: [`crate::VerifiedCaller::bind`] does. Invariant: a member that is not understood
+//! could be a condition, so it is refused.
 
 use serde_json::{Map, Value};
 

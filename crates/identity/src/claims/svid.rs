@@ -1,7 +1,7 @@
 //! The claims of a JWT-SVID (SPIFFE): `sub`, `aud` and `exp`, and the rules that its trust domain adds.
 //!
-//! Owns what differs from an access token: there is no issuer to be exact about, and `iat` may be missing. Invariant: the
-//! subject is a SPIFFE id of the very trust domain whose key signed.
+//! Owns the differences from an access token: there is no issuer to compare exactly, and `iat` may be missing. Invariant: the subject is a
+//! SPIFFE id of the very trust domain whose key signed.
 
 use placet_types::{clock::Timestamp, principal::Principal, proof::AuthType};
 use serde_json::{Map, Value};
@@ -53,7 +53,7 @@ impl Judge<'_> {
         Ok(VerifiedToken { audiences, is_undated, ..VerifiedToken::of_workload(workload) })
     }
 
-    /// As for every token, but for one without `iat`: its life is counted from now.
+    /// As for every token, except that the life of one without `iat` is counted from now.
     fn svid_times(
         &self,
         claims: &Map<String, Value>,

@@ -1,7 +1,7 @@
-//! Which tokens of a user are in the user's own hands.
+//! Which tokens of a user only the user can hold.
 //!
-//! Owns the rules of `person_clients`. Does not read tokens. Invariants: a client is a person's only by the word of the configuration, so that what
-//! nobody has said proves no one's presence, on each node and after each start alike; no client is a person's and an agent's.
+//! Owns the rules of `person_clients`. Does not read tokens. Invariants: only the configuration makes a client a person's, so that an
+//! unlisted client proves no one's presence, on each node and after each start alike; no client is both a person's and an agent's.
 
 use placet_types::{ids::TenantId, principal::PrincipalKind};
 
@@ -9,12 +9,12 @@ use super::{IdentityConfig, IssuerConfig};
 use crate::error::{IdentityError, SetupError};
 
 impl IssuerConfig {
-    /// Whether a user's token of this client is in the hands of the user, and of no agent.
+    /// Whether the user, and no agent, holds a user's token of this client.
     pub(crate) fn is_persons_client(&self, client: Option<&str>) -> bool {
         self.is_for_development || client.is_some_and(|client| self.person_clients.contains(client))
     }
 
-    /// An agent that comes from a person's client, or is itself called so, would have in hand what proves that the person is there.
+    /// An agent that uses a person's client, or has its name, would hold what proves that the person is present.
     pub(crate) fn check_agents_client(
         &self,
         kind: PrincipalKind,
@@ -45,7 +45,7 @@ impl IdentityConfig {
     /// Checks `person_clients` against the agents of a directory, whose names are names of clients too.
     ///
     /// # Errors
-    /// [`SetupError`] for the first client that is a person's by the one and an agent's by the other.
+    /// [`SetupError`] for the first client that is a person's in one and an agent's in the other.
     pub fn check_persons_clients(
         &self,
         is_agent: impl Fn(&TenantId, &str) -> bool,

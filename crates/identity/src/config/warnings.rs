@@ -1,6 +1,6 @@
-//! What an operator should read at start.
+//! Configuration warnings for the operator at start.
 //!
-//! Owns which settings are warned of. Refuses nothing: what cannot stand is refused by the check.
+//! Owns which settings cause a warning. Refuses nothing: the check refuses what is invalid.
 
 use placet_types::principal::PrincipalKind;
 

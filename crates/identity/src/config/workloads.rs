@@ -68,7 +68,7 @@ impl WorkloadNames {
         None
     }
 
-    /// What its names begin with, where they are not all written down.
+    /// The prefix of its names, where they are not all listed.
     fn open_prefix(&self) -> Option<&str> {
         self.below.as_ref().map(|_| self.principal_prefix.as_str())
     }
@@ -111,7 +111,7 @@ const fn agents() -> PrincipalKind {
 }
 
 impl TrustDomainConfig {
-    /// Its SVIDs seen as tokens of an issuer, for the checks that both have.
+    /// The trust domain as an issuer, for the checks that both share.
     pub(crate) fn as_issuer(&self) -> IssuerConfig {
         let mut issuer = IssuerConfig::new(
             format!("spiffe://{}", self.trust_domain),
@@ -173,7 +173,7 @@ pub struct ClientAuthority {
 }
 
 impl ClientAuthority {
-    /// How the authority is called as an issuer.
+    /// The authority's name as an issuer.
     #[must_use]
     pub fn issuer(&self) -> String {
         format!("x509:{}", self.name)
@@ -243,7 +243,7 @@ impl ActingRule {
     }
 }
 
-/// Something whose principals' names are not all written down: what they begin with, and whether that is meant.
+/// A source of principals whose names are not all listed: their common prefix, and whether sharing it is intended.
 pub(super) struct NameSpace<'a> {
     pub(super) owner: String,
     pub(super) tenant: &'a TenantId,
@@ -252,7 +252,7 @@ pub(super) struct NameSpace<'a> {
 }
 
 impl NameSpace<'_> {
-    /// Whether a principal of the one could bear the name of one of the other's, without anybody having said so.
+    /// Whether principals of the two could have the same name without the configuration saying so.
     pub(super) fn collides_with(&self, other: &Self) -> bool {
         self.owner != other.owner
             && self.tenant == other.tenant

@@ -1,7 +1,7 @@
 //! One-time codes for the console's development sign-in: proof that somebody can read the development key.
 //!
-//! Owns their form: the moment of expiry, a random number and an ES256 signature over both. Does not remember which were used; anyone who
-//! accepts them does. Invariant: no development token is a code, and no code is a token: what is signed begins differently.
+//! Owns their form: the time of expiry, a random number and an ES256 signature over both. Does not remember used codes; anyone who accepts
+//! them does. Invariant: no development token is a code, and no code is a token: the signed texts begin differently.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use p256::ecdsa::{
@@ -16,7 +16,7 @@ use crate::error::SetupError;
 /// How long a code for the development sign-in is valid, in milliseconds: ten minutes.
 pub const SIGN_IN_CODE_MS: i64 = 10 * 60_000;
 
-/// What the signature of a code covers besides its own bytes. A token's signature covers text that begins with `eyJ`.
+/// The prefix that a code's signature covers besides the code itself. A token's signature covers text that begins with `eyJ`.
 const PURPOSE: &[u8] = b"placet.development-sign-in.v1\0";
 const TIME_BYTES: usize = 8;
 const ID_BYTES: usize = 16;
@@ -24,12 +24,12 @@ const SIGNATURE_BYTES: usize = 64;
 /// The length of a code as text, in base64.
 const TEXT_BYTES: usize = (TIME_BYTES + ID_BYTES + SIGNATURE_BYTES).div_ceil(3) * 4;
 
-/// A code that is authentic and in time. It may have been used before.
+/// An authentic code that has not expired. It may have been used before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignInCode {
     /// Its random number. The same for every text that the signature fits.
     pub id: [u8; ID_BYTES],
-    /// From when on it is not valid any more.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
@@ -141,7 +141,7 @@ mod tests {
         let bytes = URL_SAFE_NO_PAD.decode(&code).unwrap();
         let (body, signature) = bytes.split_at(24);
         let signature = Signature::from_slice(signature).unwrap();
-        // ECDSA: (r, n - s) fits whatever (r, s) fits.
+        // ECDSA: (r, n - s) is valid wherever (r, s) is.
         let (r, s) = signature.split_scalars();
         let twin = Signature::from_scalars(r, -s).unwrap();
         let twin = URL_SAFE_NO_PAD.encode([body, &*twin.to_bytes()].concat());

@@ -1,4 +1,4 @@
-//! A file that does not answer, or late, as on a mount that hangs.
+//! A file that hangs, or answers late, as on a hanging mount.
 
 use std::{collections::BTreeSet, fs};
 
@@ -45,7 +45,7 @@ async fn a_key_file_that_hangs_shuts_nobody_out_for_an_hour_and_is_noted() {
     }
     assert_eq!(asked_at.elapsed(), Duration::ZERO, "nobody waits for it");
     assert!(world.cache.is_failing());
-    // A key that is not known may stand in the file.
+    // An unknown key may be in the file.
     let unknown = world.find("k2").await;
     assert!(matches!(unknown, Err(IdentityError::KeysUnavailable(_))), "{unknown:?}");
     tokio::time::advance(world.cache.stale_age).await;

@@ -1,6 +1,7 @@
 //! A secret in a file: read whole or not at all.
 //!
-//! Owns the reading, its limit, and how a file that is only half written is told. Invariants: what changed while it was read is not taken; no copy of a part of it stays in memory.
+//! Owns the reading, its limit, and how a half-written file is recognised. Invariants: a file that changed while it was read is not used;
+//! no partial copy of it stays in memory.
 
 use std::{
     io,
@@ -26,7 +27,7 @@ pub(super) fn read_value(name: &str, path: &Path) -> Result<SecretString, Secret
     }
 }
 
-/// What the file holds, unless it changed while it was read.
+/// The content of the file; `None` if it changed while it was read.
 fn read_whole(name: &str, path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SecretError> {
     let stamp = |path: &Path| {
         let found = std::fs::metadata(path).ok();
@@ -59,8 +60,8 @@ pub(super) fn value_of(name: &str, bytes: &[u8]) -> Result<SecretString, SecretE
     check_value(bytes).map_err(|problem| unusable(name, problem))
 }
 
-/// What is wrong with a file, where that says nothing against the value before. Only a file that is gone was taken back: too many open files or a
-/// failing disk say nothing about the secret.
+/// The problem of a file, if it says nothing against the previous value. Only a file that is gone revokes the secret: too many open files
+/// or a failing disk do not.
 pub(super) fn blemish(error: &SecretError) -> Option<String> {
     match error {
         SecretError::Unusable { problem, .. } => Some((*problem).to_owned()),

@@ -1,6 +1,6 @@
-//! What is live of a secret at one moment: the value to use, the one before, and until when each of them was leased to us.
+//! The live versions of a secret at one moment: the value to use, the previous one, and when each of them expires.
 //!
-//! Owns the form. Does not read: `secrets` does. Invariant: the end of a lease is told beside the very value that was leased, never beside another.
+//! Owns the form. Does not read: `secrets` does. Invariant: an expiry is returned only with the value that it belongs to.
 
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ pub struct LiveVersion {
 }
 
 impl LiveSecret {
-    /// Values without an end that is known.
+    /// Values without a known expiry.
     #[must_use]
     pub fn endless(newest: SecretString, previous: Option<SecretString>) -> Self {
         let endless = |value| LiveVersion { value, ends: None };

@@ -1,7 +1,7 @@
-//! Marks by which versions of a secret are told apart on records, without a way back to the secret.
+//! Marks that distinguish versions of a secret in records, without revealing the secret.
 //!
-//! Owns the key of this process. Invariant: the key is in memory only, so that nobody who reads a record can try guesses of the secret on it;
-//! marks of two processes cannot be compared.
+//! Owns the key of this process. Invariant: the key is in memory only, so that a reader of records cannot test guesses of the secret; marks
+//! of two processes cannot be compared.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ impl fmt::Debug for Marks {
 }
 
 impl Marks {
-    /// The mark of a version; nothing where there is no randomness to make a key of.
+    /// The mark of a version; `None` if no randomness is available for a key.
     pub(super) fn of(&self, name: &str, version: &SecretString) -> Option<Digest> {
         let key = self.0.get_or_init(|| {
             let mut key = Key::default();

@@ -1,7 +1,7 @@
-//! Our own JWT-SVIDs, from the agent of the SPIFFE Workload API: what proves to a token service who we are, with no secret to keep.
+//! Our own JWT-SVIDs, from the agent of the SPIFFE Workload API: they authenticate us to a token service, without a stored secret.
 //!
-//! Owns when one is fetched again: at half of its life. The library opens the socket, as for trust bundles. Invariants: an SVID is in memory
-//! only, is used until it expires and no longer, and is fetched for one audience, so that whom it is shown to can show it to nobody else.
+//! Owns when one is fetched again: at half of its life. The library opens the socket, as for trust bundles. Invariants: an SVID is in
+//! memory only, is not used after it expires, and is fetched for one audience, so that its recipient cannot present it to anybody else.
 
 use std::{
     path::{Path, PathBuf},
@@ -31,7 +31,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// A longer life is not believed: it is fetched again by then.
 const LIFE_MAX: Duration = Duration::from_hours(24);
 
-/// The SVID of ours for one audience.
+/// Our SVID for one audience.
 #[derive(Debug)]
 pub(crate) struct OwnSvid {
     audience: String,
@@ -73,7 +73,7 @@ impl OwnSvid {
         }
     }
 
-    /// Takes what was fetched; until when it is to be fetched again.
+    /// Stores what was fetched; returns after how long to fetch it again.
     fn take(&self, token: &str, life: Duration) -> Duration {
         let now = Instant::now();
         let ends = now.checked_add(life);
@@ -89,7 +89,7 @@ impl OwnSvid {
     }
 }
 
-/// Keeps SVIDs of our own fresh, until it is dropped.
+/// Keeps our SVIDs fresh until it is dropped.
 #[derive(Debug)]
 pub struct SvidKeeper {
     tasks: Vec<AbortHandle>,

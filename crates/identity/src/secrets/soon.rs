@@ -1,7 +1,7 @@
 //! Reading a secret where nothing may block: on a thread for blocking, one reading at a time for each file, and with a limit of time.
 //!
-//! Owns the wait and how old a value may be that is used because its file does not answer. A mount that hangs keeps one thread for each of
-//! its secrets, however many calls there are. Invariant: what is given in the place of an answer was the file's value a bounded time ago.
+//! Owns the wait, and how old a value may be that is used because its file hangs. A hanging mount occupies one thread for each of its
+//! secrets, however many calls there are. Invariant: a value returned in place of an answer was in the file within a bounded time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,12 +14,12 @@ use super::{Entry, LiveSecret, SecretError, SecretSource, Secrets};
 
 /// How long a file may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// How long ago a value may have been seen in a file that does not answer now.
+/// How old the last successful read of a hanging file may be.
 const OLD_MAX: Duration = Duration::from_mins(5);
 
 type Answer = Option<Result<LiveSecret, SecretError>>;
 
-/// A reading that is under way.
+/// A read in progress.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     began_at: Instant,
@@ -27,11 +27,11 @@ pub(super) struct Look {
 }
 
 impl Secrets {
-    /// The secret's value as it is now, and the one before it, without blocking the thread. Of a file that does not answer within a second,
-    /// as on a mount that hangs, the last value is given for five minutes.
+    /// The current value of a secret, and the one before it, without blocking the thread. If a file does not answer within a second, as on
+    /// a mount that hangs, the last value is returned for five minutes.
     ///
     /// # Errors
-    /// As for [`Secrets::get`], and [`SecretError::TooSlow`] when the file does not answer and nothing is known that is young enough.
+    /// As for [`Secrets::get`], and [`SecretError::TooSlow`] when the file hangs and no recent value is known.
     pub async fn live_soon(&self, name: &str) -> Result<LiveSecret, SecretError> {
         let entry = self.entry(name)?;
         let SecretSource::File(path) = &entry.source else { return self.live(name) };
@@ -51,7 +51,7 @@ impl Secrets {
         if is_young { live.live(name, now) } else { Err(too_slow()) }
     }
 
-    /// The reading that is under way, or a new one.
+    /// The read in progress, or a new one.
     fn look(&self, entry: &Arc<Entry>, name: &str) -> Look {
         let mut under_way = entry.look.lock();
         // One that was interrupted has no sender any more.
@@ -87,7 +87,7 @@ mod tests {
         (file, Secrets::new(BTreeMap::from([("api".to_owned(), source)])))
     }
 
-    /// The file does not answer from now on, until what is given back is dropped.
+    /// Makes the file hang until the returned sender is dropped.
     fn hang(secrets: &Secrets) -> watch::Sender<Answer> {
         let (stuck, answer) = watch::channel(None);
         let look = Look { began_at: Instant::now(), answer };
@@ -113,7 +113,7 @@ mod tests {
         let path = file.path().to_owned();
         assert_eq!(refused, SecretError::TooSlow { name: "api".to_owned(), path });
         assert!(!refused.to_string().contains("first"));
-        // It answers again.
+        // The file answers again.
         drop(stuck);
         std::fs::write(file.path(), "second").unwrap();
         let live = secrets.live_soon("api").await.unwrap();

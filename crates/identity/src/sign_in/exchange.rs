@@ -1,6 +1,6 @@
-//! The code for the ID token: one request to the provider's token endpoint, and a second one where its secret was rotated.
+//! Exchanging the code for the ID token: one request to the token endpoint, and a second one after a rotation of the client's secret.
 //!
-//! Owns the request's form. Invariant: what the provider answers reaches nobody but the verifier; not even its error's words are kept.
+//! Owns the request's form. Invariant: the provider's response reaches only the verifier; not even its error text is kept.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -29,7 +29,7 @@ impl Provider {
         if let Some(previous) = live.as_ref().and_then(|live| live.previous.as_ref())
             && is_client_refused(&response)
         {
-            // Rotated here before there. Who is not known as a client has not used up the code.
+            // The secret is rotated here, but not there yet. A client that is not recognised has not used up the code.
             response = self.ask(metadata, code, attempt, Some(&previous.value)).await?;
         }
         if response.status() != StatusCode::OK {
@@ -44,7 +44,7 @@ impl Provider {
             .ok_or(SignInError::Refused("the provider's answer holds no ID token"))
     }
 
-    /// The client's secret as it is now, and the one before it.
+    /// The client's current secret, and the previous one.
     async fn secret(&self) -> Result<Option<LiveSecret>, SignInError> {
         let Some(name) = &self.inner.config.client_secret else { return Ok(None) };
         let read = self.inner.secrets.live_soon(name).await;
@@ -95,7 +95,7 @@ impl Provider {
     }
 }
 
-/// The header by which a client proves itself with its secret (RFC 6749, section 2.3.1); nothing where no header can hold it.
+/// The header in which a client authenticates with its secret (RFC 6749, section 2.3.1); `None` if a header cannot hold it.
 #[must_use]
 pub fn basic_authorization(client_id: &str, secret: &SecretString) -> Option<HeaderValue> {
     // Both parts are form-encoded before they are joined.
@@ -113,7 +113,7 @@ fn parsed(response: &Response<Bytes>) -> Option<Value> {
     parse_strict(response.body(), &limits).ok()
 }
 
-/// Whether the provider does not take the client for who it says it is (RFC 6749, section 5.2).
+/// Whether the provider does not accept the client's authentication (RFC 6749, section 5.2).
 fn is_client_refused(response: &Response<Bytes>) -> bool {
     let says_so =
         |answer: Value| answer.get("error").is_some_and(|error| error == "invalid_client");

@@ -1,7 +1,6 @@
-//! What a provider says about itself: its discovery document, read strictly.
+//! A provider's metadata: its discovery document, parsed strictly.
 //!
-//! Owns which members are looked at. Invariant: a document of another issuer, or of a provider that cannot do PKCE with SHA-256, is
-//! refused.
+//! Owns which members are read. Invariant: a document of another issuer, or of a provider without PKCE with SHA-256, is refused.
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -14,7 +13,7 @@ use super::SignInConfig;
 
 const DOCUMENT_BYTES_MAX: usize = 128 * 1024;
 
-/// The endpoints of a provider, and how it likes to be asked.
+/// A provider's endpoints and preferences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Metadata {
     pub(super) authorization_endpoint: Url,
@@ -22,11 +21,11 @@ pub(super) struct Metadata {
     pub(super) end_session_endpoint: Option<Url>,
     /// Whether it takes the client's secret only in the body.
     pub(super) secret_in_body: bool,
-    /// Whether every answer of it has an `iss` (RFC 9207).
+    /// Whether each of its authorization responses has an `iss` (RFC 9207).
     pub(super) names_itself: bool,
 }
 
-/// Asks the provider.
+/// Fetches the document.
 pub(super) async fn fetch(
     config: &SignInConfig,
     egress: &EgressClient,
@@ -42,7 +41,7 @@ pub(super) async fn fetch(
     read(config, response.body())
 }
 
-/// Reads the document.
+/// Parses the document.
 pub(super) fn read(config: &SignInConfig, bytes: &[u8]) -> Result<Metadata, String> {
     let limits = JsonLimits { bytes_max: DOCUMENT_BYTES_MAX, ..JsonLimits::default() };
     let document = parse_strict(bytes, &limits).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The acceptance tests of the way in, each by its name in the specification of security.
+//! The acceptance tests of inbound identity, each with its name in the security specification.
 
 use placet_types::error::ErrorCode;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn refusal_of(claims: &Value) -> IdentityError {
 
 #[tokio::test]
 async fn id_token_is_not_an_access_token() {
-    // An ID token's audience is the client. One that is for us as well still says by its type what it is.
+    // An ID token's audience is the client. Even one that is also for us shows what it is by its type.
     let for_the_client = refusal_of(&claims_with("aud", json!("web-client"))).await;
     assert_eq!(for_the_client, IdentityError::AudienceRefused(ISSUER.to_owned()));
     let signer = Signer::es256("k1");
@@ -94,7 +94,7 @@ async fn empty_may_act_authorizes_nobody() {
         let presented = Presented { token: Some(&one), ..Presented::default() };
         assert!(verifier.caller(presented).await.is_err(), "{what}, as one token");
     }
-    // And what is not signed by the issuer authorises nobody, whatever it says.
+    // A token that the issuer did not sign authorises nobody, whatever it says.
     let stranger = Signer::es256("k1");
     let unverified = stranger.sign(&with(json!({ "sub": "bot" })));
     let presented =

@@ -84,10 +84,10 @@ async fn a_users_token_of_an_agents_client_is_that_agent_for_the_user_where_the_
     assert!(found.delegation.as_ref().unwrap().sealed().is_some(), "the user's, once");
     let held = IdentityError::HeldByAgent(ISSUER.to_owned());
     assert_eq!(caller(&with(false), &token).await, Err(held.clone()));
-    // A client that stands for nobody makes nobody an agent.
+    // A client without a principal makes nobody an agent.
     let other = signer.sign(&claims_with("client_id", json!("helpdesk")));
     assert_eq!(caller(&with(true), &other).await, Err(held));
-    // Who may act is what the token says, where it says it.
+    // If the token names who may act, only they may.
     let mut claims = claims_with("client_id", json!("editor-app"));
     claims["may_act"] = json!({ "sub": "someone-else" });
     assert!(caller(&with(true), &signer.sign(&claims)).await.is_err());

@@ -1,4 +1,4 @@
-//! Which delegation may be used by which caller.
+//! Which caller may use which delegation.
 
 use serde_json::{Value, json};
 
@@ -250,7 +250,7 @@ async fn a_users_token_that_an_agent_may_hold_is_not_the_user() {
     // Whether or not every agent may use them.
     for anybody in [false, true] {
         for (people, claim, value, accepted) in [
-            // Nobody has said which clients people use, so none is.
+            // No client is configured as a person's, so none is.
             (&[][..], "jti", json!("x"), false),
             (&[], "azp", json!("cli"), false),
             (&[], "azp", json!("portal"), false),

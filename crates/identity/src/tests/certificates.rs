@@ -196,7 +196,7 @@ async fn a_name_in_the_certificate_is_who_the_configuration_says() {
     let names: Vec<_> = named_twice.subjects().collect();
     assert_eq!(names, ["bot.corp.example", "bot-2.corp.example"], "it is revoked by either");
     assert_eq!(known.name_of(&two("mail.corp.example")).await, None, "two owners are none");
-    // The subject's common name is no name of anybody.
+    // The subject's common name identifies nobody.
     let common = ca.certificate(|params| {
         params.distinguished_name.push(DnType::CommonName, "bot.corp.example");
     });
@@ -390,7 +390,7 @@ async fn beside_a_certificate(
         delegation: delegation.as_deref(),
         certificate,
     };
-    // Without a certificate, and with one that stands for nobody here, each of them is what it says.
+    // Without a certificate, and with one that identifies nobody here, each token is what it says.
     let person = ca.with_name("laptop.example");
     for certificate in [None, Some(&person)] {
         verifier.caller(shown(certificate)).await.unwrap();

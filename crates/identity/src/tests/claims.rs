@@ -1,4 +1,4 @@
-//! What is made of the claims of a token that is signed properly, and which of them the configuration decides.
+//! How the claims of a properly signed token are interpreted, and which of that the configuration decides.
 
 use std::sync::Arc;
 

@@ -240,7 +240,7 @@ async fn keys_that_cannot_be_loaded_any_more_are_used_for_a_bounded_time() {
     assert!(verify(&verifier, &signer.sign(&claims())).await.is_ok());
 }
 
-/// What the server is told to say to say nothing at all.
+/// The value that makes the server hang.
 const HANGS: &str = "hangs";
 
 /// Put before an answer that takes longer than the shortest time between two fetches.

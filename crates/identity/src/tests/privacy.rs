@@ -124,7 +124,7 @@ fn secrets_and_keys_are_not_printed() {
     for name in ["env", "file"] {
         text.push_str(&printed(&secrets.get(name).unwrap()));
     }
-    // One that was never good: of a good one the last version would stay in use.
+    // A secret that was never valid: after a valid one, the last version would stay in use.
     let broken = dir.path().join("broken");
     fs::write(&broken, format!("{CANARY}\0")).unwrap();
     let broken = BTreeMap::from([("file".to_owned(), SecretSource::File(broken))]);

@@ -1,4 +1,4 @@
-//! Tokens that are shown again: nothing that was remembered of them outlives its reasons.
+//! Tokens that are presented again: nothing remembered about them outlives its basis.
 
 use std::sync::Arc;
 

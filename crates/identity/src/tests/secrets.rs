@@ -44,7 +44,7 @@ fn what_names_no_file_may_be_a_value_and_is_not_repeated() {
         assert!(told.contains("`api`") && told.contains("there is no such file"), "{told}");
         assert!(told.contains(says) && !told.contains("c4nary"), "{told}");
     }
-    // What is there and cannot be read is named.
+    // A file that exists but cannot be read is named.
     let path = dir.path().join("there");
     symlink(dir.path().join("nowhere"), &path).unwrap();
     let told = value(&file(&path)).unwrap_err().to_string();
@@ -86,7 +86,7 @@ async fn the_version_before_is_live_for_ten_minutes_after_each_rotation_and_no_l
         fs::write(&path, now).unwrap();
         assert_eq!(previous().as_deref(), Some(before));
         tokio::time::advance(Duration::from_secs(599)).await;
-        // A look in between does not make it live longer.
+        // A read in between does not prolong its life.
         assert_eq!(previous().as_deref(), Some(before));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(previous(), None);
@@ -105,7 +105,7 @@ async fn a_file_that_cannot_be_read_for_the_moment_leaves_the_value_in_use_and_d
     assert_eq!(value(&secrets).unwrap(), "first");
     fs::write(&path, "second").unwrap();
     assert!(secrets.live("api").unwrap().previous.is_some());
-    // A link to itself cannot be followed, not even by root, and is another failure than a file that is not there.
+    // A link to itself cannot be followed, not even by root, and fails differently from a missing file.
     fs::rename(&path, &aside).unwrap();
     symlink(&path, &path).unwrap();
     assert!(matches!(value(&file(&path)).unwrap_err(), SecretError::Unreadable { .. }));
@@ -154,7 +154,7 @@ fn a_half_written_file_leaves_the_old_value_in_use() {
     }
     fs::write(&path, "another secret").unwrap();
     assert_eq!(value(&secrets).unwrap(), "another secret");
-    // What was taken away is not used on.
+    // A value that was removed is no longer used.
     fs::remove_file(&path).unwrap();
     assert!(matches!(value(&secrets).unwrap_err(), SecretError::Unreadable { .. }));
     fs::write(&path, "").unwrap();
@@ -179,7 +179,7 @@ async fn a_value_is_used_on_for_fifteen_minutes_while_its_file_cannot_be_used() 
         assert_eq!(value(&secrets).unwrap(), "a whole secret");
         spoil(&path);
         tokio::time::advance(Duration::from_secs(899)).await;
-        // A look in between does not make it live longer.
+        // A read in between does not prolong its life.
         assert_eq!(value(&secrets).unwrap(), "a whole secret");
         tokio::time::advance(Duration::from_secs(1)).await;
         let refused = value(&secrets).unwrap_err();
@@ -187,7 +187,7 @@ async fn a_value_is_used_on_for_fifteen_minutes_while_its_file_cannot_be_used() 
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         assert_eq!(value(&secrets).unwrap(), "another");
-        // Nor does the wait begin with the file's trouble of before.
+        // Nor does an earlier problem of the file start the wait.
         fs::write(&path, "").unwrap();
         assert_eq!(value(&secrets).unwrap(), "another");
     }

@@ -28,15 +28,15 @@ use placet_types::principal::PrincipalKind;
 
 const BACK: &str = "http://127.0.0.1:7411/sign-in/callback";
 const CLIENT: &str = "console";
-/// What the browser holds.
+/// The secret that the browser holds.
 const BROWSER: &str = "ZdLMh1Ld0cTnmvSdUq2bKkTq4TgyAqK2v7y0dY9pXrs";
 
-/// What the small provider says, and what it was asked.
+/// The small provider's answers, and the requests it got.
 #[derive(Debug, Default)]
 struct Says {
     metadata: Value,
     token: (u16, String),
-    /// A client's secret that is answered with this instead.
+    /// A client secret that gets this response instead.
     turns_away: Option<(String, (u16, String))>,
     asked: Vec<(String, String)>,
 }

@@ -25,7 +25,7 @@ pub(crate) fn every_algorithm() -> Vec<Algorithm> {
         .to_vec()
 }
 
-/// A clock that stands at so many seconds until it is moved.
+/// A clock that stands at this many seconds until it is moved.
 pub(crate) fn clock_at(seconds: i64) -> Arc<TestClock> {
     TestClock::at(seconds.saturating_mul(1_000))
 }
@@ -100,7 +100,7 @@ pub(crate) fn tenant() -> TenantId {
     TenantId::new("acme").unwrap()
 }
 
-/// The claims of a token that is accepted.
+/// The claims of a valid token.
 pub(crate) fn claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "ada", "aud": US, "iat": NOW_S - 10, "exp": NOW_S + 300, "jti": "id-1",

@@ -10,7 +10,7 @@ use super::support::{
 };
 use crate::{IdentityError, KeySource, TokenRole};
 
-/// Signs the claims properly and says how they are refused.
+/// Signs the claims properly and returns the refusal.
 async fn refusal_of(claims: &Value) -> IdentityError {
     let signer = Signer::es256("k1");
     verify(&verifier(&[&signer]), &signer.sign(claims)).await.unwrap_err()

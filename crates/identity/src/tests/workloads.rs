@@ -202,7 +202,7 @@ async fn an_issuer_and_a_trust_domain_do_not_speak_for_each_other() {
     };
     assert!(verify(&verifier, &svid(&workloads, &claims())).await.is_ok());
     assert!(verify(&verifier, &svid(&people, &claims())).await.is_err(), "the issuer's key");
-    // Anyone who names the issuer is judged by the issuer's rules.
+    // A token that names the issuer is checked by the issuer's rules.
     let named = with("iss", json!(ISSUER));
     assert!(verify(&verifier, &svid(&workloads, &named)).await.is_err());
     let mut user = super::support::claims();

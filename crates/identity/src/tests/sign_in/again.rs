@@ -1,4 +1,4 @@
-//! Sign-ins that come back to another process, and what they proved, taken up by another.
+//! Sign-ins that return to another process, and their proofs, loaded by another.
 
 use super::*;
 use crate::SignInProof;
