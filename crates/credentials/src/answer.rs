@@ -1,8 +1,8 @@
 //! The answer of a token service: accepted only if everything about it is as asked for.
 //!
-//! Owns the checks and the meaning of error codes. What a token says of itself is read in [`claims`]. Invariant: what is accepted has
-//! the type, the target and no more than the scopes that were asked for, and is nothing that the service was shown; a token that can be read
-//! contradicts none of that; no text of the answer leaves this module but the token itself.
+//! Owns the checks and the meaning of error codes. A token's own claims are read in [`claims`]. Invariant: what is accepted has the type
+//! and the target that were requested, no more than the requested scopes, and is nothing that the service was shown; a readable token
+//! contradicts none of that; no text of the response leaves this module but the token itself.
 
 mod claims;
 
@@ -33,7 +33,7 @@ use self::claims::{Claims, claims_of};
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The largest token.
 const TOKEN_BYTES_MAX: usize = 32 * 1024;
-/// How long a token is assumed to live whose answer does not say.
+/// The lifetime assumed for a token whose response does not state one.
 const LIFETIME_MS_ASSUMED: i64 = 60_000;
 /// A credential is not used in its last moments, when it might expire on its way.
 pub(crate) const MARGIN_MS: i64 = 15_000;
@@ -44,17 +44,17 @@ pub(crate) struct Check<'a> {
     pub(crate) wanted: &'a Wanted,
     /// What the service was shown with the request: none of it is an answer.
     pub(crate) shown: &'a Shown,
-    /// When the service was asked: how long something is used counts from then, since what was on the way is not used.
+    /// When the service was asked. Lifetimes count from here, so that time in transit is not used.
     pub(crate) now: Timestamp,
-    /// When its answer was there.
+    /// When its response arrived.
     pub(crate) answered: Timestamp,
 }
 
-/// The meaning of an answer that is no success.
+/// The meaning of a response that is not a success.
 pub(crate) fn refusal(status: StatusCode, body: &[u8], kind: CredentialKind) -> BrokerError {
     let document = object(body);
     let code = document.as_ref().and_then(|members| members.get("error")).and_then(Value::as_str);
-    // What the status says of us or of the service goes before what the body says of the request: services give codes of their own with them.
+    // A status about us or about the service takes precedence over the body's code: services send codes of their own with these statuses.
     if status == StatusCode::UNAUTHORIZED {
         let code = code.and_then(known).unwrap_or("without a known error code");
         return BrokerError::ClientRefused(code);
@@ -63,8 +63,8 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], kind: CredentialKind) -> 
         return BrokerError::Unavailable(format!("it answers {}", status.as_u16()));
     }
     match code.and_then(known) {
-        // Of an exchange RFC 8693 (section 2.2.2) wants this code also where a token that is shown is not taken, for whatever reason: it does
-        // not say that the request is wrong for good.
+        // For an exchange, RFC 8693 (section 2.2.2) also prescribes this code where a presented token is rejected, for whatever reason: it
+        // does not mean that the request is wrong for good.
         Some(code @ "invalid_request") if kind == CredentialKind::TokenExchange => {
             BrokerError::ExchangeRefused(code)
         }
@@ -109,7 +109,7 @@ pub(crate) fn object(body: &[u8]) -> Option<Map<String, Value>> {
     }
 }
 
-/// What can stand in a bearer token (RFC 6750, section 2.1).
+/// The bytes allowed in a bearer token (RFC 6750, section 2.1).
 const fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'+' | b'/' | b'=')
 }
@@ -118,8 +118,8 @@ pub(crate) const fn refused<T>(problem: &'static str) -> Result<T, BrokerError> 
     Err(BrokerError::AnswerRefused(problem))
 }
 
-/// The form or the times of an answer are not what they should be. That is a fault of the service or of a clock, and the same for every call:
-/// it says nothing of the grant, and passes or is repaired.
+/// The response is malformed, or its times are wrong. That is a fault of the service or of a clock, and the same for every call: it says
+/// nothing about the grant, and passes or gets fixed.
 pub(crate) const fn unusable<T>(problem: &'static str) -> Result<T, BrokerError> {
     Err(BrokerError::AnswerUnusable(problem))
 }
@@ -135,8 +135,8 @@ impl Check<'_> {
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX || !token.bytes().all(is_token_byte) {
             return unusable("it holds no token");
         }
-        // Before anything else is read of it: what it says may well be as asked for. No exchange returns what somebody called with or what
-        // proves who we are, and no target may have it.
+        // Checked before any claim, since its claims may well match the request. No exchange returns a caller's token or our own proof, and
+        // no target may have either.
         if self.shown.has(token) {
             return refused("the token is one that it was shown");
         }
@@ -153,7 +153,8 @@ impl Check<'_> {
                 return refused("the token holds what it was shown");
             }
             if let Some(own) = self.cross_check(&claims)? {
-                // What the target goes by; where the answer says nothing of scopes, it does not say that all of them were granted either.
+                // The target goes by the token's own scopes; a response without `scope` does not state that all of them were granted
+                // either.
                 scopes.retain(|scope| own.contains(scope.as_str()));
             }
             if let Some(at) = self.own_end(&claims)? {
@@ -166,7 +167,8 @@ impl Check<'_> {
         expires_at = over_at.map_or(expires_at, |at| expires_at.min(at));
         let expires_at = expires_at.plus_ms(MARGIN_MS.saturating_neg());
         if expires_at <= self.now {
-            // A service gives no more than is left of the time of what it is shown: then that is what is short, and not its answer.
+            // A service grants no more time than the presented tokens have left: then those are about to expire, and the response is not at
+            // fault.
             let soon = self.now.plus_ms(MARGIN_MS.saturating_mul(2));
             return match over_at {
                 Some(ends) if ends <= soon => Err(BrokerError::SubjectExpired),
@@ -182,10 +184,10 @@ impl Check<'_> {
         })
     }
 
-    /// Whether the service was let off saying it.
+    /// Whether the service left it out, which its configuration allows.
     fn check_issued_type(&self, said: Option<&Value>) -> Result<bool, BrokerError> {
         match said {
-            // RFC 6749 does not know it.
+            // RFC 6749 does not define this member.
             _ if self.wanted.kind != CredentialKind::TokenExchange => Ok(false),
             Some(Value::String(kind)) if kind == ACCESS_TOKEN => Ok(false),
             None if self.service.lenient.contains(&Leniency::IssuedType) => {
@@ -196,7 +198,7 @@ impl Check<'_> {
         }
     }
 
-    /// What is granted: what was asked for, or less as long as it is enough.
+    /// The scopes granted: those requested, or fewer as long as they suffice.
     fn scopes(&self, said: Option<&Value>) -> Result<BTreeSet<String>, BrokerError> {
         let granted: BTreeSet<String> = match said {
             None => self.wanted.scopes.clone(),
@@ -220,7 +222,7 @@ impl Check<'_> {
                 Some(seconds) if seconds > 0 => seconds.saturating_mul(1_000),
                 Some(_) | None => return unusable("its `expires_in` is no time"),
             },
-            // RFC 6749 (section 5.1) wants a number: what is no number is not guessed at.
+            // RFC 6749 (section 5.1) wants a number: anything else is not guessed at.
             Some(_) => return unusable("its `expires_in` is no number"),
         };
         Ok(self.now.plus_ms(lifetime_ms.min(cap_ms)))

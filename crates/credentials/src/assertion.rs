@@ -1,4 +1,4 @@
-//! Assertions: Placet's own word for who it is, signed (RFC 7523).
+//! Assertions: Placet's own signed statement of who it is (RFC 7523).
 //!
 //! Owns their claims. Invariant: each has an id of its own and lives for less than a minute.
 
@@ -34,7 +34,7 @@ pub(crate) fn sign(
     now: Timestamp,
 ) -> Result<Zeroizing<String>, BrokerError> {
     let problem = |problem: &str| BrokerError::ClientSecret(problem.to_owned());
-    // What the library says of a key that it cannot read is not repeated: it is about the key.
+    // The library's error is not repeated: it is about the key.
     let key = SecretKey::from_pkcs8_pem(key.expose_secret())
         .map_err(|_unreadable| problem("it is not a P-256 key as PKCS #8 in PEM form"))?;
     let mut id = [0_u8; ID_BYTES];

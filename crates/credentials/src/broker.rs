@@ -1,7 +1,7 @@
 //! The broker: a credential for a call that is permitted.
 //!
-//! Owns the order: whose token, is it still good, is there one already, is one on its way, ask. Invariants: one request for a key at a time;
-//! what fails, fails; a hit saves a request and never a decision, since only a permitted call asks.
+//! Owns the order: whose token, is it still valid, is a credential cached, is a request in flight, ask. Invariants: one request per key at
+//! a time; a failure has no fallback; a cache hit saves a request and never a decision, since only a permitted call asks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -72,18 +72,18 @@ struct Inner {
     refused: AtomicU64,
 }
 
-/// How often what happened.
+/// Counters of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CredentialCounts {
     /// Credentials that a token service issued.
     pub minted: u64,
-    /// Calls that were made with one that was there.
+    /// Calls that reused a cached credential.
     pub reused: u64,
-    /// Calls that got none.
+    /// Calls that got no credential.
     pub refused: u64,
-    /// How many are kept for further calls now.
+    /// Credentials cached for further calls now.
     pub kept: usize,
-    /// How many subjects have tokens that are revoked now.
+    /// Subjects with revoked tokens now.
     pub revoked: usize,
 }
 
@@ -109,7 +109,7 @@ pub fn egress_limits() -> Limits {
 /// The origin of a URL, in the form that a credential is bound to: `https://host:port`.
 ///
 /// # Errors
-/// What makes it no place to send a credential to.
+/// Why no credential may be sent to it.
 pub fn origin_of(url: &str, private_network: bool) -> Result<String, String> {
     let private = if private_network { PrivateRanges::Allowed } else { PrivateRanges::Refused };
     let url = Url::parse(url).map_err(|error| error.to_string())?;
@@ -151,7 +151,7 @@ impl Broker {
     /// The credential for a permitted call.
     ///
     /// # Errors
-    /// [`BrokerError`]; the call is not made then, with any other credential or none.
+    /// [`BrokerError`]; the call is then not made, neither with another credential nor with none.
     pub async fn mint(&self, request: GrantRequest) -> Result<Grant, BrokerError> {
         let granted = self.mint_counted(request).await;
         let counter = match &granted {
@@ -183,7 +183,7 @@ impl Broker {
         if request.cache == CachePolicy::Never {
             let asked = timeout_at(request.deadline, errand.ask()).await;
             let minted = asked.unwrap_or(Err(BrokerError::OutOfTime))?;
-            // What was revoked while it was asked for is thrown away.
+            // What was revoked in the meantime is thrown away.
             rides_on.check(&self.inner.revocations)?;
             return Ok(grant(minted, false));
         }
@@ -198,7 +198,7 @@ impl Broker {
         outcome.map(|minted| grant(minted, !is_ours))
     }
 
-    /// Joins the request that is under way, or begins one, and says whether it did; an error is what the cache knows.
+    /// Joins the request in flight, or starts one; the flag says whether it started one. The error is the cached outcome.
     fn board(&self, errand: TokenRequest, now: Timestamp) -> Result<(Flight, bool), Outcome> {
         let mut flights = self.inner.flights.lock();
         // Under the lock: a request puts its outcome into the cache before it ends.
@@ -226,30 +226,30 @@ impl Broker {
         self.inner.cache.forget(key, refused);
     }
 
-    /// Drops what a purge is about, and says how much that was.
+    /// Drops what the purge names, and returns how many credentials that were.
     pub fn purge(&self, purge: &Purge) -> usize {
         self.inner.cache.purge(purge)
     }
 
-    /// Has exactly these revocations in force from now on, and drops what was minted before for those that are new: how much that was is
-    /// answered, and nothing where none is new. What is on its way for one of them is not used when it comes, and nobody joins it any more.
+    /// Replaces the revocations in force, and drops the credentials minted earlier for new ones. Returns how many were dropped, or `None`
+    /// where no revocation is new. A response in flight for a revoked subject is not used, and nobody joins that request any more.
     pub fn enforce(&self, revoked: Vec<Revoked>) -> Option<usize> {
         let fresh = self.inner.revocations.replace(revoked);
         if !fresh.is_empty() {
-            // Anyone who waits for one of them goes on waiting; anyone who comes now asks again.
+            // Those already waiting go on waiting; a new caller asks again.
             self.inner.flights.lock().clear();
         }
         let dropped = |one: Revoked| self.purge(&Purge::Subject(one.name));
         (!fresh.is_empty()).then(|| fresh.into_iter().map(dropped).sum())
     }
 
-    /// Whether the authority that something rides on is revoked.
+    /// Whether this authority is revoked.
     #[must_use]
     pub fn is_revoked(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
         self.inner.revocations.hit(tenant, bearer)
     }
 
-    /// Whether a token that somebody calls with is revoked.
+    /// Whether a token of this caller is revoked.
     #[must_use]
     pub fn is_caller_revoked(&self, caller: &VerifiedCaller) -> bool {
         std::iter::once(&caller.actor).chain(&caller.delegation).any(|token| {
@@ -268,11 +268,11 @@ impl Broker {
             .any(|token| self.is_revoked(tenant, bearer_of(token)))
     }
 
-    /// Whether a credential of this plan could be minted with these tokens at all, so that nobody is asked to agree to a call that cannot be
+    /// Whether a credential of this plan could be minted with these tokens at all, so that nobody is asked to approve a call that cannot be
     /// made.
     ///
     /// # Errors
-    /// [`BrokerError`] for what no waiting fixes.
+    /// [`BrokerError`] for what waiting does not fix.
     pub fn check(&self, plan: &CredentialPlan, tokens: &CallTokens) -> Result<(), BrokerError> {
         if plan.kind == CredentialKind::StaticSecret {
             return Ok(());
@@ -287,7 +287,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Overwrites what has expired; to be called now and then.
+    /// Overwrites what has expired; call it periodically.
     pub fn sweep(&self) {
         self.inner.cache.sweep(self.inner.clock.now());
     }
@@ -297,7 +297,7 @@ impl Broker {
         self.inner.services.keys().map(String::as_str)
     }
 
-    /// How often what happened so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> CredentialCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -316,7 +316,7 @@ fn gone() -> BrokerError {
     BrokerError::Unavailable("asking it was interrupted".to_owned())
 }
 
-/// One request to a token service, for everybody who waits for it.
+/// One request to a token service, on behalf of all who wait for it.
 struct TokenRequest {
     inner: Arc<Inner>,
     service: Arc<Service>,

@@ -1,7 +1,7 @@
 //! Minted credentials that may serve another call, and refusals that are not asked for again at once.
 //!
-//! Owns the bounds and the purges. In memory only; a value is overwritten when it goes. Not here: the key (`request`). Invariant: a tenant
-//! can only push out its own.
+//! Owns the bounds and the purges. In memory only; a value is overwritten when it is dropped. Not here: the key (`request`). Invariant: a
+//! tenant can only evict its own entries.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,7 +35,7 @@ impl SubjectName {
 /// What is dropped from the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purge {
-    /// Everything: the policies or the configuration are others now.
+    /// Everything: the policies or the configuration have changed.
     All,
     /// What was minted for a subject.
     Subject(SubjectName),
@@ -47,7 +47,7 @@ struct Entry {
     known: Known,
 }
 
-/// What the cache knows of a key.
+/// What is cached under a key.
 #[derive(Debug, Clone)]
 pub(crate) enum Known {
     Granted(Arc<Minted>),
@@ -66,7 +66,7 @@ impl Known {
 #[derive(Debug, Default)]
 struct Kept {
     tenants: HashMap<TenantId, HashMap<Digest, Entry>>,
-    /// Counts the purges: what was begun before one is not kept after it.
+    /// Counts the purges: a request started before one is not cached after it.
     turn: u64,
 }
 
@@ -82,13 +82,13 @@ impl Cache {
         (!entry.known.is_over_at(now)).then(|| entry.known.clone())
     }
 
-    /// The turn that something is begun in.
+    /// The number of purges so far, for [`Cache::keep`].
     pub(crate) fn turn(&self) -> u64 {
         self.0.lock().turn
     }
 
-    /// Keeps what came of asking, unless something was purged since it was begun. A refusal is kept for a moment, where asking again at once
-    /// is of no use.
+    /// Caches an outcome, unless something was purged since the request began. A refusal is cached for a moment where an immediate retry is
+    /// useless.
     pub(crate) fn keep(
         &self,
         key: Digest,
@@ -113,13 +113,13 @@ impl Cache {
             of_tenant.retain(|_, entry| !entry.known.is_over_at(now));
         }
         if of_tenant.len() >= PER_TENANT_MAX {
-            // Begins again: what is asked for once more is minted once more.
+            // Starts over: what is requested again is minted again.
             of_tenant.clear();
         }
         of_tenant.insert(key, Entry { owner, known });
     }
 
-    /// Drops one credential: its target has refused it. One that was minted in its place meanwhile stays.
+    /// Drops one credential that its target has refused. A replacement minted meanwhile stays.
     pub(crate) fn forget(&self, key: &Digest, refused: Digest) {
         for of_tenant in self.0.lock().tenants.values_mut() {
             let is_refused = |entry: &mut Entry| matches!(&entry.known, Known::Granted(minted) if minted.used.digest == Some(refused));
@@ -167,7 +167,7 @@ fn count(kept: &Kept) -> usize {
     entries.filter(|entry| matches!(entry.known, Known::Granted(_))).count()
 }
 
-/// Whether asking again at once would have the same answer.
+/// Whether an immediate retry would get the same response.
 fn is_lasting(error: &BrokerError) -> bool {
     matches!(error, BrokerError::TargetRefused(_) | BrokerError::GrantRefused("access_denied"))
 }

@@ -1,7 +1,7 @@
 //! The form of the `sts` section: the token services that contracts may name.
 //!
-//! Owns the form, its defaults and its checks. Holds names of secrets, never their values. Invariant: there is no way to say that a client
-//! proves nothing, and none to set a parameter that the exchange itself sets.
+//! Owns the form, its defaults and its checks. Holds names of secrets, never their values. Invariant: a client cannot be configured without
+//! authentication, and no parameter can be configured that the exchange itself sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

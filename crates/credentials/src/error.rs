@@ -1,13 +1,13 @@
-//! Why there is no credential for a call.
+//! Why a call has no credential.
 //!
-//! Owns the causes and their two messages. `Display` is for the log; [`BrokerError::refusal`] has what a caller may read. Invariant: no
-//! text of a token service is in either; of its answers only the error codes that the RFCs define are named.
+//! Owns the causes and their two messages. `Display` is for the log; [`BrokerError::refusal`] has what a caller may read. Invariant:
+//! neither contains any text of a token service; of its responses only the error codes that the RFCs define are named.
 
 use placet_types::error::{ErrorCode, Problem, Refusal};
 
-/// Why there is no credential for a call. Nothing was sent to the call's target then.
+/// Why a call has no credential. Nothing was then sent to the call's target.
 ///
-/// Exhaustive on purpose: a new cause has to be told to callers in words of its own.
+/// Exhaustive on purpose: a new cause needs its own message to callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BrokerError {
     /// The caller's token is not in memory: it came before a restart, or was never kept.
@@ -40,7 +40,7 @@ pub enum BrokerError {
     /// The token service does not understand the request.
     #[error("the token service refuses the form of the request: {0}")]
     Misconfigured(&'static str),
-    /// The token service, or something before it, gives an answer that the RFCs do not know: nothing is known of this grant by it.
+    /// The token service, or something in front of it, sends a response that the RFCs do not define: it says nothing about this grant.
     #[error("the token service cannot be understood: {0}")]
     Puzzling(&'static str),
     /// The token service issues nothing for this target.
@@ -60,16 +60,16 @@ pub enum BrokerError {
         /// All that the call needs.
         needed: Vec<String>,
     },
-    /// The token service cannot be asked, or answers with what is no answer.
+    /// The token service cannot be reached, or its response cannot be parsed.
     #[error("the token service cannot be asked: {0}")]
     Unavailable(String),
     /// The token service does not accept an exchange, and does not say whether for its form or for a token that it was shown.
     #[error("the token service refuses the exchange: {0}")]
     ExchangeRefused(&'static str),
-    /// The form of the answer, or its times, are not what they should be: nothing is known of this grant by it.
+    /// The response is malformed, or its times are wrong: it says nothing about this grant.
     #[error("the token service's answer cannot be used: {0}")]
     AnswerUnusable(&'static str),
-    /// The answer is not what was asked for.
+    /// The response does not match the request.
     #[error("the token service's answer is refused: {0}")]
     AnswerRefused(&'static str),
     /// The answer grants less than the call needs.
@@ -78,23 +78,23 @@ pub enum BrokerError {
     /// A credential was to be used at another host than it was minted for.
     #[error("the credential is for another host")]
     OtherHost,
-    /// The credential's time is over before it was used.
+    /// The credential expired before it was used.
     #[error("the credential's time is over")]
     GrantExpired,
-    /// The call's time is over.
+    /// The call's deadline passed.
     #[error("the call's time was over before there was a credential")]
     OutOfTime,
 }
 
-/// What the caller is told of a credential that cannot be used for the call.
+/// The message to a caller about a credential that cannot be used for the call.
 const UNFIT: &str = "the credential that was issued is not fit for this call; nothing was executed";
 
-/// What it takes for a call to have a credential after all.
+/// What has to change before a call can have a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// Nothing but time: the same may go well later.
+    /// Only time: a later attempt may succeed.
     Time,
-    /// The caller, with another token.
+    /// The caller sends another token.
     Caller,
     /// An operator, who fixes a secret or the configuration.
     Operator,
@@ -105,10 +105,10 @@ pub enum Remedy {
 /// What a cause means.
 struct Meaning {
     remedy: Remedy,
-    /// What an operator is told who has to fix it.
+    /// The message to the operator who has to fix it.
     fault: Option<&'static str>,
     code: ErrorCode,
-    /// What the caller is told.
+    /// The message to the caller.
     message: &'static str,
 }
 
@@ -205,13 +205,13 @@ impl BrokerError {
         }
     }
 
-    /// What it takes for the same call to have a credential after all.
+    /// What has to change before the same call can have a credential.
     #[must_use]
     pub const fn remedy(&self) -> Remedy {
         self.meaning().remedy
     }
 
-    /// What an operator is told who has to fix it; nothing where it is not theirs.
+    /// The message to the operator who has to fix it; `None` where it is not theirs to fix.
     #[must_use]
     pub const fn for_operators(&self) -> Option<&'static str> {
         self.meaning().fault

@@ -26,7 +26,7 @@ const JWT_SPIFFE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-spiffe
 const FORM_BYTES: usize = 80 * 1024;
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// What is asked for, no matter who asks and however often.
+/// What is requested, no matter by whom and how often.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) kind: CredentialKind,
@@ -39,7 +39,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// When the first of the tokens that are shown is over, and with it what is exchanged for them; nothing where none is shown.
+    /// When the first of the presented tokens expires, and with it what is exchanged for them; `None` where none is presented.
     pub(crate) fn over_at(&self) -> Option<Timestamp> {
         let tokens = self.tokens.as_ref()?;
         let actor = tokens.actor.as_ref().filter(|_| self.actor == Actor::Token);
@@ -66,7 +66,7 @@ pub(crate) fn request(
     secret: &SecretString,
     now: Timestamp,
 ) -> Result<Request<Bytes>, BrokerError> {
-    // Room enough from the start: what a text leaves behind where it grows is not overwritten.
+    // Enough capacity from the start: a string that grows leaves copies behind that are not overwritten.
     let mut form = Serializer::new(String::with_capacity(FORM_BYTES));
     match wanted.kind {
         CredentialKind::TokenExchange => exchange(&mut form, service, wanted, secret, now)?,
@@ -117,7 +117,7 @@ pub(crate) fn request(
                 .append_pair("client_assertion", &proof);
         }
     }
-    // Overwritten when the last who has it lets it go.
+    // Overwritten when the last holder drops it.
     let body = Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()));
     request.body(body).map_err(|_error| unusable("request"))
 }
@@ -157,7 +157,7 @@ fn exchange(
     Ok(())
 }
 
-/// What an agent's token is: a JWT-SVID is no access token, whatever the users' tokens are.
+/// The type of an agent's token: a JWT-SVID is not an access token, whatever the users' tokens are.
 fn actor_type(service: &StsConfig, actor: &SubjectToken) -> &'static str {
     if actor.is_svid() { JWT } else { service.subject_token_type.uri() }
 }

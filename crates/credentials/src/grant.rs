@@ -1,7 +1,7 @@
 //! Grants: what is asked for, and what was minted.
 //!
-//! Owns the binding of a credential to one host and one time. Invariant: a [`Grant`] cannot be copied or printed, and gives its value only
-//! for the origin that it was minted for, while its time lasts.
+//! Owns the binding of a credential to one host and one lifetime. Invariant: a [`Grant`] cannot be copied or printed, and yields its value
+//! only for the origin that it was minted for, until it expires.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::error::BrokerError;
 /// The tokens of a call's callers, sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallTokens {
-    /// Of the one whose authority is used: the user's delegation, else the caller's own.
+    /// Of the caller whose authority is used: the user's delegation, else the caller's own.
     pub subject: SubjectToken,
     /// Of the agent that acts for a user.
     pub actor: Option<SubjectToken>,
@@ -44,17 +44,17 @@ pub struct GrantRequest {
     pub audience: Option<String>,
     /// The target as a URI.
     pub resource: Option<String>,
-    /// What is asked for.
+    /// The scopes requested.
     pub scopes: BTreeSet<String>,
-    /// What of it the call cannot do without.
+    /// The scopes that the call cannot do without.
     pub scopes_needed: BTreeSet<String>,
-    /// Whether it may come from, and go to, the cache.
+    /// Whether it may be read from, and stored in, the cache.
     pub cache: CachePolicy,
     /// The only origin that it will be sent to: `https://host:port`.
     pub origin: String,
     /// The digest of the contract, so that nothing minted for an earlier one is used.
     pub revision: Digest,
-    /// When the call's time is over.
+    /// The call's deadline.
     pub deadline: Instant,
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct Minted {
     pub(crate) value: SecretString,
     pub(crate) used: CredentialUse,
     pub(crate) expires_at: Timestamp,
-    /// Until when it is good by what its service and itself say, whatever we make of it; absent: neither says so.
+    /// Until when it is valid according to its service and its own claims, however long we use it; absent: neither says so.
     pub(crate) good_until: Option<Timestamp>,
-    /// Whether its service did not say what it is, and was let off that.
+    /// Whether its service left out its type, as its configuration allows.
     pub(crate) untyped: bool,
 }
 
@@ -132,7 +132,7 @@ impl Grant {
         CredentialUse { reused: self.reused, ..self.minted.used.clone() }
     }
 
-    /// Whether the service did not say what kind of token this is, and was let off that; of the call only that it was minted for.
+    /// Whether the service left out the token's type, as its configuration allows. True only for the call that it was minted for.
     #[must_use]
     pub fn is_untyped(&self) -> bool {
         self.minted.untyped && !self.reused

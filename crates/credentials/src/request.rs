@@ -1,7 +1,7 @@
 //! What a request comes to: whose tokens are shown, who is named as acting, and what the credential depends on.
 //!
-//! Owns the reading of a [`GrantRequest`] against a token service's section. Asks nobody. Invariant: an actor's token is never the subject's
-//! own; two calls that differ in anything that a credential depends on have different keys.
+//! Owns the reading of a [`GrantRequest`] against a token service's section. Sends nothing. Invariant: an actor's token is never the
+//! subject's own; two calls that differ in anything that a credential depends on have different keys.
 
 use placet_identity::{Acting, SubjectToken, TokenFacts};
 use placet_types::{
@@ -59,8 +59,8 @@ pub(crate) fn wanted(
     Ok(wanted)
 }
 
-/// Who is named as acting: by another token than the subject's, or not at all. Where the subject's token says who alone may act, that is
-/// anyone who is named, and nobody else is (RFC 8693, section 4.4).
+/// Who is named as the actor: the holder of another token than the subject's, or nobody. Where the subject's token says who alone may act,
+/// that actor has to be named (RFC 8693, section 4.4).
 pub(crate) fn actor_of(
     service: &StsConfig,
     source: ActorSource,
@@ -79,7 +79,7 @@ pub(crate) fn actor_of(
             no_actor("Placet can only act by name where it signs with a key")
         }
         ActorSource::Gateway => {
-            // At the service that issued the token, the client is known by its name.
+            // The service that issued the token knows this client by its client id.
             let us = service.client_id.as_str();
             let acting = Acting { issuer: &of.issuer, subject: us, client: Some(us) };
             if may(acting) {
@@ -110,7 +110,7 @@ fn acting_by(token: &SubjectToken) -> Acting<'_> {
     Acting { issuer, subject, client: client.as_deref() }
 }
 
-/// Whose authority a request rides on: of whom the tokens are that are shown, or since when it is asked for in our own name.
+/// Whose authority a request uses: that of the presented tokens, or our own since a given time.
 pub(crate) struct RidesOn {
     tenant: TenantId,
     tokens: Option<CallTokens>,
@@ -132,7 +132,7 @@ impl RidesOn {
         Self { tenant: tenant.clone(), tokens, own }
     }
 
-    /// What is asked for was asked for at this time already, by somebody else.
+    /// Joins a request that another call made at this earlier time.
     pub(crate) fn since(&mut self, begun: Timestamp) {
         self.own.2 = begun;
     }
@@ -143,7 +143,7 @@ impl RidesOn {
         let Some(tokens) = &self.tokens else {
             let (issuer, subject, since) = &self.own;
             let own = Bearer { issuer, subject, issued_at: Some(*since) };
-            // It was asked for before: it may be asked for again.
+            // The request is older than the revocation: it may be repeated.
             return if revocations.hit_ours(&self.tenant, own) {
                 let problem = "what was asked for was revoked meanwhile".to_owned();
                 Err(BrokerError::Unavailable(problem))
@@ -197,7 +197,7 @@ pub(crate) fn keys_of(service: &Service, request: &GrantRequest, wanted: &Wanted
     let agent_facts = agent.map(SubjectToken::facts);
     let holder = DigestBuilder::new("placet.grant-holder.v1")
         .field("tenant", request.tenant.as_str())
-        // Its name, its issuer and our name there are in it.
+        // The service's name, its issuer and our client id are in it.
         .field("service", service.revision.as_bytes())
         .field("kind", wanted.kind.as_str())
         .field("subject_issuer", owner.issuer)

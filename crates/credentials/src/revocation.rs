@@ -1,8 +1,8 @@
-//! Revocations: tokens that a subject had before a moment count no more.
+//! Revocations: tokens that a subject obtained before a given time are no longer valid.
 //!
-//! Owns what is in force and whom it hits. Who revokes, how long it lasts and where it is kept is the engine's. Invariants: a token that
-//! does not say when it was issued is older than every revocation, and hit by one that is over for all others; one that was issued in the very moment of a
-//! revocation is hit by it, and so is one that may have been, by an issuer whose clock is ahead of ours.
+//! Owns what is in force and whom it hits. Who revokes, for how long and where it is stored is the engine's. Invariants: an undated token
+//! counts as older than every revocation, even one that has expired for all dated tokens; a revocation hits a token issued at its very
+//! moment, and one that may have been, by an issuer whose clock is ahead of ours.
 
 use std::collections::HashMap;
 
@@ -21,18 +21,18 @@ pub struct SubjectName {
     pub subject: String,
 }
 
-/// A subject whose earlier tokens count no more.
+/// A subject whose earlier tokens are no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Revoked {
     /// Whose.
     pub name: SubjectName,
     /// The moment, by our clock: what was issued until then is hit, and what may have been by an issuer whose clock is ahead.
     pub before: Timestamp,
-    /// Whether it is over for all tokens but those that do not say when they were issued: how long one of them lives nobody can tell.
+    /// Whether it has expired for all but undated tokens, whose lifetime nobody can tell.
     pub only_undated: bool,
 }
 
-/// Whose authority something rides on, and since when.
+/// Whose authority is used, and since when.
 #[derive(Debug, Clone, Copy)]
 pub struct Bearer<'a> {
     /// The issuer of the token.
@@ -43,8 +43,7 @@ pub struct Bearer<'a> {
     pub issued_at: Option<Timestamp>,
 }
 
-/// How far ahead of ours the clock of an issuer may be whose tokens are taken, in milliseconds: a token that says it was issued up to so
-/// long after a revocation may be from before it.
+/// How far an issuer's clock may be ahead of ours, in milliseconds: a token dated up to this long after a revocation may be from before it.
 pub(crate) const AHEAD_MS: i64 = 5_000;
 
 type BySubject = HashMap<TenantId, HashMap<String, Vec<Revoked>>>;
@@ -56,14 +55,14 @@ pub(crate) struct Revocations {
 }
 
 impl Revoked {
-    /// `ahead_ms`: how far ahead of ours the clock may be by which the bearer's time was told.
+    /// `ahead_ms`: how far the clock that dated the bearer may be ahead of ours.
     fn hits(&self, bearer: Bearer<'_>, ahead_ms: i64) -> bool {
         let until = self.before.plus_ms(ahead_ms);
         self.name.issuer.as_deref().is_none_or(|issuer| issuer == bearer.issuer)
             && bearer.issued_at.is_none_or(|at| !self.only_undated && at <= until)
     }
 
-    /// Whether whatever `other` hits is hit by this one.
+    /// Whether this one hits whatever `other` hits.
     fn covers(&self, other: &Self) -> bool {
         self.name == other.name
             && self.before == other.before
@@ -72,7 +71,7 @@ impl Revoked {
 }
 
 impl Revocations {
-    /// Has exactly these in force from now on; answers those that were not before.
+    /// Replaces the revocations in force, and returns the new ones.
     pub(crate) fn replace(&self, revoked: Vec<Revoked>) -> Vec<Revoked> {
         let mut next = BySubject::new();
         let mut fresh = Vec::new();

@@ -1,7 +1,7 @@
-//! One token service: asked once, or once more.
+//! One token service, and when a request to it is repeated.
 //!
-//! Owns the tries: which version of the client's secret, when again, when not at all. Invariant: a second request is made only where the
-//! first had no answer, or another version of the secret is live; nothing else stands in for an answer.
+//! Owns the attempts: with which version of the client's secret, when again, when not at all. Invariant: a second request is made only
+//! where the service was unavailable, or another version of the secret is live; nothing else stands in for a response.
 
 use std::time::Duration;
 
@@ -27,20 +27,20 @@ use crate::{
     shown::Shown,
 };
 
-/// Between the two tries, in milliseconds.
+/// The pause between the two attempts, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 40..160;
 /// For how long a client that was refused is not presented again with the same secret.
 const CLOSED_MS: i64 = 30_000;
-/// The same where a certificate proves who we are: whether it was renewed meanwhile is not seen here.
+/// The same where a certificate authenticates us, since a renewal is not noticed here.
 const CLOSED_UNSEEN_MS: i64 = 5_000;
 
-/// A token service, and how we stand with it.
+/// A token service, and whether it currently refuses us.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) config: StsConfig,
     /// The section as a digest: what was minted under another one is not used.
     pub(crate) revision: Digest,
-    /// Since when, and with which secret, the service does not know us.
+    /// Until when, and with which secret, the service counts as refusing us.
     refused: Mutex<Option<Refused>>,
 }
 
@@ -50,7 +50,7 @@ struct Refused {
     until: Timestamp,
 }
 
-/// What a request is made with.
+/// What a request needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Means<'a> {
     pub(crate) secrets: &'a Secrets,
@@ -100,7 +100,7 @@ impl Service {
         Err(BrokerError::ClientRefused(code))
     }
 
-    /// Asks with one version of the secret; once more where there was no answer.
+    /// Asks with one version of the secret; a second time where the service was unavailable.
     async fn ask_with(
         &self,
         wanted: &Wanted,
@@ -141,10 +141,10 @@ impl Service {
         check.success(response.body())
     }
 
-    /// The client's secret as it is now.
+    /// The client's current secret.
     async fn secret(&self, secrets: &Secrets) -> Result<LiveSecret, BrokerError> {
         let Some(name) = self.config.client_auth.secret() else {
-            // The connection proves who we are.
+            // The connection authenticates us.
             return Ok(LiveSecret::endless(SecretString::from(""), None));
         };
         let read = secrets.live_soon(name).await;
@@ -161,7 +161,7 @@ impl Service {
         Ok(())
     }
 
-    /// For how long a refusal of us counts, where nothing changes.
+    /// For how long a refusal of us holds if the secret does not change.
     fn closed_ms(&self) -> i64 {
         if self.config.client_auth.secret().is_some() { CLOSED_MS } else { CLOSED_UNSEEN_MS }
     }
@@ -173,7 +173,7 @@ impl Service {
     }
 }
 
-/// Whether a code is about what one caller asked for. With a status that is about us, it does not close the service to everybody.
+/// Whether a code is about one caller's request. Then it does not close the service to everybody, even with a status about us.
 fn is_about_the_grant(code: &str) -> bool {
     matches!(
         code,
@@ -185,7 +185,7 @@ fn is_about_the_grant(code: &str) -> bool {
     )
 }
 
-/// Why there was no answer.
+/// The error for a request without a response.
 fn unanswered(error: &EgressError) -> BrokerError {
     if matches!(error, EgressError::Redirected { .. }) {
         return BrokerError::Puzzling("it redirects, which is not followed");
@@ -197,7 +197,7 @@ fn unanswered(error: &EgressError) -> BrokerError {
     if too_large {
         return BrokerError::Puzzling("its answer is too large");
     }
-    // Of all others the text names the destination, and nothing that was answered.
+    // In all other cases the text names the destination, and nothing of the response.
     BrokerError::Unavailable(error.to_string())
 }
 

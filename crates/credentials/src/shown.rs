@@ -1,4 +1,4 @@
-//! What proves somebody to a token service, so that none of it is taken for an answer.
+//! The proofs that a token service was shown, so that none of them is accepted as a minted token.
 //!
 //! Owns the comparison. Invariant: padding, alphabets of Base64 and separators make no difference; a text within another one is found.
 
@@ -12,18 +12,18 @@ use zeroize::Zeroizing;
 
 use crate::form::Wanted;
 
-/// The parameters that prove somebody. What else a request says (scopes, names) a token may well repeat.
+/// The parameters that are proofs. Other parameters (scopes, names) may well recur in a token.
 const PROOFS: [&str; 4] = ["subject_token", "actor_token", "client_assertion", "client_secret"];
-/// Below this, in bytes, a word within a text is not taken for a proof: it would be one by chance.
+/// A shorter proof, in bytes, is not searched for inside other texts: it would be found by chance.
 const WORD_BYTES_MIN: usize = 16;
-/// From this on, in characters, the last part of a token is a signature, which belongs to one token alone.
+/// If the last part of a token has at least this many characters, it is a signature, which belongs to one token alone.
 const SIGNATURE_CHARS_MIN: usize = 43;
 
 /// What proves somebody, in the form of [`plain`]. No `Debug`: it holds tokens and secrets.
 pub(crate) struct Shown(Vec<Zeroizing<String>>);
 
 impl Shown {
-    /// What this request shows. It is for `wanted`, and was made by a client of this name with `secret`.
+    /// The proofs in this request for `wanted`, made by this client with `secret`.
     pub(crate) fn of(
         request: &Request<Bytes>,
         wanted: &Wanted,
@@ -53,14 +53,14 @@ impl Shown {
 
     /// The client's secret, as it is and in each form that some service takes or shows it in.
     fn client(&mut self, client_id: &str, secret: &str) {
-        // Room enough from the start: what a text leaves behind where it grows is not overwritten.
+        // Enough capacity from the start: a string that grows leaves copies behind that are not overwritten.
         let mut escaped = Zeroizing::new(String::with_capacity(secret.len().saturating_mul(3)));
         escaped.extend(byte_serialize(secret.as_bytes()));
         for form in [secret, &escaped] {
             self.proof(form);
         }
         if secret.is_empty() {
-            // A connection proves who we are.
+            // The connection authenticates us.
             return;
         }
         let pair = Zeroizing::new([client_id, ":", secret].concat());
@@ -76,7 +76,7 @@ impl Shown {
         let whole = Some(plain(text)).filter(|text| !text.is_empty());
         let is_token = signature.is_some();
         self.0.extend(whole.into_iter().chain(signature).map(|mut form| {
-            // The last letter of a signature has spare bits: a token is found without it.
+            // The last character of a signature has spare bits, so it is not compared.
             if is_token {
                 form.pop();
             }
@@ -90,7 +90,7 @@ impl Shown {
         self.0.contains(&token) || self.is_within(&token)
     }
 
-    /// Whether what a token says holds one of them, at whatever depth.
+    /// Whether a token's claims contain one of the proofs, at any depth.
     pub(crate) fn is_in(&self, said: &Map<String, Value>) -> bool {
         said.iter().any(|(name, value)| self.is_in_text(name) || self.is_in_value(value))
     }
@@ -114,7 +114,7 @@ impl Shown {
     }
 }
 
-/// A text without what its encodings differ in: padding, the alphabet of Base64, what stands between words.
+/// A text without the differences of its encodings: padding, the Base64 alphabet, separators.
 pub(crate) fn plain(text: &str) -> Zeroizing<String> {
     let mut plain = Zeroizing::new(String::with_capacity(text.len()));
     plain.extend(text.chars().filter_map(|one| match one {

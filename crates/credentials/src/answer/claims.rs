@@ -1,8 +1,8 @@
-//! What a token says of itself, where it can be read: a JWT.
+//! What a readable token, a JWT, says about itself.
 //!
-//! Owns the reading of claims in an answer. Checks no signature: it is no proof, which it is for its target alone, but a mix-up is noticed.
-//! Invariant: a claim that is read and has not the form that it should have is refused, never skipped; what no request can have asked for
-//! (another audience beside the target, a scope in any of its claims, an actor of another issuer) is refused as what it is.
+//! Owns the reading of claims in a response. Checks no signature: only the target can rely on the token, but a mix-up is noticed here.
+//! Invariant: a claim that is read and malformed is refused, never skipped; what no request can have asked for (an audience besides the
+//! target, an extra scope in any claim, an actor of another issuer) is refused as such.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use crate::{config::Leniency, error::BrokerError, form::Actor, shown::plain};
 const AUDIENCES_MAX: usize = 64;
 const ACT_BYTES_MAX: usize = 8 * 1024;
 const MS_PER_S: i64 = 1_000;
-/// Where services write scopes. What people are (`roles`, `groups`, `permissions`, `entitlements`) is not what was granted, and is asked for by
-/// nobody.
+/// The claims in which services write scopes. What people are (`roles`, `groups`, `permissions`, `entitlements`) is not a grant, and nobody
+/// requests it.
 const SCOPES: [&str; 3] = ["scope", "scp", "scopes"];
 
 /// A token that is a JWT.
@@ -27,14 +27,14 @@ pub(crate) struct Claims {
     pub(crate) claims: Map<String, Value>,
 }
 
-/// What a token says that is a JWT; nothing where it is none for anybody. What its target may read and is not read here is refused: an odd
-/// encoding would take it past every check.
+/// The claims of a token that is a JWT; `None` where nobody could read it as one. A token that its target may read but this code cannot is
+/// refused: an odd encoding would take it past every check.
 pub(crate) fn claims_of(token: &str) -> Result<Option<Claims>, BrokerError> {
     let parts: Vec<&str> = token.split('.').collect();
     let [head, rest @ ..] = parts.as_slice() else { return Ok(None) };
     let read = |part: &str| object(&URL_SAFE_NO_PAD.decode(part).ok()?);
     match (read(head), rest) {
-        // Words with dots between them are no JWT yet, nor is what signs something else.
+        // Words separated by dots are not a JWT, nor is a header without `alg`.
         (Some(head), _) if !head.contains_key("alg") => Ok(None),
         (Some(head), [claims, _]) => match read(claims) {
             Some(claims) => Ok(Some(Claims { head, claims })),
@@ -48,11 +48,11 @@ pub(crate) fn claims_of(token: &str) -> Result<Option<Claims>, BrokerError> {
     }
 }
 
-/// Whether a part of a token begins as a JSON object does, for anyone who decodes it generously. A word that is not meant as one begins so
-/// by chance only once in 65,536 times.
+/// Whether a lenient decoder would see the start of a JSON object in this part of a token. Any other word begins so by chance only once in
+/// 65,536 times.
 fn may_be_object(part: &str) -> bool {
     let part = plain(part);
-    // In whole groups, so that no spare bits stand in the way.
+    // Only whole groups, so that spare bits do not matter.
     let begin = part.get(..part.len() & !3).and_then(|whole| URL_SAFE_NO_PAD.decode(whole).ok());
     let begin = begin.unwrap_or_default();
     let text = begin.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&begin);
@@ -60,15 +60,15 @@ fn may_be_object(part: &str) -> bool {
     inner.is_some_and(|inner| inner.starts_with(b"\"") || inner.starts_with(b"}"))
 }
 
-/// Who a token may name as acting: by one of these names, of one of these issuers where it names one.
+/// Who a token may name as its actor: one of these names and, if it names an issuer, one of these issuers.
 struct Expected<'a> {
     names: Vec<&'a str>,
     issuers: Vec<&'a str>,
 }
 
 impl Check<'_> {
-    /// That a token which can be read is for the target, for no more than was asked for, and about those who were shown. The scopes that it
-    /// says it has; nothing where it says nothing of them.
+    /// Checks that a readable token is for the target, has no more scopes than were requested, and is about those whose tokens were shown.
+    /// Returns the scopes that it claims; `None` where it claims none.
     pub(crate) fn cross_check<'c>(
         &self,
         claims: &'c Map<String, Value>,
@@ -88,14 +88,14 @@ impl Check<'_> {
         Ok(own)
     }
 
-    /// When the token says that it has expired. One whose time has not begun when the answer is there is of no use to anybody.
+    /// When the token itself says that it expires. A token that is not yet valid when its response arrives is useless.
     pub(crate) fn own_end(
         &self,
         claims: &Map<String, Value>,
     ) -> Result<Option<Timestamp>, BrokerError> {
         let (begins, ends) = (time(claims, "nbf")?, time(claims, "exp")?);
         time(claims, "iat")?;
-        // Services have clocks of their own.
+        // Services have their own clocks.
         let leeway_ms = i64::try_from(LEEWAY_S_MAX).unwrap_or(0).saturating_mul(MS_PER_S);
         if begins.is_some_and(|begins| begins > self.answered.plus_ms(leeway_ms)) {
             return unusable("the token's time has not begun");
@@ -103,7 +103,7 @@ impl Check<'_> {
         Ok(ends)
     }
 
-    /// All that it names has to be the target, which may have two names: the audience and the resource that were asked for.
+    /// Every audience it names must be the target, which may have two names: the requested audience and resource.
     fn check_audience(&self, said: Option<&Value>) -> Result<(), BrokerError> {
         if self.service.lenient.contains(&Leniency::Audience) {
             return Ok(());
@@ -122,7 +122,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What the token says of its scopes itself, in whichever claim, whatever the answer around it says.
+    /// The scopes that the token itself claims, in whichever claim, whatever the response around it says.
     fn check_own_scopes<'c>(
         &self,
         claims: &'c Map<String, Value>,
@@ -178,21 +178,21 @@ impl Check<'_> {
                 let actor = actor.map(SubjectToken::facts);
                 let names =
                     actor.map(|one| one.client.as_deref().into_iter().chain([&*one.subject]));
-                // By its own issuer's name, or by the one that the service has for it.
+                // By its own issuer's name, or by the one that the service uses for it.
                 let issuers = actor.map(|one| one.issuer.as_str()).into_iter().chain([service]);
                 Some(Expected {
                     names: names.into_iter().flatten().collect(),
                     issuers: issuers.collect(),
                 })
             }
-            // What we sign says that we are its issuer ourselves.
+            // The assertion we sign names us as its issuer.
             Actor::Assertion => Some(Expected { names: vec![us], issuers: vec![us, service] }),
             Actor::Nobody => None,
         }
     }
 }
 
-/// Every audience that is named; nothing where that cannot be read.
+/// Every audience that is named; `None` where they cannot be read.
 fn audiences(said: Option<&Value>) -> Option<Vec<&str>> {
     match said? {
         Value::String(one) => Some(vec![one]),
@@ -205,7 +205,7 @@ fn audiences(said: Option<&Value>) -> Option<Vec<&str>> {
     }
 }
 
-/// Scopes, as words in one text or as a list of them; nothing for anything else, or a list of which a word is none.
+/// Scopes, as words in one string or as a list of strings; `None` for anything else.
 fn words(said: &Value) -> Option<Vec<&str>> {
     match said {
         Value::String(text) => Some(text.split_ascii_whitespace().collect()),
@@ -214,13 +214,13 @@ fn words(said: &Value) -> Option<Vec<&str>> {
     }
 }
 
-/// A time in seconds since the epoch; what is less than one is left out (RFC 7519, section 2: services write fractions).
+/// A time in whole seconds since the epoch; fractions are dropped (RFC 7519, section 2: services write them).
 fn time(claims: &Map<String, Value>, claim: &str) -> Result<Option<Timestamp>, BrokerError> {
     let Some(said) = claims.get(claim) else { return Ok(None) };
     let seconds = said.as_number().and_then(|number| {
         let text = number.to_string();
         let (seconds, fraction) = text.split_once('.').unwrap_or((&text, ""));
-        // No sign and no exponent: neither is a time that anybody means.
+        // No sign and no exponent: nobody means either in a time.
         let digits = seconds.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
         seconds.parse::<i64>().ok().filter(|_| digits)?.checked_mul(MS_PER_S)
     });

@@ -36,14 +36,14 @@ fn fault(result: Result<crate::Grant, BrokerError>) -> &'static str {
 async fn scope_may_narrow_never_widen() {
     let wide = good_but("scope", json!("mail.read mail.send"));
     assert_eq!(problem(minted(wide).await), "it grants more than was asked for");
-    // Not even by a scope that says the same in other words.
+    // Not even a scope that means the same.
     for scope in ["mail.read MAIL.READ", "mail.read *", "mail.send"] {
         assert!(minted(good_but("scope", json!(scope))).await.is_err(), "{scope}");
     }
     let wanted = || with_scopes("mail.read mail.labels", "mail.read");
     let grant = minted_for(good(), wanted()).await.unwrap();
     assert_eq!(grant.used().scopes, ["mail.read"]);
-    // What is not said is what was asked for.
+    // A missing `scope` means the requested ones.
     let grant = minted_for(good_but("scope", Value::Null), wanted()).await.unwrap();
     assert_eq!(grant.used().scopes, ["mail.labels", "mail.read"]);
     let narrow = minted_for(good_but("scope", json!("mail.labels")), wanted()).await;
@@ -154,7 +154,7 @@ async fn wrong_issued_type_is_refused() {
     assert!(broker.mint(request()).await.unwrap().is_untyped());
     assert!(!broker.mint(request()).await.unwrap().is_untyped());
     assert!(!minted(good()).await.unwrap().is_untyped());
-    // Let off saying it, not saying something else.
+    // It may leave the type out, but not state another.
     let other = good_but("issued_token_type", json!("urn:ietf:params:oauth:token-type:jwt"));
     let service = Service::answering(200, other).await;
     config.token_endpoint = service.config().token_endpoint;
@@ -184,7 +184,7 @@ async fn what_is_no_token_is_refused() {
 
 #[tokio::test]
 async fn subject_expiry_caps_the_grant() {
-    // Of anyone whom the token is that ends first.
+    // It ends with whichever token ends first, here the agent's.
     let agent = |lifetime_ms| CallTokens {
         actor: Some(token("agent", "agent-1", lifetime_ms)),
         ..tokens()
@@ -197,7 +197,7 @@ async fn subject_expiry_caps_the_grant() {
         let refused = minted_for(good(), of_agent).await;
         assert_eq!(refused.unwrap_err(), BrokerError::SubjectExpired, "{lifetime_ms}");
     }
-    // Where it is not shown, it is of no concern.
+    // A token that is not presented does not matter.
     let unseen = GrantRequest { tokens: Some(agent(1)), actor: ActorSource::Nobody, ..request() };
     let grant = minted_for(good(), unseen).await.unwrap();
     assert_eq!(grant.expires_at(), NOW.plus_ms(105_000));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::support::{NOW, Service, good, good_but, jwt, request, with_scopes};
 use crate::{BrokerError, GrantRequest, Leniency};
 
-/// A token as it should be, with these claims otherwise; `null` takes one out.
+/// A valid token, with these claims replaced; `null` removes one.
 fn but(others: &Value) -> String {
     let mut claims = json!({
         "aud": "urn:mail-api", "sub": "alice", "act": { "sub": "agent-1" }, "scope": "mail.read",
@@ -59,7 +59,7 @@ async fn takes(others: Value) -> Option<i64> {
 async fn a_scope_in_any_claim_is_a_scope_of_the_token() {
     let wider = "the token has more scopes than were asked for";
     for claim in ["scp", "scopes"] {
-        // Beside a `scope` that is as asked for, and without it.
+        // With a `scope` that matches the request, and without it.
         refuses(json!({ claim: ["admin"] }), wider).await;
         refuses(json!({ claim: "mail.read admin" }), wider).await;
         refuses(json!({ "scope": null, claim: ["mail.read admin"] }), wider).await;
@@ -67,14 +67,14 @@ async fn a_scope_in_any_claim_is_a_scope_of_the_token() {
         refuses(json!({ claim: [["admin"]] }), "the token's scope is no text").await;
         takes(json!({ claim: ["mail.read"] })).await;
         takes(json!({ "scope": null, claim: "mail.read" })).await;
-        // What is needed may stand in either.
+        // The needed scopes may be in either.
         takes(json!({ "scope": "", claim: ["mail.read"] })).await;
         let narrow = asked(&json!({ "scope": "", claim: [] }), None, request()).await;
         assert_eq!(narrow, Err(BrokerError::TooNarrow));
     }
     let both = with_scopes("mail.read mail.labels", "mail.read");
     asked(&json!({ "scp": ["mail.labels"] }), None, both).await.unwrap();
-    // What somebody is, is not what was granted.
+    // What somebody is, is not a grant.
     takes(json!({ "roles": ["admin"], "groups": ["staff"] })).await;
     // It is the same for a token of our own.
     let own = || GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
@@ -129,7 +129,7 @@ async fn an_actor_is_one_of_its_own_issuer() {
     for issuer in [json!("https://evil.example"), json!(""), json!(7), json!(null), json!([])] {
         refuses(act(issuer), foreign).await;
     }
-    // The agent's own, and the service that says it.
+    // By the agent's issuer, and by the service.
     takes(act(json!("https://idp.example"))).await;
     takes(act(json!("https://sts.example"))).await;
     let lenient = Some(Leniency::Actor);
@@ -169,7 +169,7 @@ async fn the_times_of_a_token_are_read_or_it_is_refused() {
     for begun in [now + 5, now, 0] {
         takes(json!({ "nbf": begun })).await;
     }
-    // When it was issued nobody has to believe.
+    // Nobody has to believe when it was issued.
     takes(json!({ "iat": now + 3_600 })).await;
 }
 

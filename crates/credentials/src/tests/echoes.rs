@@ -38,7 +38,7 @@ async fn what_a_call_was_made_with_does_not_come_back_as_its_credential() {
         for field in ["subject_token", "actor_token"] {
             let service = echoing(move |seen| seen.one(field).unwrap().to_owned()).await;
             is_refused(&service.broker().0, GrantRequest { cache, ..request() }).await;
-            // Nor with padding that anyone who decodes it leaves out.
+            // Nor with padding that a decoder ignores.
             let service = echoing(move |seen| format!("{}=", seen.one(field).unwrap())).await;
             is_refused(&service.broker().0, GrantRequest { cache, ..request() }).await;
         }
@@ -52,7 +52,7 @@ async fn what_a_call_was_made_with_does_not_come_back_as_its_credential() {
 
 #[tokio::test]
 async fn a_token_that_says_everything_right_and_was_shown_is_refused() {
-    // For Placet and the target, of no more scopes, about the user, naming the agent: nothing that is read in it gives it away.
+    // For Placet and the target, no more scopes, about the user, naming the agent: no claim gives it away.
     let claims = json!({ "aud": "urn:mail-api", "sub": "alice", "scope": "mail.read", "act": { "sub": "agent-1" } });
     let text = jwt(&claims);
     let service = echoing(|seen| seen.one("subject_token").unwrap().to_owned()).await;
@@ -62,7 +62,7 @@ async fn a_token_that_says_everything_right_and_was_shown_is_refused() {
         [Leniency::Audience, Leniency::Subject, Leniency::Actor, Leniency::IssuedType].into();
     let request = GrantRequest { tokens: Some(shown), ..request() };
     is_refused(&service.broker_with(config.clone()).0, request.clone()).await;
-    // Nor where the last letter of its signature stands for the same bytes, for anyone who is generous.
+    // Nor where the last character of its signature encodes the same bytes for a lenient decoder.
     let (unsigned, _) = text.rsplit_once('.').unwrap();
     let signed = format!("{unsigned}.{}", URL_SAFE_NO_PAD.encode([7; 64]));
     assert!(signed.ends_with('w'));
@@ -92,7 +92,7 @@ async fn what_proves_who_we_are_does_not_come_back_either() {
         let (broker, _) = service.broker_of(config, secrets(&[("key", pem.as_str())]));
         is_refused(&broker, GrantRequest { actor: ActorSource::Gateway, ..request() }).await;
     }
-    // Also where no token is exchanged, and where the secret stands in a header; as it is, it is no token in any case.
+    // Also where no token is exchanged, and where the secret is in a header. The plain secret is not a well-formed token anyway.
     let secret = "opaque+secret/of=the~gateway==";
     assert!(SECRET.contains(' '));
     for method in ["client_secret_basic", "client_secret_post"] {
@@ -211,7 +211,7 @@ async fn a_token_that_holds_what_was_shown_is_refused() {
         let refused = asked(answer.clone()).await;
         assert!(matches!(refused, Err(BrokerError::AnswerRefused(_))), "{answer}: {refused:?}");
     }
-    // What a request says, and a token may repeat.
+    // What is in a request, and may recur in a token.
     for held in [json!("placet"), json!("urn:mail-api"), json!("mail.read"), json!("grant_type")] {
         asked(with(held)).await.unwrap();
     }

@@ -206,7 +206,7 @@ async fn a_subject_that_is_nearly_over_is_the_callers_to_renew() {
         subject: super::support::token(USER_TOKEN, "alice", 15_600),
         actor: tokens().actor,
     };
-    // The agent's, which a service caps its answer by as well, is the agent's to renew.
+    // The agent's token, which also caps the lifetime, is the agent's to renew.
     let agents = CallTokens {
         actor: Some(super::support::token(AGENT_TOKEN, "agent-1", 15_600)),
         ..tokens()
@@ -216,7 +216,7 @@ async fn a_subject_that_is_nearly_over_is_the_callers_to_renew() {
         assert!(matches!(refused, Err(BrokerError::SubjectExpired)), "{refused:?}");
     }
     assert_eq!(service.seen().len(), 2, "each was asked for");
-    // Where the subject has its time, an answer that is as good as over is the service's fault.
+    // Where the subject's token has time left, a token that is about to expire is the service's fault.
     let refused = broker.mint(request()).await;
     assert!(matches!(refused, Err(BrokerError::AnswerUnusable(_))), "{refused:?}");
 }

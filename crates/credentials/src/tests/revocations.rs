@@ -41,7 +41,7 @@ async fn revoked_subject_purges_grants() {
     assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
     assert!(broker.mint(bobs()).await.unwrap().used().reused);
     assert_eq!(service.seen().len(), 2);
-    // Said again it changes nothing, and drops nothing of what is new.
+    // The same revocation again changes nothing, and drops nothing minted since.
     assert_eq!(broker.enforce(vec![revoked("alice", 0)]), None);
     assert_eq!(broker.counts().kept, 1);
 }
@@ -51,7 +51,7 @@ async fn only_tokens_from_before_a_revocation_are_refused() {
     let service = Service::answering(200, good()).await;
     let (broker, _) = service.broker();
     broker.enforce(vec![revoked("alice", 5_000)]);
-    // An issuer whose clock is ahead dates what it gave before the revocation later than it.
+    // An issuer whose clock is ahead may date a token later than the revocation that came after it.
     for issued in [Some(0), Some(5_000), Some(5_001), Some(5_000 + AHEAD_MS), None] {
         let refused = broker.mint(since(issued)).await.unwrap_err();
         assert_eq!(refused, BrokerError::SubjectRevoked, "{issued:?}");
@@ -108,7 +108,7 @@ async fn a_revoked_agent_acts_for_nobody() {
     assert!(broker.mint(GrantRequest { tokens: Some(again), ..request() }).await.is_ok());
 }
 
-/// Begins to mint, and says when the service has been asked.
+/// Starts minting, and tells when the service has been asked.
 async fn under_way(
     service: &Service,
     broker: &Broker,
@@ -164,7 +164,7 @@ async fn nobody_joins_what_was_asked_for_before_a_revocation() {
         us.name.issuer = Some("https://sts.example".to_owned());
         vec![us]
     };
-    // Who comes after it asks again, though the earlier request is on its way still.
+    // A call that comes after it asks again, although the earlier request is still in flight.
     let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
     let (broker, clock) = service.broker();
     let before = under_way(&service, &broker, own()).await;
