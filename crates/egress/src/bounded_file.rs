@@ -1,7 +1,7 @@
 //! Reading a small file that counts again when it has changed, such as a certificate, a key or a secret.
 //!
-//! Owns the limits of reading. Does not say how often a file is looked at. Invariants: no more is read than the limit, and nothing that is no
-//! file; what was read is overwritten when it is dropped. A file that hangs holds up anyone who reads it: read where blocking is allowed.
+//! Owns the limits of reading. Does not say how often a file is checked. Invariants: never reads more than the limit, and only regular
+//! files; what was read is overwritten when it is dropped. A file that hangs blocks its reader: read where blocking is allowed.
 
 use std::{
     fs::{self, File},
@@ -12,25 +12,25 @@ use std::{
 use placet_types::digest::Digest;
 use zeroize::Zeroizing;
 
-/// All that is in the file.
+/// The whole content of a file.
 ///
 /// # Errors
-/// Those of reading; [`io::ErrorKind::InvalidInput`] where the path leads to no file, [`io::ErrorKind::FileTooLarge`] where it has more than
+/// Those of reading; [`io::ErrorKind::InvalidInput`] where the path is not a file, [`io::ErrorKind::FileTooLarge`] where it has more than
 /// `bytes_max` bytes.
 pub fn read_bounded(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
-    // A pipe would block the opening for ever.
+    // Opening a pipe would block for ever.
     if !fs::metadata(path)?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let limit = bytes_max.saturating_add(1);
-    // With room for all of it the buffer never moves, so no copy of a part of it stays behind.
+    // With enough capacity the buffer never moves, so no partial copy stays behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(limit.saturating_add(1)));
     let file = File::open(path)?;
     file.take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
-/// What tells the content of a file from another. Nothing where it cannot be read.
+/// A digest of the file's content, to notice changes. `None` where it cannot be read.
 #[must_use]
 pub fn file_digest(path: &Path, bytes_max: usize) -> Option<Digest> {
     read_bounded(path, bytes_max).ok().map(|bytes| Digest::of(&bytes))

@@ -215,7 +215,7 @@ impl Dialling {
         Err(last)
     }
 
-    /// Whatever lies between us and the peer, the socket must end where the check said, and not at ourselves.
+    /// Whatever is between us and the peer, the socket must end at the address that was checked, and not at ourselves.
     fn check_peer(
         &self,
         destination: &Destination,

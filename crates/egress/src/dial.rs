@@ -1,8 +1,8 @@
 //! Connections for protocols other than HTTP, such as mail.
 //!
-//! It owns the order in which a connection becomes secret that begins in the open (STARTTLS). It does not speak those protocols.
-//! Invariants: the same allow-list and the same checks of addresses as for HTTP; what is named with `https:` is never handed out before
-//! TLS stands.
+//! It owns the order of steps in which a plaintext connection is upgraded to TLS (STARTTLS). It does not speak those protocols. Invariants:
+//! the same allow-list and the same address checks as for HTTP; a connection to an `https:` URL is never returned before TLS is
+//! established.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ impl EgressClient {
         self.unnamed_connector().connect(&uri_of(url)?).await
     }
 
-    /// Opens a connection in the open, lets `agree` ask the peer for TLS, and then begins TLS. `agree` gets the bare connection, and must
-    /// not read past the peer's answer.
+    /// Opens a plaintext connection, lets `agree` ask the peer for TLS, and then starts TLS. `agree` gets the bare connection, and must not
+    /// read past the peer's answer.
     ///
     /// # Errors
     ///

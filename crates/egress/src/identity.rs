@@ -1,8 +1,8 @@
 //! Client certificates: who we are to a peer that asks.
 //!
-//! Owns the certificate, its key, and that changed files count for the next connection. Invariants: a key never leaves the TLS
-//! library; a certificate is shown only to the destination it is for; files that cannot be used never replace some that could; files that do
-//! not answer hold up no more than a moment of one connection, and no worker of the runtime.
+//! Owns the certificate, its key, and that changed files apply to the next connection. Invariants: a key never leaves the TLS library; a
+//! certificate is shown only to the destination it is for; unusable files never replace usable ones; files that hang delay one connection
+//! for a moment at most, and block no worker of the runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ use crate::bounded_file::{file_digest, read_bounded};
 use crate::destination::Destination;
 use crate::error::EgressError;
 
-/// How often files are looked at, at most.
+/// How often files are checked, at most.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a connection waits for a look at them.
+/// How long a connection waits for that check.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 const FILE_BYTES_MAX: usize = 256 * 1024;
 
@@ -36,7 +36,7 @@ const FILE_BYTES_MAX: usize = 256 * 1024;
 pub struct Trust {
     /// Further roots, in PEM form; may be empty.
     pub roots_pem: Vec<u8>,
-    /// Who we are to each of these destinations; nobody to the others.
+    /// Our certificate for each of these destinations; none for the others.
     pub identities: Vec<(Destination, ClientIdentity)>,
 }
 
@@ -56,7 +56,7 @@ struct Current {
     certified: Arc<CertifiedKey>,
     digests: [Option<Digest>; 2],
     looked: Instant,
-    /// Whether somebody looks at this moment: on a mount that hangs, for as long as that does.
+    /// Whether a check is running: on a mount that hangs, for as long as it does.
     is_looked_at: bool,
 }
 
@@ -81,7 +81,7 @@ impl ClientIdentity {
         Ok(Self { inner: Arc::new(Inner { certificate, key, current }) })
     }
 
-    /// Looks whether the files have changed, if nobody did a moment ago; on a thread for blocking, and not for longer than a moment.
+    /// Checks whether the files have changed, unless that was done a moment ago; on a blocking thread, and waits only for a moment.
     pub(crate) async fn follow(&self) {
         let Some(look) = Look::begin(&self.inner) else { return };
         let looking = tokio::task::spawn_blocking(move || look.look());
@@ -102,7 +102,7 @@ impl Inner {
     }
 }
 
-/// One look at the files. It is over when this goes, however it ends.
+/// One check of the files. It ends when this is dropped, for whatever reason.
 struct Look(Arc<Inner>);
 
 impl Look {
@@ -163,7 +163,7 @@ fn digests(certificate: &Path, key: &Path) -> [Option<Digest>; 2] {
     [certificate, key].map(|path| file_digest(path, FILE_BYTES_MAX))
 }
 
-/// Shows the identity to the one who asks on one connection.
+/// Presents the identity when the peer of one connection asks for it.
 #[derive(Debug)]
 pub(crate) struct Showing(pub(crate) ClientIdentity);
 
@@ -190,7 +190,7 @@ mod tests {
         std::fs::write(path("key.pem"), own.signing_key.serialize_pem()).unwrap();
         let identity = ClientIdentity::from_files(path("cert.pem"), path("key.pem")).unwrap();
         tokio::time::sleep(LOOK).await;
-        // Somebody looks, and gets no answer.
+        // A check is running, and gets no answer.
         let look = Look::begin(&identity.inner).unwrap();
         tokio::time::sleep(LOOK).await;
         assert!(
@@ -201,10 +201,10 @@ mod tests {
         identity.follow().await;
         assert_eq!(identity.certified().cert.len(), 1);
         assert!(asked.elapsed() < ANSWER_MAX, "who connects meanwhile does so as before");
-        // It answers.
+        // The files answer.
         look.look();
         let look = Look::begin(&identity.inner).unwrap();
-        // It does, in a way that nobody has thought of.
+        // The check panics.
         let broken: tokio::task::JoinHandle<()> = tokio::task::spawn_blocking(move || {
             let _look = look;
             panic!("the files are odd");

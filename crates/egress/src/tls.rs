@@ -60,7 +60,7 @@ pub(crate) fn load_roots(
     Ok(Arc::new(roots))
 }
 
-/// The settings of a client's handshakes: with its identity where it has one, and with none everywhere else.
+/// The settings of a client's handshakes: with its certificate for the destinations that have one, without for all others.
 pub(crate) struct Handshakes {
     anonymous: Arc<ClientConfig>,
     identified: BTreeMap<String, (ClientIdentity, Arc<ClientConfig>)>,
@@ -118,7 +118,7 @@ fn client_config(
         Some(identity) => {
             let mut config =
                 building.with_client_cert_resolver(Arc::new(Showing(identity.clone())));
-            // A resumed session would go on as whom we were when it began.
+            // A resumed session would keep the identity it was opened with.
             config.resumption = Resumption::disabled();
             config
         }

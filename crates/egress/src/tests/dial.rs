@@ -1,4 +1,4 @@
-//! Connections for protocols other than HTTP: what is said before TLS and after it, and what is never opened.
+//! Connections for protocols other than HTTP: what is sent before TLS and after it, and what is never opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use url::Url;
 use super::support::{Server, policy, with_roots};
 use crate::{EgressClient, EgressError, EgressStream, Limits, PrivateRanges};
 
-/// A server that says `y` to a `t`, begins TLS, and answers each byte with the same byte.
+/// A server that replies `y` to a `t`, starts TLS, and echoes each byte.
 async fn upgrading() -> (Server, String) {
     let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()));

@@ -1,7 +1,7 @@
 //! The table of server-side request forgery, row by row, against real sockets.
 //!
-//! What is here beside `destinations` and `exchange`: redirects in every spelling, names that are rebound between two
-//! connections, heads that never end, and bodies that are bombs.
+//! What `destinations` and `exchange` do not cover: redirects in every spelling, names that are rebound between two connections, heads that
+//! never end, and bodies that are bombs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{EgressClient, EgressError, Limits, PrivateRanges};
 const OK: &[&str] = &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"];
 const KEY: &str = "x-api-key-canary-4711";
 
-/// A server that answers one request with a redirect to wherever it is told.
+/// A server that answers one request with a redirect to `location`.
 async fn redirecting(status: &'static str, location: String) -> Server {
     Server::start(move |mut stream| {
         let answer =
@@ -136,7 +136,7 @@ async fn a_head_that_comes_in_drops_meets_the_deadline_of_the_whole_exchange() {
 
 #[tokio::test]
 async fn a_bomb_stays_packed_and_a_large_one_is_cut() {
-    // What is said to be packed is never unpacked: the limit counts the bytes that come.
+    // A compressed body is never unpacked: the limit counts the bytes on the wire.
     for encoding in ["gzip", "deflate", "br", "zstd", "gzip, gzip, gzip"] {
         let server = Server::start(move |mut stream| async move {
             read_head(&mut stream).await;
@@ -156,7 +156,7 @@ async fn a_bomb_stays_packed_and_a_large_one_is_cut() {
 
 #[tokio::test]
 async fn an_answer_that_goes_on_after_its_end_is_not_the_next_answer() {
-    // The second answer is there before the second question: anyone who reuses the connection would believe it.
+    // The second response arrives before the second request: a client that reused the connection would believe it.
     let smuggled = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged";
     let server = Server::answering(Box::leak(Box::new([smuggled, OK[0]]))).await;
     let client = server.client(Limits::default());
