@@ -40,7 +40,7 @@ const TIMEOUT_MS_MAX: u64 = 60_000;
 /// Added to the export's own limit, so that the last batch may use all of it.
 const SHUTDOWN_GRACE_MS: u64 = 1_000;
 
-/// How the collector is spoken to.
+/// The protocol of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpProtocol {
     /// gRPC; the usual port is 4317.
@@ -143,7 +143,7 @@ impl TelemetryGuard {
     }
 }
 
-/// Waits for something of the SDK, which blocks.
+/// Waits for an SDK function, which blocks.
 pub(crate) async fn settled(
     wait: impl FnOnce() -> OTelSdkResult + Send + 'static,
 ) -> Result<(), TelemetryError> {
@@ -207,7 +207,7 @@ where
     Ok((dispatch, TelemetryGuard { provider, metrics, shutdown_timeout }))
 }
 
-/// Only our own spans are exported and stand beside log lines: what other crates put into theirs is not ours to vouch for.
+/// Only our own spans are exported and appear in log lines: we cannot vouch for what other crates put into theirs.
 fn is_call_span(metadata: &Metadata<'_>, with_details: bool) -> bool {
     let target = metadata.target();
     metadata.is_span() && (target == TARGET || (with_details && target == DETAIL_TARGET))

@@ -1,4 +1,4 @@
-//! What stands between the spans and the exporter: a bound, redaction and counters.
+//! What is between the spans and the exporter: a bound, redaction and counters.
 //!
 //! Owns the two wrappers around the SDK's batch processor and an exporter. Does not own a protocol or a socket.
 //! Invariants: `on_end` never waits; no text of a span leaves without having passed [`redact`]; each finished span
@@ -148,7 +148,7 @@ fn failure_reason(error: &OTelSdkError) -> &'static str {
     }
 }
 
-/// No span of ours has events or links, and names and statuses are ours: what is there in spite of that does not leave.
+/// No span of ours has events or links, and names and statuses are our own: anything else is removed.
 fn redact_span(span: &mut SpanData) {
     span.events.events.clear();
     span.links.links.clear();
@@ -165,7 +165,7 @@ pub(crate) fn redact_attributes(attributes: &mut [KeyValue]) {
             // Numbers and flags are not secrets.
             Value::Bool(_) | Value::I64(_) | Value::F64(_) => continue,
             Value::String(text) => redact::field(attribute.key.as_str(), text.as_str()),
-            // Nothing else is an attribute of ours.
+            // None of our attributes is of another type.
             Value::Array(_) | _ => Cow::Borrowed(redact::MASK),
         };
         attribute.value = Value::from(masked.into_owned());
@@ -209,7 +209,7 @@ mod tests {
         for _ in 0..count {
             drop(tracer.start("placet.call"));
         }
-        // A stuck exporter makes this fail, after the time that it is given.
+        // A stuck exporter makes this fail after its time limit.
         let _done = provider.shutdown_with_timeout(Duration::from_millis(limit_ms));
     }
 

@@ -23,7 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::metrics::Metrics;
 use crate::redact;
 
-/// A text in a log line is cut off here.
+/// Longer texts are truncated in a log line.
 const TEXT_BYTES_MAX: usize = 4_096;
 
 /// How log lines look.
@@ -59,7 +59,7 @@ impl Fields {
         self.put(field.name(), Value::String(bounded(text)));
     }
 
-    /// Takes in other fields, masked. Most spans end without a line that would show them: a text is masked when it comes into a line.
+    /// Merges other fields, masked. Texts are masked only when a line shows them, since most spans end without such a line.
     fn merge_masked(&mut self, given: &Self) {
         for (name, value) in given.0.iter().filter(|(name, _)| !name.starts_with("otel.")) {
             let masked = match value.as_str() {
@@ -80,7 +80,7 @@ impl Fields {
     }
 }
 
-/// A text, cut off at its limit.
+/// A text, truncated to its limit.
 fn bounded(text: &dyn fmt::Display) -> String {
     let mut bounded = String::new();
     // A text that cannot be written whole is logged as far as it goes.
@@ -238,7 +238,7 @@ impl Line {
 fn push_fields(line: &mut String, fields: &Fields) {
     for (name, value) in &fields.0 {
         push_plain(line, " ", name);
-        // A text stands without quotes where nobody takes it for something else.
+        // A text needs no quotes where it cannot be mistaken for something else.
         let is_bare = |text: &&str| !text.is_empty() && !text.contains([' ', '"', '=']);
         match value.as_str().filter(is_bare) {
             Some(text) => push_plain(line, "=", text),

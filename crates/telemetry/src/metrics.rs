@@ -37,7 +37,7 @@ pub enum Duplicate {
     Joined,
     /// The same key with other arguments.
     Conflict,
-    /// A key whose result is no longer kept.
+    /// The result for the key is no longer stored.
     Expired,
 }
 
@@ -165,7 +165,7 @@ impl Metrics {
         self.inner.call_seconds.of([adapter]).observe(took.as_secs_f64());
     }
 
-    /// An adapter answered, or failed to. The time of one attempt.
+    /// An adapter answered or failed. The time is that of one attempt.
     pub fn record_adapter(&self, adapter: &str, capability: &str, took: Duration) {
         self.inner.adapter_seconds.of([adapter, capability]).observe(took.as_secs_f64());
     }
@@ -198,7 +198,7 @@ impl Metrics {
         set(&self.inner.approvals_pending, pending);
     }
 
-    /// An approval ended, after this time.
+    /// An approval ended after waiting this long.
     pub fn record_approval(&self, result: &'static str, waited: Duration) {
         self.inner.approvals.of([result]).inc();
         self.inner.approval_wait_seconds.observe(waited.as_secs_f64());
@@ -214,8 +214,8 @@ impl Metrics {
         set(&self.inner.break_glass_reviews_due, due);
     }
 
-    /// A credential was `minted` or `reused` for a call, or `refused`; one that was minted was `untyped`, where its service is let off saying
-    /// what it is.
+    /// A credential was `minted` or `reused` for a call, or `refused`; a minted one was `untyped`, where its service may leave out the
+    /// type.
     pub fn count_credential(&self, what: &'static str) {
         self.inner.credentials.of([what]).inc();
     }
@@ -248,12 +248,12 @@ impl Metrics {
         }
     }
 
-    /// A stored result that is given again was compared with its digest (TM-21).
+    /// A replayed result was compared with its stored digest (TM-21).
     pub fn count_replay_checked(&self, identical: bool) {
         self.inner.replays_checked.of([if identical { "identical" } else { "mismatch" }]).inc();
     }
 
-    /// A call ended with nobody knowing whether its effect happened.
+    /// A call ended with an unknown outcome.
     pub fn count_indeterminate(&self) {
         self.inner.indeterminate.inc();
     }

@@ -1,4 +1,4 @@
-//! The names of the attributes of spans, and where spans are from.
+//! The names of span attributes, and the targets of spans.
 //!
 //! Owns the spelling, in one place, so that a dashboard and a test mean the same thing. Does not create spans (see
 //! [`crate::trace`]). Where a semantic convention of OpenTelemetry has a name, it is used.
@@ -35,7 +35,7 @@ pub mod attribute {
     pub const TENANT: &str = "placet.tenant";
     /// The approval record.
     pub const APPROVAL_ID: &str = "approval.id";
-    /// What became of the approval.
+    /// The result of the approval.
     pub const APPROVAL_RESULT: &str = "approval.result";
     /// The status of the result.
     pub const STATUS: &str = "placet.status";

@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 
 use regex::{Regex, RegexSet};
 
-/// What stands in the place of a secret.
+/// What replaces a secret.
 pub const MASK: &str = "[redacted]";
 
-/// The words that make a name suspicious, wherever they stand between separators.
+/// The words that make a name suspicious, anywhere between separators.
 const SECRET_WORDS: &str = "authorization authorisation token tokens secret secrets password passwords passwd pwd passphrase \
      credential credentials cookie cookies jwt bearer assertion apikey key keys";
 
@@ -39,7 +39,7 @@ fn patterns() -> [(String, &'static str); 8] {
     let known = r"(?-u:\b)(?:gh[pousr]_[A-Za-z0-9_]{16,}|github_pat_[A-Za-z0-9_]{16,}|xox[abeprs]-[A-Za-z0-9_-]{8,}|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{16,}|AIza[A-Za-z0-9_-]{30,})";
     let quoted = r#"\\*["']?\s*[:=]\s*(?:Some\()?(?:\\+"[^"]*"?|"(?:[^"\\]|\\.)*"?)"#;
     [
-        // A private key in PEM form, also one that was cut off.
+        // A private key in PEM form, also a truncated one.
         (pem.to_owned(), MASK),
         // Compact JOSE: base64url of `{"` or of `{` and white space, with what follows it.
         (jose.to_owned(), MASK),
@@ -58,7 +58,7 @@ fn patterns() -> [(String, &'static str); 8] {
         (format!(r#"({NAME})=(?:{scheme}\s+)?[^\s"',;&]+"#), "${1}=[redacted]"),
         // A password in a URL.
         (r#"://[^/\s:@"]*:[^/\s@"]+@"#.to_owned(), "://[redacted]@"),
-        // Secrets that say what they are.
+        // Secrets with a recognisable prefix.
         (known.to_owned(), MASK),
     ]
 }
@@ -99,7 +99,7 @@ pub fn is_secret_name(name: &str) -> bool {
             '_'
         });
     }
-    // Anyone who knows the number of a session with an upstream is in it.
+    // Anyone who knows an upstream session's id can use that session.
     words.ends_with("session_id")
         || !HARMLESS_NAMES.iter().any(|harmless| words.ends_with(harmless))
             && words.split('_').any(|word| SECRET_WORDS.split(' ').any(|secret| secret == word))

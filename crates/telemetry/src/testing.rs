@@ -1,7 +1,7 @@
 //! Spans kept in memory, for tests.
 //!
-//! Owns a telemetry whose spans and log lines can be looked at. It takes the way of the real ones: filters, bound,
-//! redaction. Does not exist in the product.
+//! Owns a telemetry whose spans and log lines tests can read. They pass through the same filters, bound and redaction as in the product,
+//! where this module does not exist.
 
 use std::io;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl io::Write for CapturedLog {
 /// A telemetry that keeps its spans and its log.
 #[derive(Debug)]
 pub struct Capture {
-    /// To be made the default of a thread, or the global one.
+    /// To be set as the default of a thread, or globally.
     pub dispatch: Dispatch,
     /// The running telemetry.
     pub guard: TelemetryGuard,

@@ -4,8 +4,8 @@
 //! Invariants: arguments, results and credentials have no parameter here, so they cannot reach a span; a trace id exists
 //! for every call, also when nothing is exported; a malformed `traceparent` starts a new trace and never fails a call.
 //!
-//! A span is enabled only under a subscriber of [`crate::export`]; without one, all functions do nothing. Where nothing is exported
-//! the span of the call alone is made: it stands for its stages and attempts, in log lines and in what is passed on.
+//! A span is enabled only under a subscriber of [`crate::export`]; without one, all functions do nothing. Where nothing is exported, only
+//! the call's own span is made: it stands for its stages and attempts, in log lines and in the trace context passed on.
 
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, trace::SpanContext};
@@ -146,7 +146,7 @@ pub fn stage_span(parent: &Span, stage: Stage) -> Span {
     or_parent(span_of_stage!(DETAIL_TARGET, parent.id(), stage), parent)
 }
 
-/// Where details have no spans, the one above.
+/// Where there are no detail spans, the parent.
 fn or_parent(span: Span, parent: &Span) -> Span {
     if span.is_disabled() { parent.clone() } else { span }
 }
@@ -237,7 +237,7 @@ pub fn record_replayed(span: &Span) {
     span.record(attribute::REPLAYED, true);
 }
 
-/// Where the span stands in its trace: what makes a receiver's spans children of this one.
+/// The span's position in its trace, which makes a receiver's spans its children.
 #[must_use]
 pub fn parent_of(span: &Span) -> Option<TraceParent> {
     TraceParent::of(&span_context(span))
@@ -249,7 +249,7 @@ pub fn traceparent_of(span: &Span) -> Option<String> {
     parent_of(span).map(|parent| parent.to_string())
 }
 
-/// The vendors' part of the trace context that came in, to be passed on beside [`traceparent_of`].
+/// The `tracestate` that came in, to be sent along with [`traceparent_of`].
 #[must_use]
 pub fn tracestate_of(span: &Span) -> Option<String> {
     let header = span_context(span).trace_state().header();

@@ -1,7 +1,7 @@
 //! The `traceparent` and `tracestate` headers of W3C Trace Context.
 //!
-//! Owns their strict reading and writing. Does not own spans. Invariant: a [`TraceParent`] has ids that are not zero, so
-//! whatever it is given to joins a trace that exists.
+//! Owns their strict reading and writing. Does not own spans. Invariant: a [`TraceParent`] has ids that are not zero, so any receiver joins
+//! a trace that exists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ const TRACEPARENT_BYTES_MAX: usize = 256;
 /// The length that the recommendation gives for propagating a `tracestate`.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
-/// Where a span stands in a trace, as one side tells the other.
+/// A span's position in a trace, as sent from one side to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     trace_id: TraceId,

@@ -16,12 +16,12 @@ const CALL_SECONDS: [f64; 16] = [
 /// Decisions and disk syncs.
 const SHORT_SECONDS: [f64; 12] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
-/// People.
+/// Waiting for people.
 const WAIT_SECONDS: [f64; 11] =
     [1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 259_200.0, 604_800.0];
 const BATCH_SIZES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
-/// A registry that hands out what it registers.
+/// A registry whose methods return what they register.
 struct Register(Registry);
 
 impl Register {
@@ -40,7 +40,7 @@ impl Register {
         metric
     }
 
-    /// One with labels.
+    /// A counter or gauge with labels.
     fn counts<const N: usize, M>(
         &mut self,
         name: &str,
@@ -57,7 +57,7 @@ impl Register {
         Labelled { names, family }
     }
 
-    /// Times with labels.
+    /// A histogram of times with labels.
     fn times<const N: usize>(
         &mut self,
         name: &str,

@@ -130,7 +130,7 @@ fn fresh_metrics_are_a_valid_text_and_every_one_is_described() {
     ] {
         assert!(scraped.types.contains_key(name), "{name}");
     }
-    // What must stay zero can only be watched if it is there before it happens.
+    // A metric that must stay zero can only be watched if it exists before its first event.
     assert!(scraped.sample(r#"placet_duplicates_total{what="expired"}"#).abs() < 1e-9);
     assert!(scraped.sample(r#"placet_stage_seconds_count{stage="approval"}"#).abs() < 1e-9);
 }

@@ -71,7 +71,7 @@ fn a_remote_trace_is_joined_with_its_state() {
             assert_eq!(tracestate_of(span).as_deref(), Some("vendor=abc"));
             assert!(!traceparent_of(span).unwrap().contains("00f067aa0ba902b7"));
         }
-        // Nothing is exported, so the span of the call stands for its stages.
+        // Nothing is exported, so the call's span stands for its stages.
         assert_eq!(traceparent_of(&call), traceparent_of(&stage));
     });
 }
@@ -157,7 +157,7 @@ fn every_stage_has_its_span() {
     drop((call, guard));
 }
 
-/// Without a runtime the flush of the guard is not to be had.
+/// Without a runtime the guard cannot flush.
 fn flush(capture: &Capture) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(capture.guard.flush()).unwrap();
