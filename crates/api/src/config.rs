@@ -18,7 +18,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The address of `/healthz`, `/readyz` and `/metrics`; port 0 picks a free one.
     pub admin_listen: SocketAddr,
-    /// The host names of this service, `name` or `name:port`; the loopback names and the bound address are always included.
+    /// The host names of this service, `name` or `name:port`; the loopback names, and the bound address if it is one, are
+    /// always included.
     pub allowed_hosts: Vec<String>,
     /// Web origins whose scripts may call, `https://name`; a request with any other `Origin` is refused.
     pub allowed_origins: Vec<String>,
@@ -29,7 +30,7 @@ pub struct ServerConfig {
     /// How long a body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
     pub request_timeout_ms: u64,
     /// Connections open at the same time; more wait in the operating system's queue. Of the requests in progress on them, one principal has
-    /// a quarter at most, one tenant three quarters; one more is `OVERLOADED`.
+    /// a quarter at most (but at least four), one tenant three quarters; one more is `OVERLOADED`.
     pub connections_max: u32,
     /// The most of those that one address (of IPv6: one /64) may have; any further connection is closed.
     pub connections_per_address_max: u32,
@@ -40,7 +41,7 @@ pub struct ServerConfig {
     /// The most unfinished TLS handshakes of one address (of IPv6: one /64); any further connection is closed.
     pub handshakes_per_address_max: u32,
     /// Event streams of calls open at the same time, and as many of the approval service; one more is `OVERLOADED`. One principal has a
-    /// quarter of them at most, one tenant three quarters.
+    /// quarter of them at most (but at least four), one tenant three quarters.
     pub streams_max: usize,
     /// How often a silent event stream sends a comment, in milliseconds.
     pub heartbeat_ms: u64,

@@ -77,7 +77,7 @@ fn annotations(view: &ToolView) -> ToolAnnotations {
     hints.read_only_hint = Some(!view.writes);
     if view.writes {
         hints.destructive_hint = Some(view.mode_highest == ApprovalMode::Destructive);
-        // The same call again is the same call: its effect happens once.
+        // Once a call has ended, an equal one without its key is a new call.
         hints.idempotent_hint = Some(false);
     }
     hints.open_world_hint =

@@ -1,7 +1,7 @@
 //! Which tokens of a user only the user can hold.
 //!
-//! Owns the rules of `person_clients`. Does not read tokens. Invariants: only the configuration makes a client a person's, so that an
-//! unlisted client proves no one's presence, on each node and after each start alike; no client is both a person's and an agent's.
+//! Owns the rules of `person_clients`. Does not read tokens. Invariants: only the configuration makes a client a person's, apart from the
+//! development issuer's, so that an unlisted client proves no one's presence, on each node and after each start alike; no client is both a person's and an agent's.
 
 use placet_types::{ids::TenantId, principal::PrincipalKind};
 
