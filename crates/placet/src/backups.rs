@@ -1,7 +1,7 @@
 //! Backups of a ledger that is served.
 //!
-//! Owns the folder of a backup: a data folder with the ledger and what was signed of it, and without keys. Not here: the copying of the
-//! ledger (`placet-store`). Invariants: one at a time, and so many at most; a backup that was not finished is called so by its name.
+//! Owns the folder of a backup: a data folder with the ledger and what was signed of it, without keys. Not here: copying the
+//! ledger (`placet-store`). Invariants: one backup at a time, and a limited number of them; an unfinished one is named as such.
 
 use std::{
     fs, io,
@@ -20,7 +20,7 @@ use placet_store::{embedded::EmbeddedStore, notary::Notary};
 use placet_types::clock::Clock;
 use tokio::{sync::Mutex, time::Instant};
 
-/// What a backup is called while it is being made.
+/// The name of a backup while it is being made.
 const UNFINISHED: &str = "unfinished";
 
 /// Makes backups of the embedded ledger.
@@ -28,19 +28,19 @@ const UNFINISHED: &str = "unfinished";
 pub(crate) struct LedgerBackups {
     /// The store; none where records are in a database.
     pub(crate) store: Option<Arc<EmbeddedStore>>,
-    /// Signs what is copied.
+    /// Signs the log before it is copied.
     pub(crate) notary: Arc<Notary>,
-    /// The checkpoints that were signed.
+    /// The signed checkpoints.
     pub(crate) sealed: PathBuf,
     /// Where backups go.
     pub(crate) folder: PathBuf,
     /// The time.
     pub(crate) clock: Arc<dyn Clock>,
-    /// How much time has to pass between two requests.
+    /// The minimum time between two requests.
     pub(crate) interval: Duration,
     /// How many are kept.
     pub(crate) kept_max: usize,
-    /// When one was asked for last; held while one is made.
+    /// When the last one was requested; locked while one is made.
     pub(crate) asked_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -68,7 +68,7 @@ impl LedgerBackups {
         let beside = self.folder.join(format!("{name}.{UNFINISHED}"));
         let made = self.copy(&store, name, &beside).await;
         if made.is_err() {
-            // Gone already, where there was no room to begin it.
+            // There may be none, if there was no room to begin it.
             drop(fs::remove_dir_all(&beside));
         } else if let Err(error) = delete_old(self.folder.clone(), self.kept_max).await {
             tracing::warn!(%error, "old backups could not be deleted");
@@ -76,7 +76,7 @@ impl LedgerBackups {
         made
     }
 
-    /// Makes a backup in `beside`, and gives it its `name` when all of it is there.
+    /// Makes a backup in `beside`, and gives it its `name` once it is complete.
     async fn copy(
         &self,
         store: &EmbeddedStore,
@@ -84,14 +84,14 @@ impl LedgerBackups {
         beside: &PathBuf,
     ) -> Result<BackupDocument, BackupError> {
         let failed = |error: &dyn std::fmt::Display| BackupError::Failed(error.to_string());
-        // Signed before it is copied: what is copied goes on from it.
+        // Signed before copying: the copy continues from this checkpoint.
         self.notary.seal().await.map_err(|error| failed(&error))?;
         let ledger = beside.join("ledger");
         prepare(&self.folder, beside).map_err(|error| failed(&error))?;
         let notes = read_notes(&self.sealed).map_err(|error| failed(&error))?;
         let made = store.backup(&ledger).await.map_err(|error| failed(&error))?;
         write_notes(&ledger.join("sealed"), notes).map_err(|error| failed(&error))?;
-        // The name says that all of it is there: what it stands for is durable before it is.
+        // The name promises a complete backup, so the content is made durable first.
         [&ledger, beside]
             .into_iter()
             .try_for_each(|folder| sync_folder(folder))
@@ -107,7 +107,7 @@ impl LedgerBackups {
     }
 }
 
-/// Deletes complete backups, the oldest first, until so many are left. Nothing else in the folder is touched.
+/// Deletes complete backups, the oldest first, until only the allowed number is left. Nothing else in the folder is touched.
 async fn delete_old(folder: PathBuf, kept_max: usize) -> io::Result<()> {
     let deleting = tokio::task::spawn_blocking(move || {
         let mut complete = Vec::new();
@@ -117,7 +117,7 @@ async fn delete_old(folder: PathBuf, kept_max: usize) -> io::Result<()> {
                 complete.push(entry.path());
             }
         }
-        // The names tell their age.
+        // Names sort by age.
         complete.sort_unstable();
         let over = complete.len().saturating_sub(kept_max);
         complete.iter().take(over).try_for_each(fs::remove_dir_all)

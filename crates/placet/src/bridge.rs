@@ -1,7 +1,7 @@
 //! An MCP server on standard input and output, for clients that start their servers: it passes their messages on to `/mcp` of an engine.
 //!
-//! Owns the order of messages, the session and what is answered when the engine is gone. Decides nothing and knows no tools. Invariants: a
-//! request is answered once, by the engine or by an error that says why not; it is sent again only where nobody took it.
+//! Owns the order of messages, the session and the answers when the engine is gone. Decides nothing and knows no tools. Invariants: a
+//! request is answered once, by the engine or by an error that says why not; it is sent again only if no engine received it.
 
 mod message;
 
@@ -29,13 +29,13 @@ use crate::{
 };
 use message::{Message, failed};
 
-/// How many requests may be open.
+/// The most open requests.
 const OPEN_MAX: usize = 1_024;
 /// How many messages may wait for the client to read them.
 const WAITING_MAX: usize = 64;
 /// How long open requests may take to end when the client has gone, and the session after them.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// How long to wait before the stream of a session is opened again.
+/// The pause before the stream of a session is reopened.
 const AGAIN: Duration = Duration::from_secs(1);
 const SESSION: &str = "mcp-session-id";
 const REVISION: &str = "mcp-protocol-version";
@@ -44,7 +44,7 @@ const REVISION: &str = "mcp-protocol-version";
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) engine: Engine,
-    /// Below its address.
+    /// The path below its address.
     pub(crate) path: Vec<String>,
     pub(crate) token: Option<SecretString>,
     pub(crate) delegation: Option<SecretString>,
@@ -59,7 +59,7 @@ pub(crate) enum Engine {
     At(Url),
 }
 
-/// Passes messages on until the client has gone or `stopped` says so.
+/// Forwards messages until the client has gone or `stopped` resolves.
 pub(crate) async fn run(
     target: Target,
     input: impl AsyncBufRead + Unpin,
@@ -92,7 +92,7 @@ pub(crate) async fn run(
 async fn write(mut waiting: mpsc::Receiver<String>, mut output: impl AsyncWrite + Unpin) {
     while let Some(mut line) = waiting.recv().await {
         if line.contains('\n') {
-            // In JSON a line break can only stand between values.
+            // In JSON a line break can only occur between values.
             line = line.replace('\n', " ");
         }
         line.push('\n');
@@ -116,7 +116,7 @@ struct Bridge {
 struct Session {
     number: HeaderValue,
     revision: HeaderValue,
-    /// What began it, to begin it again.
+    /// The request that opened it, to open it again.
     initialize: Message,
 }
 
@@ -167,7 +167,7 @@ impl Bridge {
         }
     }
 
-    /// What begins a session, and what is no request, goes in order; requests are open side by side.
+    /// `initialize` and messages that are not requests are handled in order; requests run concurrently.
     async fn take(self: &Arc<Self>, message: Message, open: &mut JoinSet<()>) {
         let Some(id) = message.id.clone().filter(|_| !message.is("initialize")) else {
             return self.deliver(&message).await;
@@ -202,7 +202,7 @@ impl Bridge {
         let session = self.session.lock().clone();
         let mut response = self.post(message, session.as_ref()).await?;
         if let (Some(gone), StatusCode::NOT_FOUND) = (session, response.status()) {
-            // The engine was started again: it knows no session, and took nothing.
+            // The engine was restarted: it does not know the session, and executed nothing.
             let session = self.begin_again(&gone).await?;
             response = self.post(message, session.as_ref()).await?;
         }
@@ -213,7 +213,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Begins a session, if the revision has one, and listens to it. The engine's answer.
+    /// Opens a session, if the revision has sessions, and listens to it. Returns the engine's answer.
     async fn begin(self: &Arc<Self>, initialize: &Message) -> Result<String, Problem> {
         let response = self.post(initialize, None).await?;
         let session = response.headers().get(SESSION).cloned();
@@ -245,8 +245,8 @@ impl Bridge {
         self.session.lock().as_ref().is_some_and(|session| session.number == *number)
     }
 
-    /// Begins the client's session with an engine that does not know it; once, however many requests find that out.
-    /// Until then, and if it fails, the client's session stays the one that is gone, so that every request finds it out for itself.
+    /// Reopens the client's session with an engine that does not know it; once, however many requests notice.
+    /// Until then, and if it fails, the stale session stays in place, so that every request notices for itself.
     async fn begin_again(self: &Arc<Self>, gone: &Session) -> Result<Option<Session>, Problem> {
         let _one_at_a_time = self.opening.lock().await;
         if self.is_current(&gone.number) {
@@ -260,8 +260,8 @@ impl Bridge {
         Ok(self.session.lock().clone())
     }
 
-    /// Hears what the engine has to say in the session, until it says no more; whether it may say more later. Starts no engine where there is
-    /// none any more: the next request does.
+    /// Forwards the engine's messages in the session until the stream ends; returns whether more may come later. Starts no engine if there
+    /// is none any more: the next request does.
     async fn listen(&self, session: &Session) -> bool {
         let Some(client) = self.client.lock().clone() else { return true };
         let stream = "text/event-stream";
@@ -275,7 +275,7 @@ impl Bridge {
         true
     }
 
-    /// The answer to the request `id`. What else comes before it goes to the client.
+    /// The answer to the request `id`. Other messages that come first are forwarded to the client.
     async fn answer(&self, id: &Value, response: Response<EgressBody>) -> Result<String, Problem> {
         let status = response.status();
         let response = match Events::of(response) {
@@ -328,7 +328,7 @@ impl Bridge {
         .await
     }
 
-    /// Sends a request; another time, to an engine that is looked for again, where nobody took the first.
+    /// Sends a request; if nothing was sent, looks for the engine again and retries once.
     async fn send(
         &self,
         request: impl Fn(&Client) -> Result<Request<Bytes>, Failure>,
@@ -367,7 +367,7 @@ impl Bridge {
         Ok(client)
     }
 
-    /// Whether the engine is still there. Asked before each request, since one that was sent to an engine that has ended may not be sent again.
+    /// Whether the engine is still there. Asked before each request, since one sent to an engine that has ended may not be sent again.
     fn leads_to(&self, base: &Url) -> bool {
         match &self.target.engine {
             Engine::At(_) => true,

@@ -1,6 +1,6 @@
-//! Who mints credentials: the configured token services, and the way to them.
+//! Who mints credentials: the configured token services, and the client that reaches them.
 //!
-//! Owns the set-up. Invariant: a token service at which nothing proves who we are stops the start.
+//! Owns the set-up. Invariant: a token service to which we cannot authenticate stops the start.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! The client of the HTTP API, for the commands that ask a running Placet.
 //!
-//! Owns where it is (`PLACET_URL`), who asks (`PLACET_TOKEN`, `PLACET_DELEGATION`) and how an answer becomes a failure that a
-//! person can act on; [`events`] reads what a stream says. Opens no socket itself: every request goes through `placet-egress` to the one host that was named.
+//! Owns the address (`PLACET_URL`), the caller's tokens (`PLACET_TOKEN`, `PLACET_DELEGATION`) and how an answer becomes a failure that a
+//! person can act on; [`events`] reads streams. Opens no socket itself: all requests go through `placet-egress` to the one named host.
 
 mod events;
 
@@ -26,7 +26,7 @@ use crate::{
 
 pub(crate) use events::Events;
 
-/// What documents are sent and asked for as.
+/// The media type of documents, sent and received.
 const JSON: &str = "application/json";
 /// The header of the user's delegation.
 const DELEGATION: &str = "placet-delegation";
@@ -63,7 +63,7 @@ pub(crate) struct Client {
     delegation: Option<SecretString>,
     /// The trace that all requests are part of.
     traceparent: Option<String>,
-    /// What names another place to ask.
+    /// The option or variable that names another address.
     named_by: &'static str,
     /// Whether answers are printed as JSON for programs.
     pub(crate) json: bool,
@@ -82,7 +82,7 @@ pub(crate) fn given<'q, const N: usize>(
     parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     /// The status.
@@ -121,7 +121,7 @@ impl Client {
         Self::limited(base, token, delegation, Limits::default())
     }
 
-    /// The same for streams on which nothing may come for as long as a call may wait.
+    /// The same for streams that may be silent for as long as a call may wait.
     ///
     /// # Errors
     /// [`Failure`] when the URL cannot be used.
@@ -177,10 +177,10 @@ impl Client {
         Ok(Self { named_by, ..Self::new(base, None, None)? })
     }
 
-    /// Reads a document.
+    /// Gets a document.
     ///
     /// # Errors
-    /// [`Failure`] when it cannot be had.
+    /// [`Failure`] when the request fails or is refused.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -189,15 +189,15 @@ impl Client {
         self.fetch(path, query).await?.document()
     }
 
-    /// Prints what was answered: as JSON for programs, if that is wanted, else as `told` does.
+    /// Prints an answer: as JSON for programs, if that is wanted, else by means of `told`.
     pub(crate) fn answer<T: Serialize>(&self, document: &T, told: impl FnOnce(&T)) -> Outcome {
         output::answer(self.json, document, told)
     }
 
-    /// Reads what is answered, whatever the status.
+    /// Reads the answer, whatever its status.
     ///
     /// # Errors
-    /// [`Failure`] when nothing was answered.
+    /// [`Failure`] when there is no answer.
     pub(crate) async fn fetch(
         &self,
         path: &[&str],
@@ -206,10 +206,10 @@ impl Client {
         self.send(self.request(Method::GET, path, query, JSON, Bytes::new())?).await
     }
 
-    /// Sends a document and reads what is answered, whatever the status.
+    /// Sends a document and reads the answer, whatever its status.
     ///
     /// # Errors
-    /// [`Failure`] when nothing was answered.
+    /// [`Failure`] when there is no answer.
     pub(crate) async fn post(
         &self,
         path: &[&str],
@@ -227,7 +227,7 @@ impl Client {
         Ok(Reply::of(response))
     }
 
-    /// Sends a request, of whose answer the body is still to come.
+    /// Sends a request and returns its answer with the body still to be read.
     ///
     /// # Errors
     /// [`EgressError`], which says whether anything was sent.
@@ -287,7 +287,7 @@ impl Client {
     }
 }
 
-/// What to do when nobody answered a request.
+/// What to do when a request got no answer.
 fn what_now<T>(request: &Request<T>) -> &'static str {
     let path = request.uri().path();
     match *request.method() {
@@ -298,14 +298,14 @@ fn what_now<T>(request: &Request<T>) -> &'static str {
         _ if path.ends_with("/batches") => {
             "go on with the plan: the same calls are sent again, and none of them is executed twice"
         }
-        // A decision, something in the approval service, an operator's word.
+        // A decision, an act in the approval service, or an operator's command.
         _ => {
             "it may have been done: look how it stands now (`placet approvals show`, `placet approvals list`, `placet ledger show`) before you send it again"
         }
     }
 }
 
-/// A header that holds a secret, and is not shown.
+/// A header with a secret, marked as sensitive.
 fn secret_header(prefix: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
     let mut value = HeaderValue::try_from(format!("{prefix}{}", secret.expose_secret().trim()))
         .map_err(|_not_a_header| Failure::usage("the token has characters that no token has"))?;
@@ -321,7 +321,7 @@ impl Reply {
     /// The document of a success.
     ///
     /// # Errors
-    /// [`Failure`] when it was refused, or the answer is none.
+    /// [`Failure`] when it was refused, or the answer is not the document.
     pub(crate) fn document<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         if !self.status.is_success() {
             return Err(self.refusal());

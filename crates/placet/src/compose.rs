@@ -82,12 +82,11 @@ pub(crate) struct Running {
     pub(crate) bound: Bound,
     /// The telemetry.
     pub(crate) telemetry: TelemetryGuard,
-    /// What opening the store found, in words.
+    /// What opening the store found, as text.
     pub(crate) recovered: String,
-    /// Who signs the ledger.
+    /// Signs the ledger.
     pub(crate) notary: Arc<Notary>,
-    /// Who keeps secrets fresh that others have.
-    /// They are renewed until this is dropped.
+    /// Renews the secrets that others issue, until it is dropped.
     pub(crate) svids: Option<SvidKeeper>,
 }
 
@@ -149,7 +148,7 @@ pub(crate) async fn start(
     let engine = Engine::start(parts).await.map_err(not_started)?;
     notices::begin(told).await;
     let (dying, died) = (engine.clone(), opened.died);
-    // The task ends with the process: a store that closes in order never says that it died.
+    // The task ends with the process: a store that closes in order never reports a failure.
     drop(tokio::spawn(async move { dying.die(&died.await) }));
     let tending = Tending {
         engine: engine.clone(),
@@ -182,7 +181,7 @@ fn contracts(world: &World) -> Vec<Arc<Contract>> {
     contracts
 }
 
-/// Speaks TLS with callers, if there is a certificate for it.
+/// Enables TLS for callers, if a certificate is configured.
 fn with_tls(config: &Config, bound: Bound, verifier: &Verifier) -> Result<Bound, Failure> {
     match tls_settings(config, verifier) {
         Some(settings) => bound.with_tls(settings).attempted("TLS cannot be set up"),
@@ -190,7 +189,7 @@ fn with_tls(config: &Config, bound: Bound, verifier: &Verifier) -> Result<Bound,
     }
 }
 
-/// What TLS with callers needs, if it is wanted.
+/// The TLS settings for callers, if configured.
 pub(crate) fn tls_settings(config: &Config, verifier: &Verifier) -> Option<TlsSettings> {
     let tls = config.tls.as_ref()?;
     Some(TlsSettings {
@@ -200,7 +199,7 @@ pub(crate) fn tls_settings(config: &Config, verifier: &Verifier) -> Option<TlsSe
     })
 }
 
-/// Lets the admin listener make backups, if there is a folder for them.
+/// Lets the admin listener make backups, if a folder for them is configured.
 fn with_backups(
     config: &Config,
     bound: Bound,
@@ -210,7 +209,7 @@ fn with_backups(
     let folder = match (&config.ledger.backups, &opened.embedded) {
         (Some(folder), _) => folder.clone(),
         (None, Some(_)) => return bound,
-        // Anyone who asks is told how a database is backed up.
+        // A request is answered with how a database is backed up.
         (None, None) => PathBuf::new(),
     };
     bound.with_backups(Arc::new(LedgerBackups {
@@ -274,7 +273,7 @@ pub(crate) fn mcp_connector(
     })
 }
 
-/// The data folder, made if it is missing, as an absolute path.
+/// The data folder as an absolute path, created if missing.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be made.

@@ -61,7 +61,7 @@ pub(crate) fn with_console(
     bound.with_pages(Arc::new(settings)).attempted("the console cannot be served")
 }
 
-/// Everybody of the directory, with the key that speaks for them.
+/// The development sign-in: everybody in the directory, with the key that mints their tokens.
 fn development(
     config: &Config,
     directory: &Directory,

@@ -26,7 +26,7 @@ pub(crate) fn dev_key(config: &Config) -> Result<DevKey, Failure> {
     DevKey::load_or_create(&config.data).attempted("the development key cannot be used")
 }
 
-/// The same for a command, which says so where it had to make one.
+/// The same for a command, which reports if it had to create one.
 ///
 /// # Errors
 /// [`Failure`] when folder or key cannot be used.

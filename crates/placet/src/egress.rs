@@ -1,6 +1,6 @@
 //! Connections of our own to places that the configuration names.
 //!
-//! Owns what they have in common: none leads to a listener of this process, and all trust whom the configuration trusts.
+//! Owns what they have in common: none leads to a listener of this process, and all use the configured trust.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::{
     failure::{Attempted as _, Failure},
 };
 
-/// A client for these destinations; none where there are none. `what` says what cannot be used without it.
+/// A client for these destinations; `None` if there are none. `what` says what cannot be used without it.
 pub(crate) fn client(
     config: &Config,
     destinations: Vec<Destination>,

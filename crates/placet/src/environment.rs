@@ -1,6 +1,6 @@
 //! The environment: variables, the program's own name and path. The only module that reads them.
 //!
-//! Owns nothing but the reading. Everything else gets an [`Environment`], so that tests say what is in it.
+//! Owns only the reading. Everything else gets an [`Environment`], so that tests can choose its content.
 
 use std::{
     env, fmt,
@@ -35,7 +35,7 @@ impl Environment {
         }
     }
 
-    /// An environment made up for a test.
+    /// A fictitious environment for a test.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let variables: std::collections::BTreeMap<String, String> = variables

@@ -1,11 +1,11 @@
 //! How a command ends: its exit code, and what a person is told when it could not do what it was asked.
 //!
-//! Owns the exit codes (0 ok, 1 findings or refused, 2 usage, 3 sound as far as it could be looked at; of a call also 4 held, 5 refused,
+//! Owns the exit codes (0 ok, 1 findings or refused, 2 usage, 3 sound as far as it could be checked; for a call also 4 held, 5 refused,
 //! 6 outcome unknown) and the form of a failure: what happened, why, what to do.
 
 use std::{fmt, process::ExitCode};
 
-/// What a command hands back.
+/// What a command returns.
 pub(crate) type Outcome = Result<Exit, Failure>;
 
 /// The exit code of a command that ran.
@@ -15,9 +15,9 @@ pub(crate) enum Exit {
     Ok,
     /// It found something, or was refused.
     Findings,
-    /// It was asked in a wrong way.
+    /// It was used wrongly.
     Usage,
-    /// It is sound as far as it could be looked at, and a part could not.
+    /// It is sound as far as it could be checked, and a part could not be.
     Part,
     /// The call waits for approval.
     Held,
@@ -56,7 +56,7 @@ impl Failure {
         Self { exit: Exit::Findings, what: what.into(), why: Vec::new(), todo: Vec::new() }
     }
 
-    /// The command was asked in a wrong way.
+    /// The command was used wrongly.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(what) }
     }
@@ -91,7 +91,7 @@ impl Failure {
         self.why.iter().map(|why| format!("{}: {why}", self.what)).collect()
     }
 
-    /// What to do, where that is known.
+    /// What to do, if known.
     pub(crate) fn remedy(&self) -> String {
         self.todo.join("; or ")
     }

@@ -67,7 +67,7 @@ fn issuers(
     Ok((identity, egress))
 }
 
-/// The digest of what the configuration says about issuers, as written: paths in it are the same on every node.
+/// The digest of the configuration's section on issuers, as written: paths in it are the same on every node.
 pub(crate) fn issuers_digest(config: &Config) -> Digest {
     let issuers = &config.written.issuers;
     canonical_digest(&json!({ "issuers": issuers, "development": config.development_tokens }))

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         })
         .and_then(|runtime| {
             let outcome = runtime.block_on(cli.run(&environment));
-            // A read from a terminal that nobody answers must not keep the process alive.
+            // A pending read from a terminal must not keep the process alive.
             runtime.shutdown_background();
             outcome
         });

@@ -1,6 +1,6 @@
 //! The MCP front end on the listener of the callers.
 //!
-//! Owns who a client is that shows no token: the development agent, where development tokens are accepted, which is on loopback.
+//! Owns the identity of a client without a token: the development agent, where development tokens are accepted, which is on loopback.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
 const USED_MS: i64 = 30 * 60 * 1_000;
 const LIFETIME_S: u64 = 60 * 60;
 
-/// What the key that seals the ledger is used for here, besides: nodes that share `ledger.seal_key` take each other's.
+/// The second purpose of the key that seals the ledger: nodes that share `ledger.seal_key` accept each other's request states.
 const REQUEST_STATE: &str = "placet.mcp_request_state.v1";
 
 /// The listeners with `/mcp`, if it is wanted.

@@ -1,21 +1,21 @@
-//! The memory of this process, which holds secrets while they are used, and belongs to it alone.
+//! The memory of this process, which holds secrets in use, is private to the process.
 //!
-//! Owns what the kernel is told of it. Does not own the memory of children: their bounds are the MCP adapter's. Invariants: a process that crashes
-//! leaves no core file, whatever its starter allows; no other process of the same user, so no tool that runs as a child, reads its memory or
-//! the environment it was started with.
+//! Owns the kernel settings for it. Does not own the memory of children: their limits are the MCP adapter's. Invariants: a process that
+//! crashes leaves no core file, whatever its starter allows; no other process of the same user, so no tool that runs as a child, reads its
+//! memory or the environment it was started with.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::failure::{Attempted as _, Failure};
 
-/// Keeps it so from now on; nothing in this process takes it back.
+/// Sets it for the rest of the process's life; nothing in this process undoes it.
 pub(crate) fn keep_to_itself() -> Result<(), Failure> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).attempted("core files cannot be switched off")?;
     closed_to_others()
 }
 
-/// Beside the limit, since a kernel that pipes cores into a program does not ask for it.
+/// In addition to the limit, since a kernel that pipes cores into a program ignores it.
 #[cfg(target_os = "linux")]
 fn closed_to_others() -> Result<(), Failure> {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};

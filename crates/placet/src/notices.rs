@@ -1,7 +1,7 @@
-//! The sender of messages to people, as configured, beside the engine.
+//! The sender of messages to people, as configured, running alongside the engine.
 //!
-//! Owns its start and its supervision. Not here: what is told to whom (`placet-notify`). Invariant: nothing that happens in it holds a call
-//! up; a sender that breaks off is started again, and goes on where the chain says.
+//! Owns its start and its supervision. Not here: who is notified of what (`placet-notify`). Invariant: nothing that happens in it delays
+//! a call; a sender that fails is restarted, and resumes where the chain says.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,12 +26,12 @@ use crate::{
 
 /// How long the start waits for the first look at the chain.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
-/// The pause before a sender that broke off is started again, at first.
+/// The first pause before a failed sender is restarted.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What a sender is made of.
+/// The parts of a sender.
 #[derive(Clone)]
 pub(crate) struct Sender {
     config: Arc<NotifyConfig>,
@@ -53,7 +53,7 @@ impl Sender {
     }
 }
 
-/// Who delivers, as configured.
+/// The sender's delivery, as configured.
 ///
 /// # Errors
 /// [`Failure`] when a channel cannot be used.
@@ -67,7 +67,7 @@ pub(crate) fn post(
         .attempted("the channels of `notifications` cannot be used")
 }
 
-/// The sender, if anybody is to be told of anything.
+/// The sender, if any notifications are configured.
 ///
 /// # Errors
 /// [`Failure`] when a channel cannot be used.
@@ -90,7 +90,7 @@ pub(crate) fn sender(
     }))
 }
 
-/// Where links lead: the configured address, or our own where only this machine reaches us.
+/// The base of links: the configured address, or our own if only this machine reaches us.
 pub(crate) fn console(config: &Config, listen: Option<&SocketAddr>) -> Option<Url> {
     if !config.console.enabled {
         return None;
@@ -100,7 +100,7 @@ pub(crate) fn console(config: &Config, listen: Option<&SocketAddr>) -> Option<Ur
     config.console.public_url.clone().or(own)
 }
 
-/// Starts the sender. It has looked at the chain once before anybody is served, so that nothing that happens from now on is missed.
+/// Starts the sender. It reads the chain once before any request is served, so that nothing that happens from now on is missed.
 pub(crate) async fn begin(sender: Option<Sender>) {
     let Some(sender) = sender else { return };
     let mut first = sender.make();

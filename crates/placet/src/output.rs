@@ -1,4 +1,4 @@
-//! What is printed: the only place that writes to standard output and error.
+//! Printing: the only module that writes to standard output and error.
 //!
 //! Owns tables, JSON for programs and the cleaning of text that came from elsewhere. Invariant: no control or
 //! text-direction character of an agent, a server or a file reaches a terminal.
@@ -17,17 +17,17 @@ use tokio::time::Instant;
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// A line of what was asked for.
+/// Prints a line of the result.
 pub(crate) fn line(text: impl AsRef<str>) {
     write_to(io::stdout().lock(), &printable(text.as_ref()));
 }
 
-/// A line beside what was asked for, on standard error.
+/// Prints an accompanying line, on standard error.
 pub(crate) fn note(text: impl AsRef<str>) {
     write_to(io::stderr().lock(), &printable(text.as_ref()));
 }
 
-/// How far long work has come: one line on standard error, written over once a second; nothing where that is no terminal.
+/// The progress of long work: one line on standard error, overwritten once a second; nothing if that is not a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: &'static str,
@@ -35,13 +35,13 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shown from a second on: what is quicker needs none.
+    /// Shown after the first second: quicker work needs none.
     pub(crate) fn of(what: &'static str) -> Self {
         let next = io::stderr().is_terminal().then(|| Instant::now().checked_add(EVERY)).flatten();
         Self { what, next: Mutex::new(next) }
     }
 
-    /// It has come to this.
+    /// Updates the count.
     pub(crate) fn at(&self, done: u64) {
         let mut next = self.next.lock();
         let now = Instant::now();
@@ -69,14 +69,14 @@ pub(crate) fn failure(failure: &Failure) {
     note(failure.to_string());
 }
 
-/// A document for programs, indented. Programs read any character; terminals do not get dangerous ones even so, because
+/// Prints a document for programs, indented. Programs can read any character; dangerous ones are still kept from terminals, because
 /// JSON has an escape for each of them.
 pub(crate) fn json(document: &impl Serialize) {
     let text = serde_json::to_string_pretty(document).unwrap_or_else(|_| "null".to_owned());
     write_to(io::stdout().lock(), &text::visible_json(&text));
 }
 
-/// What was asked for, as JSON for programs or as people read it, and nothing to complain about.
+/// Prints the result, as JSON for programs or as text, and ends with [`Exit::Ok`].
 pub(crate) fn answer<T: Serialize>(is_json: bool, document: &T, told: impl FnOnce(&T)) -> Outcome {
     if is_json {
         json(document);
@@ -92,7 +92,7 @@ pub(crate) fn json_line(document: &impl Serialize) {
     write_to(io::stdout().lock(), &text::visible_json(&text));
 }
 
-/// A record as people read it: a line for each field that has something, in which lists and objects are JSON.
+/// Prints a record as text: a line for each non-empty field, with lists and objects as JSON.
 pub(crate) fn fields(record: &impl Serialize) {
     let fields = serde_json::to_value(record).unwrap_or_default();
     for (name, value) in fields.as_object().into_iter().flatten() {
@@ -109,7 +109,7 @@ pub(crate) fn fields(record: &impl Serialize) {
     }
 }
 
-/// Text as it is, such as a file: for redirection. No line feed is added.
+/// Prints text unchanged, such as a file, for redirection. No line feed is added.
 pub(crate) fn raw(text: &str) {
     let mut out = io::stdout().lock();
     settle(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -150,7 +150,7 @@ pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// A text cut off after so many characters.
+/// A text cut off after this many characters.
 pub(crate) fn clipped(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -159,13 +159,13 @@ pub(crate) fn clipped(text: &str, chars_max: usize) -> String {
     format!("{kept}…")
 }
 
-/// Lines of ours, in which nothing steers a terminal or hides what is there. Line feeds stay: what others wrote is made one line, with
+/// Our own lines, without characters that steer a terminal or hide text. Line feeds stay: foreign text is made one line, with
 /// [`text::visible`], before it becomes part of a line.
 pub(crate) fn printable(text: &str) -> String {
     text.split('\n').map(text::visible).collect::<Vec<_>>().join("\n")
 }
 
-/// Asks a person, and gives what was typed. `None` where there is nobody to ask.
+/// Asks a person, and returns the input. `None` if there is nobody to ask.
 pub(crate) fn ask(question: &str) -> Option<String> {
     let input = io::stdin();
     if !input.is_terminal() {
@@ -183,7 +183,7 @@ fn write_to(mut out: impl io::Write, text: &str) {
     settle(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Anyone who closed the pipe does not want to read on; there is nobody to tell.
+/// A user who closed the pipe does not want to read on; there is nobody to tell.
 fn settle(written: io::Result<()>) {
     written.unwrap_or_default();
 }

@@ -26,7 +26,7 @@ use crate::{
 
 /// The keys of the configuration that a reload applies.
 const APPLIED: [&str; 4] = ["contracts", "directory", "issuers", "policies"];
-/// How often files that change while they are read are read once more, and after which pause.
+/// How often files that change while being read are read again, and the pause in between.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -66,7 +66,7 @@ impl Files for ConfiguredFiles {
                 let reading = tokio::task::spawn_blocking(move || started.read());
                 let read = reading.await.map_err(|error| vec![error.to_string()])?;
                 let now = self.fingerprint().await;
-                // What was read while somebody wrote may be neither the old nor the new.
+                // Files read during a write may be neither the old nor the new version.
                 let is_torn = |loaded: &Loaded| Ok(loaded.read.fingerprint) != now;
                 match read {
                     Ok(loaded) if is_torn(&loaded) => tokio::time::sleep(PAUSE).await,

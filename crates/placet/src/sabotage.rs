@@ -23,7 +23,7 @@ use crate::{environment::Environment, failure::Failure, output};
 
 /// The variable with the names of the guards, separated by commas.
 const VARIABLE: &str = "PLACET_SABOTAGE";
-/// For how long a target is said to remember a call that it does not remember at all, in milliseconds.
+/// How long a target allegedly remembers a call that it does not remember at all, in milliseconds.
 const WINDOW_MS: u64 = 3_600_000;
 
 /// What can be taken out.
@@ -67,7 +67,7 @@ impl fmt::Display for Guard {
 
 static REMOVED: OnceLock<BTreeSet<Guard>> = OnceLock::new();
 
-/// Whether a guard was taken out of this process.
+/// Whether a guard was removed from this process.
 fn lacks(guard: Guard) -> bool {
     REMOVED.get().is_some_and(|removed| removed.contains(&guard))
 }
@@ -114,7 +114,7 @@ pub(crate) fn connectors(honest: Connectors) -> Connectors {
     }
 }
 
-/// The contracts, as a liar would have written them.
+/// The contracts, with lies.
 pub(crate) fn contracts(honest: Vec<Arc<Contract>>) -> Vec<Arc<Contract>> {
     if !lacks(Guard::RetryOpaque) {
         return honest;

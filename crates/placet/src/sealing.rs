@@ -26,16 +26,16 @@ use crate::{
     storage::{self, Opened},
 };
 
-/// How the reason begins for which an engine ends whose log is not what was signed.
+/// The beginning of the reason when an engine ends because its log does not continue what was signed.
 pub(crate) const NOT_AFTER: &str = "the log is not what was signed before";
 
-/// The file of the key that signs.
+/// The file of the signing key.
 pub(crate) fn key_file(config: &Config, data: &Path) -> PathBuf {
     let own = || storage::store_folder(data).join("seal.key");
     config.ledger.seal_key.clone().unwrap_or_else(own)
 }
 
-/// The folder of the checkpoints that were signed last.
+/// The folder of the last signed checkpoints.
 pub(crate) fn sealed_folder(data: &Path) -> PathBuf {
     storage::store_folder(data).join("sealed")
 }
@@ -105,11 +105,11 @@ fn unsealed(error: &NotaryError, data: &Path) -> Failure {
 /// What is maintained while the engine runs.
 #[derive(Debug)]
 pub(crate) struct Tending {
-    /// Who is told when the log is not what was signed before.
+    /// Stopped when the log does not continue what was signed before.
     pub(crate) engine: Engine,
-    /// Who signs.
+    /// Signs the log.
     pub(crate) notary: Arc<Notary>,
-    /// The embedded store, if it is one.
+    /// The embedded store, if that is used.
     pub(crate) embedded: Option<Arc<EmbeddedStore>>,
     /// How long segments stay in place, where there is an archive.
     pub(crate) archive_after: Option<Duration>,
@@ -118,14 +118,14 @@ pub(crate) struct Tending {
 }
 
 impl Tending {
-    /// Signs, makes snapshots and archives, every so often, until the process ends.
+    /// Signs, makes snapshots and archives at intervals, until the process ends.
     pub(crate) async fn run(self, every: Duration) {
         if let Some(store) = &self.embedded {
             drop(tokio::spawn(scrub(self.engine.clone(), Arc::clone(store))));
         }
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first comes at once; the start has signed already.
+        // The first tick is immediate; the start has signed already.
         ticks.tick().await;
         let mut entries = 0;
         loop {
@@ -189,7 +189,7 @@ async fn scrub(engine: Engine, store: Arc<EmbeddedStore>) {
     }
 }
 
-/// Signs the end of the log at an orderly stop; a failure is told, and found again at the next start.
+/// Signs the end of the log at an orderly stop; a failure is logged, and noticed again at the next start.
 pub(crate) async fn at_stop(notary: &Notary) {
     if let Err(error) = notary.seal().await {
         tracing::warn!(%error, "no checkpoint could be signed at the stop");

@@ -1,7 +1,7 @@
 //! The engine that every `placet mcp` of one data folder uses: found there, and started in the background where none runs.
 //!
-//! Owns the files by which they find each other, and the start. Invariants: an address counts only while the engine that wrote it holds the lock
-//! on its file, which ends with the process however it ends; which of several engines that are started at once stays is the store's lock to say.
+//! Owns the files by which they find each other, and the start. Invariants: an address counts only while the engine that wrote it holds the
+//! lock on its file, which ends with the process in any case; of several engines started at once, the store's lock decides which one stays.
 
 use std::{
     ffi::OsString,
@@ -33,18 +33,18 @@ use crate::{
 
 /// Where an engine listens.
 const LISTENING: &str = "listening.json";
-/// Locked by everybody who uses the engine.
+/// Locked by every client of the engine.
 const CLIENTS: &str = "clients.lock";
-/// What a background engine says.
+/// The log of a background engine.
 const LOG: &str = "background.log";
-/// A longer log begins from the start again.
+/// A longer log is truncated at the next start.
 const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// How much of it is told when the engine does not start.
+/// How much of it is shown when the engine does not start.
 const LOG_TOLD: usize = 2_000;
 /// How long an engine may take to start: a ledger may have to be recovered.
 const START_WAIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// How often an engine tries to announce itself: who looks for one holds the lock for a moment.
+/// How often an engine tries to announce itself: a client that looks for one holds the lock for a moment.
 const ANNOUNCE_TRIES: u8 = 20;
 /// How long after its last client a background engine stops, in seconds.
 const UNUSED_STOP_S: u64 = 600;
@@ -52,18 +52,18 @@ const UNUSED_STOP_S: u64 = 600;
 /// Where an engine listens, for as long as it runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Listening {
-    /// Of the callers' listener.
+    /// The address of the callers' listener.
     pub(crate) url: Url,
     /// The process.
     pub(crate) pid: i32,
 }
 
-/// Held by an engine that has said where it listens.
+/// Held by an engine that has announced where it listens.
 #[derive(Debug)]
 pub(crate) struct Announced(File);
 
 impl Announced {
-    /// Says it. Nothing where another process says so of this folder.
+    /// Announces it. `None` if another process has announced itself for this folder.
     ///
     /// # Errors
     /// [`Failure`] when the file cannot be written.
@@ -104,7 +104,7 @@ pub(crate) fn listening(data: &Path) -> Option<Listening> {
     serde_json::from_str(&text).ok()
 }
 
-/// Returns when no client has used the engine of this folder for so long.
+/// Returns when no client has used the engine of this folder for `limit`.
 pub(crate) async fn until_unused(data: &Path, limit: Duration) {
     let mut used = Instant::now();
     while used.elapsed() < limit {
@@ -126,18 +126,18 @@ fn own_file(path: &Path) -> std::io::Result<File> {
 #[derive(Debug)]
 pub(crate) struct SharedEngine {
     pub(crate) data: PathBuf,
-    /// Where it listens if that is free.
+    /// The address it gets if that is free.
     listen: SocketAddr,
     executable: PathBuf,
-    /// What names the configuration to it.
+    /// The arguments that name the configuration to it.
     arguments: Vec<OsString>,
-    /// Says that there is a client.
+    /// Holds the lock that counts as a client.
     _client: File,
     starting: Mutex<()>,
 }
 
 impl SharedEngine {
-    /// That of `config`, which `origin` names.
+    /// The engine for `config`, which `origin` names.
     ///
     /// # Errors
     /// [`Failure`] when the folder cannot be used.
@@ -176,12 +176,12 @@ impl SharedEngine {
                 None => true,
                 Some(started) => started.child.try_wait().is_ok_and(|ended| ended.is_some()),
             };
-            // Where another engine holds the store, it is about to say where it listens.
+            // An engine that holds the store is about to announce where it listens.
             if ended && storage::lock_holder(&self.data).is_none() {
                 if starts == 2 {
                     return Err(self.not_started(started));
                 }
-                // Whatever the first did not find free is somebody else's.
+                // If the first attempt found something in use, the second listens on any free port.
                 started = Some(self.start(starts > 0)?);
                 starts = starts.saturating_add(1);
             }
@@ -217,7 +217,7 @@ impl SharedEngine {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
-            // Whatever ends its first client does not end it.
+            // It survives whatever ends its first client.
             .process_group(0);
         let child = command.spawn().attempted(what)?;
         Ok(Started { child, from })
@@ -246,7 +246,7 @@ impl SharedEngine {
 #[derive(Debug)]
 struct Started {
     child: Child,
-    /// Where in the log it begins.
+    /// Where its output begins in the log.
     from: u64,
 }
 
@@ -268,7 +268,7 @@ mod tests {
         assert!(Announced::at(data.path(), url.clone()).await.unwrap().is_none(), "there is one");
         drop(announced);
         assert!(listening(data.path()).is_none());
-        // One that is only being looked for says where it is a moment later.
+        // An engine whose file is locked by a looking client announces itself a moment later.
         let looking = own_file(&data.path().join(LISTENING)).unwrap();
         rustix::fs::flock(&looking, FlockOperation::LockShared).unwrap();
         let (announced, ()) = tokio::join!(Announced::at(data.path(), url), async {

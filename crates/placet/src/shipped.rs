@@ -28,10 +28,10 @@ pub(crate) const POLICIES: &[ShippedFile] = shipped![
 /// The policy about the built-in `files`; a bundle has it only where there is such a contract, since it names its tool.
 pub(crate) const FILES_POLICY: ShippedFile = ("15-files.cedar", LOWERING_POLICY);
 
-/// What stands beside them.
+/// The readme next to them.
 pub(crate) const POLICIES_README: &str = include_str!("../../../policies/README.md");
 
-/// The cases that say what they are meant to decide.
+/// The cases that state what they are meant to decide.
 pub(crate) const CASES: &[ShippedFile] =
     shipped!["cases/10-calls.yaml", "cases/20-reviews.yaml", "cases/30-directives.yaml"];
 

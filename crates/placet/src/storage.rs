@@ -1,7 +1,7 @@
 //! The store: opening the one that is configured for the engine.
 //!
-//! Owns where things lie in the data folder. Not here: what is done with a folder that no process serves ([`offline`]). Invariant: a
-//! process that holds a store is named to the one who finds it taken.
+//! Owns the layout of the data folder. Not here: work on a folder that no process serves ([`offline`]). Invariant: a
+//! process that finds a store in use is told which one holds it.
 
 pub(crate) mod offline;
 pub(crate) mod transfer;
@@ -49,7 +49,7 @@ fn session_folder(data: &Path) -> PathBuf {
     data.join("console").join("sessions")
 }
 
-/// What waits for the end of a store.
+/// Resolves when a store has failed.
 pub(crate) type Died = Pin<Box<dyn Future<Output = String> + Send>>;
 
 /// An opened store, of either kind.
@@ -58,13 +58,13 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     /// Its audit log.
     pub(crate) log: Arc<dyn AuditLog>,
-    /// Sessions of the console, kept beside it.
+    /// Sessions of the console, kept with it.
     pub(crate) sessions: Arc<dyn SessionStore>,
-    /// The same, where it is the embedded one.
+    /// The same store, if it is the embedded one.
     pub(crate) embedded: Option<Arc<EmbeddedStore>>,
     /// Resolves with the reason when the store has failed.
     pub(crate) died: Died,
-    /// What opening found, in words.
+    /// What opening found, as text.
     pub(crate) report: String,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Opened {
 /// Which store this process uses.
 ///
 /// # Errors
-/// [`Failure`] when it cannot be understood.
+/// [`Failure`] when the setting is invalid.
 pub(crate) fn choice(config: &Config, data: &Path) -> Result<Choice, Failure> {
     let choice = config.ledger.choice(&node_name(data));
     choice.map_err(|why| Failure::usage("the ledger cannot be used").because(why))
@@ -204,7 +204,7 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
     failure
 }
 
-/// Refuses a data folder of which the ledger is not whole: a backup that was cut short, or an import.
+/// Refuses a data folder whose ledger is not whole: an interrupted backup or import.
 ///
 /// # Errors
 /// [`Failure`] that says so.
@@ -212,7 +212,7 @@ pub(crate) fn check_finished(data: &Path) -> Result<(), Failure> {
     embedded::check_finished(&store_folder(data)).map_err(|error| refused(&error))
 }
 
-/// The same for a database. Who is in somebody's way, or lost the connection, lacks nothing that the doctor would find.
+/// The same for a database. When another node is in the way or the connection was lost, `placet doctor` would find nothing.
 fn refused_by_database(error: &postgres::OpenError) -> Failure {
     let failure = Failure::new("the store cannot be opened").because(error);
     if matches!(error, postgres::OpenError::LockTimeout { .. }) {
@@ -251,7 +251,7 @@ pub(crate) fn lock_holder(data: &Path) -> Option<String> {
         return None;
     }
     let mut text = String::new();
-    // Without a number in it, it is still held.
+    // Even without a number in the file, the lock is held.
     file.take(20).read_to_string(&mut text).unwrap_or_default();
     Some(match text.trim() {
         "" => "another process".to_owned(),

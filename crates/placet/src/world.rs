@@ -1,7 +1,7 @@
 //! What the configuration names: contracts, the directory, the policies.
 //!
 //! Owns reading them and checking that they fit together. Invariants: one contract that cannot be read refuses all; a secret
-//! that a contract names is there; a policy folder without policies is refused.
+//! that a contract names exists; a policy folder without policies is refused.
 
 use std::{
     fs, io,
@@ -39,15 +39,15 @@ pub(crate) use self::staff::refused;
 
 /// The most contracts of an environment.
 const CONTRACTS_MAX: usize = 1_000;
-/// How deep policies are searched that a bundle would leave out.
+/// The depth to which folders are searched for policies that a bundle would leave out.
 const DEPTH_MAX: u32 = 8;
 /// The root of the built-in `files` adapter, below the data folder.
 const FILES_ROOT: &str = "files";
 
-/// What stands for the file of a contract that is compiled in.
+/// What is shown instead of a file for a contract that is compiled in.
 const BUILT_IN: &str = "the built-in contract";
 
-/// A contract and where it stands.
+/// A contract and its file.
 #[derive(Debug, Clone)]
 pub(crate) struct ContractEntry {
     /// Its file; absent: compiled in.
@@ -99,7 +99,7 @@ impl World {
         self.contracts.iter().map(|entry| Arc::clone(&entry.contract)).collect()
     }
 
-    /// What policy cases are about when they describe no world of their own.
+    /// The world of policy cases that describe none of their own.
     pub(crate) fn for_cases(&self, config: &Config) -> CaseWorld {
         CaseWorld {
             environment: config.environment.clone(),
@@ -201,13 +201,13 @@ fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FilePro
     Ok(())
 }
 
-/// The token service that a contract names has to be there, and has to be able to do what the contract wants of it.
+/// The token service that a contract names has to exist, and to be capable of what the contract needs.
 fn check_service(entry: &ContractEntry, services: &[StsConfig]) -> Result<(), FileProblem> {
     let Some(credential) = &entry.file.credential else { return Ok(()) };
     let Some(name) = &credential.sts else { return Ok(()) };
     let path = entry.place();
     let Some(service) = services.iter().find(|service| service.name == *name) else {
-        // What is written there is not repeated: it may be a value in the place of a name.
+        // The written text is not repeated: it may be a secret in the place of a name.
         let names: Vec<&str> = services.iter().map(|service| service.name.as_str()).collect();
         let listed = if names.is_empty() {
             ", which has none (`sts`)".to_owned()
@@ -232,10 +232,10 @@ fn refused_contract(problem: FileProblem) -> Failure {
     )
 }
 
-/// The tenant that something is written for: the one that was asked for, which has to be there, else the only one.
+/// The tenant that something is written for: the requested one, which has to exist, else the only one.
 ///
 /// # Errors
-/// [`Failure`] when it is none of the directory, or when it has to be named.
+/// [`Failure`] when the directory does not have it, or when one has to be named.
 pub(crate) fn tenant(config: &Config, wanted: Option<&TenantId>) -> Result<TenantId, Failure> {
     let tenants = read_directory(config).attempted("the directory cannot be used")?.tenants;
     let listed: Vec<&str> = tenants.keys().map(TenantId::as_str).collect();
@@ -255,7 +255,7 @@ pub(crate) fn tenant(config: &Config, wanted: Option<&TenantId>) -> Result<Tenan
     }
 }
 
-/// The directory's file, in itself without contradictions.
+/// The directory's file, checked for contradictions.
 fn read_directory(config: &Config) -> Result<Directory, FileProblem> {
     let path = config.directory.as_deref().unwrap_or(Path::new("the development directory"));
     let directory: Directory = match &config.directory {
@@ -315,8 +315,8 @@ pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
     Ok(BundleSource::new(files))
 }
 
-/// Policies below a folder that [`files_of`] leaves out, each with the reason: no rule that somebody wrote is skipped without a word. Names that begin
-/// with two dots are bookkeeping of mounted volumes, whose files are linked into the folder itself.
+/// Policies below a folder that [`files_of`] leaves out, each with the reason: no rule that somebody wrote is skipped silently. Names
+/// that begin with two dots are bookkeeping of mounted volumes, whose files are linked into the folder itself.
 fn find_astray(
     folder: &Path,
     depth: u32,
@@ -360,7 +360,7 @@ fn find_astray(
 /// The files of a folder with one of these extensions, in the order of their names.
 ///
 /// # Errors
-/// What the operating system answers.
+/// The error of the operating system.
 pub(crate) fn files_of(folder: &Path, extensions: &[&str]) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {

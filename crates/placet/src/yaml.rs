@@ -18,7 +18,7 @@ use crate::failure::Failure;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// What an address to listen on looks like.
+/// The expected form of an address to listen on.
 pub(crate) const AN_ADDRESS: &str =
     "an address is an IP address and a port, such as `127.0.0.1:7411` or `[::1]:7411`";
 
@@ -69,7 +69,7 @@ impl From<FileProblem> for Failure {
 /// The text of a file.
 ///
 /// # Errors
-/// [`FileProblem`] when it cannot be read, is too large or no text.
+/// [`FileProblem`] when it cannot be read, is too large or is not text.
 pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
     let file = File::open(path).map_err(|error| unread(path, &error))?;
     if !file.metadata().map_err(|error| unread(path, &error))?.is_file() {
@@ -78,10 +78,10 @@ pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
     text_of(path, file)
 }
 
-/// The text that is handed to a command: of a file, of a pipe that has a name, or for `-` of standard input.
+/// The text passed to a command: from a file, a named pipe, or standard input for `-`.
 ///
 /// # Errors
-/// [`FileProblem`] when it cannot be read, is too large or no text.
+/// [`FileProblem`] when it cannot be read, is too large or is not text.
 pub(crate) fn read_input(path: &Path) -> Result<String, FileProblem> {
     if path == Path::new("-") {
         return text_of(Path::new("standard input"), io::stdin().lock());
@@ -119,7 +119,7 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
     let mut key = None;
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            // What could not be read has no name: the place is then what it is in.
+            // What could not be read has no name: the place is then that of its parent.
             let path = error.path().to_string();
             let path = path.strip_suffix(".?").unwrap_or(&path);
             key = Some(path.to_owned()).filter(|key| !matches!(key.as_str(), "." | "?"));

@@ -113,7 +113,7 @@ mod ledger {
         NoteName::new(name).unwrap()
     }
 
-    /// A log of another store beside the own one, with what was signed of it.
+    /// A log of another store next to the own one, with its signed checkpoints.
     fn imported(ledger: &Path) {
         let mut entry = LogEntry {
             seq: 1,

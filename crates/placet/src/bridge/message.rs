@@ -1,26 +1,26 @@
 //! What the bridge has to know of a JSON-RPC message to pass it on.
 //!
-//! Owns the reading of it and the errors that the bridge itself answers with. Whether a message is one is the engine's to judge.
+//! Owns parsing and the bridge's own error answers. Whether a message is valid is the engine's to judge.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// Where a request without a session says its revision.
+/// Where a request without a session names its revision.
 const REVISION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 
-/// A message of the client's.
+/// A message from the client.
 #[derive(Debug, Clone)]
 pub(super) struct Message {
-    /// As it came.
+    /// As received.
     pub(super) text: Bytes,
-    /// Of a request.
+    /// The id, if it is a request.
     pub(super) id: Option<Value>,
     /// Absent: it is a response.
     pub(super) method: Option<String>,
-    /// The revision it names itself.
+    /// The revision it names, if any.
     pub(super) revision: Option<String>,
-    /// What it is about, for the header `Mcp-Name`.
+    /// The object it is about, for the header `Mcp-Name`.
     pub(super) name: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Message {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is answered to it.
+    /// The answer to send instead.
     pub(super) fn read(line: &[u8]) -> Result<Self, String> {
         let document: Value = serde_json::from_slice(line)
             .map_err(|error| failed(&Value::Null, -32_700, &format!("no JSON: {error}"), None))?;
@@ -60,7 +60,7 @@ impl Message {
     }
 }
 
-/// A value as it may stand in a header (MCP 2026-07-28, Streamable HTTP, value encoding).
+/// A value encoded for a header (MCP 2026-07-28, Streamable HTTP, value encoding).
 fn header_value(value: &str) -> String {
     let is_plain = value.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         && value.trim() == value
@@ -68,7 +68,7 @@ fn header_value(value: &str) -> String {
     if is_plain { value.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(value)) }
 }
 
-/// An error in answer to the request `id`. The code is that of HTTP, outside the range that JSON-RPC keeps for itself, or JSON-RPC's own.
+/// An error answer to the request `id`. The code is that of HTTP, outside the range that JSON-RPC reserves, or JSON-RPC's own.
 pub(super) fn failed(id: &Value, code: i32, message: &str, data: Option<&Value>) -> String {
     let mut error = json!({ "code": code, "message": message });
     if let (Some(data), Some(error)) = (data, error.as_object_mut()) {

@@ -1,6 +1,6 @@
 //! Server-sent events as they arrive.
 //!
-//! Owns the reading of the stream, line by line, within a limit. Does not connect again: anyone who follows decides about that.
+//! Owns parsing the stream, line by line, within a limit. Does not reconnect: that is the reader's decision.
 
 use http::{Response, header};
 use http_body_util::BodyExt as _;
@@ -26,10 +26,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Those of an answer.
+    /// The events of an answer.
     ///
     /// # Errors
-    /// The answer itself, where it is no stream of them.
+    /// The answer itself, if it is not a stream of events.
     pub(crate) fn of(response: Response<EgressBody>) -> Result<Self, Response<EgressBody>> {
         let media = response.headers().get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
         let is_stream = response.status().is_success()
@@ -40,7 +40,7 @@ impl Events {
         Ok(Self { body: response.into_body(), lines: Lines::default() })
     }
 
-    /// The next event; none at the end of the stream.
+    /// The next event; `None` at the end of the stream.
     ///
     /// # Errors
     /// [`EgressError`] when the connection breaks.
@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-/// What has arrived and is not an event yet.
+/// Received data that is not a complete event yet.
 #[derive(Debug, Default)]
 struct Lines {
     rest: Vec<u8>,
@@ -77,7 +77,7 @@ impl Lines {
         self.rest.len().saturating_add(self.data.len()) > EVENT_BYTES_MAX
     }
 
-    /// The next event that has arrived whole.
+    /// The next complete event.
     fn event(&mut self) -> Option<Event> {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -107,7 +107,7 @@ impl Lines {
                 }
                 self.data.push_str(value);
             }
-            // Comments and fields that nobody needs here.
+            // Comments and fields that are not needed here.
             _ => {}
         }
         None

@@ -1,7 +1,7 @@
 //! `placet approvals`: the approval service, for people at a terminal and for their scripts.
 //!
-//! Owns the tree of what can be done. Invariant: a decision always names the digest of what was shown; without one on
-//! the command line it is shown first and a person has to agree at a terminal.
+//! Owns the command tree. Invariant: a decision always names the digest of what was shown; without one on
+//! the command line the proposal is shown first and a person has to confirm at a terminal.
 
 mod decide;
 mod edit;

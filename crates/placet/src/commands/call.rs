@@ -1,6 +1,6 @@
-//! `placet call`: one call of a tool, and how it stands.
+//! `placet call`: one call of a tool, and its state.
 //!
-//! Owns how arguments are written on a command line and how an answer is told to a person.
+//! Owns the notation of arguments on a command line and how an answer is presented.
 
 use std::fmt::Write as _;
 
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     client: ClientArgs,
 }
 
-/// Makes the call and tells how it stands.
+/// Makes the call and prints its result or state.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let mut submission = submission(args)?;
     let client = Client::of(&args.client, environment)?;
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         reply = client.post(&["v1", "calls"], &submission).await?;
     }
     if args.client.json {
-        // Of a refused call its envelope; where there was no call, why (TM-03).
+        // A refused call has an envelope; if there was no call, the answer says why (TM-03).
         match reply.problem().and_then(|problem| problem.result) {
             Some(result) => output::json(&result),
             None => output::json(&reply.read::<Value>()?),
@@ -148,7 +148,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
 /// Arguments from an object and from `name=text` and `name:=json`.
 ///
 /// # Errors
-/// [`Failure`] when one is malformed or there twice.
+/// [`Failure`] when one is malformed or duplicated.
 pub(crate) fn arguments(
     object: Option<&str>,
     pairs: &[String],
@@ -218,7 +218,7 @@ fn tell(reply: &Reply, submission: &Submission, program: &str) -> Outcome {
     Ok(exit_of(reply))
 }
 
-/// A refusal, with what to type where the run's ceiling is too low for the tool.
+/// A refusal, with the command to use if the run's ceiling is too low for the tool.
 fn hinted(failure: Failure, reply: &Reply) -> Failure {
     let is_above_ceiling = reply.problem().is_some_and(|problem| {
         problem.error_code == ErrorCode::PolicyDenied && problem.detail.contains("`safety_mode`")
@@ -229,7 +229,7 @@ fn hinted(failure: Failure, reply: &Reply) -> Failure {
     failure
 }
 
-/// A result as a person reads it.
+/// A result as text.
 fn finished(result: &ToolResultEnvelope) -> String {
     let how = match result.status {
         ResultStatus::Succeeded => "succeeded",
@@ -256,7 +256,7 @@ fn finished(result: &ToolResultEnvelope) -> String {
     text
 }
 
-/// A held call as a person reads it, with what to type next.
+/// A held call as text, with the next command.
 fn held(result: &ToolResultEnvelope, submission: &Submission, program: &str) -> String {
     let Some(held) = &result.pending_approval else { return finished(result) };
     let requirement = placet_policy::explain::requirement_line(&held.requirement);

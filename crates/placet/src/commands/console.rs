@@ -1,7 +1,7 @@
 //! `placet console`: a link that signs a person in to the console of a Placet on this machine, once.
 //!
-//! Owns the link and how a browser is started on it. Works without the running Placet, as `placet token` does: the link is made with the
-//! development key in the data folder. Invariant: the link stands in no command line, which other users of the machine could read.
+//! Owns the link and how a browser is opened on it. Works without the running Placet, as `placet token` does: the link is made with the
+//! development key in the data folder. Invariant: the link is on no command line, which other users of the machine could read.
 
 use std::{
     io::{self, Write as _},
@@ -90,11 +90,11 @@ pub(crate) fn link(config: &Config, base: &Url) -> Result<String, Failure> {
     Ok(link.into())
 }
 
-/// Where the console is: as said or configured, else where the engine of the data folder listens.
+/// The console's address: as given or configured, else where the engine of the data folder listens.
 fn base(args: &Args, config: &Config) -> Result<Url, Failure> {
     let base = match args.url.as_ref().or(config.console.public_url.as_ref()) {
         Some(url) => url.clone(),
-        // An engine in the background may listen elsewhere than is configured.
+        // A background engine may listen elsewhere than configured.
         None => match shared_engine::listening(&config.data) {
             Some(running) => running.url,
             None => own_address(config)?,
@@ -133,10 +133,10 @@ async fn open(link: &str, data: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("`{opener}` ended with {status}")) }
 }
 
-/// The page, in the place of the last one.
+/// The page, replacing the previous one.
 fn page(link: &str, data: &Path) -> io::Result<PathBuf> {
     let folder = std::fs::canonicalize(data)?;
-    // Made for its owner only.
+    // Readable by its owner only.
     let mut draft = tempfile::NamedTempFile::new_in(&folder)?;
     // A link has no character that HTML escapes.
     writeln!(

@@ -1,6 +1,6 @@
 //! `placet credentials`: what was minted for calls, as numbers.
 //!
-//! Owns the words. No token is shown, and none is asked for.
+//! Owns the wording. No token is shown or requested.
 
 use clap::Args as ClapArgs;
 use placet_engine::views::CredentialsView;

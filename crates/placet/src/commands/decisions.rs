@@ -1,6 +1,6 @@
 //! `placet decisions`: what the policies decided about a call, and why.
 //!
-//! Owns the words. Lists of decisions are the API's and the console's.
+//! Owns the wording. Lists of decisions are in the API and the console.
 
 use clap::Args as ClapArgs;
 use placet_engine::views::decisions::DecisionView;

@@ -1,6 +1,6 @@
 //! `placet directives`: standing grants, delegations, break-glass records, freezes and revocations.
 //!
-//! Owns the options, lists and acts; how an entry is told is in [`view`]. Invariant: a decision names the digest of what was shown.
+//! Owns the options, lists and acts; how an entry is shown is in [`view`]. Invariant: a decision names the digest of what was shown.
 
 mod pattern;
 mod view;
@@ -370,7 +370,7 @@ async fn pattern_of(client: &Client, args: &Grant) -> Result<Option<ArgumentPatt
     if rules.is_empty() {
         return Ok(None);
     }
-    // What it is loosened from is what the digest is of: the server refuses it if that is no longer what is shown.
+    // The digest is of the approval that is loosened here: the server refuses it if that is no longer what is shown.
     let detail = show::read(client, &args.id).await?;
     Ok(Some(pattern::loosened(detail.preview(), &rules)))
 }

@@ -1,6 +1,6 @@
 //! `placet doctor`: looks at everything a start needs, leaves nothing behind, and says for each thing what to do.
 //!
-//! Owns the list of checks; those of the data folder are in [`folder`], those of MCP servers in [`servers`]. Each is independent: one that fails does not hide the others.
+//! Owns the list of checks; others are in [`folder`] and [`servers`]. They are independent: one that fails does not hide the others.
 
 mod folder;
 mod running;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     local: LocalArgs,
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
@@ -149,7 +149,7 @@ fn configuration(config: &Config) -> Check {
     }
 }
 
-/// Whether the configured ledger can be used: of a database that it answers, and keeps what it says it has kept.
+/// Whether the configured ledger can be used; for a database, that it answers and is durable as it claims.
 async fn ledger(config: &Config) -> Check {
     let about = "ledger";
     let postgres = match storage::choice(config, &config.data) {
@@ -303,7 +303,7 @@ fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
     })
 }
 
-/// Whether every secret can be had; with it who renews those of the agent, which other checks look at too.
+/// Whether every secret is available; with the keeper that renews those of the agent, which other checks need too.
 async fn secrets(config: &Config) -> (Check, Option<SvidKeeper>) {
     const ABOUT: &str = "secrets";
     let count = config.secrets.names().count();
@@ -316,7 +316,7 @@ async fn secrets(config: &Config) -> (Check, Option<SvidKeeper>) {
     }
 }
 
-/// Whether the channels have what they need; nobody is sent anything.
+/// Whether the channels have what they need; no message is sent.
 async fn channels(config: &Config) -> Option<Check> {
     const ABOUT: &str = "notifications";
     if config.notifications.is_empty() {

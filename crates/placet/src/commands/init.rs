@@ -1,6 +1,6 @@
 //! `placet init`: a configuration to start from, on disk, so that a person can edit it.
 //!
-//! Owns the list of files. Invariant: nothing that is there already is touched; one file that is in the way, and none is begun.
+//! Owns the list of files. Invariant: no existing file is touched; if one is in the way, none is written.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     import: Option<PathBuf>,
 }
 
-/// Writes the files, and imports what the client had.
+/// Writes the files, and imports the client's servers.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     for path in write_all(&args.dir, args.tenant.as_str())? {
         output::line(format!("wrote {}", path.display()));
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     Ok(exit)
 }
 
-/// The servers of a client become contracts, and the client gets one server instead of them.
+/// The client's servers become contracts, and a single server replaces them in the client.
 async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome {
     let config = args.dir.join(DEFAULT_FILE);
     let exit = adapters::import::all_of(file, &config, environment).await?;
@@ -70,7 +70,7 @@ async fn import(args: &Args, file: &Path, environment: &Environment) -> Outcome 
 /// Writes the files for a tenant into a folder.
 ///
 /// # Errors
-/// [`Failure`] when one is there already, or cannot be written.
+/// [`Failure`] when one exists already, or cannot be written.
 pub(crate) fn write_all(dir: &Path, tenant: &str) -> Result<Vec<PathBuf>, Failure> {
     let files = files(&tenant.parse().attempted("the tenant has no name")?)?;
     for (name, _) in &files {

@@ -1,4 +1,4 @@
-//! `placet ledger`: effect records of a running Placet, its backup, and what is done with the store of a stopped one.
+//! `placet ledger`: effect records of a running Placet, its backup, and work on the store of a stopped one.
 //!
 //! Owns the tables and the options. Offline commands take the lock on the data folder, or name its holder.
 
@@ -214,7 +214,7 @@ async fn list(client: &Client, state: Option<&str>) -> Outcome {
             break;
         }
     }
-    // They come in the order of their keys, which says nothing to a person.
+    // They arrive in the order of their keys, which means nothing to a person.
     records.sort_by_key(|record| std::cmp::Reverse(record.created_at));
     client.answer(&records, |records| {
         if records.is_empty() {
@@ -239,7 +239,7 @@ fn row(record: &RecordView) -> [String; 6] {
     ]
 }
 
-/// A record that is in another state than the command is for: no field of the request would fix that.
+/// The record is in a state that the command does not apply to: no change of the request would help.
 fn not_in_that_state(reply: &Reply, id: RecordId) -> Option<Failure> {
     let problem = reply.problem()?;
     let is_it = problem.error_code == ErrorCode::ValidationError && problem.problems.is_empty();

@@ -1,7 +1,7 @@
 //! `placet mcp` and `placet wrap`: MCP servers on standard input and output, for clients that start their servers.
 //!
-//! Owns which engine they lead to and what `wrap` does before: a contract for the server that it stands in for. Standard output is the client's
-//! alone; what people have to know goes to standard error.
+//! Owns which engine they lead to, and what `wrap` does first: a contract for the server it stands in for. Standard output belongs to the
+//! client; messages to people go to standard error.
 
 use std::{
     fs,
@@ -123,7 +123,7 @@ pub(crate) async fn wrap(args: &WrapArgs, environment: &Environment) -> Outcome 
     match known.map(|entry| &entry.file.transport) {
         None => {
             import(args, &name, &config, environment).await?;
-            // It may be starting for another client, and have read the contracts before this one was there.
+            // It may be starting for another client, and have read the contracts before this one was written.
             engine.url().await?;
             if let Some(running) = listening(&engine.data) {
                 reloaded(&config, &name, &running).await?;
@@ -168,7 +168,7 @@ fn stream(of: BorrowedFd<'_>) -> Result<File, Failure> {
     Ok(File::from_std(own.into()))
 }
 
-/// The configuration that is named or is here; else the one in the home folder, which is made if it is not there.
+/// The configuration that is named or in the current folder; else the one in the home folder, which is created if missing.
 fn configuration(args: &ConfigArgs, environment: &Environment) -> Result<Config, Failure> {
     let here = Path::new(DEFAULT_FILE).try_exists().unwrap_or(true);
     if args.config.is_some() || args.data.is_some() || here {
@@ -202,7 +202,7 @@ fn made(home: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a command is called: the package that it runs, or the program.
+/// The name for a command: the package that it runs, or the program.
 fn name_of(command: &[String]) -> Result<AdapterName, Failure> {
     let unnamed = |why: String| Failure::usage(why).try_this("--name gives it one");
     let (program, rest) =
@@ -224,7 +224,7 @@ fn name_of(command: &[String]) -> Result<AdapterName, Failure> {
     adapter_name(&named).map_err(unnamed)
 }
 
-/// Writes the contract, as `placet adapters import` does, whose words go to standard error.
+/// Writes the contract, as `placet adapters import` does; the output goes to standard error.
 async fn import(
     args: &WrapArgs,
     name: &AdapterName,
@@ -279,7 +279,7 @@ async fn reloaded(config: &Config, name: &AdapterName, running: &Listening) -> R
     let until = Instant::now() + RELOAD_WAIT;
     while !knows().await? {
         if Instant::now() >= until {
-            // Policies may show none of its tools to this agent.
+            // Policies may hide all of its tools from this agent.
             if active().await? != before {
                 return Ok(());
             }

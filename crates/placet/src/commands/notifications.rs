@@ -1,6 +1,6 @@
-//! `placet notifications`: a message that says that a channel works.
+//! `placet notifications`: a test message over a channel.
 //!
-//! Owns the words. Who is told of what is the configuration's, and delivery is `placet-notify`'s. Nothing is noted in the chain.
+//! Owns the wording. Who is notified of what is in the configuration, and `placet-notify` delivers. Nothing is recorded in the chain.
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_notify::{
@@ -44,7 +44,7 @@ struct TestArgs {
     config: ConfigArgs,
 }
 
-/// Tries one.
+/// Tests a channel.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let Action::Test(args) = &args.action;
     test(args, environment).await

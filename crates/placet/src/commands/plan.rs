@@ -1,7 +1,7 @@
 //! `placet plan`: a model works on a task, and every call it makes is decided by a running Placet.
 //!
-//! Owns the file in which a plan's progress is kept, and what a person sees of it. The loop is `placet-planner`'s. Invariant: progress is
-//! durable before a batch is sent, so that a plan that was cut off goes on and nothing is done twice.
+//! Owns the file that keeps a plan's progress, and what a person sees of it. The loop is `placet-planner`'s. Invariant: progress is
+//! durable before a batch is sent, so that an interrupted plan resumes and nothing is done twice.
 
 mod toolbox;
 
@@ -73,7 +73,7 @@ enum Action {
     },
 }
 
-/// Begins a plan or goes on with one.
+/// Begins or resumes a plan.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
     let (state, progress, wait) = match &args.action {
@@ -107,7 +107,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     tell(&client, &outcome, react.progress(), &state, environment)
 }
 
-/// A new plan, and nothing in the way of its progress.
+/// A new plan, if no progress of another one is in the way.
 fn begun(
     file: &Path,
     task: &str,
@@ -163,7 +163,7 @@ fn restored(state: &Path) -> Result<Progress, Failure> {
     Ok(progress)
 }
 
-/// Keeps the progress: its owner alone reads it, since it holds what tools answered.
+/// Saves the progress: only its owner may read it, since it holds the answers of tools.
 fn save(state: &Path, progress: &Progress) -> Result<(), Failure> {
     let what = || format!("the progress cannot be kept in `{}`", state.display());
     let folder = match state.parent() {
@@ -177,7 +177,7 @@ fn save(state: &Path, progress: &Progress) -> Result<(), Failure> {
     std::fs::File::open(folder).and_then(|folder| folder.sync_all()).attempted(what())
 }
 
-/// Waits until people have decided about each of the calls, or until the time is over.
+/// Waits until people have decided about each of the calls, or until the deadline.
 async fn settled(client: &Client, held: &[Held], until: Instant) -> Result<(), Failure> {
     for Held { tool, tool_call_id, approval_id } in held {
         output::note(format!("{tool} waits for people: approval {approval_id}"));
@@ -188,7 +188,7 @@ async fn settled(client: &Client, held: &[Held], until: Instant) -> Result<(), F
     Ok(())
 }
 
-/// Why a plan came no further, and how it goes on.
+/// Why a plan stopped, and how to resume it.
 fn stopped(error: StepError<Failure>, state: &Path, environment: &Environment) -> Failure {
     let failure = match error {
         StepError::Toolbox(failure) => failure,
@@ -199,7 +199,7 @@ fn stopped(error: StepError<Failure>, state: &Path, environment: &Environment) -
     failure.try_this(format!("{} plan resume {}", environment.program(), state.display()))
 }
 
-/// Says how the plan stands.
+/// Prints the state of the plan.
 fn tell(
     client: &Client,
     outcome: &PlanOutcome,

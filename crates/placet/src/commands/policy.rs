@@ -1,4 +1,4 @@
-//! `placet policy`: is a bundle sound, does it decide what it is meant to, and why was a call decided as it was.
+//! `placet policy`: whether a bundle is sound, whether it decides as intended, and why a call was decided as it was.
 //!
 //! Owns where bundle and cases come from and how findings are printed. Decides nothing: `placet-policy` does.
 
@@ -149,10 +149,10 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
     }
 }
 
-/// How many tools are named whose arguments policies do not all see.
+/// How many tools with unseen arguments are listed.
 pub(crate) const UNSEEN_TOLD_MAX: usize = 20;
 
-/// Says which arguments policies cannot look at. Extra arguments beside the declared ones are common, so they are only counted.
+/// Prints which arguments policies cannot see. Undeclared extra arguments are common, so they are only counted.
 fn unseen_told(tools: &[UntypedTool]) {
     let lossy: Vec<_> = tools.iter().filter(|tool| !tool.lost.is_empty()).collect();
     for tool in lossy.iter().take(UNSEEN_TOLD_MAX) {
@@ -229,7 +229,7 @@ fn test(args: &Bundle, environment: &Environment) -> Outcome {
     Ok(if failed == 0 && broken == 0 { Exit::Ok } else { Exit::Findings })
 }
 
-/// What came of one file of cases.
+/// The result of one file of cases.
 #[derive(Debug, Serialize)]
 struct FileOutcome {
     /// The file.
@@ -241,7 +241,7 @@ struct FileOutcome {
     error: Option<String>,
 }
 
-/// Prints a file: each case, and why those that failed did.
+/// Prints the result of a file: each case, and why it failed if it did.
 fn cases_told(outcome: &FileOutcome) {
     output::line(&outcome.file);
     if let Some(error) = &outcome.error {
@@ -257,7 +257,7 @@ fn cases_told(outcome: &FileOutcome) {
     }
 }
 
-/// Prints each file of the bundle as it is decided with.
+/// Prints each file of the bundle in the form used for decisions.
 fn expand(args: &Bundle, environment: &Environment) -> Outcome {
     let Subject { source, folder, .. } = subject(args, environment)?;
     let files = match snapshot::expanded(&source) {
@@ -309,14 +309,14 @@ fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, F
     let outcome = outcomes.into_iter().next();
     let outcome = outcome.ok_or_else(|| Failure::new("there was nothing to explain"))?;
     if outcome.explanation.is_empty() {
-        // The case could not be put at all: its only difference says why.
+        // The case could not be evaluated at all: its only difference says why.
         return Err(Failure::new("the call cannot be put to these policies")
             .because(outcome.differences.join("; ")));
     }
     Ok(outcome)
 }
 
-/// A case from the command line. What is expected plays no part.
+/// A case from the command line; its expectation is not used.
 fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     let principal = |id: &PrincipalId| json!({ "id": id, "tenant": args.tenant });
     let mut case = json!({

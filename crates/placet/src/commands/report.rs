@@ -1,6 +1,6 @@
 //! `placet report`: the evaluation metrics of a range of time, by adapter and capability (TM-21).
 //!
-//! Owns the options and the table. What is counted is the engine's to say.
+//! Owns the options and the table. The engine decides what is counted.
 
 use clap::Args as ClapArgs;
 use placet_engine::report::{ReportNumbers, ReportView};

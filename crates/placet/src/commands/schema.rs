@@ -17,7 +17,7 @@ use crate::{
     output,
 };
 
-/// The OpenAPI document's name beside the schemas.
+/// The name under which the OpenAPI document is listed with the schemas.
 const OPENAPI: &str = "openapi";
 
 /// Print a JSON Schema, or list them.
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Schemas of this program and of the listeners, beside those of the vocabulary.
+/// Schemas of this program and of the listeners, in addition to those of the vocabulary.
 const FURTHER: &[PublishedSchema] = &[
     PublishedSchema {
         name: "config",

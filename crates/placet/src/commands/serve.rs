@@ -1,7 +1,7 @@
-//! `placet serve`: the engine and its listeners, until somebody asks it to stop.
+//! `placet serve`: the engine and its listeners, until it is asked to stop.
 //!
 //! Owns what is printed at the start, the signals and the exit code. Invariant: a process whose engine cannot go on ends with
-//! a code that is not zero, so that anyone who watches it starts it again.
+//! a nonzero code, so that a supervisor restarts it.
 
 use std::{
     future::{self, Future},
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let world = World::load(&config)?;
     let read = Read { fingerprint: fingerprint?, needs_restart: Vec::new() };
     let files = FilesSettings { pause_after_effect_ms: args.inject_pause_after_effect_ms };
-    // Asked for before anything is open, so that no signal is missed.
+    // Registered before anything is open, so that no signal is missed.
     let mut signals = Signals::listen()?;
     let running = tokio::select! {
         running = compose::start(&config, &world, read, files) => running?,
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     ended.map(|()| Exit::Ok)
 }
 
-/// Says to clients of this data folder where the engine is.
+/// Tells clients of this data folder where the engine listens.
 async fn announced(config: &Config, running: &Running) -> Result<Option<Announced>, Failure> {
     let scheme = if running.bound.is_tls() { "https" } else { "http" };
     let mut address = running.bound.address();
@@ -127,7 +127,7 @@ async fn announced(config: &Config, running: &Running) -> Result<Option<Announce
     Announced::at(&config.data, url).await
 }
 
-/// Returns when nobody has used the engine for as long as was asked for, if it was.
+/// Returns when nobody has used the engine for the requested time, if one was given.
 async fn unused(args: &Args, config: &Config) {
     match args.unused_stop_s {
         Some(limit) => shared_engine::until_unused(&config.data, Duration::from_secs(limit)).await,
@@ -146,7 +146,7 @@ fn ended_by(reason: &str) -> Failure {
     failure.try_this("fix what is named above, if it is still so, and start it again: it recovers what is recorded")
 }
 
-/// Reloads on every SIGHUP. The engine logs what came of it.
+/// Reloads on every SIGHUP. The engine logs the result.
 async fn reload_on_hangup(engine: Engine, hangup: Option<Signal>) {
     let Some(mut hangup) = hangup else { return };
     while hangup.recv().await.is_some() {
@@ -171,7 +171,7 @@ async fn until_stopped(
         () = signals.next() => {}
         () = unused => tracing::info!("no client uses this data folder any more"),
     }
-    // Who looks for an engine from here on starts another.
+    // A client that looks for an engine from here on starts another.
     drop(announced);
     tracing::info!("stopping: nothing new is taken or sent, open calls get their time to end");
     engine.begin_stop();
@@ -192,7 +192,7 @@ async fn until_stopped(
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// Asks for a reload; taken by who does it.
+    /// Asks for a reload; taken out by the task that reloads.
     hangup: Option<Signal>,
 }
 
@@ -252,7 +252,7 @@ fn greet(args: &Args, config: &Config, world: &World, running: &Running, program
     }
 }
 
-/// What people are told at the start.
+/// What is printed at the start.
 struct Greeting<'a> {
     args: &'a Args,
     config: &'a Config,
@@ -262,7 +262,7 @@ struct Greeting<'a> {
 }
 
 impl Greeting<'_> {
-    /// What to type next, so that it can be copied.
+    /// The commands to type next, ready to copy.
     fn first_steps(&self) -> String {
         let Self { scheme, listen, program, .. } = self;
         let flags = self.flags();
@@ -274,7 +274,7 @@ impl Greeting<'_> {
         )
     }
 
-    /// How other commands find the same set-up.
+    /// The flags by which other commands find the same set-up.
     fn flags(&self) -> String {
         let Self { args, config, .. } = self;
         let data = if config.data == Path::new("placet-data") {

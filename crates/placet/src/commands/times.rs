@@ -1,4 +1,4 @@
-//! How times are written on the command line, and told.
+//! The notation of times on the command line, and in its output.
 //!
 //! Owns the wording that several commands share.
 
@@ -12,7 +12,7 @@ pub(crate) fn now_ms() -> i64 {
     SystemClock.now().as_ms()
 }
 
-/// A moment as seen from now.
+/// A moment relative to now.
 pub(crate) fn from_now(at: Timestamp) -> String {
     in_words(at.as_ms().saturating_sub(now_ms()))
 }
@@ -28,7 +28,7 @@ fn in_words(ms: i64) -> String {
     }
 }
 
-/// What can be written for a length of time.
+/// The help for a length of time.
 const LASTING: &str = "write it as 30m, 8h or 2d";
 
 /// A length of time such as `30m`, `8h` or `2d`, in milliseconds.

@@ -1,6 +1,6 @@
 //! `placet token`: a development token, for trying things out on one machine.
 //!
-//! Owns the options. The key and the minting are `placet-identity`'s; only a loopback listener accepts what comes out.
+//! Owns the options. The key and the minting are `placet-identity`'s; only a loopback listener accepts these tokens.
 
 use clap::Args as ClapArgs;
 use placet_identity::MintRequest;
@@ -19,7 +19,7 @@ use crate::{
     output,
 };
 
-/// The longest that a development token lives.
+/// The longest lifetime of a development token.
 const LIFETIME_S_MAX: u64 = 43_200;
 
 /// Mint a development token and print nothing else.

@@ -1,6 +1,6 @@
 //! `placet tools`: the tools that exist for the caller.
 //!
-//! Owns the table. What is in it the engine decides.
+//! Owns the table. The engine decides what is in it.
 
 use clap::Args as ClapArgs;
 use placet_api::documents::ToolList;

@@ -1,4 +1,4 @@
-//! What the command line says about the configuration.
+//! The command-line arguments about the configuration.
 
 use std::path::PathBuf;
 

@@ -266,7 +266,7 @@ pub(crate) struct OtlpFile {
 }
 
 impl OtlpFile {
-    /// The limit of one export if nothing is said.
+    /// The default limit of one export.
     pub(crate) const fn default_timeout() -> Bounded<100, 60_000> {
         Bounded(10_000)
     }

@@ -1,6 +1,6 @@
 //! The `ledger:` part of `placet.yaml`: where records are kept, for how long, and how their log is sealed.
 //!
-//! Owns the keys and their reading into [`LedgerPlan`]. Invariant: the password of a database stands in no file, and shows nowhere.
+//! Owns the keys and their conversion into [`LedgerPlan`]. Invariant: the password of a database is in no file, and is never shown.
 
 use std::{
     collections::BTreeMap,
@@ -115,7 +115,7 @@ impl Default for LedgerFile {
     }
 }
 
-/// The word for the ledger in the data folder.
+/// The name of the ledger in the data folder.
 const EMBEDDED: &str = "embedded";
 
 /// Which ledger.
@@ -131,7 +131,7 @@ pub(crate) enum Choice {
 #[derive(Debug, Clone)]
 pub(crate) struct LedgerPlan {
     file: LedgerFile,
-    /// The password, or why it cannot be had.
+    /// The password, or why it is not available.
     password: Option<Result<SecretString, String>>,
     /// The name in checkpoints and receipts.
     pub(crate) deployment: NoteName,
@@ -144,7 +144,7 @@ pub(crate) struct LedgerPlan {
 }
 
 impl LedgerPlan {
-    /// Reads the part; `password` is the secret that it names, or why that cannot be had.
+    /// Reads the section; `password` is the secret that it names, or why that is not available.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
@@ -165,7 +165,7 @@ impl LedgerPlan {
         Ok(plan)
     }
 
-    /// What `--ledger` says goes before the file.
+    /// `--ledger` takes precedence over the file.
     pub(crate) fn set_store(&mut self, store: &str) {
         store.clone_into(&mut self.file.store);
     }
@@ -208,7 +208,7 @@ impl LedgerPlan {
             if byte.is_ascii_alphanumeric() {
                 made.push(char::from(byte));
             } else {
-                // Writing into a text cannot fail.
+                // Writing to a string cannot fail.
                 write!(made, "%{byte:02X}").unwrap_or_default();
             }
         }
@@ -217,12 +217,12 @@ impl LedgerPlan {
         Ok(SecretString::from(made))
     }
 
-    /// How often a checkpoint is made.
+    /// The interval between checkpoints.
     pub(crate) fn checkpoint_every(&self) -> Duration {
         Duration::from_secs(self.file.checkpoint_every_s.0)
     }
 
-    /// How much time has to pass between two requests for a backup.
+    /// The minimum time between two requests for a backup.
     pub(crate) fn backup_interval(&self) -> Duration {
         Duration::from_secs(self.file.backup_interval_s.0)
     }
@@ -237,7 +237,7 @@ impl LedgerPlan {
         Duration::from_secs(self.file.audit_days.0.saturating_mul(DAY_S))
     }
 
-    /// What the pipeline is told.
+    /// The settings for the pipeline.
     pub(crate) fn settings(&self) -> LedgerSettings {
         let ms = |seconds: Bounded<1, RETENTION_S_MAX>| seconds.0.saturating_mul(1_000);
         let RetentionFile { results_s, tombstones_s } = self.file.retention;
@@ -249,7 +249,7 @@ impl LedgerPlan {
         let default = Retention::default();
         let shortest =
             tenants.values().filter_map(|own| own.results_ms).fold(ms(results_s), u64::min);
-        // What is kept for seconds has to be maintained more often than what is kept for days.
+        // The shorter the retention, the more often sweeps have to run.
         let sweep_every_ms = shortest.div_euclid(4).clamp(250, default.sweep_every_ms);
         LedgerSettings {
             rearm_people: u8::try_from(self.file.rearm_people.0).unwrap_or(2),

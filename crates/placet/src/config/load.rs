@@ -1,7 +1,7 @@
-//! From the file to what the process is told: finding it, reading it, checking it.
+//! From the file to the process's settings: finding it, reading it, checking it.
 //!
-//! Owns [`Config`]. Invariants: a secret that is not there is an error at the start of the server, and at its use elsewhere; a listener that other machines can reach
-//! without issuers is refused; nothing is guessed from a value that cannot be read.
+//! Owns [`Config`]. Invariants: a missing secret is an error at the start of the server, and elsewhere when it is used; a listener that
+//! other machines can reach without issuers is refused; nothing is guessed from an unreadable value.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
     yaml::{self, FileProblem},
 };
 
-/// The file that is taken when none is named and it is there.
+/// The file that is used when none is named and it exists.
 pub(crate) const DEFAULT_FILE: &str = "placet.yaml";
 
 /// The checked configuration.
@@ -65,7 +65,7 @@ pub(crate) struct Config {
     pub(crate) server: ServerConfig,
     /// Whether the admin listener may be reached from elsewhere.
     pub(crate) admin_open: bool,
-    /// Below this much free space the ledger takes no new writes.
+    /// Below this much free space the ledger refuses new writes.
     pub(crate) free_space_bytes_min: u64,
     /// Where records are kept.
     pub(crate) ledger: LedgerPlan,
@@ -83,9 +83,9 @@ pub(crate) struct Config {
     pub(crate) mcp: McpFile,
     /// Who is told of what happens to held calls.
     pub(crate) notifications: NotifyConfig,
-    /// As written, to see what another reading of the file differs in.
+    /// As written, to compare with a later reading of the file.
     pub(crate) written: Box<ConfigFile>,
-    /// The first secret that cannot be had. Commands that need none run without it; `serve` does not start.
+    /// The first secret that is not available. Commands that need none run without it; `serve` does not start.
     missing: Option<FileProblem>,
 }
 
@@ -129,7 +129,7 @@ impl Config {
         reading.config(file, origin.clone()).map_err(refused)
     }
 
-    /// That every secret of this machine can be had: variables are set, files are readable.
+    /// Checks that every secret of this machine is available: variables are set, files are readable.
     ///
     /// # Errors
     /// [`Failure`] naming the first that cannot.
@@ -239,7 +239,7 @@ impl Reading<'_> {
         })
     }
 
-    /// Who is trusted to say who calls.
+    /// Who is trusted to identify callers.
     fn identity(&self, file: &ConfigFile) -> Result<IdentityConfig, FileProblem> {
         let mut identity = IdentityConfig {
             issuers: file.issuers.clone(),
@@ -270,7 +270,7 @@ impl Reading<'_> {
         TlsFile { certificate: self.base.join(&file.certificate), key: self.base.join(&file.key) }
     }
 
-    /// The ledger, and why its password cannot be had, if that is so.
+    /// The ledger, and why its password is not available, if so.
     fn ledger(&self, file: &ConfigFile) -> Result<(LedgerPlan, Option<FileProblem>), FileProblem> {
         let mut missing = None;
         let password = match &file.ledger.password {
@@ -291,7 +291,7 @@ impl Reading<'_> {
         Ok((plan, missing))
     }
 
-    /// The secrets, and what is wrong with the first that cannot be had.
+    /// The secrets, and what is wrong with the first that is not available.
     fn secrets(
         &self,
         files: &BTreeMap<String, SecretFile>,
@@ -381,7 +381,7 @@ impl Reading<'_> {
                     let key = format!("telemetry.otlp.headers.{name}.secret");
                     Some(Err(FileProblem::at(self.name, key, error)))
                 }
-                // Named by `Config::check_secrets`.
+                // Reported by `Config::check_secrets`.
                 Err(_) => None,
             }
         };
@@ -452,7 +452,7 @@ fn is_url(text: &str) -> bool {
     text.starts_with("https://") && url::Url::parse(text).is_ok()
 }
 
-/// The issuers that anyone who has no token yet may be told.
+/// The issuers that callers without a token may be told about.
 fn authorization_servers(file: &ConfigFile) -> Vec<String> {
     let told = file.issuers.iter().filter(|issuer| issuer.advertised);
     told.map(|issuer| issuer.issuer.clone()).filter(|issuer| is_url(issuer)).collect()

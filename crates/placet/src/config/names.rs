@@ -1,4 +1,4 @@
-//! The names that this service goes by, and whether they are those of this machine alone.
+//! The configured names of this service, and whether they are all loopback names.
 //!
 //! Owns the rule that the development key is for loopback: where any configured name is another, others are meant to reach this service,
 //! through a proxy for example, though its listener is on loopback.
@@ -12,7 +12,7 @@ impl Config {
     /// Refuses development tokens, and with them the development sign-in, where a configured name of ours is not a loopback one.
     ///
     /// # Errors
-    /// [`Failure`] naming the key and what it says.
+    /// [`Failure`] naming the key and its value.
     pub(crate) fn check_development_names(&self) -> Result<(), Failure> {
         let foreign = self.names().find(|(_, host, _)| !is_loopback(host));
         let Some((key, _, value)) = foreign.filter(|_| self.development_tokens) else {

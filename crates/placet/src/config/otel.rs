@@ -1,6 +1,6 @@
 //! The variables that OpenTelemetry defines for exporters (`OTEL_EXPORTER_OTLP_ENDPOINT` and others).
 //!
-//! Owns their reading. What the configuration file says wins; a variable that cannot be used is an error, not a silence.
+//! Owns their parsing. The configuration file takes precedence; an unusable variable is an error, never ignored.
 
 use std::{fmt, path::Path};
 
@@ -57,7 +57,7 @@ pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>,
 /// `OTEL_RESOURCE_ATTRIBUTES`.
 ///
 /// # Errors
-/// [`FileProblem`] when it is no list of `name=value`.
+/// [`FileProblem`] when it is not a list of `name=value`.
 pub(crate) fn resource_attributes(
     environment: &Environment,
 ) -> Result<Vec<(String, String)>, FileProblem> {

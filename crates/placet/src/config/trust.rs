@@ -1,4 +1,4 @@
-//! The `trust` section: further roots for connections of ours, and the certificates by which others know us.
+//! The `trust` section: additional roots for our own connections, and the certificates that identify us to others.
 //!
 //! Owns the form and the reading of the files at start. Invariant: a certificate is for one destination, which is written down.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::yaml::FileProblem;
 
-/// The most bytes of all roots.
+/// The maximum size of all roots.
 const ROOTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Whom our own connections trust, and who we are to whom they lead to.

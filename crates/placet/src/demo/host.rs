@@ -49,7 +49,7 @@ pub(crate) struct Host {
     url: Option<Url>,
 }
 
-/// What `serve --json` says once it listens.
+/// The output of `serve --json` once it listens.
 #[derive(Deserialize)]
 struct Greeting {
     listen: Url,
@@ -169,7 +169,7 @@ impl Host {
         self.data().join("files").join(DEV_TENANT).join(name)
     }
 
-    /// The demo's own folder, beside the data.
+    /// The demo's own folder, next to the data.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }

@@ -1,7 +1,7 @@
 //! `placet demo`: what Placet guarantees, shown on a real engine and real files, in seconds.
 //!
-//! Owns the story: which steps there are, in which order, what each proves. Invariants: nothing but loopback is spoken to; every
-//! effect is looked at on the disk, not believed; a step that does not hold ends the demo with a code that is not zero; what was
+//! Owns the story: which steps there are, in which order, what each proves. Invariants: nothing but loopback is contacted; every
+//! effect is verified on the disk, not believed; a step that does not hold ends the demo with a nonzero code; what was
 //! started is stopped and what was written is deleted.
 
 mod host;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 /// What a step shows on success, or what did not hold.
 type Shown = Result<Vec<String>, String>;
-/// A step on its way.
+/// A step in progress.
 type Showing<'a> = Pin<Box<dyn Future<Output = Shown> + 'a>>;
 
 /// One step of the story.
@@ -47,7 +47,7 @@ struct Step {
 #[derive(Debug)]
 struct Stage {
     host: Host,
-    /// The approval of the delete, and the digest of what was shown.
+    /// The approval of the delete.
     delete: Option<people::Pending>,
     /// The record whose outcome is unknown.
     record: Option<String>,

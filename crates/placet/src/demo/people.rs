@@ -1,6 +1,6 @@
-//! Who takes part in the demo: the agent that calls, the people who decide; and how their requests are put.
+//! Who takes part in the demo: the agent that calls, the people who decide; and how their requests are sent.
 //!
-//! Owns the shape of a request and of what is expected of an answer. Does not know the story.
+//! Owns the form of a request and the check of its answer. Does not know the story.
 
 use placet_api::problem::ProblemDocument;
 use placet_approvals::views::{ApprovalDetail, ApprovalView};
@@ -23,13 +23,13 @@ pub(crate) struct Pending {
     pub(crate) approval_id: String,
 }
 
-/// A call of the agent; the same words are the same call.
+/// A call of the agent; equal values are the same call.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) tool: &'static str,
     pub(crate) args: Value,
     pub(crate) step: &'static str,
-    /// The one that the planner believes it has.
+    /// The mode that the planner believes it has.
     pub(crate) mode: &'static str,
 }
 
@@ -64,7 +64,7 @@ impl Stage {
         self.host.client(PrincipalKind::User, "ben").map_err(said)
     }
 
-    /// The client of the person who answers for the agent.
+    /// The client of the agent's owner.
     pub(crate) fn ana(&self) -> Result<Client, String> {
         self.host.client(PrincipalKind::User, "ana").map_err(said)
     }
@@ -86,12 +86,12 @@ impl Stage {
         Ok(Pending { call_id: text("tool_call_id"), approval_id: text("approval_id") })
     }
 
-    /// What the approver is shown.
+    /// Reads what the approver is shown.
     pub(crate) async fn look(&self, pending: &Pending) -> Result<ApprovalDetail, String> {
         self.ben()?.get(&["v1", "approvals", &pending.approval_id], &[]).await.map_err(said)
     }
 
-    /// How an approval stands, from the list.
+    /// The approval as it is in the list.
     pub(crate) async fn listed(
         &self,
         pending: &Pending,
@@ -123,7 +123,7 @@ pub(crate) async fn decide(
         .map_err(said)
 }
 
-/// The refusal with this code, or what came instead.
+/// The refusal with this code, or what came instead as an error.
 pub(crate) fn refused(reply: &Reply, code: ErrorCode) -> Result<ProblemDocument, String> {
     let problem = reply
         .problem()
@@ -134,7 +134,7 @@ pub(crate) fn refused(reply: &Reply, code: ErrorCode) -> Result<ProblemDocument,
     Ok(problem)
 }
 
-/// Holds, or does not.
+/// Turns a condition into a result.
 pub(crate) fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

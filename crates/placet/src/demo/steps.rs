@@ -1,4 +1,4 @@
-//! The steps of the demo: each does something and looks at what came of it, on the wire and on the disk.
+//! The steps of the demo: each does something and verifies the result, on the wire and on the disk.
 //!
 //! Owns the checks. A step returns what it saw; a check that fails returns what was seen instead.
 
@@ -163,7 +163,7 @@ pub(crate) async fn conflict(stage: &mut Stage) -> Shown {
     ])
 }
 
-/// Both names are equally long, so that the parked call on disk keeps its form and only says something else.
+/// Both names have the same length, so that the parked call on disk keeps its form and only its content changes.
 const PARKED: [&str; 2] = ["payroll.csv", "archive.csv"];
 
 pub(crate) async fn altered(stage: &mut Stage) -> Shown {
@@ -178,7 +178,7 @@ pub(crate) async fn altered(stage: &mut Stage) -> Shown {
     let places = forge(&storage::journal_folder(&stage.host.data()), asked, forged)?;
     stage.host.begin(false).await?;
     let decision = decide(&stage.ben()?, &pending, digest).await?;
-    // A refused decision would be right as well: what was shown cannot be proven any more.
+    // A refused decision would be right as well: what was shown can no longer be proven.
     let accepted = decision.status.is_success();
     if accepted {
         until("the approval to be void", || async { stage.listed(&pending, "void").await.ok() })
@@ -276,7 +276,7 @@ pub(crate) async fn audited(stage: &mut Stage) -> Shown {
     ])
 }
 
-/// A success, or what came instead.
+/// A success, or what came instead as an error.
 fn succeeded(reply: &Reply) -> Result<ToolResultEnvelope, String> {
     let result: ToolResultEnvelope = reply.document().map_err(said)?;
     expect(result.status == ResultStatus::Succeeded, || {
@@ -376,7 +376,7 @@ fn positions(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
         .collect()
 }
 
-/// Copies the journal, and changes one byte in the middle of what it says.
+/// Copies the journal, and changes one byte in the middle of its content.
 fn tamper(data: &Path, copy: &Path) -> Result<(), String> {
     let (from, to) = (storage::journal_folder(data), storage::journal_folder(copy));
     fs::create_dir_all(&to).map_err(|error| error.to_string())?;
@@ -386,7 +386,7 @@ fn tamper(data: &Path, copy: &Path) -> Result<(), String> {
     }
     for path in files_below(&to)? {
         let mut bytes = fs::read(&path).map_err(|error| error.to_string())?;
-        // The approver's name stands in the vote.
+        // The approver's name is part of the vote.
         let found = positions(&bytes, b"\"ben\"");
         if let Some(byte) = found.first().and_then(|at| bytes.get_mut(at.saturating_add(1))) {
             *byte ^= 0x01;

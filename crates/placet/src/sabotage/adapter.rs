@@ -17,7 +17,7 @@ use super::{Guard, lacks};
 pub(super) struct LyingConnector(Arc<dyn Connector>);
 
 impl LyingConnector {
-    /// Over an honest one.
+    /// Wraps an honest one.
     pub(super) fn over(honest: Arc<dyn Connector>) -> Self {
         Self(honest)
     }

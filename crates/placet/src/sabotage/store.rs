@@ -28,7 +28,7 @@ use super::{Guard, lacks};
 
 /// For how long a result is known before it is written.
 const EARLY: Duration = Duration::from_millis(600);
-/// For how long a dispatch waits: longer than what was on its way when a stop was asked for.
+/// How long a dispatch is delayed: longer than what was in progress when a stop was requested.
 const OVERTAKEN: Duration = Duration::from_millis(2_500);
 
 /// A result that is known before it is written, or without it.
@@ -42,13 +42,13 @@ struct Early {
 #[derive(Debug)]
 pub(super) struct LyingStore {
     honest: Arc<dyn Store>,
-    /// Dispatches that were never written, until their outcome is.
+    /// Dispatches that are not written until their outcome is.
     intents: Mutex<BTreeMap<RecordId, Changes>>,
     early: Arc<Mutex<BTreeMap<RecordId, Early>>>,
 }
 
 impl LyingStore {
-    /// Over an honest one.
+    /// Wraps an honest one.
     pub(super) fn over(honest: Arc<dyn Store>) -> Self {
         Self { honest, intents: Mutex::default(), early: Arc::default() }
     }
@@ -57,12 +57,12 @@ impl LyingStore {
         self.early.lock().get(&record_id).map(|early| early.record.clone())
     }
 
-    /// What is said of what was not written.
+    /// The answer for a commit that was not made.
     fn pretended(&self) -> Committed {
         Committed { seq: 0, at: self.honest.now() }
     }
 
-    /// The commit of a dispatch.
+    /// Commits a dispatch.
     async fn dispatch(
         &self,
         record_id: RecordId,
@@ -86,7 +86,7 @@ impl LyingStore {
         self.honest.commit(changes).await
     }
 
-    /// The commit of a result.
+    /// Commits a result.
     async fn succeed(
         &self,
         record: EffectRecord,
@@ -122,7 +122,7 @@ impl LyingStore {
     }
 }
 
-/// The record that a commit puts, where it puts one.
+/// The record that a commit writes, if any.
 fn put_by(changes: &Changes) -> Option<&EffectRecord> {
     changes.effects.iter().rev().find_map(|change| match change {
         EffectChange::Put(record) => Some(&**record),
@@ -130,7 +130,7 @@ fn put_by(changes: &Changes) -> Option<&EffectRecord> {
     })
 }
 
-/// A dispatch and what came of it in one commit.
+/// A dispatch and its outcome in one commit.
 fn joined(intent: Changes, outcome: Changes) -> Changes {
     Changes {
         content: [intent.content, outcome.content].concat(),

@@ -1,7 +1,7 @@
-//! What is done with the store of a stopped Placet, or with a database: check, count, rebuild.
+//! Work on the store of a stopped Placet, or on a database: check, count, rebuild.
 //!
-//! Owns the offline commands' reports. Not here: moving a ledger elsewhere ([`super::transfer`]). Invariant: each takes the lock on a store in
-//! a folder, or names who holds it, and reads a database as it is at one moment; a folder without a store is never made into one.
+//! Owns the offline commands' reports. Not here: moving a ledger elsewhere ([`super::transfer`]). Invariant: each takes the lock on a
+//! store in a folder, or names its holder, and reads a database as of one moment; no store is created in a folder without one.
 
 use std::{collections::BTreeMap, io};
 
@@ -40,7 +40,7 @@ pub(crate) fn stopped(config: &Config) -> Result<EmbeddedConfig, Failure> {
     Ok(embedded_config(config, &config.data))
 }
 
-/// Runs an offline command's work where it may block.
+/// Runs the work of an offline command where it may block.
 async fn offline<T: Send + 'static>(
     config: EmbeddedConfig,
     work: impl FnOnce(&EmbeddedConfig) -> Result<T, OpenError> + Send + 'static,
@@ -56,7 +56,7 @@ async fn offline<T: Send + 'static>(
 /// Checks journal, state, contents and the legality of every move of a stopped Placet's ledger; or what a database holds.
 ///
 /// # Errors
-/// [`Failure`] when it cannot be looked at, or its journal is damaged.
+/// [`Failure`] when it cannot be read, or its journal is damaged.
 pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
     if let Choice::Postgres(postgres) = choice(config, &config.data)? {
         return check_database(&postgres, json).await;
@@ -117,7 +117,7 @@ fn lacks(failure: Failure) -> Failure {
 /// Counts what is in the ledger.
 ///
 /// # Errors
-/// [`Failure`] when it cannot be looked at.
+/// [`Failure`] when it cannot be read.
 pub(crate) async fn stats(config: &Config, json: bool) -> Outcome {
     let stats = match choice(config, &config.data)? {
         Choice::Embedded => offline(stopped(config)?, embedded::stats).await?,
@@ -147,7 +147,7 @@ fn state_in_words(verdict: &StateVerdict) -> String {
     }
 }
 
-/// What of the journal was not looked at, if anything.
+/// What of the journal was not checked, if anything.
 fn away(report: &VerifyReport) -> Option<String> {
     let before = report.journal.first_seq.checked_sub(1).filter(|before| *before > 0)?;
     Some(format!(
@@ -155,7 +155,7 @@ fn away(report: &VerifyReport) -> Option<String> {
     ))
 }
 
-/// A number of listed pieces: the list ends somewhere.
+/// A number of listed items, as a minimum if the list was cut off.
 fn at_least(listed: usize) -> String {
     if listed < embedded::CONTENTS_LISTED_MAX {
         listed.to_string()

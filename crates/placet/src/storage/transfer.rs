@@ -1,7 +1,7 @@
-//! Moving a ledger: out of the store that is configured into a file, and from a file into an empty one.
+//! Moving a ledger: from the configured store to a file, and from a file to an empty store.
 //!
-//! Owns the files and the reports. Not here: the form and the copying (`placet-store`). Invariants: an export is in place under its name only
-//! when it is whole, and nothing is left of one that failed; nothing is imported into a ledger that has anything in it.
+//! Owns the files and the reports. Not here: the format and the copying (`placet-store`). Invariants: an export is under its name only
+//! when it is whole, and a failed one leaves nothing behind; nothing is imported into a ledger that has anything in it.
 
 use std::{
     fs::File,
@@ -29,7 +29,7 @@ const STREAM: &str = "-";
 /// Writes everything in the ledger to a file or to standard output.
 ///
 /// # Errors
-/// [`Failure`] when the ledger cannot be read, or the file is there or cannot be written.
+/// [`Failure`] when the ledger cannot be read, or the file exists or cannot be written.
 pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome {
     if file.as_os_str() == STREAM {
         let summary = write(config, io::stdout()).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
     }
     let what = format!("`{}` cannot be written", file.display());
     let folder = file.parent().filter(|folder| *folder != Path::new(""));
-    // It holds arguments and results: it is for its owner only, and gone if it is not finished.
+    // It holds arguments and results: only its owner may read it, and it is removed if it is not finished.
     let draft = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
     let draft = draft.attempted(&what)?;
     let out = draft.reopen().attempted(&what)?;
@@ -117,7 +117,7 @@ impl<T: io::Write> io::Write for Counted<T> {
 /// Makes a ledger of an export, where there is none yet.
 ///
 /// # Errors
-/// [`Failure`] when the export is not whole, or there is something in the ledger already.
+/// [`Failure`] when the export is not whole, or the ledger is not empty.
 pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome {
     make_data_folder(config)?;
     let is_stream = file.as_os_str() == STREAM;

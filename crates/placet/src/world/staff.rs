@@ -1,6 +1,6 @@
-//! The policies, compiled for the world whose people they ask.
+//! The policies, compiled for the world whose people they need.
 //!
-//! Owns the order of the checks, and which tenants have issuers whose tokens put people in groups. The check itself is `placet-policy`'s.
+//! Owns the order of the checks, and which tenants have issuers whose tokens assign groups. The check itself is `placet-policy`'s.
 
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},

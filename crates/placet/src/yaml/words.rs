@@ -1,17 +1,17 @@
-//! What is wrong with a file, in words for anyone who wrote it.
+//! What is wrong with a file, in words for its author.
 //!
-//! Owns the wording of the library's errors. Invariant: where secrets are named, nothing that stands in the file in the place of a name is
+//! Owns the wording of the library's errors. Invariant: where secrets are named, nothing that the file has in the place of a name is
 //! repeated, since it may be the secret.
 
 use super::AN_ADDRESS;
 
-/// The keys below which secrets are named, and now and then pasted.
+/// The keys below which secrets are named, and sometimes pasted by mistake.
 const PRIVATE: [&str; 7] =
     ["secrets", "client_auth", "auth", "credential", "password", "headers", "client_secret"];
-/// A longer word is not taken for a key that somebody misspelt.
+/// A longer word is not taken for a misspelt key.
 const KEY_BYTES_MAX: usize = 20;
 
-/// The key and the problem, as they are told. `text` is what the file says.
+/// The key and the problem, as reported. `text` is the content of the file.
 pub(super) fn told(
     text: &str,
     key: Option<String>,
@@ -32,16 +32,16 @@ fn is_private(key: &str) -> bool {
     names.any(|name| PRIVATE.contains(&name))
 }
 
-/// Whether a message quotes something that stands in the file.
+/// Whether a message quotes something from the file.
 fn repeats(said: &str, text: &str) -> bool {
     let is_named_alone = ["missing field `", "the key `"].iter().any(|kind| said.starts_with(kind));
     let mut quoted = said.split(['`', '"']).skip(1).step_by(2);
     !is_named_alone && quoted.any(|quoted| text.contains(quoted))
 }
 
-/// The same without what stands there: what is expected instead.
+/// The same without the quoted text: with what is expected instead.
 fn unsaid(key: String, said: &str) -> (Option<String>, String) {
-    // From the end: what stands there may hold these words too.
+    // From the end: the quoted text may contain these words too.
     let (found, expected) = said.rsplit_once(", expected ").unwrap_or((said, ""));
     let Some(field) = found.strip_prefix("unknown field `") else {
         let expected = expected_at(&key, expected);
@@ -52,7 +52,7 @@ fn unsaid(key: String, said: &str) -> (Option<String>, String) {
     if field.len() <= KEY_BYTES_MAX && field.bytes().all(is_key) {
         return (Some(key), said.to_owned());
     }
-    // Its place has the same name.
+    // The place repeats the key's name.
     let place = key.strip_suffix(field).and_then(|place| place.strip_suffix('.'));
     let place = place.unwrap_or(&key).to_owned();
     let one_of =
@@ -95,7 +95,7 @@ fn first_line(error: &serde_saphyr::Error) -> String {
         .to_owned()
 }
 
-/// What the library says in words of its own, for somebody who does not know it.
+/// Replaces the library's own terms for a reader who does not know it.
 fn in_words(said: String) -> String {
     if let Some(key) = said.strip_prefix("duplicate mapping key: ") {
         let key = key.split_once(", set ").map_or(key, |(key, _)| key);

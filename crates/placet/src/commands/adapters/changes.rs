@@ -1,7 +1,7 @@
-//! What differs between two definitions of a tool, for people to read before they accept it.
+//! The differences between two definitions of a tool, for people to read before they accept one.
 //!
-//! Owns the comparison and how it is shown: places, both sides, and texts word by word. Does not decide what is accepted. Invariant: nothing
-//! of either side is left out or shortened.
+//! Owns the comparison and how it is shown: places, both sides, and texts word by word. Does not decide what is accepted. Invariant:
+//! neither side is shortened or shown in part.
 
 use placet_types::{contract::LiveTool, text};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::{
     output,
 };
 
-/// What marks the words that were removed and added, as `git diff --word-diff` does.
+/// The marks of removed and added words, as in `git diff --word-diff`.
 const MARKS: [&str; 4] = ["[-", "-]", "{+", "+}"];
 
 /// One place that differs.
@@ -22,7 +22,7 @@ pub(crate) struct Change {
     pub(crate) place: String,
     /// What the contract has there, if anything.
     pub(crate) before: Option<Value>,
-    /// What is live there, if anything.
+    /// The live value there, if any.
     pub(crate) after: Option<Value>,
     /// Of two texts, the words removed as `[-words-]` and added as `{+words+}`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ impl Change {
         self.place.split('/').next().unwrap_or_default()
     }
 
-    /// Prints it, each line after a mark that no text of a server can be mistaken for.
+    /// Prints it, each line after a mark that no text of a server can imitate.
     pub(crate) fn show(&self) {
         output::line(format!("  ~ {}", text::visible(&self.place)));
         if let Some(words) = &self.words {
@@ -55,7 +55,7 @@ fn lines(mark: &str, text: &str) {
     text.split('\n').for_each(|line| output::line(format!("{mark}{}", text::visible(line))));
 }
 
-/// What differs between the definition that a contract keeps, if it has the tool, and the live one.
+/// The differences between the contract's definition, if it has the tool, and the live one.
 pub(crate) fn between(before: Option<&LiveTool>, after: &LiveTool) -> Vec<Change> {
     let empty = Value::Object(Map::new());
     let (before, after) = (before.map_or(empty, fields), fields(after));
@@ -94,7 +94,7 @@ fn fields(tool: &LiveTool) -> Value {
     Value::Object(all.into_iter().filter(|(_, value)| is_said(value)).collect())
 }
 
-/// Both texts in one: what they begin and end with once, and marked between them what was removed and what was added.
+/// Both texts in one: their common beginning and end once, and between them what was removed and what was added, marked.
 fn words(before: &str, after: &str) -> Option<String> {
     if MARKS.iter().any(|mark| before.contains(mark) || after.contains(mark)) {
         return None;

@@ -1,8 +1,8 @@
-//! `placet adapters import`: a contract from a live MCP server, or from what describes a service.
+//! `placet adapters import`: a contract from a live MCP server, or from a description of a service.
 //!
 //! Owns the conversion of a tool list into a contract file. Invariants: every imported tool starts as a write of the mode the
-//! operator named, `destructive` if none was, and what MCP defines to change nothing as a read; the server's hints are kept beside it for people to read; what is written parses
-//! back and passes the checks of a contract.
+//! operator named, `destructive` if none was, and what MCP defines to change nothing as a read; the server's hints are kept for people to
+//! read; what is written parses back and passes the checks of a contract.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ use crate::{
     world::{self, secrets_of},
 };
 
-/// The rate that a contract over a network begins with.
+/// The default rate limit of a contract over a network.
 const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 
 /// Write a contract from a live MCP server, an existing mcpServers file, or the OpenAPI document of a service.
@@ -140,7 +140,7 @@ impl Names {
     }
 }
 
-/// How tools are turned into capabilities.
+/// How tools become capabilities.
 #[derive(Debug, Clone)]
 pub(crate) struct ImportOptions {
     /// The environment of the contract.
@@ -149,7 +149,7 @@ pub(crate) struct ImportOptions {
     pub(crate) tenants: TenantsFile,
     /// The mode every tool starts with.
     pub(crate) mode: ApprovalMode,
-    /// Names for tools whose own is not the capability's.
+    /// Names for capabilities that are not named like their tools.
     pub(crate) names: BTreeMap<String, CapabilityName>,
 }
 
@@ -202,7 +202,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 /// Imports every server of an `mcpServers` file into the contracts of a configuration.
 ///
 /// # Errors
-/// [`Failure`] when file or configuration cannot be read. A server that cannot be imported is told of and leaves the others alone.
+/// [`Failure`] when file or configuration cannot be read. A server that cannot be imported is reported and leaves the others alone.
 pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environment) -> Outcome {
     let named = ConfigArgs { config: Some(config.to_owned()), ..ConfigArgs::default() };
     let config = Config::load(&named, environment)?;
@@ -229,7 +229,7 @@ pub(crate) async fn all_of(servers: &Path, config: &Path, environment: &Environm
     Ok(if asked == Exit::Ok { exit } else { asked })
 }
 
-/// Where contracts of a configuration are.
+/// The folder of a configuration's contracts.
 fn folder_of(config: &Config) -> PathBuf {
     let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
     root.join(config.environment.as_str())
@@ -245,13 +245,13 @@ async fn each(
     let mut exit = Exit::Ok;
     for source in sources {
         let path = folder.map(|folder| folder.join(format!("{}.yaml", source.name)));
-        // Asked before the server is: a refusal costs nothing then.
+        // Checked before the server is started: a refusal costs nothing then.
         let done = match path.as_deref().map_or(Ok(()), check_free) {
             Ok(()) => one(source, options, config, path.as_deref()).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = done {
-            // One dead server does not keep the others from being imported.
+            // One dead server does not prevent the import of the others.
             output::failure(&failure);
             exit = Exit::Findings;
         }
@@ -259,7 +259,7 @@ async fn each(
     exit
 }
 
-/// What a child is started with for its listing is what its contract says afterwards.
+/// The child is started for its listing with the network access that its contract will state.
 fn unconfined(transport: &mut TransportFile) {
     if let TransportFile::McpStdio { process, .. } = transport {
         process.network = Some(ChildNetwork::Unconfined);
@@ -286,7 +286,7 @@ async fn one(
     deliver(&imported, &speaks, path, Some(options.mode), || print_report(&imported.file, &live))
 }
 
-/// Writes an imported contract into its file and says what is in it, and in which mode if that is one; without a file, prints it.
+/// Writes an imported contract to its file and prints a summary, with the mode if there is one; without a file, prints the contract.
 pub(super) fn deliver(
     imported: &Imported,
     source: &str,
@@ -414,7 +414,7 @@ pub(crate) fn contract_of(
     Ok(Imported { file, notes })
 }
 
-/// Transport and limits as the mode needs them: over a network, a rate, and of a child process the word that nothing bounds where it connects to.
+/// Transport and limits for the mode: over a network, a rate, and for a child process the statement that its connections are unconfined.
 fn over_network(
     source: &Source,
     options: &ImportOptions,
@@ -434,7 +434,7 @@ fn over_network(
     (transport, limits)
 }
 
-/// The name of a tool's capability: the one that the operator gives it, else its own.
+/// The name of a tool's capability: the one the operator chose, else its own.
 ///
 /// # Errors
 /// Why its own cannot be used.
@@ -443,7 +443,7 @@ pub(super) fn name_of(
     tool: &str,
     given: Option<&CapabilityName>,
 ) -> Result<CapabilityName, String> {
-    // What is no tool but a method of MCP has a name of ours.
+    // A method of MCP that is not a tool has a name of ours.
     let own = Feature::of_method(tool).map_or(tool, |feature| feature.capability());
     let own = || CapabilityName::new(own).map_err(|error| error.to_string());
     let name = given.cloned().map_or_else(own, Ok)?;
@@ -474,7 +474,7 @@ pub(crate) fn capability(
                 .to_owned(),
         );
     }
-    // MCP defines what is no tool to change nothing: what a tool does, only its server knows.
+    // MCP defines these methods to change nothing; what a tool does, only its server knows.
     let is_feature = Feature::of_method(&tool.name).is_some();
     let writes = matches!(options.mode, ApprovalMode::LocalWrite | ApprovalMode::Destructive);
     let mode = if is_feature && writes { ApprovalMode::ReadOnly } else { options.mode };
@@ -512,7 +512,7 @@ pub(crate) fn capability(
     Ok((name, file, remarks))
 }
 
-/// A description without characters that hide or reorder what a reader sees, and with plain spaces, within the limit.
+/// A description within the limit, without characters that hide or reorder text, and with plain spaces.
 pub(super) fn clean(text: &str) -> String {
     let mut kept = String::new();
     for c in text.chars() {

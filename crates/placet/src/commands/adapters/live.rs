@@ -1,4 +1,4 @@
-//! Asking a live adapter what it offers, before or beside its contract.
+//! Asking a live adapter what it offers, before it has a contract or for comparison with it.
 //!
 //! Owns the connection of the import and of the comparison. It can list tools; it cannot call them.
 
@@ -26,13 +26,13 @@ use crate::{
 pub(crate) struct Live {
     /// The protocol version that was negotiated.
     pub(crate) protocol_version: String,
-    /// What it calls itself; not to be trusted.
+    /// The name it gives itself; not to be trusted.
     pub(crate) server: Option<String>,
     /// Its tools.
     pub(crate) tools: Vec<LiveTool>,
 }
 
-/// Asks an endpoint for which there may be no contract yet.
+/// Asks an endpoint that may not have a contract yet.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be asked.
@@ -47,7 +47,7 @@ pub(crate) async fn ask(
     let target = endpoint.transport.http();
     let is_refused_as_private =
         target.is_some_and(|target| !target.private_network && is_private(target.url));
-    // A child process that may open no TCP connection.
+    // A child process that may not open TCP connections.
     let is_without_tcp = matches!(&endpoint.transport, TransportFile::McpStdio { process, .. } if process.network.is_none());
     let connected = connector.connect_any(endpoint).await.map_err(|error| {
         let started = !matches!(error, AdapterError::Misconfigured(_));

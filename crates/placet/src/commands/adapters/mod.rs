@@ -1,7 +1,7 @@
 //! `placet adapters`: import, list, compare and pin what adapters offer.
 //!
 //! Owns the command tree and the list. Invariant: what a server says about its own tools is shown to the operator and
-//! trusted by nobody: it never lowers a mode, and nothing is callable that was not pinned.
+//! never trusted: it never lowers a mode, and nothing is callable that was not pinned.
 
 mod changes;
 pub(crate) mod import;

@@ -1,8 +1,8 @@
 //! A contract from the OpenAPI document of a service (TS-01): each operation becomes a capability of a `rest` adapter.
 //!
-//! Owns the reading of OpenAPI 3.0 and 3.1. Asks nobody: the document is all that is read. What cannot be called as the document describes it
-//! is left out, and said so. Invariant: an operation that may change something begins as strong as the import says, since a document is
-//! only what a service claims.
+//! Owns the reading of OpenAPI 3.0 and 3.1. Contacts no server: the document is the only input. What cannot be called as the document
+//! describes it is left out and reported. Invariant: an operation that may change something starts as strong as the import says, since a
+//! document is only what a service claims.
 
 use std::{
     collections::BTreeSet,
@@ -32,20 +32,20 @@ const SCHEMAS: &str = "#/components/schemas/";
 /// How deep references and schemas may be nested.
 const DEPTH_MAX: usize = 64;
 
-/// What is known besides the document.
+/// The input besides the document.
 pub(crate) struct Service<'a> {
     pub(crate) name: &'a AdapterName,
-    /// What all paths are below, where it is not the document's first server.
+    /// The base of all paths, if it is not the document's first server.
     pub(crate) base: Option<&'a str>,
     pub(crate) private_network: bool,
-    /// The name of the secret that calls are made with.
+    /// The name of the secret for calls.
     pub(crate) secret: Option<&'a str>,
 }
 
 /// Imports the service that a document describes into the folder; without one, prints its contract.
 ///
 /// # Errors
-/// [`Failure`] when it cannot be, or a contract of this name is there.
+/// [`Failure`] when that is not possible, or a contract of this name exists.
 pub(super) fn import(
     document: &Path,
     service: &Service<'_>,
@@ -71,7 +71,7 @@ pub(super) fn import(
 /// Turns a document into a contract.
 ///
 /// # Errors
-/// [`Failure`] when it is no OpenAPI 3 document, names no server, or has no operation that can be called.
+/// [`Failure`] when it is not an OpenAPI 3 document, names no server, or has no operation that can be called.
 pub(crate) fn contract_of(
     document: &Value,
     service: &Service<'_>,
@@ -127,7 +127,7 @@ pub(crate) fn contract_of(
     Ok(Imported { file, notes })
 }
 
-/// What all paths are below.
+/// The base of all paths.
 fn base_of(document: &Value, given: Option<&str>) -> Result<Url, Failure> {
     let first = document.pointer("/servers/0/url").and_then(Value::as_str);
     let text = given.or(first).unwrap_or_default();
@@ -149,7 +149,7 @@ fn key_header(document: &Value) -> Option<String> {
     Some(name.to_ascii_lowercase())
 }
 
-/// An operation and where it stands.
+/// An operation and its place in the document.
 struct Operation<'a> {
     document: &'a Value,
     path: &'a str,
@@ -185,7 +185,7 @@ impl Operation<'_> {
         self.parameters(&mut request)?;
         self.body(&mut request)?;
         let reads = self.method == "get" || options.mode == ApprovalMode::ReadOnly;
-        // What a service claims to only read is asked about all the same, until a reviewer says that it is harmless.
+        // What a service claims to only read still needs approval, until a reviewer says that it is harmless.
         let mode = match (reads, options.mode) {
             (true, ApprovalMode::ReadOnly) => ApprovalMode::ReadOnly,
             (true, _) => ApprovalMode::Network,
@@ -219,7 +219,7 @@ impl Operation<'_> {
     }
 
     fn parameters(&self, request: &mut Request) -> Result<(), String> {
-        // What the operation says about a parameter holds before what the path says.
+        // Parameters of the operation take precedence over those of the path.
         let lists =
             [self.operation, self.item].map(|one| one.get("parameters").and_then(Value::as_array));
         let mut known = BTreeSet::new();
@@ -232,7 +232,7 @@ impl Operation<'_> {
             }
             let is_required = parameter.get("required").is_some_and(|required| required == true);
             match place {
-                // Placet sends these itself, or nobody does.
+                // Placet sends these itself, or they are not sent at all.
                 "header" if !is_own_header(name) => continue,
                 "path" => {}
                 "query" => {
@@ -255,7 +255,7 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// The members of a JSON body become arguments; a body that is no object with members is one argument, `body`.
+    /// The members of a JSON body become arguments; a body that is not an object with members is one argument, `body`.
     fn body(&self, request: &mut Request) -> Result<(), String> {
         let Some(body) = self.operation.get("requestBody") else { return Ok(()) };
         let body = resolved(self.document, body)?;
@@ -301,7 +301,7 @@ impl Operation<'_> {
     }
 }
 
-/// What an operation's request is made of.
+/// The parts of an operation's request.
 #[derive(Default)]
 struct Request {
     properties: Map<String, Value>,
@@ -337,7 +337,7 @@ impl Request {
     }
 }
 
-/// What a reference within the document leads to.
+/// The target of a reference within the document.
 fn resolved<'a>(document: &'a Value, value: &'a Value) -> Result<&'a Value, String> {
     let mut value = value;
     for _ in 0..DEPTH_MAX {
@@ -350,8 +350,8 @@ fn resolved<'a>(document: &'a Value, value: &'a Value) -> Result<&'a Value, Stri
     Err("its references have no end".to_owned())
 }
 
-/// Makes JSON Schema 2020-12 of a schema of OpenAPI 3.0, whose words differ in three places; 3.1 has none of them. References to schemas of the
-/// document lead to `$defs`, and are told.
+/// Turns a schema of OpenAPI 3.0, whose keywords differ in three places, into JSON Schema 2020-12; 3.1 has none of these differences.
+/// References to schemas of the document are changed to `$defs`, and added to `found`.
 fn as_json_schema(schema: &mut Value, found: &mut Vec<String>, depth: usize) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err("a schema is nested too deep".to_owned());

@@ -1,7 +1,7 @@
 //! `placet adapters diff` and `pin`: live definitions against those that were reviewed (TM-14).
 //!
 //! Owns the comparison and the only way a pin changes. Invariant: a definition is pinned only under the digest that the operator
-//! names, so what was looked at is what is pinned, even if the server changes its mind in between.
+//! names, so what was reviewed is what is pinned, even if the server changes its definition in between.
 
 use std::{collections::BTreeMap, fs, io::Write as _, path::Path};
 
@@ -59,16 +59,16 @@ pub(crate) struct PinArgs {
     config: ConfigArgs,
 }
 
-/// How a tool stands.
+/// The state of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Difference {
     /// The tool.
     pub(crate) capability: String,
     /// `same`, `changed`, `not pinned`, `new`, `gone`, or `left out`: no difference, for the contract cannot have it under its own name.
     pub(crate) state: &'static str,
-    /// What of the live definition differs from the one in the contract.
+    /// Where the live definition differs from the contract's.
     pub(crate) changes: Vec<Change>,
-    /// Whether the contract has an `input_schema` of its own, which a pin keeps.
+    /// Whether the contract has an `input_schema` of its own, which is kept when pinning.
     pub(crate) narrowed: bool,
     /// Why it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub(crate) struct Difference {
     pub(crate) live: Option<Digest>,
 }
 
-/// How an adapter stands.
+/// The state of an adapter.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Comparison {
     /// The adapter.
@@ -102,7 +102,7 @@ impl Comparison {
     }
 }
 
-/// Compares a contract with what its adapter says now.
+/// Compares a contract with what its adapter currently declares.
 pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
     let by_name: BTreeMap<&str, &LiveTool> =
         live.tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
@@ -162,10 +162,10 @@ fn known<'a>(
     file.capabilities.iter().find(|(name, capability)| capability.tool_of(name) == tool.name)
 }
 
-/// The name under which the contract takes a tool that it does not have.
+/// The name for a tool that the contract does not have yet.
 ///
 /// # Errors
-/// Why it cannot take it under the tool's own.
+/// Why the tool's own name cannot be used.
 fn new_name(file: &ContractFile, tool: &LiveTool) -> Result<CapabilityName, String> {
     let name = import::name_of(&file.adapter, &tool.name, None)?;
     if file.capabilities.contains_key(&name) {
@@ -181,7 +181,7 @@ fn left_out(tool: &str, why: &str) -> String {
     )
 }
 
-/// Whether a reviewer has changed what the server declared: the definition in the contract is not the one that its pin is of.
+/// Whether a reviewer changed the server's declaration: the contract's definition is not the one that its pin was made from.
 fn is_narrowed(adapter: &AdapterName, name: &CapabilityName, capability: &CapabilityFile) -> bool {
     capability.live_input_schema.is_some()
         || capability.pin.is_some_and(|pin| capability.definition(name).digest(adapter) != pin)
@@ -214,7 +214,7 @@ pub(crate) async fn diff(args: &DiffArgs, environment: &Environment) -> Outcome 
         }
         match live::ask_contracted(&entry.contract, &config).await {
             Ok(live) => comparisons.push(compare(&entry.file, &live)),
-            // One dead adapter does not hide how the others stand.
+            // One dead adapter does not hide the state of the others.
             Err(failure) => {
                 output::failure(&failure);
                 exit = Exit::Findings;
@@ -252,14 +252,14 @@ fn print_report(comparison: &Comparison) {
     }
 }
 
-/// The fields of a definition in which something differs.
+/// The fields of a definition that differ.
 fn fields(tool: &Difference) -> Vec<&str> {
     let mut fields: Vec<&str> = tool.changes.iter().map(Change::field).collect();
     fields.dedup();
     fields
 }
 
-/// Prints what differs, in full.
+/// Prints the differences in full.
 fn show(tool: &Difference) {
     if tool.state == "changed" && tool.changes.is_empty() {
         output::line(format!(
@@ -333,10 +333,10 @@ pub(crate) struct Pinned {
     pub(crate) notes: Vec<String>,
 }
 
-/// The contract with one or all definitions taken over from the live adapter.
+/// The contract with one or all definitions taken from the live adapter.
 ///
 /// # Errors
-/// [`Failure`] when what is live is not what the operator reviewed.
+/// [`Failure`] when the live definitions are not those that the operator reviewed.
 pub(crate) fn pinned(
     file: &ContractFile,
     live: &Live,
@@ -383,8 +383,8 @@ pub(crate) fn pinned(
     Ok(pinned)
 }
 
-/// Takes the live definition; what the operator decided about the tool stays, a schema that was changed in review too. A new tool starts as
-/// strong as any.
+/// Takes the live definition; the operator's decisions about the tool stay, and so does a schema that was changed in review. A new tool
+/// starts in the strongest mode.
 fn take_over(pinned: &mut Pinned, tool: &LiveTool) -> Result<(), String> {
     let file = &mut pinned.file;
     let old = known(file, tool).map(|(name, known)| (name.clone(), known.clone()));
@@ -443,7 +443,7 @@ fn schemas(
     (known.input_schema.clone(), Some(fresh.input_schema.clone()))
 }
 
-/// Writes the contract in place of the old one, its first comment lines kept.
+/// Replaces the old contract, keeping its leading comment lines.
 fn replace(path: &Path, file: &ContractFile) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be written", path.display());
     let old = crate::yaml::read_text(path).attempted(what())?;

@@ -8,11 +8,11 @@ use placet_types::contract::file::{EnvValue, TransportFile};
 
 use crate::environment::Environment;
 
-/// Where the programs of a system are.
+/// The usual folders of a system's programs.
 const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// Nothing is inherited, so that a contract has to say where programs start others from: the folder of the command itself, in which `npx`
-/// finds its `node`, and those of the system. What else is on the PATH of this shell concerns no one else.
+/// Nothing is inherited, so a contract has to name the folders in which a program finds others: that of the command itself, in which
+/// `npx` finds its `node`, and those of the system. The rest of this shell's PATH is not used.
 pub(super) fn pass_on(transport: &mut TransportFile, environment: &Environment) {
     if let TransportFile::McpStdio { command, env, .. } = transport {
         let own = folder_of(command, environment);

@@ -1,6 +1,6 @@
-//! `mcpServers`: the form in which MCP clients keep their servers, read for import.
+//! `mcpServers`: the format in which MCP clients list their servers, read for import.
 //!
-//! Owns the reading and what becomes of secrets in it: a value that looks like one is never written into a contract; the
+//! Owns parsing and the treatment of secrets: a value that looks like one is never written into a contract; the
 //! contract names a secret instead, and the operator is told how to provide it. Unknown keys are other clients' business.
 
 use std::{collections::BTreeMap, path::Path};
@@ -198,7 +198,7 @@ impl Vault<'_> {
         Ok(Some(CredentialFile::secret(secret, Some(header))))
     }
 
-    /// Keeps a value, or that of the variable it refers to, for the connection and gives its name.
+    /// Keeps a value, or that of the variable it refers to, for the connection, and returns its name.
     fn keep(&mut self, what: &str, value: &str, variable: &str) -> Result<String, String> {
         let (value, variable) = match reference(value) {
             None => (value.to_owned(), variable),

@@ -1,6 +1,6 @@
-//! A contract that was imported, as a file.
+//! An imported contract as a file.
 //!
-//! Owns its text and where it goes. Invariant: what was reviewed is never overwritten.
+//! Owns its text and its path. Invariant: a reviewed contract is never overwritten.
 
 use std::{
     fs::{self, OpenOptions},
@@ -15,10 +15,10 @@ use crate::{
     output,
 };
 
-/// Whether no contract is there yet.
+/// Checks that there is no contract yet.
 ///
 /// # Errors
-/// [`Failure`] where one is.
+/// [`Failure`] if there is one.
 pub(super) fn check_free(path: &Path) -> Result<(), Failure> {
     if path.symlink_metadata().is_ok() {
         return Err(Failure::new(format!("`{}` is there already", path.display()))
@@ -42,7 +42,7 @@ pub(super) fn yaml_of(file: &ContractFile) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The same of a contract that was imported, with a word to its reviewer.
+/// The text of an imported contract, with a note to its reviewer.
 pub(super) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failure> {
     Ok(format!(
         "# Imported from {}. Review every mode: each tool starts as strong as the import said.\n\
@@ -55,7 +55,7 @@ pub(super) fn text_of(file: &ContractFile, source: &str) -> Result<String, Failu
 /// Writes the file, and its folder where that is missing.
 ///
 /// # Errors
-/// [`Failure`] when it cannot be written, or is there.
+/// [`Failure`] when it cannot be written, or exists already.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be written", path.display());
     if let Some(folder) = path.parent() {

@@ -1,6 +1,6 @@
 //! `placet approvals approve` and `deny`: one decision on one approval.
 //!
-//! Owns the way to it, and how a person agrees at a terminal to what was shown. Invariant: the digest is of what was shown.
+//! Owns how a person confirms at a terminal what was shown. Invariant: the digest is of what was shown.
 
 use clap::Args as ClapArgs;
 use placet_approvals::views::{ApprovalView, DecisionRequest};
@@ -26,7 +26,7 @@ pub(super) struct Decide {
     digest: Option<Digest>,
 }
 
-/// Decides. Without a digest on the command line, the person at the terminal is shown the proposal and asked; the digest is of what was shown.
+/// Decides. Without a digest on the command line, the person at the terminal is shown the proposal and asked; the digest is of that.
 pub(super) async fn run(client: &Client, args: &Decide, choice: VoteChoice) -> Outcome {
     let digest = match args.digest {
         Some(digest) => digest,
@@ -43,7 +43,7 @@ pub(super) async fn run(client: &Client, args: &Decide, choice: VoteChoice) -> O
     client.answer(&approval, |approval| output::line(recorded(approval)))
 }
 
-/// How an approval stands after something was recorded.
+/// The state of an approval after something was recorded.
 pub(super) fn recorded(approval: &ApprovalView) -> String {
     let agreed = approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).count();
     format!(

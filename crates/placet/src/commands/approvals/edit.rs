@@ -1,6 +1,6 @@
 //! `placet approvals edit`: other arguments for a held call.
 //!
-//! Owns where the arguments come from and how the difference is told.
+//! Owns where the arguments come from and how the difference is shown.
 
 use std::path::PathBuf;
 

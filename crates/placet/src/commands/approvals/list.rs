@@ -104,7 +104,7 @@ fn states(word: &str) -> Result<Vec<&'static str>, Failure> {
     })
 }
 
-/// The approvals as a table: of what waits what it waits for, of everything else when it was asked.
+/// The approvals as a table: for pending ones what they wait for, for all others when they were requested.
 fn table(state: &str, items: &[InboxItem]) -> String {
     if words::is_open(state) {
         let header =

@@ -1,11 +1,11 @@
 //! What others wrote, quoted on the command line.
 //!
-//! Owns the form. Invariant: each line of a quotation begins with a bar and fits a terminal, so that nothing in it looks like an argument or like a
-//! line of ours, not where the terminal breaks a long line either.
+//! Owns the form. Invariant: each line of a quotation begins with a bar and fits a terminal, so that nothing in it looks like an argument
+//! or like a line of ours, even where a terminal would break a long line.
 
 use placet_types::text::visible;
 
-/// How wide a line of a quotation is, in columns.
+/// The width of a quoted line, in columns.
 const COLUMNS_MAX: usize = 68;
 
 /// The lines of `words` under a line of ours that names whose they are.

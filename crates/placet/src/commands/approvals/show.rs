@@ -1,6 +1,6 @@
 //! `placet approvals show`: an approval as its approver reads it.
 //!
-//! Owns the order and the words: who wants what, exactly what will run, why it waits, who said what, what a yes would do.
+//! Owns the order and the wording: who wants what, exactly what will run, why it waits, who said what, what approving would do.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn held_up(approval: &ApprovalView) -> Option<String> {
     approval.unreachable.then(|| line.to_owned())
 }
 
-/// What became of the call, and who has to do something about it.
+/// The outcome of the call, and who has to act on it.
 fn outcome(state: &str, outcome: &OutcomeView) -> String {
     let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
     let mut lines =
@@ -96,7 +96,7 @@ fn outcome(state: &str, outcome: &OutcomeView) -> String {
     lines.join("\n")
 }
 
-/// Who wants what, where to and with what.
+/// Who wants to do what, to which target and with which credential.
 fn call(detail: &ApprovalDetail) -> Vec<String> {
     let approval = &detail.approval;
     let mut lines = vec![format!(
@@ -118,7 +118,7 @@ fn call(detail: &ApprovalDetail) -> Vec<String> {
     lines
 }
 
-/// How the caller and its user proved who they are. The texts of tokens are quoted.
+/// How the caller and its user were authenticated. The texts of tokens are quoted.
 fn identity(caller: &CallerIdentity) -> Vec<String> {
     let attested = if caller.attested { "attested" } else { "not attested" };
     let mut line = format!(
@@ -140,7 +140,7 @@ fn identity(caller: &CallerIdentity) -> Vec<String> {
     std::iter::once(line).chain(delegation).collect()
 }
 
-/// What only the call's own tenant is shown of it.
+/// What is shown to the call's own tenant only.
 fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> {
     let evidence = &proposal.evidence;
     let mut lines = evidence.caller.iter().flat_map(identity).collect::<Vec<_>>();
@@ -173,13 +173,13 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
     lines
 }
 
-/// Why it waits, and who said what.
+/// Why it waits, and what people decided.
 fn why(detail: &ApprovalDetail) -> Vec<String> {
     let ApprovalDetail { approval, standing, part, .. } = detail;
     let is_open = words::is_open(&approval.state);
     let needs = if is_open { "needs " } else { "needed" };
     let mut lines = vec![match part {
-        // How many have to agree in all is not an external approver's to know.
+        // An external approver is not shown how many have to approve in all.
         Some(part) => {
             let groups = approval.requirement.groups.iter();
             let groups: Vec<String> =
@@ -267,7 +267,7 @@ fn places(pointers: &BTreeSet<String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// What others wrote: what the agent refers to, and the reasons of the people. After the arguments, and never in a line of ours.
+/// Texts by others: what the agent refers to, and people's reasons. After the arguments, and never within a line of ours.
 fn quoted(detail: &ApprovalDetail) -> Vec<String> {
     let proposal = detail.proposal.as_ref();
     let mut lines = Vec::new();
@@ -284,13 +284,13 @@ fn quoted(detail: &ApprovalDetail) -> Vec<String> {
     lines
 }
 
-/// Where something changed that nobody is shown.
+/// Where masked values changed.
 pub(super) fn masked_changes(changed: &BTreeSet<String>) -> Option<String> {
     let what = "            masked values changed, which nobody is shown, at";
     (!changed.is_empty()).then(|| format!("{what} {}", places(changed)))
 }
 
-/// Whose arguments they are, where they are not just less of the agent's.
+/// The authors of the arguments, where these are not merely narrower than the agent's.
 pub(super) fn authorship(authors: &BTreeSet<PrincipalId>) -> Option<String> {
     let names: Vec<&str> = authors.iter().map(PrincipalId::as_str).collect();
     let who = names.join(", ");
@@ -322,7 +322,7 @@ fn earlier(similar: &[SimilarCall]) -> Vec<String> {
     told.collect()
 }
 
-/// What the reader may do, and what it would do.
+/// What the reader may do, and its consequences.
 fn standing(detail: &ApprovalDetail) -> Vec<String> {
     let (approval, standing) = (&detail.approval, &detail.standing);
     if approval.state != "pending" {

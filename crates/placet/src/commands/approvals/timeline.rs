@@ -1,6 +1,6 @@
-//! `placet approvals timeline`: the way of one call from plan to effect.
+//! `placet approvals timeline`: the course of one call from plan to effect.
 //!
-//! Owns the table. That the entries are in the log is proved with `placet audit prove`.
+//! Owns the table. `placet audit prove` proves that the entries are in the log.
 
 use placet_api::documents::Timeline;
 use placet_approvals::views::TimelineStep;
@@ -38,7 +38,7 @@ fn row(step: &TimelineStep) -> [String; 5] {
     ]
 }
 
-/// What happened, and the note on it: of the end of a call its outcome. Only people are shown the note that names it.
+/// What happened, and the note on it; for the end of a call, its outcome. The note that names the outcome is shown to people only.
 fn what(step: &TimelineStep) -> (String, Option<String>) {
     let outcome = match (step.kind.as_str(), step.note.as_deref(), step.code) {
         ("settled", Some("succeeded"), _) | ("settled" | "read_settled", None, None) => "succeeded",

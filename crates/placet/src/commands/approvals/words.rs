@@ -1,4 +1,4 @@
-//! How the approval service is told in words.
+//! The wording of the approval service.
 //!
 //! Owns the wording that several commands share.
 
@@ -11,7 +11,7 @@ pub(in crate::commands) fn chain(chain: &PrincipalChain) -> String {
     chain.on_behalf_of.as_ref().map_or(actor.clone(), |user| format!("{actor} for {}", user.id))
 }
 
-/// How far each group is.
+/// The progress of each group.
 pub(super) fn progress(groups: &[GroupProgress]) -> String {
     let groups = groups.iter().map(|group| {
         let instead = if group.escalated { " (asked instead)" } else { "" };
@@ -35,7 +35,7 @@ pub(super) fn is_open(state: &str) -> bool {
     matches!(state, "pending" | "approved")
 }
 
-/// What its caller does about the tool, of a call in this state.
+/// The phrase between the caller and the tool, for a call in this state.
 pub(super) fn request(state: &str) -> &'static str {
     match state {
         "pending" | "approved" => "wants to call",
@@ -44,7 +44,7 @@ pub(super) fn request(state: &str) -> &'static str {
     }
 }
 
-/// A choice as a person says it.
+/// A choice as people write it.
 pub(in crate::commands) const fn choice(choice: VoteChoice) -> &'static str {
     match choice {
         VoteChoice::Approve => "yes",
@@ -52,7 +52,7 @@ pub(in crate::commands) const fn choice(choice: VoteChoice) -> &'static str {
     }
 }
 
-/// The word of a command that decides so.
+/// The command that makes this choice.
 pub(in crate::commands) const fn verb(choice: VoteChoice) -> &'static str {
     match choice {
         VoteChoice::Approve => "approve",

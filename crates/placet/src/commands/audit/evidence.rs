@@ -1,4 +1,4 @@
-//! Receipts, checkpoints and proofs: asked of a running Placet, and checked without one.
+//! Receipts, checkpoints and proofs: requested from a running Placet, and checked without one.
 //!
 //! Owns the printing. Not here: what is checked (`placet-store`).
 
@@ -125,7 +125,7 @@ pub(super) fn verify_receipt(args: &VerifyReceipt, json: bool) -> Outcome {
     }
 }
 
-/// Says that something does not verify.
+/// Reports that something does not verify.
 pub(super) fn wrong(json: bool, why: &str) -> Outcome {
     let document = json!({ "ok": false, "problem": why });
     output::answer(json, &document, |_| output::line(format!("WRONG: {why}")))?;

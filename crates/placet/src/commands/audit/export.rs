@@ -1,7 +1,7 @@
 //! `placet audit export`: logs as lines of JSON, without a running Placet.
 //!
-//! Owns the files. Not here: their form (`placet-store`). Invariants: nothing is written over; only entries that were verified are
-//! written; anyone who gets less than a whole log is told so.
+//! Owns the files. Not here: their format (`placet-store`). Invariants: no file is overwritten; only verified entries are
+//! written; a user who gets less than a whole log is told so.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ fn origin(deployment: &NoteName, log: &str) -> Result<NoteName, Failure> {
     NoteName::new(format!("{deployment}/{log}")).attempted("the log has no name")
 }
 
-/// Where a log goes; nothing is there yet.
+/// The path for a log; nothing exists there yet.
 fn place(file: &Path, log: &str) -> Result<PathBuf, Failure> {
     let path = if file.is_dir() { file.join(format!("{log}.jsonl")) } else { file.to_owned() };
     if path.as_os_str() != "-" && path.symlink_metadata().is_ok() {
@@ -50,7 +50,7 @@ fn place(file: &Path, log: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// The export of one log under way.
+/// The running export of one log.
 struct Out(BufWriter<Box<dyn Write + Send>>);
 
 impl Out {
@@ -114,9 +114,9 @@ fn no_log(log: &str, there: &[String]) -> Failure {
     Failure::usage(format!("there is no log `{log}`")).because(format!("there are: {there}"))
 }
 
-/// Writes what it is shown, a file for each log.
+/// Writes the visited logs, a file for each.
 struct Writing {
-    /// Where those that are wanted go, and how they are signed.
+    /// The paths of the requested logs, and the names they are signed under.
     wanted: BTreeMap<String, (PathBuf, NoteName)>,
     out: Option<Out>,
 }

@@ -32,7 +32,7 @@ pub(super) struct Imported {
     pub(super) origin: NoteName,
     entries: u64,
     head: [u8; 32],
-    /// Up to which entry it is under a signed checkpoint that it agrees with.
+    /// How many entries are covered by a signed checkpoint that it agrees with.
     pub(super) sealed: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ fn files(config: &Config) -> Result<Vec<PathBuf>, Failure> {
         .attempted("the imported logs cannot be read")
 }
 
-/// The logs that are there, as they call themselves. What cannot be read is found by [`verify`].
+/// The names of the logs that are there. What cannot be read is reported by [`verify`].
 pub(super) fn origins(config: &Config) -> Result<BTreeSet<NoteName>, Failure> {
     let mut origins = BTreeSet::new();
     for path in files(config)? {
@@ -77,7 +77,7 @@ pub(super) fn origins(config: &Config) -> Result<BTreeSet<NoteName>, Failure> {
     Ok(origins)
 }
 
-/// Verifies them, and says in `findings` what is wrong.
+/// Verifies them, and adds what is wrong to `findings`.
 pub(super) fn verify(
     config: &Config,
     signed: &[&Signed],

@@ -1,7 +1,7 @@
 //! `placet audit verify` of a database: all of its logs, one for each start of a node.
 //!
 //! Owns the comparison with signed checkpoints, and what is printed. Not here: what makes an entry wrong (`placet-store`). Invariants:
-//! nothing is changed; a log that was signed and is not there is found wrong.
+//! nothing is changed; a log that was signed and is missing is a finding.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     output,
 };
 
-/// The failure of reading a database.
+/// The failure to read a database.
 pub(super) fn unread(what: &str, error: &LogsError) -> Failure {
     Failure::new(what).because(error).try_this("`placet doctor` says what the database lacks")
 }
@@ -32,17 +32,17 @@ pub(super) async fn verify(
     }
     let verdicts = verify_logs(postgres, &sizes, &mut ()).await;
     let mut verdicts = verdicts.map_err(|error| unread("the logs cannot be read", &error))?;
-    // A start that has written nothing yet has nothing to tell.
+    // A node that has written nothing since its start has nothing to verify.
     verdicts.retain(|verdict| verdict.entries > 0 || verdict.fault.is_some());
     let found = Found::of(&verdicts, args, signed);
     output::answer(json, &document(&verdicts, &found), |_| print_report(&verdicts, &found))?;
     Ok(if found.problems.is_empty() { Exit::Ok } else { Exit::Findings })
 }
 
-/// What came of it.
+/// The result.
 struct Found {
     problems: Vec<String>,
-    /// Up to which entry each log is under a checkpoint that it agrees with.
+    /// How many entries of each log are covered by a checkpoint that it agrees with.
     sealed: BTreeMap<String, u64>,
 }
 
@@ -86,7 +86,7 @@ fn against(verdicts: &[LogVerdict], signed: &Signed) -> Result<u64, String> {
     let Some(verdict) = verdicts.iter().find(|verdict| verdict.log == *log) else {
         return Err(format!("{origin} covers {size} entries, but there is no log `{log}`"));
     };
-    // What is wrong with it is told already.
+    // The fault itself is reported already.
     if verdict.fault.is_some() && !verdict.seen.contains_key(&size) {
         return Err(format!("{origin} is NOT COMPARED"));
     }

@@ -59,13 +59,13 @@ pub(super) struct Args {
     config: ConfigArgs,
 }
 
-/// A checkpoint to compare with, and where it is from.
+/// A checkpoint to compare with, and its origin.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) origin: String,
     pub(super) log: String,
     pub(super) checkpoint: Checkpoint,
-    /// It was named, and is not one that was merely found in the data folder.
+    /// It was named by the user, not merely found in the data folder.
     pub(super) is_named: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Signed {
 pub(super) type Seen = BTreeMap<u64, (Digest, [u8; 32])>;
 
 impl Signed {
-    /// How many entries it covers of a log that agrees with it, or what is wrong with that. The log was read to its end.
+    /// How many entries of an agreeing log it covers, or what is wrong with the log. The log was read to its end.
     pub(super) fn covered(&self, log: &str, entries: u64, seen: &Seen) -> Result<u64, String> {
         let Self { origin, checkpoint, .. } = self;
         let size = checkpoint.head.size;
@@ -89,33 +89,33 @@ impl Signed {
     }
 }
 
-/// What is said of a log that nothing vouches for.
+/// What is printed about a log without any compared signature.
 pub(super) const UNSIGNED: &str =
     "nothing signed was compared; anyone who can write here could have rebuilt it";
 
-/// What is said of a log of which there is something signed that could not be compared.
+/// What is printed about a log with signed checkpoints none of which could be compared.
 const NOT_COMPARED: &str = "there are signed checkpoints, and none of them could be compared: put the archive back, or name it under `ledger.archive`";
 
 /// The root and the last hash at the sizes that matter.
 #[derive(Debug, Default)]
 struct Walk {
     frontier: Frontier,
-    /// The tree over what was archived, to go on from where the archive is not at hand.
+    /// The tree over the archived entries, to continue from where the archive is not at hand.
     floor: Option<Frontier>,
-    /// How many entries that tree covers. What ends within it cannot be compared where the chain begins later.
+    /// How many entries that tree covers. A checkpoint that ends within it cannot be compared if the chain begins later.
     floor_size: u64,
     seen: Seen,
 }
 
 impl Walk {
-    /// A walk that may go on from the tree over what was archived.
+    /// A walk that may continue from the tree over the archived entries.
     fn on(floor: Option<Frontier>) -> Self {
         let floor_size = floor.as_ref().map_or(0, Frontier::size);
         Self { floor, floor_size, ..Self::default() }
     }
 
-    /// Takes the next entry. A chain that does not begin with its first entry begins with the tree over those before it, if that is known.
-    /// Whether that tree is the right one is seen at every size that was signed.
+    /// Takes the next entry. A chain that begins later than its first entry starts from the tree over those before it, if that is known.
+    /// Whether that tree is the right one shows at every signed size.
     fn take(&mut self, sizes: &[u64], frame: &Frame) {
         if frame.seq != self.frontier.size().saturating_add(1) {
             let fits = |floor: &mut Frontier| floor.size().saturating_add(1) == frame.seq;
@@ -127,7 +127,7 @@ impl Walk {
         self.note(sizes, frame.hash);
     }
 
-    /// All entries were taken: the tree over what was archived may be all there is, and nothing came after it.
+    /// All entries were taken: the tree over the archived entries may be everything, with nothing after it.
     fn finish(&mut self, sizes: &[u64], report: &VerifyReport) {
         if let Some(floor) = self.floor.take_if(|floor| floor.size() == report.last_seq) {
             self.frontier = floor;
@@ -142,7 +142,7 @@ impl Walk {
         }
     }
 
-    /// How the chain stands to a checkpoint.
+    /// The result of comparing the chain with a checkpoint.
     fn against(&self, report: &VerifyReport, signed: &Signed) -> Against {
         let (size, origin) = (signed.checkpoint.head.size, &signed.origin);
         let (first, last) = (report.first_seq, report.last_seq);
@@ -152,8 +152,8 @@ impl Walk {
                 Err(why) => Against::Wrong(why),
             };
         }
-        // What ends after the archived part is compared by means of the tree over that, which a ledger that archived keeps. Some of what was
-        // archived may be here, or not be moved yet: that tree says nothing of what ends before it.
+        // Checkpoints that end after the archived part are compared by means of the tree over it, which an archiving ledger keeps. Some of
+        // the archived entries may be here, or not be moved yet: that tree tells nothing about checkpoints that end before it.
         let covered = if self.floor_size <= last { self.floor_size } else { 0 };
         let stands = if size < covered.max(first.saturating_sub(1)) {
             Against::Archived
@@ -168,12 +168,12 @@ impl Walk {
     }
 }
 
-/// How a chain stands to a checkpoint.
+/// The result of comparing a chain with a checkpoint.
 #[derive(Debug)]
 enum Against {
-    /// It begins with what the checkpoint covers: so many entries.
+    /// It begins with the entries that the checkpoint covers: this many.
     Agrees(u64),
-    /// It does not.
+    /// It does not, or a named checkpoint could not be compared.
     Wrong(String),
     /// The entries that would tell are in the archive, which is not here.
     Archived(String),
@@ -181,14 +181,14 @@ enum Against {
     NotCompared(String),
 }
 
-/// What the comparison with all checkpoints came to.
+/// The result of comparing with all checkpoints.
 #[derive(Debug, Default)]
 struct Compared {
-    /// How many entries the largest one covers that agrees.
+    /// How many entries the largest agreeing checkpoint covers.
     sealed: Option<u64>,
     findings: Vec<String>,
     left_out: Vec<String>,
-    /// Something could not be compared because the tree over the archived entries is not there, or is of another time.
+    /// Something could not be compared because the tree over the archived entries is missing or outdated.
     lacks_tree: bool,
     /// All that was signed of this log ends within an archive that is not at hand.
     is_out_of_reach: bool,
@@ -207,8 +207,8 @@ impl Compared {
         }
     }
 
-    /// All were taken. Where some were signed and nothing of it could be compared, nothing vouches for the chain. That is wrong where the
-    /// tree over the archived entries would have told, and is not there; where all of them end within the archive it is not known.
+    /// All were taken. If there are checkpoints and none could be compared, nothing vouches for the chain. That is wrong if the tree over
+    /// the archived entries would have told, and is missing; if all of them end within the archive, it is unknown.
     fn finish(&mut self) {
         if self.sealed.is_none() && self.findings.is_empty() && !self.left_out.is_empty() {
             if self.lacks_tree {
@@ -223,7 +223,7 @@ impl Compared {
 /// Verifies the chain.
 pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
-    // A key that is none must not go unnoticed where there happens to be nothing to check with it.
+    // An invalid key must not go unnoticed when there happens to be nothing to check with it.
     let named = args.key.as_deref().map(read_key).transpose()?;
     match storage::choice(&config, &config.data)? {
         Choice::Embedded => {
@@ -280,7 +280,7 @@ fn head(text: &str) -> Result<String, String> {
         .ok_or_else(|| "a head is written as 64 hexadecimal digits".to_owned())
 }
 
-/// The journal's folder, of a ledger that is not a part of one.
+/// The journal's folder, for an embedded ledger.
 pub(super) fn journal(config: &Config) -> Result<PathBuf, Failure> {
     storage::check_finished(&config.data)?;
     let journal = storage::journal_folder(&config.data);
@@ -291,7 +291,7 @@ pub(super) fn journal(config: &Config) -> Result<PathBuf, Failure> {
         .try_this("name the data folder with --data"))
 }
 
-/// The checkpoints: what was signed last in this folder, and those that were named; or why one of them is none. Of a database there are
+/// The checkpoints: the last ones signed in this folder, and the named ones; or why one of them is invalid. A database has
 /// several logs.
 fn signed(
     args: &Args,
@@ -329,8 +329,8 @@ fn signed(
     Ok(Ok(signed))
 }
 
-/// What was signed last in this folder, where anything was: of a ledger in the data folder that is its own log, and those that it brought
-/// from a database.
+/// The last checkpoints signed in this folder, if any: for a ledger in the data folder that of its own log, and those it brought
+/// along from a database.
 fn own_notes(config: &Config, is_shared: bool) -> Result<Vec<(PathBuf, String)>, Failure> {
     let folder = sealing::sealed_folder(&config.data);
     if !folder.try_exists().unwrap_or(false) {

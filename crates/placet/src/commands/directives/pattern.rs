@@ -1,11 +1,11 @@
 //! Which arguments a grant shall cover, as they are written on the command line.
 //!
-//! Owns the way from "as in this approval, but" to a pattern. Invariant: what nobody loosened stays pinned to its value.
+//! Owns the conversion of "as in this approval, but" into a pattern. Invariant: what is not loosened stays pinned to its value.
 
 use placet_types::directive::pattern::{Anything, ArgumentPattern, ArgumentRule};
 use serde_json::Value;
 
-/// A place that is loosened, and how.
+/// A loosened place, and its rule.
 pub(super) type Rule = (String, ArgumentRule);
 
 /// The pattern of arguments, loosened at some places.
@@ -20,7 +20,7 @@ pub(super) fn loosened(args: &Value, rules: &[Rule]) -> ArgumentPattern {
     pattern
 }
 
-/// Pins each value that holds no others.
+/// Pins each leaf value.
 fn pin(place: &str, value: &Value, pattern: &mut ArgumentPattern) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -45,18 +45,18 @@ fn pin(place: &str, value: &Value, pattern: &mut ArgumentPattern) {
     }
 }
 
-/// `PLACE`: anything at all.
+/// `PLACE`: any value.
 pub(super) fn any(text: &str) -> Result<Rule, String> {
     Ok((place(text)?, ArgumentRule::Any(Anything::Value)))
 }
 
-/// `PLACE=TEXT`: a text that begins so.
+/// `PLACE=TEXT`: a text with this prefix.
 pub(super) fn starts_with(text: &str) -> Result<Rule, String> {
     let (at, start) = split(text, "/path=reports/")?;
     Ok((at, ArgumentRule::StartsWith(start.to_owned())))
 }
 
-/// `PLACE=NUMBER`: a whole number up to this one.
+/// `PLACE=NUMBER`: a whole number of at most this.
 pub(super) fn at_most(text: &str) -> Result<Rule, String> {
     let (at, most) = split(text, "/cents=500")?;
     let most = most.parse().map_err(|_no_number| format!("`{most}` is not a whole number"))?;

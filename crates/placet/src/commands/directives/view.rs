@@ -1,6 +1,6 @@
-//! How a directive is told: a line of a list, or all of it.
+//! How a directive is shown: as a line of a list, or in full.
 //!
-//! Owns the words.
+//! Owns the wording.
 
 use placet_approvals::views::DirectiveView;
 use placet_types::{
@@ -11,7 +11,7 @@ use placet_types::{
 use super::{times, words};
 use crate::commands::approvals::quotation;
 
-/// What the columns of a list are.
+/// The columns of a list.
 pub(super) const HEADER: [&str; 7] = ["directive", "kind", "state", "by", "what", "from", "ends"];
 
 /// A line of a list.
@@ -66,7 +66,7 @@ fn what(entry: &DirectiveView) -> String {
     }
 }
 
-/// All of it, as people read it.
+/// The whole entry as text.
 pub(super) fn text(entry: &DirectiveView) -> String {
     let mut lines = vec![format!("{} {}", entry.body.kind().as_str(), entry.directive_id)];
     lines.push(format!("  what      {}", what(entry)));
@@ -102,7 +102,7 @@ pub(super) fn text(entry: &DirectiveView) -> String {
     lines.join("\n")
 }
 
-/// Why people arranged, decided on and ended it, in their words.
+/// The reasons that people gave for arranging, deciding and ending it.
 fn quoted(entry: &DirectiveView) -> Vec<String> {
     let mut lines = quotation::lines(&format!("{} arranged it, because", entry.by), &entry.reason);
     for vote in &entry.votes {

@@ -1,6 +1,6 @@
 //! `placet doctor`: the data folder.
 //!
-//! Owns what is looked at in it and around it. Leaves nothing behind: a folder that is not there is not made.
+//! Owns the checks in and around it. Leaves nothing behind: a missing folder is not created.
 
 use std::{
     fs,
@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use super::Check;
 use crate::{config::load::Config, storage};
 
-/// So much room is comfortable.
+/// This much free space is comfortable.
 const FREE_BYTES_GOOD: u64 = 2 << 30;
-/// How many syncs are measured.
+/// The number of measured syncs.
 const SYNCS: u32 = 50;
 
 /// Looks at the folder: who may read it, how much room there is, who holds it, how fast its disk is.
@@ -68,7 +68,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// A data folder that is not there: the first start makes it, where it may.
+/// A missing data folder: the first start creates it, if it may.
 fn absent(folder: &Path) -> Check {
     let about = "data folder";
     let above = folder
@@ -153,7 +153,7 @@ fn archive(config: &Config) -> Option<Check> {
     })
 }
 
-/// How often the disk can say that something is on it: every write waits for that.
+/// How many syncs the disk completes per second: every write waits for one.
 fn sync_speed(folder: &Path) -> Check {
     let about = "disk sync";
     let measured = || -> io::Result<f64> {

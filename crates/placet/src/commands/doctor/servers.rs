@@ -1,6 +1,6 @@
-//! `placet doctor`: what the contracts need beside themselves: programs that are there and start, arguments that policies can see.
+//! `placet doctor`: what the contracts depend on: programs that exist and start, arguments that policies can see.
 //!
-//! Owns the start of each MCP server for a moment; nothing is called. Servers over HTTP are not asked: `placet adapters diff` does that.
+//! Owns starting each MCP server for a moment; no tool is called. Servers over HTTP are not asked: `placet adapters diff` does that.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use placet_types::contract::file::TransportFile;
 use super::Check;
 use crate::{commands::adapters::ask_contracted, config::load::Config, world::ContractEntry};
 
-/// What the name of a script ends with, where it is an argument of the program that runs it.
+/// Extensions of scripts that are an argument of their interpreter.
 const SCRIPTS: [&str; 10] = ["js", "mjs", "cjs", "ts", "py", "sh", "rb", "pl", "php", "jar"];
-/// What the line about a server begins with.
+/// The beginning of the line about a server.
 const ABOUT: &str = "mcp server";
 
-/// Checks the servers of all contracts at the same time.
+/// Checks the servers of all contracts concurrently.
 pub(super) async fn checks(entries: &[ContractEntry], config: &Config) -> Vec<Check> {
     let servers = entries.iter().map(|entry| server(entry, config));
     let found = join_all(servers).await;
@@ -49,7 +49,7 @@ async fn server(entry: &ContractEntry, config: &Config) -> Option<Check> {
     })
 }
 
-/// Whether an argument names a script that is not there.
+/// Whether an argument names a missing script.
 fn is_missing(argument: &str, folder: &Path) -> bool {
     let extension = Path::new(argument).extension().and_then(|extension| extension.to_str());
     let is_script = extension.is_some_and(|extension| SCRIPTS.contains(&extension));
@@ -57,7 +57,7 @@ fn is_missing(argument: &str, folder: &Path) -> bool {
     is_script && is_path && !folder.join(argument).is_file()
 }
 
-/// What policies do not see of the arguments of tools.
+/// The arguments of tools that policies do not see.
 fn arguments(entries: &[ContractEntry]) -> Option<Check> {
     let capabilities = entries.iter().flat_map(|entry| entry.contract.capabilities.values());
     let unseen: Vec<String> = capabilities

@@ -1,4 +1,4 @@
-//! A plan's way to a running Placet: its run, its batches, its file, the lines that a person sees.
+//! A plan's connection to a running Placet: its run, its batches, its file, the lines that a person sees.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ struct Results {
 }
 
 impl Remote {
-    /// Opens the run. The tools of calls on their way are in its surface, as they were when the model called them.
+    /// Opens the run. The tools of unfinished calls are in its surface, as they were when the model called them.
     async fn open(&self, progress: &Progress) -> Result<(), Failure> {
         let plan = &progress.plan;
         let run = Run {

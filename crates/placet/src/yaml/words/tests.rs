@@ -1,4 +1,4 @@
-//! What is told of values in the places of names.
+//! What is reported about values in the place of names.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::{config::file::ConfigFile, yaml::parse};
 
 const PASTED: &str = "sk_live_4nAryS3cretV4lue77";
 
-/// What is told of a configuration and of a contract with this line in it.
+/// The problems reported for a configuration and for a contract with this line in it.
 fn problems(line: &str) -> Vec<String> {
     let line = line.replace("PASTED", PASTED);
     let contract = "adapter: mail\nenvironment: dev\ndescription: x\ntransport: { type: mcp_http, url: 'https://mail.example/mcp' }\n";

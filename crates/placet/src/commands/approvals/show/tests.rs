@@ -1,11 +1,11 @@
-//! How an approval is told once its call has ended, or is held up.
+//! How an approval is shown once its call has ended, or is held up.
 
 use placet_approvals::views::ApprovalDetail;
 use serde_json::{Value, json};
 
 use super::shown;
 
-/// An approval in a state, with more of it and with what became of its call.
+/// An approval in a state, with additional fields and with the outcome of its call.
 fn detail(state: &str, more: &Value, outcome: &Value) -> ApprovalDetail {
     let mut detail = json!({
         "approval": {
@@ -29,7 +29,7 @@ fn detail(state: &str, more: &Value, outcome: &Value) -> ApprovalDetail {
     serde_json::from_value(detail).unwrap()
 }
 
-/// The record of a call that came to an end.
+/// The record of a call that ended.
 fn ended(code: &str, message: &str) -> Value {
     json!({
         "record_id": format!("sha256:{}", "0".repeat(64)), "state": "x", "code": code,

@@ -38,7 +38,7 @@ fn signed(size: u64) -> Signed {
     }
 }
 
-/// How a chain of which entries from `first` on are here stands to checkpoints of these sizes.
+/// Compares a chain that has its entries from `first` on with checkpoints of these sizes.
 fn stands(first: u64, floor: Option<Frontier>, sizes: &[u64]) -> Vec<Against> {
     let signed: Vec<Signed> = sizes.iter().map(|size| signed(*size)).collect();
     stands_to(first, floor, &signed)
@@ -115,7 +115,7 @@ fn where_nothing_of_what_was_signed_could_be_compared_it_is_not_sound() {
     let none = compared(None, &[2, 7]);
     assert!(none.sealed.is_none() && none.left_out.len() == 2, "{none:?}");
     assert!(none.findings.len() == 1 && none.findings[0].contains("none of them"), "{none:?}");
-    // With the archive away nothing is known of what ends within it, and that is not wrong.
+    // With the archive away nothing is known about checkpoints that end within it, and that is not wrong.
     for floor in [None, Some(tree(5))] {
         let none = compared(floor, &[2, 3]);
         assert!(none.sealed.is_none() && none.left_out.len() == 2, "{none:?}");
@@ -135,7 +135,7 @@ fn what_is_signed_between_the_first_entry_here_and_the_tree_is_not_wrong() {
     let found = stands_to(3, Some(tree(8)), &named);
     assert!(found[..3].iter().all(|one| matches!(one, Against::Archived(_))), "{found:?}");
     assert!(found[3..].iter().all(|one| matches!(one, Against::Agrees(_))), "{found:?}");
-    // The tree is over all there is.
+    // The tree covers everything.
     let found = stands_to(3, Some(tree(ENTRIES)), &named);
     assert!(found[..4].iter().all(|one| matches!(one, Against::Archived(_))), "{found:?}");
     assert!(matches!(found[4], Against::Agrees(ENTRIES)), "{found:?}");
