@@ -1,4 +1,4 @@
-//! One policy with what its annotations say, and the rules a policy keeps to beyond Cedar's own.
+//! One policy with what its annotations say, and the rules for policies beyond Cedar's own.
 //!
 //! Owns the vocabulary of annotations: the condition enforces, the annotation routes. Invariant: whatever an
 //! annotation cannot mean is refused when the bundle is read, never ignored when a call is decided.
@@ -19,7 +19,7 @@ mod lengths;
 
 use lengths::{duration_ms, in_words};
 
-/// How long an approval lives when nothing else is said.
+/// How long an approval lives by default.
 pub(crate) const EXPIRES_IN_MS_DEFAULT: u64 = 86_400_000;
 /// The longest an approval may live.
 pub(crate) const EXPIRES_IN_MS_MAX: u64 = 7 * EXPIRES_IN_MS_DEFAULT;
@@ -36,15 +36,15 @@ const ESCALATIONS_MAX: usize = 8;
 const REQUIRED: &str = "required";
 /// `@approval`: the condition is written by hand.
 const CUSTOM: &str = "custom";
-/// What a permit says under which a target may be told that a user acts in person.
+/// `@impersonation`: a permit that allows a credential to present the user as acting in person.
 const IMPERSONATION: &str = "impersonation";
-/// Whom a refusal tells the `@reason` of the `forbid` that caused it, besides those who look up the decision.
+/// `@tell`: who learns the `@reason` of the `forbid` that refused a call, besides those who look up the decision.
 const TELL: &str = "tell";
-/// What a refusal tells the agent to do instead, of the `forbid` that caused it.
+/// `@feedback`: what the `forbid` that refused a call has the agent do instead.
 const FEEDBACK: &str = "feedback";
-/// What every policy may say.
+/// The annotations that any policy may have.
 const GENERAL: [&str; 6] = ["id", "reason", "description", IMPERSONATION, TELL, FEEDBACK];
-/// What only a policy says that can hold a call; `approval` first.
+/// The annotations for policies that can hold a call only; `approval` first.
 const ROUTING: [&str; 9] = [
     "approval",
     "approver_group",
@@ -57,14 +57,14 @@ const ROUTING: [&str; 9] = [
     "four_eyes",
 ];
 
-/// A policy of a bundle, as far as it matters outside Cedar.
+/// A policy of a bundle: what matters about it outside Cedar.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyMeta {
     pub(crate) id: String,
     pub(crate) effect: PolicyEffect,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) text: String,
-    /// The text with the clause that the annotations stand for, where they stand for one.
+    /// The text with the clause generated from the annotations, if they generate one.
     pub(crate) expanded: Option<String>,
     pub(crate) file: String,
     pub(crate) line: Option<u32>,
@@ -74,13 +74,13 @@ pub(crate) struct PolicyMeta {
 /// Whether people can set a `forbid` aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApprovalRule {
-    /// They cannot; also said of every `permit`, where it is never asked.
+    /// They cannot; also the value of every `permit`, where it is never consulted.
     Never,
-    /// They can, these.
+    /// They can, by this route.
     Required(Route),
 }
 
-/// Whom a held call is put to.
+/// Who is asked about a held call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) groups: BTreeMap<WrittenGroup, u32>,
@@ -101,7 +101,7 @@ pub(crate) struct Step {
 }
 
 impl PolicyMeta {
-    /// Whether a target may be told that the user acts in person, under this permit.
+    /// Whether a credential may present the user as acting in person under this permit.
     pub(crate) fn permits_impersonation(&self) -> bool {
         self.effect == PolicyEffect::Permit && self.annotations.contains_key(IMPERSONATION)
     }
@@ -120,7 +120,7 @@ impl PolicyMeta {
         self.annotations.get("reason").map(String::as_str)
     }
 
-    /// What a refusal tells the agent to do instead.
+    /// What a refusal tells the agent to do instead, if the policy says so.
     pub(crate) fn feedback(&self) -> Option<&str> {
         self.annotations.get(FEEDBACK).map(String::as_str)
     }
@@ -267,7 +267,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Only a permit can say it, and only in one way.
+    /// Only a permit can have it, with a single value.
     fn impersonation(&mut self, policy: &Policy) {
         let said = self.get(IMPERSONATION);
         if said.is_some_and(|said| said != "permitted" || policy.effect() != Effect::Permit) {
@@ -379,7 +379,7 @@ impl Reader<'_> {
         })
     }
 
-    /// `security`, or `security:2, legal`: of each group so many distinct people, one if nothing is said.
+    /// `security`, or `security:2, legal`: the number of distinct people needed of each group, 1 by default.
     fn groups(&mut self) -> Option<BTreeMap<WrittenGroup, u32>> {
         let help = "name groups of the call's tenant, such as `@approver_group(\"security\")` or `(\"security:2, legal\")`, or of another one: `globex/security`, `{input.recipient}/security`";
         let Some(text) = self.get("approver_group").map(str::to_owned) else {
@@ -396,7 +396,7 @@ impl Reader<'_> {
         groups
     }
 
-    /// A number of people; `None` when it cannot be read, `Some(None)` when it is not said.
+    /// A number of people; `None` when it cannot be read, `Some(None)` when the annotation is absent.
     fn number(&mut self, name: &str) -> Option<Option<u32>> {
         let Some(text) = self.get(name).map(str::to_owned) else { return Some(None) };
         let number = text.parse::<u32>().ok().filter(|number| (1..=QUORUM_MAX).contains(number));
@@ -409,7 +409,7 @@ impl Reader<'_> {
         number.map(Some)
     }
 
-    /// A length of time; `None` when it cannot be read, `Some(None)` when it is not said.
+    /// A length of time; `None` when it cannot be read, `Some(None)` when the annotation is absent.
     fn length(&mut self, name: &str, least: u64, most: u64) -> Option<Option<u64>> {
         let Some(text) = self.get(name).map(str::to_owned) else { return Some(None) };
         let length = duration_ms(&text).filter(|ms| (least..=most).contains(ms));
@@ -424,7 +424,7 @@ impl Reader<'_> {
         length.map(Some)
     }
 
-    /// Something that is said or not; `None` when it is said wrongly.
+    /// An annotation that is present or absent; `None` when it has a wrong value.
     fn flag(&mut self, name: &str, help: &str) -> Option<bool> {
         match self.get(name) {
             None => Some(false),
@@ -436,7 +436,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `2h: managers, 8h: directors:2`: after how long, whom, and how many of them.
+    /// `2h: managers, 8h: directors:2`: the delay, the group and the number of its people.
     fn steps(&mut self) -> Option<Vec<Step>> {
         let Some(text) = self.get("escalate").map(str::to_owned) else { return Some(Vec::new()) };
         let steps: Option<Vec<Step>> = text.split(',').map(|part| step_of(part.trim())).collect();
@@ -450,7 +450,7 @@ impl Reader<'_> {
         steps
     }
 
-    /// The steps in order, if each can ever be taken and asks somebody new.
+    /// The steps in order, if each is reachable and asks a new group.
     fn steps_in_time(
         &mut self,
         mut steps: Vec<Step>,

@@ -1,8 +1,8 @@
-//! From votes to what policy is told about an approval, and from policies to what an approval needs.
+//! From votes to the approval that policy sees, and from policies to what an approval needs.
 //!
 //! Owns which votes count, merging the requirements of several policies, and the ideal approval of the counterfactual.
-//! Invariant: what policy is told never exceeds what the ledger's ballot counts, nor what distinct, eligible people agreed to
-//! for exactly this request (a property test says so); an approval that is stale, refused or empty is not told at all, so that
+//! Invariant: what policy sees never exceeds what the ledger's ballot counts, nor what distinct, eligible people agreed to
+//! for exactly this request (a property test verifies it); an approval that is stale, refused or empty is not shown at all, so that
 //! even a careless condition cannot use it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +26,12 @@ use crate::{
 
 mod distinct;
 
-/// How old the claims may be by which a vote counts for a group.
+/// The maximum age of the claims by which a vote counts for a group.
 const CLAIMS_AGE_MS_MAX: i64 = 86_400_000;
-/// How far ahead of ours the clock may be by which somebody proved who they are.
+/// How far ahead of our clock the time of somebody's authentication may be.
 const CLOCK_SKEW_MS_MAX: i64 = 60_000;
 
-/// What policy is told about an approval.
+/// An approval as policy sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApprovalRecord {
     pub(crate) request_digest: Digest,
@@ -48,15 +48,15 @@ pub(crate) struct ApprovalRecord {
 /// An approval after counting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Counted {
-    /// What policy is told, if anything counts.
+    /// What policy sees, if any vote counts.
     pub(crate) record: Option<ApprovalRecord>,
-    /// Why the approval as such is of no use any more.
+    /// Why the approval as such can no longer be used.
     pub(crate) flaw: Option<DenialKind>,
 }
 
 /// Counts the votes of the call's approval, for the request as it is now.
 ///
-/// A standing grant that is of no use is no flaw of the call: it is as if there were none, and people are asked.
+/// An unusable standing grant is no flaw of the call: the call is treated as if there were none, and people are asked.
 pub(crate) fn count(facts: &Facts<'_>, directory: &Directory, request_digest: Digest) -> Counted {
     let Some(approval) = facts.approval else { return Counted::default() };
     let standing = matches!(approval.scope, ApprovalScope::Standing(_));
@@ -89,8 +89,8 @@ fn flaw_of(approval: &ApprovalFacts, request_digest: Digest, now: Timestamp) -> 
     (now >= approval.expires_at).then_some(DenialKind::ApprovalExpired)
 }
 
-/// The agreements to what is shown now, each voice once: anyone who decided, and the one who they decided for, are one voice. Who may
-/// not count is left out only afterwards, so that no second vote of the same voice slips in behind a first that does not count.
+/// The agreements to what is shown now, each voice once: somebody who decided and the colleague they decided for are one voice.
+/// Ineligible votes are left out only afterwards, so that a second vote of a voice cannot replace a first that does not count.
 fn heard(approval: &ApprovalFacts) -> impl Iterator<Item = &Vote> {
     let mut voices: BTreeSet<Voice<'_>> = BTreeSet::new();
     let yes = approval.votes.iter().filter(|vote| {
@@ -103,7 +103,7 @@ fn heard(approval: &ApprovalFacts) -> impl Iterator<Item = &Vote> {
     })
 }
 
-/// A vote that counts, for these groups.
+/// A vote that counts, and the groups it counts for.
 #[derive(Debug)]
 struct Agreement<'a> {
     vote: &'a Vote,
@@ -136,7 +136,7 @@ struct Electorate<'a> {
 }
 
 impl Electorate<'_> {
-    /// The groups a vote counts for; nothing if it does not count.
+    /// The groups a vote counts for; `None` if it does not count.
     fn groups_that_count(
         &self,
         approval: &ApprovalFacts,
@@ -148,7 +148,7 @@ impl Electorate<'_> {
         let tenant = self.tenant_of(vote);
         let groups = self.groups_still(vote).map(|group| self.asked_as(vote, group));
         let groups: BTreeSet<ApproverGroup> = match &vote.tenant {
-            // External approvers count as those whom they were asked as, of a tenant that still lets them be asked.
+            // External approvers count only for the groups they were asked as, while their tenant still lets those be asked.
             Some(_) => {
                 let asked = asked_now(approval);
                 let may = |group: &ApproverGroup| {
@@ -164,8 +164,8 @@ impl Electorate<'_> {
         (!groups.is_empty()).then_some(groups)
     }
 
-    /// Whether an agreement counts no more as what it was given: its giver may not agree any more, has not proved lately enough who they
-    /// are for what is asked now, or is known no more to be in a group that is asked.
+    /// Whether an agreement no longer counts as it was given: its giver may no longer agree, did not authenticate recently enough for what
+    /// is asked now, or is no longer known to be in a group that is asked.
     fn has_lapsed(&self, requirement: &Requirement, vote: &Vote) -> bool {
         let still: BTreeSet<&GroupId> = self.groups_still(vote).collect();
         let later = requirement.escalations.iter().map(|escalation| &escalation.group);
@@ -183,12 +183,12 @@ impl Electorate<'_> {
         fresh && !vote.voices().any(|voice| self.is_interested(voice) || self.is_inactive(voice))
     }
 
-    /// The groups of a vote that its giver is still known to be in.
+    /// The groups of a vote that the voter is still known to be in.
     fn groups_still<'v>(&self, vote: &'v Vote) -> impl Iterator<Item = &'v GroupId> {
         let claims_hold = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
         let listed = self.directory.user(self.tenant_of(vote), vote.duty_of().person);
         let listed = move |group: &GroupId| listed.is_some_and(|user| user.groups.contains(group));
-        // A token's word counts for a day. What the directory said is asked of it again, and counts no more once it was taken away there.
+        // Claims of a token count for a day. Groups from the directory are looked up again, and stop counting once removed there.
         let claimed = move |group: &GroupId| claims_hold && vote.claimed.contains(group);
         vote.groups.iter().filter(move |group| listed(group) || claimed(group))
     }
@@ -211,7 +211,7 @@ impl Electorate<'_> {
     }
 }
 
-/// The places of the agreements that count no more as what they were given, under what is asked now.
+/// The indices of the agreements that no longer count as they were given, under what is asked now.
 pub(crate) fn lapsed(
     directory: &Directory,
     chain: &PrincipalChain,
@@ -239,7 +239,7 @@ pub(crate) fn is_interested(
             || chain.on_behalf_of.as_ref().is_some_and(|user| &user.id == voice.person))
 }
 
-/// Whether somebody proved who they are at most `within_ms` before `at`. Who never said when, did not.
+/// Whether somebody authenticated at most `within_ms` before `at`; an unknown time does not count.
 pub(crate) fn proved_lately(
     authenticated_at: Option<Timestamp>,
     at: Timestamp,
@@ -260,7 +260,7 @@ fn asked_now(approval: &ApprovalFacts) -> BTreeSet<&ApproverGroup> {
     requirement.groups.keys().chain(escalated).collect()
 }
 
-/// Groups that are asked only after a while of silence, which is not over: nobody counts as one of them before.
+/// Groups of escalations that are not due yet: nobody counts as one of their members before.
 fn not_asked_yet(approval: &ApprovalFacts) -> BTreeSet<&ApproverGroup> {
     let asked = asked_now(approval);
     let later = approval.requirement.escalations.iter().map(|escalation| &escalation.group);
@@ -284,7 +284,7 @@ impl Asked {
         let mut steps = Vec::new();
         for step in &route.steps {
             let group = step.group.resolve(facts, directory)?;
-            // What is written differently may be one group for this call: it is asked at once then, and not once more.
+            // Groups that are written differently may be the same for this call: it is asked at once then, and not again later.
             if !groups.contains_key(&group) {
                 steps.push((step.after_ms, group, step.people));
             }
@@ -292,7 +292,7 @@ impl Asked {
         Ok(Self { groups, steps })
     }
 
-    /// The other tenants that it asks, at once or later.
+    /// The other tenants whose groups are asked, at once or later.
     fn external_tenants(&self) -> BTreeSet<TenantId> {
         let later = self.steps.iter().map(|(_, group, _)| group);
         let groups = self.groups.keys().chain(later);
@@ -300,10 +300,10 @@ impl Asked {
     }
 }
 
-/// What people have to agree to so that none of these policies stands against the call; nothing if one cannot be set aside.
+/// What people have to agree to so that none of these policies forbids the call; `None` if one of them cannot be set aside.
 ///
 /// # Errors
-/// In words for the audit, when a policy asks a group that there is not.
+/// The reason for the audit, when a policy asks a group that does not exist.
 pub(crate) fn requirement<'a>(
     forbids: impl IntoIterator<Item = &'a PolicyMeta>,
     facts: &Facts<'_>,
@@ -334,7 +334,7 @@ pub(crate) fn requirement<'a>(
         routes.push(asked);
     }
     merged.escalations = escalations(&routes, merged.expires_in_ms);
-    // Another tenant agrees to single calls and to nothing that stands.
+    // Another tenant approves single calls only, never a standing grant.
     merged.once_only |= !merged.external_tenants().is_empty();
     merged.quorum = distinct::people_needed(&merged, facts.chain, directory);
     Ok((!merged.reasons.is_empty()).then_some(merged))
@@ -342,8 +342,8 @@ pub(crate) fn requirement<'a>(
 
 /// The escalations of several policies, one for each group that is asked later, in the order in which they are due.
 ///
-/// A group is stood in for only by one of its own tenant, and only where every policy that asks it lets the same other group stand in;
-/// of what they say, the most people and the longest wait hold. Else an escalation of one policy would answer for another that has none.
+/// Another group stands in for a group only if it is of the same tenant and every policy that asks the one lets the other stand in; the
+/// most people and the longest wait apply. Else an escalation of one policy would answer for another policy that has none.
 fn escalations(routes: &[Asked], expires_in_ms: u64) -> Vec<Escalation> {
     let mut merged: BTreeMap<&ApproverGroup, Escalation> = BTreeMap::new();
     for (route, (after_ms, later, people)) in
@@ -373,8 +373,8 @@ fn escalations(routes: &[Asked], expires_in_ms: u64) -> Vec<Escalation> {
     found
 }
 
-/// The least approval that meets a requirement, from people who are nobody in particular; with an escalation, the least one in
-/// which it stands in for what it may.
+/// The least approval that meets a requirement, by fictitious people; with an escalation, the least one in which its group stands in
+/// where it may.
 pub(crate) fn ideal(
     requirement: &Requirement,
     escalation: Option<&Escalation>,

@@ -51,11 +51,11 @@ impl BundleSource {
     }
 }
 
-/// How bad a problem is. Either kind keeps a bundle from being used: a warning nobody reads is a hole.
+/// How bad a problem is. Either kind keeps a bundle from being used: an unread warning is a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// The bundle cannot be decided with.
+    /// The bundle cannot be used to decide.
     Error,
     /// The bundle could be decided with, but would hardly do what its author meant.
     Warning,

@@ -46,8 +46,8 @@ pub enum CasesVersion {
 pub struct CaseFile {
     /// `placet.policy-cases.v1`.
     pub cases_version: CasesVersion,
-    /// The directory and contracts the cases are about; absent: those that the engine is configured with. Tools, tenants, groups and classes
-    /// that it does not have are taken from the configuration, so that policies may name them.
+    /// The directory and contracts the cases are about; absent: those that the engine is configured with. Tools, tenants, groups and
+    /// classes that it lacks are taken from the configuration, so that policies may name them.
     #[serde(default)]
     pub world: Option<WorldFile>,
     /// Calls and what is decided about them.
@@ -129,7 +129,7 @@ pub struct CallCase {
     /// Who acted for the user before the caller, the latest first.
     #[serde(default)]
     pub via: Vec<String>,
-    /// What the run may still use up.
+    /// The run's remaining budget.
     #[serde(default)]
     pub budget: CaseBudget,
     /// What the run has in its context.
@@ -158,7 +158,7 @@ pub struct CallCase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaseProof {
-    /// What was shown.
+    /// The kind of proof.
     pub auth_type: AuthType,
     /// The subject as its issuer names it; absent: the principal's name. Of an SVID it is the SPIFFE id.
     pub subject: Option<String>,
@@ -201,7 +201,7 @@ impl CallCase {
     }
 }
 
-/// What a run may still use up.
+/// A run's remaining budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaseBudget {
@@ -284,16 +284,16 @@ pub struct CaseVote {
     pub shown_other: bool,
 }
 
-/// What is expected; what is left out is not looked at.
+/// What is expected; what is left out is not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// What comes out.
+    /// The outcome.
     pub outcome: ExpectedOutcome,
-    /// What the caller is told.
+    /// The code that the caller gets.
     #[serde(default)]
     pub code: Option<ErrorCode>,
-    /// What stood against it.
+    /// Why the call was denied.
     #[serde(default)]
     pub kind: Option<DenialKind>,
     /// The mode of the call.
@@ -310,7 +310,7 @@ pub struct Expectation {
     pub by_grant: Option<bool>,
 }
 
-/// What comes out.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpectedOutcome {
@@ -345,13 +345,13 @@ pub struct ExpectedRequirement {
     /// How long the approval lives.
     #[serde(default)]
     pub expires_in_ms: Option<u64>,
-    /// How many people saying no end it.
+    /// How many denials end it.
     #[serde(default)]
     pub deny_threshold: Option<u32>,
-    /// How many of whom are asked later.
+    /// How many people of which groups are asked later.
     #[serde(default)]
     pub later: Option<BTreeMap<ApproverGroup, u32>>,
-    /// How long ago approvers may have proved who they are.
+    /// The maximum age of an approver's authentication.
     #[serde(default)]
     pub fresh_auth_ms: Option<u64>,
     /// Whether no standing grant can satisfy it.
@@ -373,23 +373,23 @@ pub struct SurfaceCase {
     /// Groups in the user's verified claims.
     #[serde(default)]
     pub user_groups: BTreeSet<GroupId>,
-    /// All tools that are there.
+    /// All tools that exist for them.
     pub tools: BTreeSet<CapabilityId>,
 }
 
 /// A case file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaseFileError {
-    /// It is longer than [`CASE_FILE_BYTES_MAX`].
+    /// It exceeds [`CASE_FILE_BYTES_MAX`].
     #[error("the case file is longer than {CASE_FILE_BYTES_MAX} bytes")]
     TooLong,
-    /// It is not what a case file is.
+    /// It is not in the format of a case file.
     #[error("the case file cannot be read: {0}")]
     Syntax(String),
     /// It has no case, so it would pass whatever is decided.
     #[error("the case file has no case")]
     Empty,
-    /// The world it describes cannot be.
+    /// The world it describes is not valid.
     #[error("the world of the case file cannot be: {0}")]
     World(String),
     /// It has no world and none was given.
@@ -407,7 +407,7 @@ fn listed(problems: &[crate::bundle::BundleProblem]) -> String {
     first.join("; ") + &rest
 }
 
-/// A problem without its advice, in a line that is not too long.
+/// A problem without its help text, in a line of limited length.
 fn short(problem: &crate::bundle::BundleProblem) -> String {
     let text = crate::bundle::BundleProblem { help: None, ..problem.clone() }.to_string();
     match text.char_indices().nth(PROBLEM_CHARS_MAX) {

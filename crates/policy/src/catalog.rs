@@ -25,7 +25,7 @@ pub struct Target {
 #[derive(Debug, Default)]
 pub struct Catalog {
     adapters: BTreeMap<AdapterName, Listed>,
-    /// What aliases mean; nothing where two capabilities would have the same.
+    /// What aliases mean; `None` where several capabilities share one.
     aliases: BTreeMap<String, Option<CapabilityId>>,
 }
 
@@ -53,7 +53,7 @@ impl Catalog {
         Self { adapters, aliases }
     }
 
-    /// The capability that may be called by this alias (TM-13); none where two could be meant.
+    /// The capability that may be called by this alias (TM-13); `None` where it is ambiguous.
     #[must_use]
     pub fn aliased(&self, name: &str) -> Option<&CapabilityId> {
         self.aliases.get(name)?.as_ref()
@@ -90,7 +90,7 @@ impl Target {
     /// The effective arguments: validated, with their defaults, and past the checks of the contract.
     ///
     /// # Errors
-    /// [`ErrorCode::ValidationError`] naming each place that does not fit, or with the words of each check that they do not pass;
+    /// [`ErrorCode::ValidationError`] naming each place that does not fit, or with the message of each check that fails;
     /// [`ErrorCode::ToolNotFound`] for a tool whose schema is not usable.
     pub fn validate(&self, args: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         let schema = self.capability.arguments.as_ref().map_err(|why| {

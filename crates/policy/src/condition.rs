@@ -8,7 +8,7 @@ use crate::{
     route::WrittenGroup,
 };
 
-/// The policy's text with the `unless` clause of its annotations, where they stand for one.
+/// The policy's text with the `unless` clause generated from its annotations, if they generate one.
 pub(crate) fn expanded(meta: &PolicyMeta) -> Option<String> {
     let ApprovalRule::Required(route) = &meta.rule else { return None };
     let body = meta.text.trim_end().trim_end_matches(';').trim_end();
@@ -29,14 +29,14 @@ fn clause(route: &Route) -> String {
     }
     terms.push(format!("context.req.approval.total >= {}", route.quorum));
     for (group, people) in &route.groups {
-        // A group is stood in for by groups of its own tenant alone.
+        // Only groups of the same tenant stand in for a group.
         let later = route.steps.iter().filter(|step| step.group.of == group.of);
         terms.push(of_any(group, *people, later));
     }
     format!("unless\n{{\n  {}\n}}", terms.join(" &&\n  "))
 }
 
-/// So many people of the group, or of one that may answer for it later.
+/// Enough people of the group, or of one that may answer for it later.
 fn of_any<'a>(group: &WrittenGroup, people: u32, later: impl Iterator<Item = &'a Step>) -> String {
     let instead: Vec<String> = later.map(|step| agreed(&step.group, step.people)).collect();
     if instead.is_empty() {

@@ -1,7 +1,7 @@
 //! The Cedar context of a request: `req`, written by the engine alone, and `input`, from the validated arguments alone.
 //!
-//! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for
-//! the taint it declares, which the run keeps, and which of its own earlier results it refers to; what its tokens say comes from the verifier.
+//! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` except the mode it asked for, the
+//! taint it declares, which the run keeps, and which of its own earlier results it refers to; claims come from the verifier.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
 /// What varies between the evaluations of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstance {
-    /// What the caller asked for; of one that named nothing, what it is asked whether it may have.
+    /// The mode that the caller asked for; if it named none, the mode in question.
     pub(crate) mode_requested: ApprovalMode,
     pub(crate) mode_effective: ApprovalMode,
     pub(crate) mode_target: Option<ApprovalMode>,
@@ -119,7 +119,7 @@ fn reference(names: &Vocabulary, item: &EvidenceItem) -> Value {
     record([("kind", uid(kind)), ("digest", text(&item.digest.to_string()))])
 }
 
-/// The credential as it is planned; nothing where a call is made without one.
+/// The planned credential; `None` where a call is made without one.
 fn credential(names: &Vocabulary, plan: &CredentialPlan) -> Option<Value> {
     let source = plan.source.as_ref()?;
     let kind = vocabulary::uid(&names.credential_kind, plan.kind.as_str());
@@ -142,7 +142,7 @@ fn budget(view: BudgetView) -> Result<Value, EvaluationError> {
     ]))
 }
 
-/// The break-glass record that policy is told of: never one that has expired.
+/// The break-glass record that policy sees: never one that has expired.
 pub(crate) fn in_force<'a>(facts: &Facts<'a>) -> Option<&'a BreakGlassFacts> {
     facts.break_glass.filter(|record| facts.now < record.until)
 }

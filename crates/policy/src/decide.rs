@@ -36,7 +36,7 @@ mod counted;
 pub(crate) mod floor;
 pub(crate) mod impersonation;
 
-/// A budget that stops nobody, far below where calculating with it would overflow.
+/// A budget that stops nothing, far below where arithmetic with it would overflow.
 const BUDGET_AMPLE: (u32, u64) = (u32::MAX, 1_000_000_000_000_000);
 
 /// Why policies may not permit a call that they would permit to a verified workload.
@@ -49,8 +49,8 @@ impl Snapshot {
         impersonation::checked(self, facts, decide(self, facts, id))
     }
 
-    /// The places of the agreements among `votes` that count no more as what they were given, now that `requirement` is asked for: those
-    /// of people who may not agree any more, and of groups that nothing younger than a day says they are in. Who gave them may agree again.
+    /// The indices of the agreements among `votes` that no longer count as they were given, now that `requirement` is asked for: those of
+    /// people who may no longer agree, and of groups whose membership nothing from the last day confirms. Those people may agree again.
     #[must_use]
     pub fn lapsed(
         &self,
@@ -86,7 +86,7 @@ fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
     conclude(snapshot, facts, decision, ruling)
 }
 
-/// What a ruling says, before the floor is put under it.
+/// A ruling, before the floor is applied.
 #[derive(Debug)]
 struct Ruling {
     outcome: Outcome,
@@ -94,7 +94,7 @@ struct Ruling {
     determining: Vec<Determining>,
     errors: Vec<String>,
     notes: Vec<String>,
-    /// Whether policy was told of the approval that the call has.
+    /// Whether policy saw the call's approval.
     counted: bool,
 }
 
@@ -142,7 +142,7 @@ fn conclude(
     {
         decision.outcome = Outcome::Deny(obstacle.kind);
         decision.notes.push(obstacle.note.to_owned());
-        // Policies that would have let the call through made no difference.
+        // Permits made no difference to a denial.
         decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
     }
     let is_person = facts.chain.actor.kind == PrincipalKind::User;
@@ -163,7 +163,7 @@ fn deny(kind: DenialKind, mut decision: Decision) -> Verdict {
     Verdict::Deny(Denial { code: kind.code(), kind, decision })
 }
 
-/// A call, ready to be put to policy.
+/// A call, ready to be evaluated by policy.
 #[derive(Debug)]
 struct Call<'a> {
     snapshot: &'a Snapshot,
@@ -174,11 +174,11 @@ struct Call<'a> {
     history: Value,
     links: Vec<(Link, EntityUid)>,
     known: Arc<Entities>,
-    /// Groups of other tenants as policies write them, and which they are for this call.
+    /// Groups of other tenants as policies write them, with the group that each means for this call.
     written: Vec<(String, ApproverGroup)>,
 }
 
-/// What a call is asked under.
+/// The terms under which a call is evaluated.
 #[derive(Debug, Clone, Copy)]
 struct Terms<'a> {
     mode: ApprovalMode,
@@ -255,7 +255,7 @@ impl<'a> Call<'a> {
         ruling
     }
 
-    /// The mode of the call: its contract's, unless every link may lower it to the one requested; of a caller that named none, to the weakest
+    /// The mode of the call: its contract's, unless every link may lower it to the one requested; for a caller that named none, the weakest
     /// that it may be lowered to. An error ends the search.
     fn effective_mode(&self) -> (ApprovalMode, Vec<String>) {
         let (tool, requested) = (self.facts.capability, self.facts.mode_requested);
@@ -293,8 +293,8 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Whether the call is allowed as things are, could be with an approval, or neither. What an approval allows is counted once more by
-    /// what is asked now.
+    /// Whether the call is allowed as things are, could be with an approval, or neither. Where an approval allows it, the votes are counted
+    /// again under what is asked now.
     fn judge(&self, mode: ApprovalMode, budget: BudgetView, counted: &Counted) -> Ruling {
         let ruling = self.judge_by(mode, budget, counted);
         if ruling.outcome != Outcome::Allow || !ruling.counted {
@@ -333,7 +333,7 @@ impl<'a> Call<'a> {
         if let Some(final_denial) = self.denies_for_good(&answers, &determining) {
             return final_denial;
         }
-        // What the call needs is asked without the votes it already has, so that the requirement is the whole one.
+        // What the call needs is determined without the votes it already has, so that the requirement is complete.
         let bare = if terms.record.is_some() {
             self.call(Terms { record: None, ..terms })
         } else {
@@ -452,7 +452,7 @@ impl<'a> Call<'a> {
         Ok((Requirement { escalations: kept, ..requirement }, notes))
     }
 
-    /// Whom the policies that stand against the call ask.
+    /// Who is asked by the policies that forbid the call.
     fn requirement(&self, answers: &[Evaluation]) -> Result<Option<Requirement>, String> {
         approval::requirement(self.forbids(answers), self.facts, &self.snapshot.directory)
     }

@@ -1,6 +1,6 @@
 //! The record of how a verdict came about.
 //!
-//! Owns [`Decision`]: it names policies and is for the audit, the evidence and operators; a caller is told the code of its
+//! Owns [`Decision`]: it names policies and is for the audit, the evidence and operators; a caller gets the code of its
 //! [`DenialKind`] and nothing else.
 
 use std::fmt;
@@ -25,21 +25,21 @@ pub struct Decision {
     pub epoch: u64,
     /// The operation.
     pub capability: CapabilityId,
-    /// What exactly was decided upon.
+    /// The digest of the request that was decided.
     pub request_digest: Digest,
     /// The mode the caller asked for.
     pub mode_requested: ApprovalMode,
     /// The mode the call has.
     pub mode_effective: ApprovalMode,
-    /// The strongest mode its contract says it can have.
+    /// The strongest mode that its contract allows for.
     pub mode_highest: ApprovalMode,
     /// The policies that made the difference.
     pub determining: Vec<Determining>,
-    /// Policies that could not be evaluated, and facts that could not be put to them.
+    /// Policies that could not be evaluated, and facts that could not be passed to them.
     pub errors: Vec<String>,
     /// What the engine itself found, in words: the floor under every bundle.
     pub notes: Vec<String>,
-    /// What came out.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -51,7 +51,7 @@ impl Decision {
     }
 }
 
-/// What came out of a decision.
+/// The outcome of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -59,7 +59,7 @@ pub enum Outcome {
     Allow,
     /// The call waits for people.
     Hold,
-    /// The call does not happen, and what stood against it.
+    /// The call does not happen, for this reason.
     Deny(DenialKind),
 }
 
@@ -73,7 +73,7 @@ pub struct Determining {
     pub effect: PolicyEffect,
     /// Whose evaluation it was.
     pub link: Link,
-    /// Its `@reason`, or nothing.
+    /// Its `@reason`, if it has one.
     pub reason: Option<String>,
     /// Whether a refusal tells the caller the reason (`@tell("agent")`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -115,7 +115,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// How a reader is told whose evaluation it was.
+    /// How the link is named to readers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl Link {
     }
 }
 
-/// What stood against a call.
+/// Why a call was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DenialKind {
@@ -145,14 +145,14 @@ pub enum DenialKind {
     ApprovalExpired,
     /// What was approved is not what would run.
     ApprovalChanged,
-    /// A policy asks a group that there is not: of a tenant that is not configured, or keeps no such group.
+    /// A policy asks a group that does not exist: its tenant is not configured, or has no such group.
     NobodyToAsk,
     /// A policy could not be evaluated (trap T1).
     Error,
 }
 
 impl DenialKind {
-    /// What the caller is told.
+    /// The code that the caller gets.
     #[must_use]
     pub const fn code(self) -> ErrorCode {
         match self {

@@ -1,7 +1,7 @@
 //! Typed Cedar entities for principals, tools and approvals.
 //!
-//! Owns which entities a request needs: with validation at level 2, those that one query can reach. Invariant: a principal
-//! that is unknown or inactive is put to policy as inactive, and the engine denies it whatever the bundle says.
+//! Owns which entities a request needs: with validation at level 2, those within reach of one query. Invariant: an unknown or
+//! inactive principal is presented to policy as inactive, and the engine denies it whatever the bundle says.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -143,11 +143,11 @@ impl Facets {
     }
 }
 
-/// Entities that were made before, by everything that they depend on; of one bundle, with its contracts and its directory.
+/// A cache of entities, by everything that they depend on; for one bundle, with its contracts and its directory.
 #[derive(Clone, Default)]
 pub(crate) struct KnownEntities(Arc<Mutex<HashMap<Facets, Arc<Entities>>>>);
 
-/// How many are known; when there are more, all are forgotten.
+/// The most that are cached; beyond that, all are dropped.
 const KNOWN_MAX: usize = 2_048;
 
 impl KnownEntities {
@@ -192,7 +192,7 @@ pub(crate) fn people(
     Ok(known)
 }
 
-/// What a token says of its bearer, as tags. It belongs to the call, so that it is no part of the question which tools exist for somebody.
+/// The claims of a token, as tags. They belong to a call, so they do not affect which tools exist for somebody.
 fn claims(names: &Vocabulary, link: Link, proof: &Proof) -> EntityResult<Entity> {
     let tags = proof.claims.iter().map(|(name, texts)| {
         let texts = texts.iter().map(|one| text(one.clone()));
@@ -201,7 +201,7 @@ fn claims(names: &Vocabulary, link: Link, proof: &Proof) -> EntityResult<Entity>
     Entity::new_with_tags(names.claims_uid(link), [], [], tags)
 }
 
-/// The principals of a call as entities, each once: the actor, who answers for it, and the user it acts for.
+/// The principals of a call as entities, each once: the actor, its owner, and the user it acts for.
 pub(crate) fn principals(
     names: &Vocabulary,
     directory: &Directory,
@@ -303,9 +303,9 @@ pub(crate) fn person_in(
     Ok(groups.into_iter().map(leaf).chain([leaf(tenant_uid), made]).collect())
 }
 
-/// The approval that a call has.
+/// The approval of a call.
 ///
-/// Its tags are the groups as the record names them and as policies write them: a policy reads what it asked for.
+/// Its tags are the groups both as the record names them and as policies write them, so that a policy can use its own notation.
 pub(crate) fn approval(
     names: &Vocabulary,
     record: &ApprovalRecord,

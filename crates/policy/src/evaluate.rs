@@ -1,4 +1,4 @@
-//! One Cedar evaluation, and what came of it.
+//! One Cedar evaluation and its result.
 //!
 //! Owns the call into Cedar. Invariant (trap T1): Cedar skips a policy that errors, so an evaluation with any error never
 //! counts as allowed, and errors carry Cedar's message only where it cannot quote arguments.
@@ -10,7 +10,7 @@ use cedar_policy::{
 
 use crate::decision::Link;
 
-/// What came of one evaluation.
+/// The result of one evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evaluation {
     pub(crate) link: Link,
@@ -21,7 +21,7 @@ pub(crate) struct Evaluation {
 }
 
 impl Evaluation {
-    /// An evaluation that could not take place; it counts as an error, so it denies.
+    /// An evaluation that was not possible; it counts as an error, so it denies.
     pub(crate) fn fault(error: &str) -> Self {
         Self {
             link: Link::Actor,
@@ -32,7 +32,7 @@ impl Evaluation {
     }
 }
 
-/// Who asks for what.
+/// The parts of a Cedar request.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) link: Link,

@@ -128,7 +128,7 @@ pub fn requirement_line(requirement: &Requirement) -> String {
     line
 }
 
-/// A length of time in whole minutes, as hours where it is some.
+/// A length of time in hours if they are whole, else in whole minutes.
 fn how_long(ms: u64) -> String {
     let minutes = ms.div_euclid(60_000);
     let (count, unit) = if minutes >= 60 && minutes.is_multiple_of(60) {

@@ -1,8 +1,8 @@
-//! Everything a decision is made from.
+//! The input of a decision.
 //!
 //! Owns the shape of the facts. Does not gather them: identity comes from verified tokens, arguments from strict parsing
-//! and the contract's schema, budget and votes from the ledger, time from the store. Nothing an agent sends lands
-//! anywhere in here but in `args`, `mode_requested` and `taint`, from which it can take nothing away.
+//! and the contract's schema, budget and votes from the ledger, time from the store. What an agent sends ends up only in
+//! `args`, `mode_requested`, the choice of `evidence`, and `taint`, from which it can take nothing away.
 
 use std::collections::BTreeSet;
 
@@ -43,13 +43,13 @@ pub struct Facts<'a> {
     pub safety_mode: ApprovalMode,
     /// What the engine as a whole is doing.
     pub engine_mode: EngineMode,
-    /// What the run may still use up.
+    /// The run's remaining budget.
     pub budget: BudgetView,
     /// What the run has in its context.
     pub taint: &'a BTreeSet<Taint>,
     /// What the run has done in batches.
     pub history: &'a RunHistory,
-    /// The evidence that the call offers, as it was found.
+    /// The evidence that the call refers to, as the engine found it.
     pub evidence: &'a [EvidenceItem],
     /// The time of the store.
     pub now: Timestamp,
@@ -59,7 +59,7 @@ pub struct Facts<'a> {
     pub frozen: bool,
     /// The break-glass record that is in force for this call, if there is one.
     pub break_glass: Option<&'a BreakGlassFacts>,
-    /// As of when this says what is in force in the approval service; no policy sees it, the permit carries it.
+    /// The state of the approval service that these facts reflect; no policy sees it, the permit carries it.
     pub directives: DirectiveBasis,
     /// How the caller, and the user it acts for, proved who they are.
     pub proof: &'a CallerProof,
@@ -67,33 +67,33 @@ pub struct Facts<'a> {
     pub key: Option<RecordId>,
 }
 
-/// What a run may still use up.
+/// A run's remaining budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetView {
     /// Calls that may still be dispatched.
     pub calls_left: u32,
     /// Cents that may still be spent.
     pub cents_left: u64,
-    /// When the window ends over which this counts.
+    /// When the window of this budget ends.
     pub window_ends: Timestamp,
 }
 
 /// An approval, or a standing grant in its place, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalFacts {
-    /// Which one; nothing for a standing grant.
+    /// Its id; `None` for a standing grant.
     pub approval_id: Option<ApprovalId>,
     /// Whether it is for this call alone.
     pub scope: ApprovalScope,
-    /// The digest of the request it counts for: of an approval the one it was asked for, of a standing grant the one of the
-    /// call that it covers.
+    /// The digest of the request it counts for: for an approval, the request it was made for; for a standing grant, the call that
+    /// it covers.
     pub request_digest: Digest,
     /// The digest of what approvers were to be shown: the proposal, or the grant's terms. An agreement to anything else does
     /// not count.
     pub shown_digest: Digest,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// What people were asked under; what policies ask for now is theirs to say.
+    /// The requirement that people were asked under; current policies may ask for something else.
     pub requirement: Requirement,
     /// How many of the requirement's escalations were made.
     pub escalated: u32,
@@ -128,8 +128,8 @@ impl ApprovalScope {
 pub struct BreakGlassFacts {
     /// The incident it belongs to.
     pub ticket: String,
-    /// Who broke the glass, of the caller's tenant.
+    /// Who activated break-glass, of the caller's tenant.
     pub actor: PrincipalId,
-    /// When it ends. One that is over is not put to policy.
+    /// When it ends. An expired one is not shown to policy.
     pub until: Timestamp,
 }

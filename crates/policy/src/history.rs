@@ -1,7 +1,7 @@
 //! What a run has done, in Cedar's types: `context.req.history`.
 //!
-//! Owns the type, generated from the arguments that contracts mark with `run_keys`, and the value. Invariant: every operation and argument of
-//! the type is in every value, an empty set where the run has done nothing, so that no policy has to ask whether it is there.
+//! Owns the type, generated from the arguments that contracts mark with `run_keys`, and the value. Invariant: every value has every
+//! operation and argument of the type, with an empty set where the run has done nothing, so that no policy has to test for presence.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use placet_types::{contract::Capability, ids::CapabilityId, run_history::RunHist
 
 use crate::value;
 
-/// What one argument holds.
+/// The element type of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -64,7 +64,7 @@ fn keys_of(capability: &Capability) -> BTreeMap<String, Kind> {
     capability.run_keys.iter().map(kind).collect()
 }
 
-/// What is of another kind than the contract says now was remembered under another contract.
+/// A value of another type than the contract now declares was remembered under another contract.
 fn value_of(kind: Kind, value: &serde_json::Value) -> Option<Value> {
     match kind {
         Kind::Text => value.as_str().map(value::text),

@@ -1,9 +1,9 @@
 //! A tool's arguments in Cedar's types: JSON Schema to a record type, arguments to a record.
 //!
-//! Owns what can be typed. What Cedar cannot express is left out and listed: an array with anything of that kind in its items as a whole, of
-//! an object the property. Arguments that a schema leaves open beside its properties are not put to policy; they are listed too.
+//! Owns what can be typed. What Cedar cannot express is left out and listed: an array as a whole if its items contain such a thing, an
+//! object without the property. Arguments that a schema admits beyond its properties are not passed to policy; they are listed too.
 //!
-//! A `number` is left out unless the contract maps it with `x-cedar: long` or `x-cedar: decimal`, which arguments are checked against before
+//! A `number` is left out unless the contract maps it with `x-cedar: long` or `x-cedar: decimal`; arguments are checked against that before
 //! any policy sees them.
 //!
 //! A text with an `enum` stays a `String`, and a text with a `format` too: the values were checked against the schema
@@ -39,10 +39,10 @@ pub(crate) struct Field {
     pub(crate) required: bool,
 }
 
-/// What became of a tool's argument schema.
+/// The result of typing a tool's argument schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TypedInput {
-    /// The record type, unless nothing of the schema has one.
+    /// The record type, unless nothing in the schema can be typed.
     pub(crate) of: Option<InputType>,
     /// What was left out, and why.
     pub(crate) lost: Vec<String>,
@@ -81,7 +81,7 @@ impl<'a> Mapper<'a> {
         None
     }
 
-    /// The type of a schema, and whether `null` is admitted beside it.
+    /// The type of a schema, and whether `null` is also admitted.
     fn map(
         &mut self,
         schema: &'a Value,
@@ -299,7 +299,7 @@ fn scalar_of(value: &Value) -> Option<InputType> {
     }
 }
 
-/// Whether a schema, anywhere in it, declares properties.
+/// Whether a schema declares properties, at any depth.
 fn declares(schema: &Value) -> bool {
     match schema {
         Value::Object(object) => {
@@ -334,7 +334,7 @@ fn type_of(object: &Map<String, Value>) -> TypeWord<'_> {
     }
 }
 
-/// Cedar's `decimal` has four places and a range; only a schema that keeps within both is typed with it.
+/// Cedar's `decimal` has four decimal places and a range; only a schema that stays within both is typed as one.
 fn fits_decimal(object: &Map<String, Value>) -> bool {
     const DECIMAL_MAX: f64 = 900_000_000_000.0;
     let bound =
@@ -357,7 +357,7 @@ fn decimal_text(text: &str) -> Option<String> {
     }
 }
 
-/// Arguments that could not be put to policy: where, and nothing of what they say.
+/// Arguments that could not be passed to policy: only where, not their values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the argument at `{pointer}` cannot be put to policy")]
 pub(crate) struct InputError {
@@ -408,7 +408,7 @@ fn value_at(of: &InputType, value: &Value, path: &mut Path) -> Result<ast::Value
     }
 }
 
-/// A whole number, also when it was written `1.0`, within what `Long` holds.
+/// A whole number, also when written as `1.0`, within the range of `Long`.
 fn integer(value: &Value) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_991.0;
     value.as_i64().or_else(|| {

@@ -1,8 +1,8 @@
-//! Who may arrange something in the approval service: break-glass records, freezes, grants, delegations, revocations. Itself a Cedar request.
+//! Who may manage the approval service: break-glass records, freezes, grants, delegations, revocations. Itself a Cedar request.
 //!
-//! Owns the request and its entity. What an entry may become is the ledger's. Only people of the entry's own tenant can do
+//! Owns the request and its entity. The states of an entry are the ledger's. Only people of the entry's own tenant can do
 //! anything with it. Invariants, whatever a bundle says: nobody confirms a break-glass record that they asked for, nobody
-//! reviews one that they took part in, and everybody hands over their own duty alone.
+//! reviews one that they took part in, and everybody delegates their own votes alone.
 
 use std::collections::BTreeSet;
 
@@ -31,29 +31,29 @@ use crate::{
 pub enum DirectiveActKind {
     /// Request emergency access.
     DeclareBreakGlass,
-    /// Agree to it, or say no.
+    /// Confirm or deny it.
     ConfirmBreakGlass,
-    /// End it before its time.
+    /// End it early.
     EndBreakGlass,
-    /// Look at it afterwards.
+    /// Review it afterwards.
     ReviewBreakGlass,
     /// Enter a freeze in the calendar.
     SetFreeze,
-    /// End a freeze before its time.
+    /// End a freeze early.
     LiftFreeze,
     /// Begin a lockdown.
     SetLockdown,
-    /// End a lockdown before its time.
+    /// End a lockdown early.
     LiftLockdown,
-    /// End a standing grant before its time.
+    /// End a standing grant early.
     RevokeGrant,
-    /// Hand one's own duty over to a colleague.
+    /// Delegate one's own votes to a colleague.
     DelegateVotes,
-    /// End a delegation before its time.
+    /// End a delegation early.
     TakeBack,
     /// Revoke the tokens of a subject.
     RevokeCredentials,
-    /// End a revocation before its time, so that its tokens are taken again.
+    /// End a revocation early, so that its tokens are accepted again.
     LiftRevocation,
     /// See an entry.
     #[serde(rename = "view_entry")]
@@ -83,31 +83,31 @@ impl DirectiveActKind {
     }
 }
 
-/// An entry, as far as it matters to who may do something with it.
+/// What of an entry determines who may act on it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryFacts<'a> {
-    /// Whose directives.
+    /// Its tenant.
     pub tenant: &'a TenantId,
     /// Who made it.
     pub by: &'a PrincipalId,
-    /// Who agreed to it or not, and for whom.
+    /// Who approved or denied it, and for whom.
     pub decided_by: &'a BTreeSet<PrincipalId>,
     /// The groups asked for it: of a standing grant.
     pub asked: &'a BTreeSet<GroupId>,
-    /// Who decides instead: of a delegation.
+    /// Who decides instead; for a delegation.
     pub colleague: Option<&'a PrincipalId>,
 }
 
-/// Something somebody wants to do in the approval service.
+/// An act in the approval service that somebody wants to perform.
 #[derive(Debug, Clone, Copy)]
 pub struct Management<'a> {
     /// Who.
     pub reviewer: Reviewer<'a>,
-    /// When they last proved who they are, if the token says.
+    /// When they last authenticated, if the token says.
     pub authenticated_at: Option<Timestamp>,
     /// What.
     pub act: DirectiveActKind,
-    /// With which entry; nothing: with a new one of their own.
+    /// With which entry; `None`: with a new one of their own.
     pub entry: Option<EntryFacts<'a>>,
     /// When.
     pub now: Timestamp,
@@ -117,7 +117,7 @@ impl Snapshot {
     /// Whether somebody may do this in the approval service: make, confirm, end, review or see an entry.
     ///
     /// # Errors
-    /// [`ReviewRefusal`] when policy does not let them; for whom may not see the entry it does not exist.
+    /// [`ReviewRefusal`] when policy does not let them; to somebody who may not see the entry, it does not exist.
     pub fn may_manage(&self, management: &Management<'_>) -> Result<(), ReviewRefusal> {
         may_manage(self, management)
     }
@@ -134,14 +134,14 @@ fn ask(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRef
     asked.at(When { now: management.now, authenticated_at: management.authenticated_at })
 }
 
-/// What policies see of an act, but for the time.
+/// A management request with everything but its time.
 pub(crate) struct Asked<'a> {
     snapshot: &'a Snapshot,
     person: &'a Principal,
     act: DirectiveActKind,
     entities: Entities,
     target: EntityUid,
-    /// What stands against it whatever policies say.
+    /// Why the engine refuses it whatever policies say.
     floor: Option<&'static str>,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What stands against an act whatever policies say.
+/// Why the engine refuses an act whatever policies say.
 fn floor(
     act: DirectiveActKind,
     person: &PrincipalId,
@@ -233,7 +233,7 @@ fn entities_of(snapshot: &Snapshot, reviewer: &Reviewer<'_>, entry: &EntryFacts<
     );
     let target = vocabulary::uid(&names.directive, "this");
     known.push(directive(snapshot, entry, &target)?);
-    // The first of a person is the one asked about.
+    // Of several entities for a person, the first is the one asked about.
     let mut seen = BTreeSet::new();
     known.retain(|entity| seen.insert(entity.uid()));
     Ok((Entities::from_entities(known, None)?, target))

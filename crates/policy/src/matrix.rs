@@ -1,4 +1,4 @@
-//! The decision matrix: caller × mode × ceiling × approval, as text to be committed beside a bundle.
+//! The decision matrix: caller × mode × ceiling × approval, as text to be committed next to a bundle.
 //!
 //! Owns its synthetic world, with one tool for each mode, and its layout. A change of policy shows as a difference that people
 //! can review.
@@ -75,7 +75,7 @@ pub enum MatrixError {
     /// The bundle does not compile for the matrix's world.
     #[error(transparent)]
     World(#[from] CaseFileError),
-    /// A name of the matrix's world is none.
+    /// A name in the matrix's world is not valid.
     #[error(transparent)]
     Name(#[from] IdError),
     /// A cell cannot be decided.

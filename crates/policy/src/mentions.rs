@@ -12,12 +12,12 @@ pub(crate) struct Mentions {
     pub(crate) approval: bool,
     /// The groups whose people they count.
     pub(crate) groups: Vec<String>,
-    /// How many people the only `unless` asks for at least, of a group or in all, as far as its terms that are joined by `&&` say.
+    /// The least number of people that the only `unless` asks for, of a group or in all, according to its terms joined by `&&`.
     pub(crate) least: Vec<(Option<String>, u64)>,
 }
 
 impl Mentions {
-    /// Looks through a policy's conditions. One that has no JSON form says nothing.
+    /// Searches a policy's conditions. A policy without a JSON form mentions nothing.
     pub(crate) fn of(policy: &Policy) -> Self {
         let mut found = Self::default();
         if let Ok(json) = policy.to_json() {

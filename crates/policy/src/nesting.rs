@@ -5,7 +5,7 @@
 
 use std::{iter::Peekable, str::Chars};
 
-/// The deepest that expressions of a policy may nest: far less than what fits the 8 MiB that threads of `placet` have, even in a build
+/// The deepest nesting of a policy's expressions: far less than fits into the 8 MiB stacks of `placet`'s threads, even in a build
 /// without optimization.
 pub(crate) const DEPTH_MAX: usize = 80;
 
@@ -23,7 +23,7 @@ pub(crate) fn too_deep(text: &str) -> Option<u32> {
     scanner.deepest
 }
 
-/// What is open at one level of brackets.
+/// The open elements at one level of brackets.
 #[derive(Debug, Default, Clone, Copy)]
 struct Level {
     /// Operators in the row so far.
@@ -36,7 +36,7 @@ struct Level {
 }
 
 impl Level {
-    /// The depth of the level around something of this depth that is still open.
+    /// The depth at this level, with something of depth `open` still unclosed inside it.
     fn around(self, open: usize) -> usize {
         let row = self.operators.saturating_add(self.accesses_max).saturating_add(1);
         row.saturating_add(self.inside.max(open))
@@ -72,7 +72,7 @@ impl Scanner {
     }
 
     fn open(&mut self, bracket: char) {
-        // Clauses of one policy are a row of `&&`.
+        // The clauses of one policy are joined like a sequence of `&&`.
         if bracket == '{' && self.levels.len() == 1 {
             self.operator();
         }

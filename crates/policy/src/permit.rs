@@ -30,7 +30,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// `counted`: whether policy was told of the approval. A standing grant that made no difference is not used up.
+    /// `counted`: whether policy saw the approval. A standing grant that made no difference is not used up.
     pub(crate) fn of(facts: &Facts<'_>, decision: Decision, counted: bool) -> Self {
         let grant = facts.approval.filter(|_| counted).and_then(|approval| match &approval.scope {
             ApprovalScope::Standing(grant) => Some(grant.clone()),
@@ -48,13 +48,13 @@ impl Permit {
         }
     }
 
-    /// The decision it comes from.
+    /// The decision behind it.
     #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// What exactly may run.
+    /// The digest of the request that may run.
     #[must_use]
     pub fn request_digest(&self) -> Digest {
         self.request_digest
@@ -78,7 +78,7 @@ impl Permit {
         self.approval_id.as_ref()
     }
 
-    /// The standing grant that dispatch uses once, where policy was satisfied by one.
+    /// The standing grant that the dispatch uses once, if it satisfied policy.
     #[must_use]
     pub fn grant(&self) -> Option<&DirectiveId> {
         self.grant.as_ref()
@@ -96,7 +96,7 @@ impl Permit {
         self.decision.epoch
     }
 
-    /// As of when it knew what is in force in the approval service; where that has become stricter, dispatch needs a new decision.
+    /// The state of the approval service that it reflects; where that has become stricter, dispatch needs a new decision.
     #[must_use]
     pub fn directives(&self) -> DirectiveBasis {
         self.directives

@@ -1,7 +1,7 @@
-//! What decides: policies, contracts and the directory, as one value that never changes.
+//! The basis of decisions: policies, contracts and the directory, as one immutable value.
 //!
-//! Owns what is activated together, its digest, and how two of them differ. Holds no connection and no credential. Invariant: what decides
-//! about a call and what the call is checked against are of the same value (decision 26).
+//! Owns what is activated together, its digest, and the differences of two of them. Holds no connection and no credential. Invariant: the
+//! policies that decide a call and the contracts it is checked against are of the same value (decision 26).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use placet_types::{
 
 use crate::{catalog::Catalog, snapshot::Snapshot};
 
-/// Policies, contracts and directory, as they were activated together.
+/// Policies, contracts and directory that were activated together.
 #[derive(Debug, Clone)]
 pub struct Policies {
     /// The compiled policies.
@@ -27,7 +27,7 @@ pub struct Policies {
     pub directory: Arc<Directory>,
     /// The digest of what the configuration says about issuers.
     pub issuers: Digest,
-    /// Since when this node decides by them.
+    /// When this node began to decide by them.
     pub since: Timestamp,
 }
 
@@ -79,7 +79,7 @@ impl Policies {
         Self { policy, ..self.clone() }
     }
 
-    /// Whether the directory says the same about anyone who calls.
+    /// Whether both directories say the same about the principals of the chain.
     #[must_use]
     pub fn describes_alike(&self, other: &Self, chain: &PrincipalChain) -> bool {
         let (tenant, actor) = (chain.tenant(), &chain.actor.id);

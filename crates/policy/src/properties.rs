@@ -1,7 +1,7 @@
-//! What holds for every bundle and every call, tried on made-up ones.
+//! Properties of every bundle and every call, tested on generated ones.
 //!
-//! Two kinds of bundles: wild ones say anything, mistakes and overflows included; honest ones have permits that do not
-//! look at the approval and gates whose annotations say what their conditions want.
+//! Two kinds of bundles: wild ones contain anything, mistakes and overflows included; honest ones have permits that do not
+//! look at the approval, and gates whose conditions match their annotations.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ const CONDITIONS: [&str; 9] = [
     r#"context.req.mode_effective == Placet::ApprovalMode::"destructive""#,
     r#"context.req has on_behalf_of && context.req.on_behalf_of in Placet::Group::"acme/finance""#,
 ];
-/// Conditions that look at the approval, some backwards, or overflow.
+/// Conditions that look at the approval, some of them the wrong way round, or that overflow.
 const WILD: [&str; 5] = [
     "context.req has approval",
     "!(context.req has approval)",
@@ -138,7 +138,7 @@ fn text(policies: &[String]) -> String {
         .collect()
 }
 
-/// The bundle, compiled; nothing if its random parts cannot go together (a policy that can never apply).
+/// The bundle, compiled; `None` if its random parts are inconsistent (a policy that can never apply).
 fn compiled(policies: &[String], world: &World) -> Option<Snapshot> {
     compile(&bundle(&text(policies)), world).ok()
 }

@@ -1,10 +1,10 @@
 //! Who may see and decide an approval: itself a Cedar request.
 //!
 //! Owns the request and its entities. Does not count votes: [`crate::approval`] does, and never counts the caller's owner or
-//! the user acted for, whatever a bundle says. Invariants: who decides for a colleague may do so only where both of them may;
-//! anyone who wrote the arguments in the place of the agent decides nothing; where an approval asks for a fresh proof of identity,
-//! nobody agrees without one; an external approver, who is of another tenant, may see, agree or say no only while asked as a member of a group
-//! of that tenant, and nothing else. All of it whatever a bundle says.
+//! the user acted for, whatever a bundle says. Invariants: somebody decides for a colleague only where both of them may decide;
+//! anyone who wrote the arguments instead of the agent decides nothing; where an approval requires a fresh authentication,
+//! nobody approves without one; an external approver, who is of another tenant, may view, approve or deny only while asked as a member
+//! of a group of that tenant, and nothing else. All of this holds whatever a bundle says.
 
 use std::collections::BTreeSet;
 
@@ -34,13 +34,13 @@ pub(crate) const AUDITORS: &str = "auditors";
 /// The group whose members run the service for their tenant.
 pub(crate) const OPERATORS: &str = "operators";
 
-/// Somebody before an approval.
+/// Somebody who looks at an approval.
 #[derive(Debug, Clone, Copy)]
 pub struct Reviewer<'a> {
     /// Who, from a verified token.
     pub principal: &'a Principal,
-    /// Their groups in their own tenant, from verified claims; the directory's are added. Of a colleague who handed over: exactly the groups that
-    /// were handed over and are still the colleague's; nothing is added.
+    /// Their groups in their own tenant, from verified claims; the directory's are added. For a colleague who delegated: exactly the groups
+    /// that were delegated and that the colleague still has; nothing is added.
     pub groups: &'a BTreeSet<GroupId>,
 }
 
@@ -55,7 +55,7 @@ pub struct ReviewedRequest<'a> {
     pub mode: ApprovalMode,
     /// The groups that are asked now, those of escalations that were made included.
     pub asked: BTreeSet<ApproverGroup>,
-    /// How long ago approvers may have proved who they are; nothing: it does not matter.
+    /// The maximum age of an approver's authentication; `None`: it does not matter.
     pub fresh_auth_ms: Option<u64>,
     /// When it ends.
     pub expires_at: Timestamp,
@@ -72,7 +72,7 @@ pub enum ReviewAction {
     Approve,
     /// Say no.
     Deny,
-    /// Write other arguments, and agree to them where they are narrower.
+    /// Replace the arguments, and approve them where they are narrower.
     Edit,
 }
 
@@ -91,33 +91,33 @@ impl ReviewAction {
     }
 }
 
-/// A decision somebody wants to give.
+/// A decision that somebody wants to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Review<'a> {
     /// Who.
     pub reviewer: Reviewer<'a>,
-    /// The colleague they decide for, where one handed over to them.
+    /// The colleague they decide for, if one delegated to them.
     pub stands_for: Option<Reviewer<'a>>,
     /// On what.
     pub request: &'a ReviewedRequest<'a>,
     /// What they decide.
     pub action: ReviewAction,
-    /// When the reviewer last proved who they are, if the token says.
+    /// When the reviewer last authenticated, if the token says.
     pub authenticated_at: Option<Timestamp>,
     /// When.
     pub now: Timestamp,
 }
 
-/// Somebody wants to take a held call back.
+/// Somebody wants to withdraw a held call.
 #[derive(Debug, Clone, Copy)]
 pub struct Withdrawal<'a> {
-    /// Who; a person, or the caller that the call waits for.
+    /// Who: a person, or the call's own caller.
     pub by: Reviewer<'a>,
     /// Whether it is that caller.
     pub is_requester: bool,
     /// Which call.
     pub request: &'a ReviewedRequest<'a>,
-    /// When they last proved who they are, if the token says.
+    /// When they last authenticated, if the token says.
     pub authenticated_at: Option<Timestamp>,
     /// When.
     pub now: Timestamp,
@@ -127,13 +127,13 @@ pub struct Withdrawal<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the review is refused: {}", self.why())]
 pub struct ReviewRefusal {
-    /// What the reviewer is told. Who may not even see it is told [`ErrorCode::NotFound`].
+    /// The code that the reviewer gets; [`ErrorCode::NotFound`] if they may not even see the approval.
     pub code: ErrorCode,
     /// The forbids that stood against it; for the audit only.
     pub determining: Vec<Determining>,
     /// Policies that could not be evaluated, and what the engine found; for the audit only.
     pub errors: Vec<String>,
-    /// Whether the reviewer would only have to prove again who they are.
+    /// Whether the reviewer would only have to authenticate again.
     pub needs_fresh_auth: bool,
 }
 
@@ -142,7 +142,7 @@ impl ReviewRefusal {
         Self { code, determining: Vec::new(), errors: vec![error.into()], needs_fresh_auth: false }
     }
 
-    /// What an evaluation that did not allow says.
+    /// The refusal by an evaluation that did not allow the act.
     pub(crate) fn by(snapshot: &Snapshot, answer: Evaluation) -> Self {
         let code =
             if answer.errors.is_empty() { ErrorCode::PolicyDenied } else { ErrorCode::PolicyError };
@@ -151,7 +151,7 @@ impl ReviewRefusal {
         Self { code, determining, errors: answer.errors, needs_fresh_auth: false }
     }
 
-    /// A question that could not be put.
+    /// A request that could not be formed.
     pub(crate) fn unmade() -> Self {
         Self::of(ErrorCode::PolicyError, "the review cannot be put to policy")
     }
@@ -164,7 +164,7 @@ impl ReviewRefusal {
 }
 
 impl Snapshot {
-    /// Whether somebody may give this decision on this approval.
+    /// Whether somebody may make this decision on this approval.
     ///
     /// # Errors
     /// [`ReviewRefusal`] when policy does not let them.
@@ -172,7 +172,7 @@ impl Snapshot {
         may_review(self, review)
     }
 
-    /// Whether somebody may take a held call back.
+    /// Whether somebody may withdraw a held call.
     ///
     /// # Errors
     /// [`ReviewRefusal`] when policy does not let them.
@@ -243,7 +243,7 @@ fn ask_all(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal
     if let Some(note) = against_standing_for(snapshot, reviewer, colleague, request) {
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
     }
-    // The one who decides does so as a member of the colleague's groups, not of their own.
+    // The reviewer decides as a member of the colleague's groups, not of their own.
     let stand_in = Reviewer { groups: colleague.groups, ..*reviewer };
     let stands_for = Some(&colleague.principal.id);
     let person = Asked { exactly: true, stands_for, ..Asked::own(&stand_in) };
@@ -252,7 +252,7 @@ fn ask_all(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal
     ask(snapshot, action.action(), &person, request, when)
 }
 
-/// Nobody decides on what they wrote, or a colleague did whom they decide for; also under policies that forgot it.
+/// Nobody decides on arguments that they, or the colleague they decide for, wrote; even if policies fail to forbid it.
 fn must_not_be_author(review: &Review<'_>) -> Result<(), ReviewRefusal> {
     let mut both = std::iter::once(&review.reviewer).chain(&review.stands_for);
     let wrote = both.any(|person| {
@@ -266,7 +266,7 @@ fn must_not_be_author(review: &Review<'_>) -> Result<(), ReviewRefusal> {
     Ok(())
 }
 
-/// What stands against deciding for a colleague, whatever policies say.
+/// Why somebody cannot decide for a colleague, whatever policies say.
 fn against_standing_for(
     snapshot: &Snapshot,
     reviewer: &Reviewer<'_>,
@@ -293,10 +293,10 @@ fn against_standing_for(
 #[derive(Debug, Clone, Copy)]
 struct Asked<'a> {
     person: &'a Reviewer<'a>,
-    /// Whether they are in the named groups alone.
+    /// Whether they count as members of the named groups only.
     exactly: bool,
     stands_for: Option<&'a PrincipalId>,
-    /// Of a withdrawal: whether they are the caller that the call waits for.
+    /// For a withdrawal: whether they are the call's own caller.
     requester: Option<bool>,
 }
 
@@ -314,7 +314,7 @@ pub(crate) struct When {
 }
 
 impl When {
-    /// The times as policies read them. A proof is never put as later than the question.
+    /// The times as policies see them. The authentication is never presented as later than the request.
     pub(crate) fn pairs(self) -> Vec<(String, RestrictedExpression)> {
         let proved = self.authenticated_at.map(|at| at.min(self.now));
         let proved = proved.map(|at| ("authenticated_at".to_owned(), datetime(at)));
@@ -357,7 +357,7 @@ fn ask(
     if answer.allowed { Ok(()) } else { Err(ReviewRefusal::by(snapshot, answer)) }
 }
 
-/// What an external approver may ask for at all.
+/// The actions open to an external approver at all.
 fn as_external(
     snapshot: &Snapshot,
     action: &str,
@@ -411,7 +411,7 @@ fn entities_of(snapshot: &Snapshot, asked: &Asked<'_>, request: &ReviewedRequest
     );
     let target = vocabulary::uid(&names.approval_request, "this");
     known.push(approval_request(snapshot, request, owner, &target)?);
-    // The first of a person is the one asked about.
+    // Of several entities for a person, the first is the one asked about.
     let mut seen = BTreeSet::new();
     known.retain(|entity| seen.insert(entity.uid()));
     Ok((Entities::from_entities(known, None)?, target))

@@ -1,7 +1,7 @@
 //! Whom a gate asks, as its author writes it: a group of the call's own tenant, of another tenant, or of the one that an argument names.
 //!
-//! Owns the text form of such a group, and which group it is for one call. Invariant: a tenant that is not configured, or that keeps no
-//! such group, is never asked; what an argument names is either a group that there is, or the call is refused.
+//! Owns the text form of such a group, and which group it means for one call. Invariant: a tenant that is not configured, or that has no
+//! such group, is never asked; if an argument names no existing group, the call is refused.
 
 use std::fmt;
 
@@ -57,7 +57,7 @@ impl WrittenGroup {
     /// The group that it is for a call.
     ///
     /// # Errors
-    /// In words for the audit, when there is nobody to ask.
+    /// The reason for the audit, when there is nobody to ask.
     pub(crate) fn resolve(
         &self,
         facts: &Facts<'_>,
@@ -76,7 +76,7 @@ impl WrittenGroup {
         Ok(ApproverGroup::of(own, tenant, self.group.clone()))
     }
 
-    /// What stands against writing it on a policy, whatever is called.
+    /// Why it cannot be written in any policy, whatever is called.
     pub(crate) fn flaw(&self, directory: &Directory) -> Option<String> {
         let WrittenTenant::Named(tenant) = &self.of else { return None };
         let group = &self.group;
@@ -85,7 +85,7 @@ impl WrittenGroup {
         })
     }
 
-    /// What stands against writing it on a policy that can hold this tool.
+    /// Why it cannot be written in a policy that can hold this tool.
     pub(crate) fn flaw_for(
         &self,
         capability: &Capability,
@@ -112,7 +112,7 @@ impl WrittenGroup {
     }
 }
 
-/// Groups as they are written, each with the one that it is for a call; those that ask nobody are left out.
+/// Groups as they are written, each with the group it means for a call; those that cannot be resolved are left out.
 pub(crate) fn resolved(
     written: &[WrittenGroup],
     facts: &Facts<'_>,
@@ -138,7 +138,7 @@ fn named_by(facts: &Facts<'_>, field: &str) -> Result<TenantId, &'static str> {
     TenantId::new(text).map_err(|_unfit| "the argument names no tenant")
 }
 
-/// Whether a tenant lets this group of its people be asked: its directory says so.
+/// Whether a tenant lets this group be asked: its directory declares it.
 pub(crate) fn has_group(directory: &Directory, tenant: &TenantId, group: &GroupId) -> bool {
     directory.tenants.get(tenant).is_some_and(|entry| entry.groups.contains_key(group))
 }

@@ -30,7 +30,7 @@ pub(crate) fn parents(capability: &Capability) -> Vec<String> {
     std::iter::once(tier).chain(does.into_iter().map(|mode| format!("cap_{mode}"))).collect()
 }
 
-/// The input type of a tool, if it has one that also stands in a schema.
+/// The input type of a tool, without fields that cannot appear in a schema.
 pub(crate) fn typed_input(capability: &Capability) -> TypedInput {
     let mut typed = input::of_schema(&capability.input_schema);
     let Some(InputType::Record(fields)) = &mut typed.of else { return typed };
@@ -85,8 +85,8 @@ fn groups() -> impl Iterator<Item = String> {
     tiers.chain(does.map(|mode| format!("cap_{mode}"))).chain(["lower_mode".to_owned()])
 }
 
-/// An action that nobody can ask for, in a group that would be empty: else a policy about the group could never apply, would
-/// not validate, and a bundle would have to be rewritten whenever the last tool of a kind goes or the first comes.
+/// An action that nobody can request, in a group that would be empty: else a policy about the group could never apply, would
+/// not validate, and a bundle would have to be rewritten whenever the last tool of a kind goes or the first one comes.
 fn push_stand_in(out: &mut String, group: &str) {
     let target = if group == "lower_mode" { ", mode_target: ApprovalMode" } else { "" };
     out.push_str(&format!(

@@ -84,7 +84,7 @@ pub struct PolicySummary {
     pub annotations: BTreeMap<String, String>,
     /// Its text as written.
     pub text: String,
-    /// The file it stands in.
+    /// The file it is in.
     pub file: String,
     /// The line it begins at.
     pub line: Option<u32>,
@@ -97,12 +97,12 @@ pub struct UntypedTool {
     pub capability: CapabilityId,
     /// What of its schema has no Cedar type and is left out of the input: where, and why.
     pub lost: Vec<String>,
-    /// Places that admit arguments beside the declared ones, which policies do not see.
+    /// Places that admit undeclared arguments, which policies do not see.
     pub open: Vec<String>,
 }
 
 impl UntypedTool {
-    /// What policies do not see of a tool's arguments; nothing if they see all.
+    /// What policies do not see of a tool's arguments; `None` if they see all.
     #[must_use]
     pub fn unseen(capability: &Capability) -> Option<Self> {
         Self::of(capability).1
@@ -169,14 +169,14 @@ impl Snapshot {
         })
     }
 
-    /// Tools whose arguments policies see not at all or not entirely.
+    /// Tools whose arguments policies see only in part or not at all.
     #[must_use]
     pub fn untyped_tools(&self) -> &[UntypedTool] {
         &self.untyped
     }
 }
 
-/// The files of a bundle as they are decided with: each gate with the `unless` clause that its annotations stand for.
+/// The files of a bundle in the form used for decisions: each gate with the `unless` clause that its annotations generate.
 ///
 /// # Errors
 /// Everything that is wrong with the syntax and the annotations.

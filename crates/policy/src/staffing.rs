@@ -1,9 +1,9 @@
 //! Whether a directory has the people that policies need.
 //!
 //! Owns two checks. Each gate can be satisfied: the groups it names are declared and have enough active members, in every tenant whose
-//! calls it can hold; the owner of an agent does not count for its calls. And who may set a freeze or a lockdown does so where somebody may
-//! lift it. Where an issuer puts people in groups by claims of their tokens, who they are is not known, and only the declaration is
-//! checked.
+//! calls it can hold; the owner of an agent does not count for its calls. And wherever somebody may set a freeze or a lockdown,
+//! somebody may lift it. Where an issuer assigns groups by claims of its tokens, the members are not known, and only the declaration
+//! is checked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,12 +33,12 @@ use crate::{
 const TIMES_MS: std::ops::Range<i64> = 0..42;
 const BETWEEN_TIMES_MS: i64 = 4 * 3_600_000;
 
-/// Who exists, and where tokens say more about it.
+/// Who exists, and for which tenants tokens add to that.
 #[derive(Debug, Clone, Copy)]
 pub struct Staff<'a> {
     /// The directory.
     pub directory: &'a Directory,
-    /// The tenants with an issuer whose tokens put people in groups.
+    /// The tenants with an issuer whose tokens assign groups.
     pub claimed: &'a BTreeSet<TenantId>,
     /// What can be called.
     pub contracts: &'a [Arc<Contract>],
@@ -103,7 +103,7 @@ fn problem(meta: &PolicyMeta, message: String, help: String) -> BundleProblem {
 }
 
 impl<'a> Staff<'a> {
-    /// The tenants whose calls a policy can hold: that have callers and a tool the policy governs, and that the policy names if it names any.
+    /// The tenants whose calls a policy can hold: those with callers and a tool the policy governs, and only named ones if it names any.
     fn callers_of(&self, policy: &Policy) -> Vec<&'a TenantId> {
         let constraint = policy.action_constraint();
         let governing: Vec<&Contract> = self
@@ -123,7 +123,7 @@ impl<'a> Staff<'a> {
         callers.map(|(tenant, _)| tenant).collect()
     }
 
-    /// Somebody of the tenant who may do this at some time: with a new entry of their own, or with the entry of somebody.
+    /// Somebody of the tenant who may do this at some time: with a new entry of their own, or with an entry by `by`.
     fn who_may(
         &self,
         policies: &Snapshot,
@@ -156,7 +156,7 @@ impl<'a> Staff<'a> {
         })
     }
 
-    /// The active members of a group; nothing where tokens say who is in it.
+    /// The active members of a group; `None` where tokens say who is in it.
     fn members(&self, tenant: &TenantId, group: &GroupId) -> Option<BTreeSet<&'a PrincipalId>> {
         if self.claimed.contains(tenant) {
             return None;
@@ -182,7 +182,7 @@ fn governs(constraint: &ActionConstraint, tool: &Capability) -> bool {
         }
 }
 
-/// The tenants that a policy names by anything of theirs.
+/// The tenants that a policy names, directly or through one of their entities.
 fn tenants_named(policy: &Policy) -> BTreeSet<String> {
     let literals = policy.entity_literals();
     let named = literals.iter().filter_map(|literal| {
@@ -206,7 +206,7 @@ struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// What stands against it, and what to do.
+    /// Why it cannot be satisfied, and what to do.
     fn flaw(&self) -> Option<(String, String)> {
         let later = self.route.steps.iter().map(|step| (&step.group, step.people));
         let mut asked =
@@ -271,7 +271,7 @@ impl<'a> Gate<'a> {
         people.len().saturating_sub(without)
     }
 
-    /// A quorum larger than all the groups have people.
+    /// The problem of a quorum that exceeds the number of people in all the groups.
     fn flaw_of_quorum(&self) -> Option<(String, String)> {
         let mut people: BTreeMap<&TenantId, BTreeSet<&PrincipalId>> = BTreeMap::new();
         let later = self.route.steps.iter().map(|step| &step.group);

@@ -1,8 +1,8 @@
-//! The tools that exist for a chain: those that some circumstance could let it call.
+//! The tools that exist for a chain: those that it could call under some circumstances.
 //!
-//! Owns the question «could it ever?», answered by partial evaluation with everything unknown that may change from call to
+//! Owns the question «could it ever?», answered by partial evaluation with everything left unknown that may change from call to
 //! call: arguments, modes, time, budget, approval, lockdown. Invariant: whatever [`crate::decide`] can allow or hold is in
-//! the surface; a property test says so. A question that cannot be put hides the tool: it could not be decided either.
+//! the surface; a property test verifies it. A question that cannot be evaluated hides the tool: it could not be decided either.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Snapshot {
-    /// The tools that some circumstance could let this chain call or have held; all others do not exist for it. The groups
+    /// The tools that this chain could call or have held under some circumstances; all others do not exist for it. The groups
     /// are those of the user's verified claims.
     #[must_use]
     pub fn surface(

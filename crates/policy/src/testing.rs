@@ -81,7 +81,7 @@ pub(crate) fn agent_for(id: &str, user: &str) -> PrincipalChain {
     PrincipalChain { on_behalf_of: Some(principal(PrincipalKind::User, user)), ..agent(id) }
 }
 
-/// A vote of somebody whose token says these groups.
+/// A vote of somebody whose token names these groups.
 pub(crate) fn vote(by: &str, groups: &[&str]) -> Vote {
     let groups: BTreeSet<GroupId> = groups.iter().map(|group| group.parse().unwrap()).collect();
     Vote {
@@ -208,7 +208,7 @@ impl Draft {
         self.with_facts(snapshot, swap, |facts| snapshot.decide(facts, id))
     }
 
-    /// The facts as they are put to a decision.
+    /// Passes the facts, as a decision gets them, to `ask`.
     pub(crate) fn with_facts<T>(
         &self,
         snapshot: &Snapshot,

@@ -1,7 +1,7 @@
 //! The values of a request's context, as Cedar evaluates to them.
 //!
-//! Owns their making. An expression that is evaluated for each request comes to the same, and takes longer than the policies do.
-//! Entities are made of expressions still (`vocabulary`): they are made once.
+//! Owns their construction. An expression evaluated for each request yields the same, but takes longer than the policies do.
+//! Entities are still made of expressions (`vocabulary`): they are made once.
 
 use cedar_policy::EntityUid;
 use cedar_policy_core::{
@@ -29,7 +29,7 @@ pub(crate) fn long(value: impl Into<i64>) -> Value {
     literal(value.into())
 }
 
-/// As [`vocabulary::count`].
+/// Like [`vocabulary::count`].
 pub(crate) fn count(value: u64) -> Value {
     long(vocabulary::capped(value))
 }
@@ -42,12 +42,12 @@ pub(crate) fn set(values: impl IntoIterator<Item = Value>) -> Value {
     Value::set(values, None)
 }
 
-/// A record of fields of which none comes twice.
+/// A record of fields with distinct names.
 pub(crate) fn record<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     Value::record(fields, None)
 }
 
-/// What a constructor makes of a text.
+/// The value that a constructor makes of a text.
 pub(crate) fn made(expression: &RestrictedExpr) -> Result<Value, EvaluationError> {
     RestrictedEvaluator::new(Extensions::all_available()).interpret(expression.as_borrowed())
 }

@@ -1,6 +1,6 @@
-//! What a decision can be.
+//! The possible results of a decision.
 //!
-//! Owns [`Verdict`]. A caller is told a [`Denial`]'s code and nothing else.
+//! Owns [`Verdict`]. A caller gets a [`Denial`]'s code and nothing else.
 
 use placet_types::{approval::Requirement, error::ErrorCode};
 
@@ -33,7 +33,7 @@ impl Verdict {
     }
 }
 
-/// A call that would be allowed if people agreed.
+/// A call that would be allowed with an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// Who has to agree in all, votes already given included.
@@ -45,16 +45,16 @@ pub struct Hold {
 /// A call that does not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// What the caller is told.
+    /// The code that the caller gets.
     pub code: ErrorCode,
-    /// What stood against it.
+    /// The kind of reason.
     pub kind: DenialKind,
     /// How this came about; never shown to the caller, but for [`Denial::words_for_agent`].
     pub decision: Decision,
 }
 
 impl Denial {
-    /// What the policies that refused the call have the agent told, in the order of their ids: the `@reason` of those that say
+    /// What the policies that refused the call tell the agent, in the order of their ids: the `@reason` of those with
     /// `@tell("agent")`, and every `@feedback`.
     pub fn words_for_agent(&self) -> impl Iterator<Item = &str> {
         let refusing = self.decision.determining.iter();

@@ -16,7 +16,7 @@ use placet_types::{
 
 use crate::decision::Link;
 
-/// The first and last moments that Cedar's `datetime` can be written for with a year of four digits.
+/// The first and last moments that Cedar's `datetime` can express with a year of four digits.
 const DATETIME_MS_MIN: i64 = -62_167_219_200_000;
 const DATETIME_MS_MAX: i64 = 253_402_300_799_999;
 
@@ -203,13 +203,13 @@ pub(crate) fn datetime(at: Timestamp) -> RestrictedExpression {
     datetime_expr(at).into()
 }
 
-/// The same, to be evaluated.
+/// The same, for evaluation.
 pub(crate) fn datetime_expr(at: Timestamp) -> RestrictedExpr {
     let within = Timestamp::from_ms(at.as_ms().clamp(DATETIME_MS_MIN, DATETIME_MS_MAX));
     call(&DATETIME, within.to_string())
 }
 
-/// A length of time, at most as long as Cedar's `duration` goes.
+/// A length of time, capped at the range of Cedar's `duration`.
 pub(crate) fn duration(ms: u64) -> RestrictedExpression {
     call(&DURATION, format!("{}ms", i64::try_from(ms).unwrap_or(i64::MAX))).into()
 }

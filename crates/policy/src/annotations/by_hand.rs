@@ -1,7 +1,7 @@
-//! Conditions on the approval that are written by hand, beside the annotations.
+//! Conditions on the approval that are written by hand, next to the annotations.
 //!
-//! Owns when such a condition is refused, and when it is missing. People are asked until what the annotations say is there, so a condition
-//! that counts more of them is never satisfied.
+//! Owns when such a condition is refused, and when it is missing. People are asked until the annotations are satisfied, so a condition
+//! that counts more people than the annotations ask is never satisfied.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Lengths of time as annotations write them: `90s`, `30m`, `4h`, `7d`.
 //!
-//! Owns the text form. What a length may be is up to each annotation.
+//! Owns the text form. The permitted range is up to each annotation.
 
-/// A length of time as an author writes it.
+/// A length of time in an author's notation.
 pub(super) fn in_words(ms: u64) -> String {
     const UNITS: [(u64, &str, &str); 4] = [
         (86_400_000, "day", "days"),

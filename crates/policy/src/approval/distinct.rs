@@ -1,7 +1,7 @@
 //! How many distinct people a requirement needs.
 //!
-//! Owns the count, by who is in the groups as the directory knows them: somebody who is in several of the groups counts for each, and is one
-//! person. Where the directory has nobody left for a group, each agreement that is missing is counted as one more person.
+//! Owns the count, from the groups as the directory knows them: somebody in several of the groups counts for each, and is one person.
+//! Where the directory has nobody left for a group, each missing agreement is counted as one more person.
 
 use std::collections::BTreeMap;
 

@@ -35,13 +35,13 @@ pub struct ReviewCase {
     pub tool: CapabilityId,
     /// The groups that were asked.
     pub asked: BTreeSet<ApproverGroup>,
-    /// The colleague the reviewer decides for, and the groups that were handed over.
+    /// The colleague the reviewer decides for, with the groups that were delegated.
     #[serde(default)]
     pub stands_for: Option<CaseColleague>,
-    /// How long ago the reviewer proved who they are, in milliseconds; absent: the token does not say.
+    /// How long ago the reviewer authenticated, in milliseconds; absent: the token does not say.
     #[serde(default)]
     pub authenticated_ago_ms: Option<i64>,
-    /// How long ago that may be.
+    /// The maximum age of that authentication.
     #[serde(default)]
     pub fresh_auth_ms: Option<u64>,
     /// When the approval ends, in milliseconds from now.
@@ -50,7 +50,7 @@ pub struct ReviewCase {
     /// Who of the call's tenant has decided already.
     #[serde(default)]
     pub decided_by: BTreeSet<PrincipalId>,
-    /// Who of the call's tenant wrote the arguments in the place of its agent.
+    /// Who of the call's tenant wrote the arguments instead of its agent.
     #[serde(default)]
     pub authors: BTreeSet<PrincipalId>,
     /// Whether it is allowed.
@@ -76,13 +76,13 @@ pub enum ReviewAct {
     Withdraw,
 }
 
-/// A colleague who handed over.
+/// A colleague who delegated their votes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseColleague {
     /// Who.
     pub id: PrincipalId,
-    /// The groups that were handed over and are still the colleague's.
+    /// The groups that were delegated and that the colleague still has.
     pub groups: BTreeSet<GroupId>,
 }
 
@@ -99,7 +99,7 @@ pub struct DirectiveCase {
     pub groups: BTreeSet<GroupId>,
     /// What the person wants to do.
     pub act: DirectiveActKind,
-    /// How long ago the person proved who they are, in milliseconds; absent: the token does not say.
+    /// How long ago the person authenticated, in milliseconds; absent: the token does not say.
     #[serde(default)]
     pub authenticated_ago_ms: Option<i64>,
     /// With which entry; absent: with a new one of their own.
@@ -118,16 +118,16 @@ pub struct DirectiveCase {
 pub struct CaseEntry {
     /// Who made it.
     pub by: PrincipalId,
-    /// Whose directives; absent: that of the one who acts.
+    /// Whose directives; absent: those of the acting person's tenant.
     #[serde(default)]
     pub tenant: Option<TenantId>,
-    /// Who agreed to it or not.
+    /// Who approved or denied it.
     #[serde(default)]
     pub decided_by: BTreeSet<PrincipalId>,
-    /// The groups asked for it: of a standing grant.
+    /// The groups asked for it; for a standing grant.
     #[serde(default)]
     pub asked: BTreeSet<GroupId>,
-    /// Who decides instead: of a delegation.
+    /// Who decides instead; for a delegation.
     #[serde(default)]
     pub colleague: Option<PrincipalId>,
 }

@@ -1,7 +1,7 @@
 //! Running cases against a bundle.
 //!
-//! Owns how a case becomes facts, and comparing. Invariant: a case that cannot be put (an unknown tool, arguments that do not
-//! fit) fails; it is never passed over.
+//! Owns how a case becomes facts, and the comparison. Invariant: a case that cannot be evaluated (an unknown tool, arguments that do not
+//! fit) fails; it is never skipped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -117,14 +117,14 @@ impl World {
     }
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseOutcome {
     /// The case.
     pub name: String,
-    /// Where what was decided differs from what was expected; none: it passed.
+    /// Where the decision differs from what was expected; none: the case passed.
     pub differences: Vec<String>,
-    /// Why it was decided so, line by line.
+    /// Why the decision is what it is, line by line.
     pub explanation: Vec<String>,
 }
 
@@ -136,11 +136,11 @@ impl CaseOutcome {
     }
 }
 
-/// Runs every case of a file against a bundle: in its own world, completed with what policies name and only the configured one has, or else
-/// in the configured one.
+/// Runs every case of a file against a bundle: in the file's own world, completed with what policies name and only the configured one has,
+/// or else in the configured one.
 ///
 /// # Errors
-/// [`CaseFileError`] when there is no world, it cannot be, or the bundle does not compile for it.
+/// [`CaseFileError`] when there is no world, it is not valid, or the bundle does not compile for it.
 pub fn run_cases(
     source: &BundleSource,
     configured: Option<&World>,
@@ -164,7 +164,7 @@ pub fn run_cases(
     Ok(calls.chain(reviews).chain(directives).chain(surfaces).collect())
 }
 
-/// Decides the call of one case, whatever is expected of it.
+/// Decides the call of one case, ignoring what is expected.
 pub(crate) fn decide_case(
     snapshot: &Snapshot,
     world: &World,
@@ -251,7 +251,7 @@ impl Runner<'_> {
         let id = DecisionId::new("case").map_err(|error| error.to_string())?;
         let bare = self.snapshot.decide(&facts, id.clone());
         let Some(approval) = &case.approval else { return Ok(bare) };
-        // People were asked for what this bundle asks; where it asks nobody, for what nobody wants.
+        // The approval asked what this bundle asks; where the bundle asks nobody, it has an empty requirement.
         let requirement = match bare {
             Verdict::Hold(hold) => hold.requirement,
             Verdict::Permit(_) | Verdict::Deny(_) => Requirement::new([].into(), 1, 3_600_000),
@@ -289,7 +289,7 @@ impl Runner<'_> {
         })
     }
 
-    /// A vote as it was recorded: with the groups of the directory beside those of the claims.
+    /// A vote as it was recorded: with the groups of the directory in addition to those of the claims.
     fn vote_of(
         &self,
         vote: &CaseVote,
@@ -339,7 +339,7 @@ impl Runner<'_> {
     }
 }
 
-/// A result of the tool, of an earlier call.
+/// The result of an earlier call of the tool.
 fn made_up_result(tool: &CapabilityId) -> Result<EvidenceItem, String> {
     Ok(EvidenceItem {
         kind: EvidenceKind::Result,

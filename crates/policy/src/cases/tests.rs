@@ -47,8 +47,8 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
             file.directives.iter().flat_map(|case| case.policies.iter().flatten().cloned()),
         );
     }
-    // A review or an act that is allowed names no policy, and where the engine refuses it none is asked. That these matter,
-    // the next test says.
+    // An allowed review or act names no policy, and where the engine refuses one no policy is asked. The next test shows that
+    // these policies matter.
     let of_people = [
         "approver-in-group",
         "external-approver-decides",
@@ -160,7 +160,7 @@ fn cases_without_a_world_need_one() {
     ));
 }
 
-/// The example beside the shipped policies: its gates in the place of those of the same names.
+/// The example next to the shipped policies: its gates replace those of the same names.
 #[test]
 fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
     let example = include_str!("../../../../policies/examples/break-glass.cedar");
@@ -176,7 +176,7 @@ fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
         let asks = |case: &mut super::CallCase| case.name == "a broken glass opens no shipped gate";
         let mut broken: Vec<_> = file.cases.extract_if(.., asks).collect();
         assert_eq!(broken.len(), usize::from(index == 2));
-        // Without a broken glass nothing changes.
+        // Without break-glass nothing changes.
         let outcomes = run_cases(&opened, None, &file).unwrap();
         assert!(outcomes.iter().all(super::run::CaseOutcome::passed), "{outcomes:?}");
         let Some(mut case) = broken.pop() else { continue };

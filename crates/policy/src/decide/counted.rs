@@ -1,6 +1,6 @@
-//! What of an approval or a standing grant counts, beside what stands in the conditions of policies.
+//! Which approvals and standing grants count, beyond what the conditions of policies say.
 //!
-//! Owns what annotations say of votes that were given, and where a standing grant is of no use. How votes are counted is `approval`'s.
+//! Owns the effect of annotations on votes already given, and where a standing grant is of no use. How votes are counted is `approval`'s.
 
 use super::{Call, Terms, all_allow, errors_of};
 use crate::{
@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Call<'_> {
-    /// The votes of an approval as the active policies take them, where these are stricter than what people were asked under: how fresh a
-    /// sign-in has to be and how many denials are enough stand in no condition, so that no answer above tells.
+    /// The votes of an approval counted by the active policies, where these are stricter than those people were asked under: the required
+    /// freshness of a sign-in and the number of denials that suffice are in no condition, so the evaluations do not show them.
     pub(super) fn recounted(&self, bare: Terms<'_>) -> Result<Option<Counted>, Vec<String>> {
         let approval = self.facts.approval;
         let Some(approval) = approval.filter(|one| matches!(one.scope, ApprovalScope::Once)) else {

@@ -1,6 +1,6 @@
-//! Impersonation: a credential that tells the target that a user acts in person.
+//! Impersonation: a credential that presents the user to the target as acting in person.
 //!
-//! Owns the rule that a permit has to say so itself. Invariant: no bundle lets it happen by not knowing of it.
+//! Owns the rule that a permit has to allow it explicitly. Invariant: no bundle permits it by not knowing of it.
 
 use crate::{
     decision::{DenialKind, Outcome, PolicyEffect},
@@ -13,7 +13,7 @@ use crate::{
 const NOTE: &str =
     "the credential names nobody as acting, and no permit says `@impersonation(\"permitted\")`";
 
-/// The verdict, unless it permits a call whose credential names nobody as acting, under permits of which none allows that.
+/// The verdict, unless it permits a call whose credential names no actor and none of the determining permits allows that.
 pub(crate) fn checked(snapshot: &Snapshot, facts: &Facts<'_>, verdict: Verdict) -> Verdict {
     let Verdict::Permit(permit) = &verdict else { return verdict };
     let mut decision = permit.decision().clone();
@@ -28,7 +28,7 @@ pub(crate) fn checked(snapshot: &Snapshot, facts: &Facts<'_>, verdict: Verdict) 
     Verdict::Deny(Denial { code: kind.code(), kind, decision })
 }
 
-/// Why nobody is asked for an approval under which policies answer so: the call would be denied for this with it.
+/// Why no approval is requested if the call would be denied for impersonation even with one.
 pub(crate) fn without_success(
     snapshot: &Snapshot,
     facts: &Facts<'_>,
@@ -39,7 +39,7 @@ pub(crate) fn without_success(
     (!permitted).then(|| format!("no approval would help: {NOTE}"))
 }
 
-/// Whether nobody is impersonated, or one of the policies that allow the call says that somebody may be.
+/// Whether nobody is impersonated, or one of the policies that allow the call permits impersonation.
 fn is_permitted<'a>(
     snapshot: &Snapshot,
     facts: &Facts<'_>,
@@ -60,7 +60,7 @@ mod tests {
 @id("agents") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);
 @id("users") permit (principal is Placet::User, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#;
 
-    /// The verdict on a look whose credential is exchanged, under these policies as well.
+    /// The verdict on a look-up whose credential is exchanged, with these additional policies.
     fn verdict(actor: ActorSource, scopes: &[&str], policies: &str) -> &'static str {
         let snapshot = compile(&bundle(&format!("{PERMITS}{policies}")), &world()).unwrap();
         let draft = Draft { chain: agent_for("bot", "ada"), ..Draft::new(&world(), "ops/look") };
@@ -82,7 +82,7 @@ mod tests {
 @id("in-person") @impersonation("permitted")
 permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)"#;
         assert_eq!(verdict(ActorSource::Nobody, &[], &format!("{said};")), "allow");
-        // One that does not apply says it to no avail.
+        // A permit that does not apply allows nothing.
         let other = format!("{said} when {{ principal == Placet::Agent::\"acme/other\" }};");
         assert_eq!(verdict(ActorSource::Nobody, &[], &other), "policy");
     }
@@ -106,7 +106,7 @@ permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", 
             )
         };
         assert_eq!(verdict(ActorSource::Nobody, &[], &said("")), "hold");
-        // Where the permit itself wants people to have agreed, they are asked.
+        // Where the permit itself requires an approval, people are asked.
         let then = said(" when { context.req has approval }");
         assert_eq!(verdict(ActorSource::Nobody, &[], &then), "hold");
     }

@@ -39,7 +39,7 @@ when { principal in Placet::Group::"acme/finance" };"#,
     let claimed =
         Draft { user_groups: vec!["finance".to_owned()], ..look(agent_for("bot", "cleo")) };
     assert_eq!(word(&claimed.decide(&snapshot)), "allow");
-    // Somebody the directory does not list exists by the verified token alone.
+    // A user the directory does not list exists by the verified token alone.
     let unlisted =
         Draft { user_groups: vec!["finance".to_owned()], ..look(agent_for("bot", "mia")) };
     assert_eq!(word(&unlisted.decide(&snapshot)), "allow");
@@ -193,7 +193,7 @@ when { context.input.cents <= 1000 && context.mode_target == Placet::ApprovalMod
     assert_eq!(word(&ask(1_001, ApprovalMode::LocalWrite).decide(&snapshot)), "mode_upgraded");
     assert_eq!(word(&ask(1_000, ApprovalMode::Network).decide(&snapshot)), "mode_upgraded");
     assert_eq!(word(&ask(1_000, ApprovalMode::Destructive).decide(&snapshot)), "hold");
-    // A caller that names no mode takes the weakest that there is for it.
+    // A caller that names no mode gets the weakest one available to it.
     let unnamed = |cents| Draft { mode: None, ..ask(cents, ApprovalMode::Network) };
     let weakest = unnamed(1_000).decide(&snapshot);
     assert_eq!(word(&weakest), "allow");
@@ -399,7 +399,7 @@ when {
     for (place, change) in changes.into_iter().enumerate() {
         assert_eq!(decided(change), "policy", "change {place}");
     }
-    // A proof of a user without a user in the chain, or the other way round, is no call.
+    // A user's proof without a user in the chain, or the other way round, is invalid.
     assert_eq!(decided(|proof| proof.user = None), "error");
 }
 
@@ -417,7 +417,7 @@ fn a_denial_of_an_unattested_caller_says_so() {
 fn a_delegated_tool_needs_user_and_evidence_whatever_the_bundle_says() {
     let text = r#"@id("all") permit (principal, action in [Placet::Action::"tier_local_write", Placet::Action::"tier_delegated", Placet::Action::"tier_destructive"], resource is Placet::Tool);"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
-    // `act` has the mode, `refund` does it besides being destructive.
+    // `act` is delegated by its mode; `refund` is destructive, and delegated by what it does.
     for draft in
         [Draft { chain: agent_for("bot", "ada"), ..Draft::new(&world(), "ops/act") }, refund()]
     {

@@ -1,4 +1,4 @@
-//! What JSON Schema becomes in Cedar, and what is given up.
+//! What JSON Schema becomes in Cedar, and what is lost.
 
 use placet_types::argument_schema::ArgumentSchema;
 use serde_json::{Value, json};

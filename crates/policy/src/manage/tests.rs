@@ -77,7 +77,7 @@ fn every_act_is_an_action_of_its_own() {
             act.as_str()
         );
         let snapshot = compile(&bundle(&text), &world()).unwrap();
-        // Ben may hand over, and somebody who took no part may do all else.
+        // Ben may delegate, and somebody who took no part may do everything else.
         let person = user(if act == DirectiveActKind::DelegateVotes { "ben" } else { "olga" });
         let allowed: Vec<DirectiveActKind> =
             ALL.into_iter().filter(|other| ask(&snapshot, &person, *other).is_ok()).collect();

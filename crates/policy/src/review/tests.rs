@@ -1,4 +1,4 @@
-//! What a reviewer who is refused is told, and what the audit is.
+//! What a refused reviewer gets to know, and what the audit does.
 
 use std::collections::BTreeSet;
 

@@ -95,7 +95,7 @@ pub(super) fn compile(
     })
 }
 
-/// A fault that no author of a bundle can have made.
+/// A fault that cannot be the bundle author's.
 pub(super) fn internal(error: impl std::fmt::Display) -> Problems {
     vec![BundleProblem::of_bundle(format!("the bundle cannot be compiled: {error}"))]
 }
@@ -211,7 +211,7 @@ pub(super) fn line_at(text: &str, at: usize) -> u32 {
     u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// The bundle's policies as they are decided with: each file with the clauses that annotations stand for.
+/// The bundle's policies in the form used for decisions: each file with the clauses that annotations generate.
 pub(super) fn expanded(source: &BundleSource) -> Result<Vec<PolicyFile>, Problems> {
     check_sizes(source)?;
     let (policies, _) = read_policies(source)?;
@@ -236,7 +236,7 @@ fn diagnosed(
     let label = error.labels().and_then(|mut labels| labels.next());
     let own_text = policy.and_then(|policy| policy.expanded.as_deref().zip(policy.line));
     let line = label.map(|label| match own_text {
-        // Lines of a policy with a generated clause are counted from where it begins.
+        // Lines of a policy with a generated clause are counted from its beginning.
         Some((text, begins)) => {
             line_at(text, label.offset()).saturating_add(begins).saturating_sub(1)
         }
@@ -276,7 +276,7 @@ fn validate(
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// A tool on the way to its plan.
+/// A tool whose plan is being made.
 pub(super) struct Draft<'a> {
     contract: &'a Arc<Contract>,
     pub(super) capability: &'a Capability,
@@ -349,7 +349,7 @@ fn foreign(meta: &PolicyMeta) -> impl Iterator<Item = &WrittenGroup> {
     groups.filter(|group| group.of != WrittenTenant::Own)
 }
 
-/// Refuses policies that ask a named tenant for people whom its directory does not have.
+/// Refuses policies that ask a named tenant for a group that its directory does not have.
 fn check_groups(policies: &[PolicyMeta], directory: &Directory) -> Result<(), Problems> {
     let flaws = policies.iter().flat_map(|meta| {
         foreign(meta).filter_map(|group| Some(misrouted(meta, group.flaw(directory)?)))

@@ -1,5 +1,5 @@
-//! Which tools a bundle is validated against: Cedar's validator looks at each policy once for each action and principal type, so all tools of a
-//! large set-up would cost the product of policies and tools.
+//! Which tools a bundle is validated against: Cedar's validator checks each policy once for each action and principal type, so
+//! validating all tools of a large set-up would cost the product of policies and tools.
 //!
 //! Owns which tools a policy can tell apart. Invariant: a tool is left out only where another one is validated in the same groups and, for
 //! policies that look at arguments, with the same input; tools that a policy names are never left out.

@@ -1,7 +1,7 @@
-//! Names in policies that nothing has: groups and classes that the directory does not declare, adapters and tools without a contract.
+//! Names in policies that do not exist: undeclared groups and classes, adapters and tools without a contract.
 //!
-//! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it where it is no action: an entity may have any
-//! name. Tools named as actions are looked up here as well, since Cedar would name an action that has nothing to do with the tool.
+//! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it unless it is an action: an entity may
+//! have any name. Tools named as actions are looked up here too, since Cedar would suggest an action unrelated to the tool.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     vocabulary::{Vocabulary, lower_action},
 };
 
-/// The longest name that a similar one is looked for, in bytes.
+/// The longest name for which similar ones are searched, in bytes.
 const SIMILAR_BYTES_MAX: usize = 200;
 
-/// What there is of one entity type.
+/// The existing names of one entity type.
 struct Known {
     type_name: String,
     what: &'static str,
@@ -76,7 +76,7 @@ fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory)
     ]
 }
 
-/// Everything that the policies name and nothing has.
+/// Everything that the policies name and that does not exist.
 pub(super) fn check(
     names: &Vocabulary,
     source: &BundleSource,

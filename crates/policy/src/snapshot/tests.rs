@@ -12,7 +12,7 @@ fn problems(text: &str) -> Vec<BundleProblem> {
     compile(&bundle(text), &world()).unwrap_err()
 }
 
-/// The one problem of a bundle, which is of these lines.
+/// The only problem of a bundle that consists of these lines.
 fn the_problem(text: &str) -> BundleProblem {
     let found = problems(text);
     assert_eq!(found.len(), 1, "{found:#?}");
@@ -88,7 +88,7 @@ fn a_condition_on_the_approval_is_generated_or_custom_and_not_both() {
         let quorum = gate("custom", &more).replace("(\"a\")\n", "(\"a:2\")\n");
         assert!(compile(&bundle(&quorum), &world()).is_ok());
     }
-    // A condition on anything else stands beside the generated one.
+    // A condition on anything else is kept next to the generated one.
     let other =
         "unless { context.req has break_glass && context.req.now < context.req.break_glass.until }";
     assert!(compile(&bundle(&gate("required", other)), &world()).is_ok());

@@ -1,4 +1,4 @@
-//! What policy is told never exceeds what the ledger's ballot counts, whatever was voted.
+//! What policy sees never exceeds what the ledger's ballot counts, whatever the votes.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const PEOPLE: [&str; 8] = ["ada", "ben", "cleo", "dan", "eve", "mia", "noa", "olga"];
 const GROUPS: [&str; 4] = ["approvers", "security", "legal", "managers"];
-/// Groups of another tenant beside them.
+/// Includes groups of another tenant.
 const ASKED: [&str; 6] =
     ["approvers", "security", "legal", "managers", "globex/credit-approvers", "globex/security"];
 const EXTERNAL_TENANTS: [&str; 4] = ["gil", "ivo", "ben", "ada"];
@@ -102,7 +102,7 @@ static SNAPSHOT: LazyLock<Snapshot> = LazyLock::new(|| {
 });
 static DRAFT: LazyLock<Draft> = LazyLock::new(refund);
 
-/// What policy is told, and the votes as they were recorded.
+/// What policy sees, and the votes as they were recorded.
 fn counted(draft: &Draft) -> (Option<ApprovalRecord>, Vec<Vote>) {
     let snapshot = &*SNAPSHOT;
     draft.with_facts(snapshot, Swap::default(), |facts| {
@@ -111,7 +111,7 @@ fn counted(draft: &Draft) -> (Option<ApprovalRecord>, Vec<Vote>) {
     })
 }
 
-/// Whether what policy is told meets a requirement, read as plainly as can be.
+/// Whether what policy sees meets a requirement, in the most literal reading.
 fn meets(record: &ApprovalRecord, requirement: &Requirement, escalated: u32) -> bool {
     let of = |group: &ApproverGroup| record.by_group.get(group).copied().unwrap_or_default();
     let made = requirement.escalations.iter().take(usize::try_from(escalated).unwrap());
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// Nor of less, where everybody may count: else a count of nothing at all would do.
+    /// Nor does it see less, where everybody may count: else counting nothing at all would pass.
     #[test]
     fn policy_is_told_of_all_that_the_ballot_counts_where_everybody_may_count(
         people in prop::collection::vec((prop::sample::select(vec!["ben", "cleo", "dan", "mia", "noa"]), some_groups()), 1..6),

@@ -60,7 +60,7 @@ fn one_no_does_not_end_what_takes_two() {
     assert_eq!(decide(vec![vote("ben", &[]), no("dan")]), "allow");
     assert_eq!(decide(vec![vote("ben", &[]), no("dan"), no("dan")]), "allow");
     assert_eq!(decide(vec![vote("ben", &[]), no("dan"), no("cleo")]), "approval_refused");
-    // A no counts whatever was shown, and the one for a colleague is the colleague's.
+    // A denial counts whatever was shown, and one given for a colleague is the colleague's.
     let other = Vote { shown_digest: Digest::of(b"other"), ..no("cleo") };
     assert_eq!(decide(vec![vote("ben", &[]), no("dan"), other]), "approval_refused");
     let for_dan = Vote { stands_for: Some("dan".parse().unwrap()), ..no("cleo") };
@@ -127,7 +127,7 @@ fn an_escalation_does_not_answer_for_a_policy_that_has_none() {
     let shut = gate("b", r#"@approver_group("approvers")"#, &["approvers"]);
     let (joined, _) = requirement(&with(&[open.clone(), shut]), &refund());
     assert_eq!(joined.escalations.iter().map(groups).collect::<Vec<_>>(), ["security"]);
-    // With the same way out in both, the stricter of the two is asked.
+    // Where both have the same escalation, the stricter of the two is asked.
     let slower = gate(
         "c",
         r#"@approver_group("approvers") @escalate("3h: managers:2")"#,
@@ -210,7 +210,7 @@ fn a_colleagues_groups_hold_as_long_as_they_are_the_colleagues() {
     assert_eq!(word(&asked(&snapshot, vec![old("mia")]).decide(&snapshot)), "hold");
 }
 
-/// However young the token is that somebody decided with: it did not say the group.
+/// However recent the voter's token is: it did not name the group.
 #[test]
 fn a_group_that_the_directory_gave_counts_only_as_long_as_it_does() {
     let snapshot = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
@@ -273,7 +273,7 @@ fn a_standing_grant_lets_a_call_run_and_the_permit_names_it() {
     assert_eq!((permit.grant(), permit.approval_id().map(|id| id.as_str())), (None, Some("apr_1")));
 }
 
-/// The condition asks nothing of the scope: the engine keeps the rule.
+/// The condition does not check the scope: the engine enforces the rule.
 #[test]
 fn no_standing_grant_satisfies_what_is_once_only() {
     let once = gate("g", r#"@approver_group("approvers") @once_only("true")"#, &["approvers"]);
@@ -288,7 +288,7 @@ fn no_standing_grant_satisfies_what_is_once_only() {
     let other = gate("h", r#"@approver_group("approvers")"#, &["approvers"]);
     let both = with(&[once, other.clone()]);
     assert_eq!(used_grant(&before, &both), None);
-    // nor when what was asked at the time was, and is no more.
+    // nor when a gate that was asked at the time was once-only, and no longer exists.
     let snapshot = with(&[other]);
     let strict = Requirement { once_only: true, ..before.requirement.clone() };
     assert_eq!(used_grant(&Draft { requirement: strict, ..before.clone() }, &snapshot), None);
@@ -350,7 +350,7 @@ fn edited_arguments_are_told_to_policy() {
         .to_owned()]);
     let plain = asked(&snapshot, vec![vote("ben", &[])]);
     assert_eq!(word(&plain.decide(&snapshot)), "allow");
-    // No agreement to edited arguments would ever help here, so nobody goes on being asked.
+    // No agreement to edited arguments would ever help here, so people are no longer asked.
     assert_eq!(word(&Draft { args_edited: true, ..plain }.decide(&snapshot)), "policy");
 }
 
@@ -381,7 +381,7 @@ fn a_broken_glass_opens_the_gates_that_name_it_and_only_in_its_time() {
     assert_eq!(policies(&broken("ben", "INC-7", 1).decide(&closed)), ["g", "g"]);
 }
 
-/// Exactly what policy does not count any more is asked for again, and nothing that it still counts.
+/// Exactly those agreements are asked for again that policy no longer counts, and none that it still counts.
 #[test]
 fn agreements_lapse_with_what_they_were_given_as() {
     let snapshot = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
@@ -393,12 +393,12 @@ fn agreements_lapse_with_what_they_were_given_as() {
         // The directory does not know this one; the token does, of today.
         in_groups("una", asked),
         old(in_groups("una", asked)),
-        // A denial is one for good.
+        // A denial is final.
         Vote { choice: VoteChoice::Deny, ..old(in_groups("una", asked)) },
         // Nothing says any more that they are anybody.
         old(in_groups("una", other)),
         Vote { groups: [].into(), ..vote("una", &[]) },
-        // Still known as what is asked; what is not asked does not matter.
+        // Still known to be in the group that is asked; groups that are not asked do not matter.
         old(in_groups("ben", &["approvers", "nowhere"])),
     ];
     let groups: BTreeMap<ApproverGroup, u32> = [("approvers".parse().unwrap(), 1)].into();
@@ -407,10 +407,10 @@ fn agreements_lapse_with_what_they_were_given_as() {
         snapshot.lapsed(&chain, requirement, &votes, NOW).into_iter().collect::<Vec<_>>()
     };
     assert_eq!(lapsed(&requirement), [1, 3, 4]);
-    // Now somebody wants to know that it is really them.
+    // Now a fresh sign-in is required.
     requirement.fresh_auth_ms = Some(60_000);
     assert_eq!(lapsed(&requirement), [0, 1, 3, 4, 5]);
-    // Asked later is asked, too.
+    // Groups asked later count as asked, too.
     requirement.fresh_auth_ms = None;
     requirement.escalations.push(Escalation {
         after_ms: 1,

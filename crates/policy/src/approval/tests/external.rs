@@ -1,4 +1,4 @@
-//! Groups of another tenant: who is asked, who counts as whom, and what cannot be asked at all.
+//! Groups of another tenant: who is asked, who counts for which group, and what cannot be asked at all.
 
 use placet_types::{
     approval::{Vote, VoteChoice},
@@ -15,7 +15,7 @@ use crate::{
 
 const PERMIT: &str = r#"@id("all") permit (principal, action in [Placet::Action::"tier_destructive", Placet::Action::"tier_local_write"], resource is Placet::Tool);"#;
 
-/// A gate on credits that asks these groups, each of which the condition reads under the text it is written with.
+/// A gate on credits that asks these groups; its condition names each as it is written.
 fn gate(scope: &str, annotations: &str, groups: &[&str]) -> String {
     let each: Vec<String> = groups
         .iter()
@@ -66,7 +66,7 @@ fn the_recipients_tenant_is_asked_beside_the_own_one() {
     let Verdict::Hold(hold) = credit("globex").decide(&by_input()) else { panic!("not held") };
     let groups: Vec<String> = hold.requirement.groups.keys().map(ToString::to_string).collect();
     assert_eq!(groups, ["approvers", "globex/credit-approvers"]);
-    // A tenant that is asked agrees to this call, and to nothing that stands.
+    // An external tenant approves this call, and no standing grant.
     assert!(hold.requirement.once_only);
     assert_eq!(hold.requirement.external_tenants().len(), 1);
 }
@@ -203,7 +203,7 @@ fn what_cannot_be_asked_is_refused_when_the_bundle_is_read() {
 fn nobody_of_one_tenant_answers_for_another() {
     let strange = gate(CREDIT, r#"@escalate("2h: globex/security")"#, &["approvers"]);
     assert!(compiled(&strange).unwrap_err()[0].message.contains("no other group of its tenant"));
-    // A condition that takes anybody of either: the engine keeps the tenants apart.
+    // A condition that accepts people of either tenant: the engine keeps them apart.
     let both = r#"@id("gate") @approval("custom") @quorum("2") @approver_group("approvers, {input.recipient}/credit-approvers")
 @escalate("2h: managers, 3h: {input.recipient}/security")
 forbid (principal, action == Placet::Action::"ops/credit", resource is Placet::Tool)

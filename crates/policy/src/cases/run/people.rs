@@ -1,6 +1,6 @@
 //! Running the cases about people.
 //!
-//! Owns how such a case becomes a question, and comparing.
+//! Owns how such a case becomes a question, and the comparison.
 
 use std::collections::BTreeSet;
 
