@@ -1,6 +1,6 @@
-//! What an approval asks for and what people answered: shared by policy, ledger and the listeners.
+//! What an approval requires and how people voted: shared by policy, ledger and the listeners.
 //!
-//! Owns the wire forms of requirement and vote. Does not decide who may vote (policy) nor keep them (ledger).
+//! Owns the wire forms of requirement and vote. Does not decide who may vote (policy) nor store votes (ledger).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ impl ApproverGroup {
         Self { tenant, group }
     }
 
-    /// The other tenant whose group it is; nothing: the call's own.
+    /// The other tenant whose group it is; `None`: the call's own.
     #[must_use]
     pub const fn external_tenant(&self) -> Option<&TenantId> {
         self.tenant.as_ref()
@@ -56,7 +56,7 @@ impl ApproverGroup {
         &self.group
     }
 
-    /// Whether somebody of a tenant (nothing: of the call's own) who is in `groups` is in it.
+    /// Whether somebody of `tenant` (`None`: of the call's own) who is in `groups` is in it.
     #[must_use]
     pub fn has(&self, tenant: Option<&TenantId>, groups: &BTreeSet<GroupId>) -> bool {
         self.tenant.as_ref() == tenant && groups.contains(&self.group)
@@ -103,7 +103,7 @@ impl From<ApproverGroup> for String {
     }
 }
 
-/// Somebody whose word counts: who decided, or whom they decided for.
+/// A person whose vote counts: the one who decided, or the one they decided for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Voice<'a> {
     /// The person's tenant, where it is not the call's own: an external approver.
@@ -184,7 +184,7 @@ impl Requirement {
         groups.filter_map(ApproverGroup::external_tenant).cloned().collect()
     }
 
-    /// What is asked of the people of one other tenant, and why: nothing of whom else it asks. The quorum is that of their own groups.
+    /// What is asked of the people of one other tenant, and why, without whom else it asks. The quorum is that of their own groups.
     #[must_use]
     pub fn part_of(&self, external: &TenantId) -> Self {
         let is_theirs = |group: &ApproverGroup| group.external_tenant() == Some(external);
@@ -208,7 +208,7 @@ impl Requirement {
             *people = (*people).max(*wanted);
         }
         let mut reasons = after.reasons;
-        // What is still asked for is still said why.
+        // What is still asked for keeps its reason.
         reasons.extend(
             self.reasons.iter().filter(|one| !reasons.contains(one)).cloned().collect::<Vec<_>>(),
         );
@@ -216,7 +216,7 @@ impl Requirement {
             groups,
             quorum: self.quorum.max(after.quorum),
             deny_threshold: self.deny_threshold.min(after.deny_threshold),
-            // The escalations that were made stay counted by their places.
+            // Escalations that happened are counted by position, so their order is kept.
             escalations: if self.escalations.is_empty() {
                 after.escalations
             } else {
@@ -320,7 +320,7 @@ pub struct Vote {
 }
 
 impl Vote {
-    /// By which token it was given, as a person reads it: its handle, and whose client it was issued to. Empty where that is not recorded.
+    /// The token it was given with, for display: its handle, and the client it was issued to. Empty if that is not recorded.
     #[must_use]
     pub fn with_token(&self) -> String {
         let Some(token) = &self.token_ref else { return String::new() };
@@ -328,14 +328,14 @@ impl Vote {
         format!(" with {token}{}", client.unwrap_or_default())
     }
 
-    /// Everybody whose word it is: the one who gave it, and the one it was given for.
+    /// Everybody whose voice it is: the voter, and the colleague they voted for.
     pub fn voices(&self) -> impl Iterator<Item = Voice<'_>> {
         let tenant = self.tenant.as_ref();
         let people = std::iter::once(&self.approver).chain(self.stands_for.as_ref());
         people.map(move |person| Voice { tenant, person })
     }
 
-    /// Whose duty it was.
+    /// The person whose duty it was.
     #[must_use]
     pub fn duty_of(&self) -> Voice<'_> {
         let person = self.stands_for.as_ref().unwrap_or(&self.approver);

@@ -1,11 +1,11 @@
 //! The JSON Schema of a capability's arguments: compiled once, applied to every call.
 //!
-//! Owns which schemas are accepted at all, the validation of arguments with their defaults, the problems that a caller is
-//! told, and which arguments are hidden from records. It does not know tools or contracts.
+//! Owns which schemas are accepted at all, the validation of arguments with their defaults, the problems reported to
+//! callers, and which arguments are hidden from records. It does not know tools or contracts.
 //!
 //! Invariants: a schema comes from a server that is not trusted, so compiling and validating never leave the process and
-//! never cost more than a fixed amount; a schema that cannot be checked in full is refused, never checked in part; what a
-//! caller is told is made here and never holds a value of an argument.
+//! never cost more than a fixed amount; a schema that cannot be checked in full is refused, never checked in part;
+//! problems are worded here and never contain a value of an argument.
 
 mod cost;
 mod defaults;
@@ -31,7 +31,7 @@ pub(crate) use self::survey::is_sensitive;
 use crate::error::Problem;
 use crate::json::{self, JsonError, JsonLimits, place};
 
-/// A schema that is larger is not accepted. A tool's schema has some kilobytes.
+/// A larger schema is not accepted. A tool's schema usually has a few kilobytes.
 const SCHEMA_LIMITS: JsonLimits = JsonLimits {
     bytes_max: 256 * 1024,
     depth_max: 64,
@@ -40,10 +40,10 @@ const SCHEMA_LIMITS: JsonLimits = JsonLimits {
     nodes_max: 50_000,
 };
 
-/// What the program of one compiled pattern may take.
+/// The maximum size of one compiled pattern.
 const PATTERN_BYTES_MAX: usize = 256 * 1024;
 
-/// What a validation may cost whose problems are collected, which copies values.
+/// The maximum cost of a validation that collects problems, which copies values.
 const EXPLAINED_COST_MAX: u64 = 200_000;
 
 /// Why a schema is not accepted; its tool is quarantined.
@@ -83,7 +83,7 @@ impl From<ValidationError<'_>> for SchemaError {
 #[derive(Clone)]
 pub struct ArgumentSchema {
     inner: Arc<Compiled>,
-    /// A further schema that arguments have to pass; nothing else is taken from it but its sensitive marks.
+    /// An additional schema that arguments have to pass; of its other content only the sensitive marks are used.
     also: Option<Arc<Compiled>>,
 }
 

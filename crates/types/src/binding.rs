@@ -1,6 +1,6 @@
 //! The one digest an approval binds: what was approved is what runs.
 //!
-//! Owns the list of what is bound. Invariant: two requests that differ in any of it have different digests.
+//! Owns the list of bound fields. Invariant: two requests that differ in any of them have different digests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Time and fresh identifiers as inputs, so that tests and replays decide what they are.
+//! Time and fresh identifiers as inputs, so that tests and replays can determine them.
 //!
 //! Owns the traits and [`Timestamp`]. Does not read a clock: the binary hands one in (ARCHITECTURE.md).
 
@@ -95,15 +95,15 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// Where the time comes from.
+/// The source of the time.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present moment. Deadlines inside one process use the runtime's monotonic clock instead.
     fn now(&self) -> Timestamp;
 }
 
-/// Where fresh identifiers come from.
+/// The source of fresh identifiers.
 pub trait IdSource: Send + Sync + fmt::Debug {
-    /// A fresh text of 26 letters and digits, never given before, later ones sorting after earlier ones.
+    /// A fresh text of 26 letters and digits, never returned before, later ones sorting after earlier ones.
     fn fresh(&self) -> String;
 }
 

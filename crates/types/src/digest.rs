@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(distinct.len(), digests.len());
     }
 
-    /// A digest in the ledger is for ever: this fails when the encoding changes.
+    /// Digests in the ledger are permanent: this fails when the encoding changes.
     #[test]
     fn the_encoding_is_fixed() {
         let digest = DigestBuilder::new("placet.test.v1")

@@ -1,6 +1,6 @@
-//! What people arrange at the approval service beside single decisions: standing grants, break-glass, freezes, delegations, revocations.
+//! What people arrange in the approval service besides single decisions: standing grants, break-glass, freezes, delegations, revocations.
 //!
-//! Owns their wire forms. What an entry may become is the ledger's (`placet_ledger::directive`), who may arrange it is policy's, and
+//! Owns their wire forms. The states of an entry are the ledger's (`placet_ledger::directive`), who may arrange it is policy's, and
 //! whether a call's arguments fit a grant is [`pattern`]'s.
 
 use std::collections::BTreeSet;
@@ -23,14 +23,14 @@ pub mod pattern;
 pub const GRANT_MS_MAX: u64 = 30 * 86_400_000;
 /// The most uses of one standing grant.
 pub const GRANT_USES_MAX: u32 = 10_000;
-/// The longest that a glass stays broken, in milliseconds: 8 hours.
+/// The longest break-glass, in milliseconds: 8 hours.
 pub const BREAK_GLASS_MS_MAX: u64 = 8 * 3_600_000;
 /// The longest freeze, in milliseconds: 31 days.
 pub const FREEZE_MS_MAX: u64 = 31 * 86_400_000;
 /// The longest delegation, in milliseconds: 31 days.
 pub const DELEGATION_MS_MAX: u64 = 31 * 86_400_000;
-/// The shortest revocation, in milliseconds: a day, which is the longest that any token lives that is taken here. What its clock may be off
-/// by, and the leeway at its end, are added where revocations are looked at.
+/// The shortest revocation, in milliseconds: a day, the longest lifetime of any token that is accepted here. The clock skew and the
+/// leeway at its end are added where revocations are checked.
 pub const REVOCATION_MS_MIN: u64 = 86_400_000;
 /// The longest revocation, in milliseconds: 31 days.
 pub const REVOCATION_MS_MAX: u64 = 31 * 86_400_000;
@@ -73,17 +73,17 @@ impl DirectiveKind {
     }
 }
 
-/// As of when a decision knew what is in force in the approval service, and for how long that may be taken for granted.
+/// The state of the approval service that a decision reflects, and how long it can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectiveBasis {
-    /// How often what is in force had become stricter.
+    /// How often the approval service had become stricter.
     pub rev: u64,
-    /// When it becomes stricter by time alone; nothing: not as far as is known.
+    /// When it next becomes stricter by time alone; `None`: not as far as is known.
     pub until: Option<Timestamp>,
 }
 
 impl DirectiveBasis {
-    /// Whether nothing is stricter at `now`, where it has become so `rev` times.
+    /// Whether nothing is stricter at `now`, when the approval service has become stricter `rev` times.
     #[must_use]
     pub fn holds(&self, rev: u64, now: Timestamp) -> bool {
         self.rev == rev && self.until.is_none_or(|until| now < until)

@@ -81,7 +81,7 @@ pub struct AgentEntry {
     pub display: Option<String>,
 }
 
-/// Calls per minute, unless a contract or a class says otherwise: of one capability by all agents of a tenant, and of one agent (TM-18).
+/// The default limit of calls per minute: for one capability by all agents of a tenant, and for one agent (TM-18).
 pub const CALLS_PER_MINUTE_MAX: u32 = 600;
 
 /// For how long a budget of a class holds, over all runs of an agent.

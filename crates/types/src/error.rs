@@ -1,7 +1,7 @@
 //! Error codes and refusals: one code per cause, the same on every API.
 //!
 //! Owns the list of codes, what each says about the effect, and [`Refusal`] with its two messages: one for the caller,
-//! one for the log. Does not know HTTP or MCP statuses' bodies; only the status number that stands beside a code.
+//! one for the log. Does not know the bodies of HTTP or MCP responses; only the status number that belongs to a code.
 
 use std::fmt;
 
@@ -130,7 +130,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Whether it says that a call has no credential which its target takes, no matter who can fix that.
+    /// Whether it means that a call has no credential that its target accepts, no matter who can fix that.
     #[must_use]
     pub const fn lacks_credential(self) -> bool {
         matches!(self, Self::CredentialRefused | Self::CredentialMisconfigured)
@@ -161,7 +161,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A refusal at some stage: what the caller is told and, apart from it, what the log is told.
+/// A refusal at some stage, with separate messages for the caller and for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Refusal {
@@ -177,12 +177,12 @@ pub struct Refusal {
     pub execution: Execution,
     /// When to try again, in milliseconds from now, where that is known.
     pub retry_after_ms: Option<u64>,
-    /// The scopes that a token has to have for this, all at once, where the caller's lacks one of them.
+    /// The scopes that a token needs for this, all of them, if the caller's lacks one.
     pub scopes_needed: Vec<String>,
 }
 
 impl Refusal {
-    /// A refusal before anything was executed; of a call that is or was under way, nobody can say yet.
+    /// A refusal before anything was executed; for a call that is or was in progress, its execution is unknown.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let unknown = matches!(code, ErrorCode::OutcomeUnknown | ErrorCode::InProgress);
@@ -198,7 +198,7 @@ impl Refusal {
         }
     }
 
-    /// Adds what only the log may know.
+    /// Adds a detail for the log only.
     #[must_use]
     pub fn with_detail(mut self, detail: impl fmt::Display) -> Self {
         self.detail = Some(detail.to_string());

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::digest::Digest;
 
-/// Why a text is not an identifier of the kind asked for.
+/// Why a text is not an identifier of the requested kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct IdError(String);
 
-/// The rule an identifier's text keeps to.
+/// The rule for an identifier's text.
 struct IdRule {
     length_max: usize,
     allowed: &'static str,
@@ -24,7 +24,7 @@ struct IdRule {
     rest: fn(char) -> bool,
 }
 
-/// What the engine and operators name.
+/// For names chosen by the engine and operators.
 const PLAIN: IdRule = IdRule {
     length_max: 64,
     allowed: "letters, digits, `.`, `_` and `-`",
@@ -33,7 +33,7 @@ const PLAIN: IdRule = IdRule {
     rest: |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'),
 };
 const LONG: IdRule = IdRule { length_max: 128, ..PLAIN };
-/// What callers and issuers name.
+/// For names chosen by callers and issuers.
 const WIDE: IdRule = IdRule {
     length_max: 128,
     allowed: "letters, digits and `._-:@/+|=`",
@@ -41,7 +41,7 @@ const WIDE: IdRule = IdRule {
     rest: |c| c.is_ascii_alphanumeric() || "._-:@/+|=".contains(c),
     ..PLAIN
 };
-/// What stands in paths and in the names of tools.
+/// For names that become part of paths and tool names.
 const LOWER: IdRule = IdRule {
     length_max: 32,
     allowed: "lower-case letters, digits and `-`",
@@ -195,11 +195,11 @@ impl Serialize for CapabilityId {
 /// The longest wire name of a tool that planners accept.
 const TOOL_NAME_LENGTH_MAX: usize = 64;
 
-/// What the names of runs begin with that the engine keeps for itself; a caller's run may not.
+/// The prefix of run names that the engine reserves for itself; a caller's run may not have it.
 const RESERVED: &str = "placet/";
 
 impl RunId {
-    /// Whether the engine keeps it for itself.
+    /// Whether the name is reserved for the engine.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.as_str().starts_with(RESERVED)
@@ -225,7 +225,7 @@ impl RunId {
 }
 
 impl PrincipalId {
-    /// Whose the meters are that count the calls of a whole tenant. They are told from those of an agent by their [`RunId`].
+    /// The owner of the meters that count the calls of a whole tenant. They differ from those of an agent by their [`RunId`].
     #[must_use]
     pub fn of_meters() -> Self {
         Self("placet".into())

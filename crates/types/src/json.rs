@@ -1,6 +1,6 @@
 //! Strict JSON and its canonical bytes.
 //!
-//! Owns the only parser that untrusted JSON goes through, the rules of which numbers survive, and the canonical form that
+//! Owns the only parser for untrusted JSON, the rules about which numbers are accepted, and the canonical form that
 //! digests are computed over. It knows nothing of schemas or envelopes.
 //!
 //! Invariant: two strict values are equal exactly if their canonical bytes are equal, and what a parser elsewhere could read
@@ -22,10 +22,10 @@ use serde_json::Value;
 
 pub use self::canonical::{canonical_bytes, canonical_digest};
 
-/// What one echoed piece of input may take of a message.
+/// The most bytes of input echoed in a message.
 const ECHO_BYTES_MAX: usize = 64;
 
-/// Nesting that no configuration can raise: what reads a value may recurse this deep.
+/// The nesting that no configuration can exceed: code that reads a value may recurse this deep.
 const DEPTH_CEILING: usize = 128;
 
 /// The limits of one JSON document.
@@ -55,7 +55,7 @@ impl Default for JsonLimits {
     }
 }
 
-/// By which rule a JSON document was refused.
+/// The rule by which a JSON document was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonFault {
     /// It starts with a byte order mark.
@@ -131,7 +131,7 @@ pub fn parse_strict(bytes: &[u8], limits: &JsonLimits) -> Result<Value, JsonErro
 
 /// Applies the same rules to a value that something else has built, and returns it in strict form.
 ///
-/// What such a value cannot tell any more (duplicate keys, the digits a number was written with) is not checked: a double
+/// What such a value no longer shows (duplicate keys, the digits a number was written with) is not checked: a double
 /// counts as its shortest form.
 ///
 /// # Errors
@@ -174,7 +174,7 @@ pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonErr
             match segment {
                 Segment::Seq { index } => pointer.push_str(&shown_token(&index.to_string())),
                 Segment::Map { key } => pointer.push_str(&shown_token(key)),
-                // A variant's name is already there as key; what is unknown has no name.
+                // A variant's name is already there as a key; an unknown one has no name.
                 Segment::Enum { .. } | Segment::Unknown => {}
             }
         }
@@ -183,10 +183,10 @@ pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonErr
     })
 }
 
-/// Reads a struct from an object and from nothing else. Serde takes an array of its fields for one as well, which no schema of ours says.
+/// Reads a struct from an object only. Serde also accepts an array of its fields, which no schema of ours allows.
 ///
 /// # Errors
-/// If the value is no object, or not of the expected form.
+/// If the value is not an object, or not of the expected form.
 pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -207,12 +207,12 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer.deserialize_map(Object(PhantomData))
 }
 
-/// Whether a value is what it is where a document leaves it out, for serde to leave it out again.
+/// Whether a value equals its default, so that serde leaves it out.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What serde says, without the values it quotes.
+/// Serde's message, without the values it quotes.
 fn shape_problem(message: &str) -> String {
     const EXPECTED_BYTES_MAX: usize = 256;
     if message.starts_with("data did not match any variant of untagged enum") {
@@ -266,7 +266,7 @@ pub(crate) fn is_pointer(text: &str) -> bool {
     escapes && (text.is_empty() || text.starts_with('/'))
 }
 
-/// Whether one pointer leads to what another leads to, or into it.
+/// Whether one pointer leads to the same place as the other, or to a place inside it.
 pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -285,7 +285,7 @@ pub(crate) fn place(pointer: &str) -> String {
     }
 }
 
-/// At most so many bytes of a text from outside, without control characters, so that it cannot fake a line of a log.
+/// At most `bytes_max` bytes of foreign text, without control characters, so that it cannot fake a line of a log.
 pub(crate) fn clip(text: &str, bytes_max: usize) -> String {
     let kept = text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default();
     let mut clipped: String =

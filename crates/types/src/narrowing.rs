@@ -1,8 +1,8 @@
 //! Whether edited arguments ask for less than those before them.
 //!
-//! Owns what *narrower* means, and which masked values an edit changed. Who may edit, and what follows from an edit that is not narrower, is
-//! not decided here. Invariants: narrower arguments have every member that was there before, and no value that was not, but for numbers nearer to
-//! zero; a change at or under a place that the schema marks sensitive is never narrower.
+//! Owns what *narrower* means, and which masked values an edit changed. Who may edit, and what follows from an edit that is not narrower,
+//! is decided elsewhere. Invariants: narrower arguments keep every member, and have no new value except numbers nearer to zero; a change
+//! at or below a place that the schema marks sensitive is never narrower.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::argument_schema::ArgumentSchema;
 /// The largest integer up to which every integer is a double, and compares exactly with one.
 const EXACT_MAX: u128 = 1 << 53;
 
-/// What an edit did to arguments.
+/// The effect of an edit on arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Whether nothing but less is asked for.
+    /// Whether the edit only asks for less.
     pub narrower: bool,
     /// Where masked values changed, as JSON Pointers (RFC 6901): into the arguments before or after, or both. The empty one stands for all
     /// arguments.
@@ -24,7 +24,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What became of the arguments of a tool with this schema.
+    /// The effect of an edit on the arguments of a tool with this schema.
     #[must_use]
     pub fn of(schema: &ArgumentSchema, before: &Value, after: &Value) -> Self {
         let mut masked = schema.sensitive_pointers(before);
@@ -34,9 +34,9 @@ impl Change {
     }
 }
 
-/// Whether every place is equal but that lists lost some of their elements, or numbers moved towards zero and kept their sign.
+/// Whether all places are equal, except that lists lost some elements or numbers moved towards zero and kept their sign.
 ///
-/// A member that is left out may be a filter or a precondition, an empty list a filter that excludes nothing, and zero no limit: none of the
+/// A removed member may be a filter or a precondition, an empty list a filter that excludes nothing, and zero no limit: none of the
 /// three is narrower.
 #[must_use]
 pub fn is_narrower(before: &Value, after: &Value) -> bool {
@@ -52,7 +52,7 @@ pub fn is_narrower(before: &Value, after: &Value) -> bool {
         }
         (Value::Array(before), Value::Array(after)) => {
             let mut rest = before.iter();
-            // Each is looked for after the one found before it.
+            // Each is searched after the position of the previous one.
             !after.is_empty() && after.iter().all(|kept| rest.any(|one| one == kept))
         }
         (Value::Number(before), Value::Number(after)) => {

@@ -41,7 +41,7 @@ impl PrincipalKind {
     }
 }
 
-/// What a key is scoped by: no other tenant, agent, user or capability can reach a record through the same key.
+/// The scope of a key: no other tenant, agent, user or capability can reach a record through the same key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyScope {
     /// The tenant the call belongs to.
@@ -91,9 +91,9 @@ pub struct Principal {
     pub display: Option<String>,
 }
 
-/// Whom the tokens of a caller are for, where one of them is for several services: all audiences of each such token, sorted, by the token's
-/// handle. At each of those services the token is as good as here, so an auditor is told. Decides nothing, and is no part of what an
-/// approval binds.
+/// The audiences of a caller's tokens, if one of them is for several services: all audiences of each such token, sorted, by the token's
+/// handle. The token is as good at each of those services as it is here, so auditors are told. Decides nothing, and is not part of what
+/// an approval binds.
 pub type TokenAudiences = BTreeMap<String, BTreeSet<String>>;
 
 /// Audiences of tokens, for people to read.

@@ -1,4 +1,4 @@
-//! How the parties of a call proved who they are (TM-04), as the verifier found it.
+//! How the parties of a call were authenticated (TM-04), as the verifier found it.
 //!
 //! Owns the form. Verifies nothing: a proof is made from verified tokens and certificates only. Invariant: no token and nothing that
 //! could serve as one is in here.
@@ -33,7 +33,7 @@ pub enum AuthType {
 }
 
 impl AuthType {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Jwt,
         Self::BoundJwt,
@@ -75,7 +75,7 @@ pub type ShownClaims = BTreeMap<String, BTreeSet<String>>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// What was shown.
+    /// The kind of proof.
     pub auth_type: AuthType,
     /// The subject as its issuer names it.
     pub subject: String,
@@ -96,11 +96,11 @@ impl Proof {
     }
 }
 
-/// How the parties of one call proved who they are.
+/// How the parties of one call were authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerProof {
-    /// Whether it was verified which workload calls: by the kind of proof, or because the issuer's configuration says that it verifies that.
+    /// Whether it was verified which workload calls: by the kind of proof, or because the issuer is configured as verifying it.
     pub attested: bool,
     /// The caller's own.
     pub actor: Proof,
@@ -110,7 +110,7 @@ pub struct CallerProof {
 }
 
 impl CallerProof {
-    /// What the development key proves of these parties: for decisions that are made up, as in policy cases and rehearsals.
+    /// The proof by the development key for these parties: for made-up decisions, as in policy cases and rehearsals.
     #[must_use]
     pub fn of_development(chain: &PrincipalChain) -> Self {
         let proof = |subject: &str| Proof {
@@ -126,7 +126,7 @@ impl CallerProof {
         }
     }
 
-    /// Whether it is of these parties: a user has proved something exactly where the call is for one.
+    /// Whether it belongs to these parties: it has a user's proof exactly if the call is for a user.
     #[must_use]
     pub const fn fits(&self, chain: &PrincipalChain) -> bool {
         self.user.is_some() == chain.on_behalf_of.is_some()

@@ -63,13 +63,13 @@ pub struct BudgetRequest {
 }
 
 impl BudgetRequest {
-    /// Whether it asks for nothing.
+    /// Whether it requests nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What is asked for, and `base` for what is absent.
+    /// What is requested, with `base` for what is absent.
     #[must_use]
     pub fn over(self, base: RunBudget) -> RunBudget {
         RunBudget {

@@ -1,7 +1,7 @@
 //! What a run remembers of its calls, for policies.
 //!
-//! Owns the form and its limits. Invariant: it has values of arguments that a contract marks as keys, of calls that succeeded, and no others;
-//! what is forgotten or too long to be kept makes a policy that asks for it refuse.
+//! Owns the form and its limits. Invariant: it contains values of arguments that a contract marks as keys, of successful calls, and no
+//! others; a policy that asks for a forgotten value, or one too long to be kept, refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ impl RunHistory {
         self.0.is_empty()
     }
 
-    /// Remembers a call that succeeded: of its arguments those that are keys.
+    /// Remembers a successful call: those of its arguments that are keys.
     pub fn remember(
         &mut self,
         capability: &CapabilityId,

@@ -1,7 +1,7 @@
 //! Taint: what the context of a run may carry, for policies to look at.
 //!
-//! Owns the closed set of names. Does not find out what a text is: a caller declares it, or a contract says it of a tool's results.
-//! Invariant: taint is only ever added; nothing takes it off a run.
+//! Owns the closed set of names. Does not classify texts: a caller declares taint, or a contract declares it for a tool's results.
+//! Invariant: taint is only ever added; nothing removes it from a run.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -28,7 +28,7 @@ pub enum Taint {
 }
 
 impl Taint {
-    /// All there is.
+    /// All kinds.
     pub const ALL: [Self; 4] =
         [Self::UntrustedContent, Self::Secret, Self::Pii, Self::ExternalEgress];
 

@@ -1,6 +1,6 @@
 //! Text of others in a form that people can judge.
 //!
-//! Owns which characters a reader does not see, or does not see as what they are, and how they are written instead. Invariant: what [`visible`]
+//! Owns which characters a reader does not see, or does not see as what they are, and how they are escaped. Invariant: what [`visible`]
 //! returns is one line that reads in the order in which it is stored, and every character of it is drawn.
 
 use icu_properties::{
@@ -11,9 +11,9 @@ use icu_properties::{
 /// Symbols that are drawn as nothing although no property of Unicode says so: they are blank by their names alone.
 const BLANK: [char; 4] = ['\u{2800}', '\u{13441}', '\u{13442}', '\u{1d159}'];
 
-/// Whether a reader may miss `c`, take it for another character, or see what follows in another place: controls (line feeds and tabs among
-/// them), format and direction characters, everything with the property `Default_Ignorable_Code_Point` (Unicode Standard Annex #44), every space
-/// but U+0020, and what is private or unassigned.
+/// Whether a reader may miss `c`, take it for another character, or see what follows in another place: controls (line feeds and tabs
+/// included), format and direction characters, everything with the property `Default_Ignorable_Code_Point` (Unicode Standard Annex #44),
+/// every space but U+0020, and private or unassigned characters.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     if c.is_ascii() {
@@ -49,8 +49,8 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// JSON text in which every character that [`is_hidden`] is written as JSON's own escape, so that it is read back as the same value. Line feeds
-/// stay: those of JSON text are between its tokens.
+/// JSON text in which every character that [`is_hidden`] is written as JSON's own escape, so that it is read back as the same value. Line
+/// feeds stay: those of JSON text are between its tokens.
 #[must_use]
 pub fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());

@@ -1,4 +1,4 @@
-//! How groups of other tenants are written, and what was written before there were any.
+//! How groups of other tenants are written, and documents from before there were any.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What a validation will cost, before it is made.
+//! The estimated cost of a validation, before it is made.
 //!
 //! Owns the two bounds that the validator itself lacks: how many evaluations a schema needs for some arguments, and how
 //! deeply they nest. References let a schema of a few hundred bytes ask for 2⁶⁰ evaluations, or recurse until the stack ends.
@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use super::edges::each_edge;
 
-/// Evaluations, where one of a large value counts for more: about a tenth of a second.
+/// The most evaluations, where large values count as several: about a tenth of a second.
 const COST_MAX: u64 = 1_000_000;
-/// Evaluations within each other; each takes several frames of the validator's stack.
+/// The deepest nesting of evaluations; each takes several frames of the validator's stack.
 const DEPTH_MAX: usize = 512;
 /// Bytes of a value that count as one more evaluation.
 const BYTES_PER_UNIT: usize = 64;
 
-/// What a validation costs; `None` where it would be too much.
+/// The cost of a validation; `None` if it exceeds the bounds.
 pub(super) fn cost(root: &Value, args: &Value) -> Option<u64> {
     let mut estimate = Estimate { root, steps: 0, sizes: BTreeMap::new() };
     estimate.measure(args);
@@ -29,7 +29,7 @@ pub(super) fn cost(root: &Value, args: &Value) -> Option<u64> {
 struct Estimate<'s> {
     root: &'s Value,
     steps: u64,
-    /// What it costs to copy each value that costs more than one unit.
+    /// The cost of copying, for each value where it is more than one unit.
     sizes: BTreeMap<*const Value, u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The defaults of a schema, filled into arguments.
 //!
 //! Owns which defaults apply: those of absent properties, found through `properties`, `items`, `allOf` and references, not
-//! through conditions and alternatives. A default is taken as it stands: what lies within one is the tool's to fill in.
+//! through conditions and alternatives. A default is used as it is: filling in defaults inside it is up to the tool.
 //!
 //! Invariant: filling in never makes valid arguments invalid, and depends on nothing but the schema and the arguments.
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::edges::each_edge;
 use super::survey::target;
 
-/// More than these are not filled in at all: the tool applies its own.
+/// If there are more, none are filled in: the tool applies its own.
 const DEFAULTS_MAX: usize = 256;
-/// So many defaults are tried one by one when they are not valid together.
+/// The most defaults tried one by one when they are not valid together.
 const TRIALS_MAX: usize = 16;
 
 /// The keywords through which a default is found.
@@ -33,7 +33,7 @@ impl Default<'_> {
     }
 }
 
-/// Arguments, whose validation is affordable, with as many defaults as are valid in them.
+/// Arguments of affordable cost, with as many defaults as are valid in them.
 pub(super) fn fill(root: &Value, args: &Value, permits: impl Fn(&Value) -> bool) -> Value {
     let mut defaults = Vec::new();
     let mut filled = args.clone();
@@ -83,7 +83,7 @@ fn search<'s>(
     })
 }
 
-/// A schema's own default, or that of what it directly refers to.
+/// A schema's own default, or that of its direct reference.
 fn default_of<'s>(root: &'s Value, schema: &'s Value) -> Option<&'s Value> {
     let referred = || target(root, schema.get("$ref")?.as_str()?)?.get("default");
     schema.get("default").or_else(referred)

@@ -19,10 +19,10 @@ pub(super) struct Edge<'s, 'v> {
     pub(super) token: String,
 }
 
-/// A schema that is applied to names instead of values is shown this.
+/// The placeholder value for schemas that apply to names instead of values.
 static NAME: Value = Value::Null;
 
-/// What is done with each edge; `None` ends it.
+/// The visitor of edges; `None` stops the visit.
 type Visit<'a, 's, 'v> = dyn FnMut(Edge<'s, 'v>) -> Option<()> + 'a;
 
 /// Visits the edges from a schema and a value; `None` where `visit` ended it.
@@ -79,7 +79,7 @@ fn of_members<'s, 'v>(
             let mut members = members.iter().filter(|(name, _)| more(name));
             members.try_for_each(|(name, inner)| member(value, name, inner))
         }
-        // What this skips may be known elsewhere, so all are looked at.
+        // Members that this keyword skips may be evaluated elsewhere, so all are visited.
         "unevaluatedProperties" => {
             members.iter().try_for_each(|(name, inner)| member(value, name, inner))
         }

@@ -7,14 +7,14 @@ use serde_json::{Map, Number, Value};
 
 /// The keyword of a schema, with `long` or `decimal`.
 pub const NUMBER_KEYWORD: &str = "x-cedar";
-/// The largest whole number that every reader of JSON reads as the same (RFC 8259, section 6).
+/// The largest whole number that all JSON readers agree on (RFC 8259, section 6).
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
-/// The largest number that is put to policy as a decimal.
+/// The largest number that is passed to policy as a decimal.
 const DECIMAL_MAX: f64 = 900_000_000_000.0;
 /// The decimal places of Cedar's `decimal`.
 const PLACES_MAX: usize = 4;
 
-/// What a number has to be.
+/// The required type of a number.
 #[derive(Debug, Clone, Copy)]
 enum Mapped {
     Long,
@@ -50,7 +50,7 @@ impl<'i> Keyword<'i> for Mapped {
     }
 
     fn is_valid(&self, instance: &'i Value) -> bool {
-        // Of which type a value is, is what `type` says.
+        // Which type a value has is checked by `type`.
         !matches!(instance, Value::Number(number) if !self.holds(number))
     }
 }

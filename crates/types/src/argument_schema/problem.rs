@@ -1,4 +1,4 @@
-//! What a caller is told about arguments that do not match.
+//! The problems reported to a caller about arguments that do not match.
 //!
 //! Owns the list of problems: where each is and what is wrong. It does not validate.
 //!
@@ -14,11 +14,11 @@ use crate::error::Problem;
 use crate::json::{clip, is_within, token};
 
 const PROBLEMS_MAX: usize = 20;
-/// Alternatives within alternatives whose problems are told, too.
+/// The depth of nested alternatives whose problems are reported.
 const NESTING_MAX: usize = 4;
 const POINTER_BYTES_MAX: usize = 256;
 const PROBLEM_BYTES_MAX: usize = 512;
-/// What is quoted of one name or option.
+/// The most bytes quoted of one name or option.
 const QUOTED_BYTES_MAX: usize = 64;
 
 /// A problem of the arguments as a whole.
@@ -85,7 +85,7 @@ impl Report<'_> {
         }
     }
 
-    /// What the closest of several forms says, none of which fits. One of another type is the last that was meant.
+    /// Reports the problems of the closest of several forms when none fits. A form of another type is considered last.
     fn add_closest(&mut self, pointer: &str, forms: &[Vec<ValidationError<'_>>], nesting: usize) {
         if nesting >= NESTING_MAX {
             return;
@@ -102,7 +102,7 @@ impl Report<'_> {
         }
     }
 
-    /// The names that the schema beside a broken rule knows.
+    /// The names that the schema around a broken rule declares.
     fn known_properties(&self, error: &ValidationError<'_>) -> String {
         let beside = error.schema_path().as_str().rsplit_once('/');
         let known = beside.and_then(|(schema, _)| self.source.pointer(schema)?.get("properties"));

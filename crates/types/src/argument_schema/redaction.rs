@@ -2,8 +2,8 @@
 //!
 //! Owns the search for marked values and their masking. It does not decide who may see what.
 //!
-//! Invariant: a value is masked if any schema that could apply to it is marked; if the search has to be given up, everything
-//! is.
+//! Invariant: a value is masked if any schema that could apply to it is marked; if the search has to be abandoned, everything
+//! is masked.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ fn search(root: &Value, args: &Value) -> Option<BTreeSet<String>> {
 
 pub(super) fn redact(args: &Value, sensitive: &BTreeSet<String>) -> Value {
     let mut redacted = args.clone();
-    // In order of the pointers, so that what lies inside a masked value is simply not found any more.
+    // Pointers are in order, so a place inside an already masked value is simply not found.
     for pointer in sensitive {
         if let Some(value) = redacted.pointer_mut(pointer) {
             *value = Value::String(MASK.to_owned());

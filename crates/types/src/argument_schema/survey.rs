@@ -1,10 +1,10 @@
-//! What of a schema is looked at before it is compiled: its references, its size, its marks.
+//! The inspection of a schema before it is compiled: its references, its size, its marks.
 //!
 //! Owns which parts of a document are schemas, where a reference leads, and the limits on both. It does not validate.
 //!
-//! Invariant: every reference of a schema that passed leads to a place inside it, by a JSON Pointer from its root. What would make a reference
-//! mean something else (dynamic references, identifiers of embedded schemas) is refused. An `$anchor` may stand there, but no reference may use its
-//! name.
+//! Invariant: every reference of an accepted schema leads to a place inside it, by a JSON Pointer from its root. What would give a
+//! reference another meaning (dynamic references, identifiers of embedded schemas) is refused. An `$anchor` may occur, but no reference may
+//! use its name.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -17,9 +17,9 @@ use crate::json::{clip, token};
 const NESTING_MAX: usize = 24;
 const REFERENCES_MAX: usize = 2048;
 const PATTERNS_MAX: usize = 256;
-/// Referenced places times nesting: what compiling a chain of references may recurse.
+/// The most referenced places times nesting: the recursion that compiling a chain of references may need.
 const REACH_MAX: usize = 4096;
-/// What is shown of a text of the schema.
+/// The most bytes shown of a text from the schema.
 const SHOWN_BYTES_MAX: usize = 64;
 
 const DIALECTS: [&str; 5] = [
@@ -30,10 +30,10 @@ const DIALECTS: [&str; 5] = [
     "json-schema.org/draft/2020-12/schema",
 ];
 
-/// What is not supported: references that depend on more than the place they lead to.
+/// Unsupported keywords: references that depend on more than the place they lead to.
 const REFUSED: [&str; 3] = ["$dynamicRef", "$recursiveRef", "$dynamicAnchor"];
 
-/// Checks a schema, and says whether it marks anything as sensitive.
+/// Checks a schema, and returns whether it marks anything as sensitive.
 pub(super) fn survey(root: &Value) -> Result<bool, SchemaError> {
     let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let mut survey = Survey {
@@ -68,11 +68,11 @@ pub(super) fn survey(root: &Value) -> Result<bool, SchemaError> {
 
 struct Survey<'s> {
     root: &'s Value,
-    /// What the root's `$schema` says, or nothing.
+    /// The root's `$schema`, or empty.
     dialect: &'s str,
     /// The keyword that gives a schema a name.
     identifier: &'static str,
-    /// The pointers to the schemas that are left, with their nesting. Referenced ones are looked at last, as they may lie where no keyword leads.
+    /// Pointers to the schemas still to visit, with their nesting. Referenced ones come last, as they may be where no keyword leads.
     open: VecDeque<(String, usize)>,
     targets: BTreeSet<String>,
     references: usize,
@@ -137,7 +137,7 @@ impl Survey<'_> {
         Err(SchemaError::at(pointer, problem))
     }
 
-    /// Where a reference leads, as a pointer from the root.
+    /// The target of a reference, as a pointer from the root.
     fn resolve(&self, reference: &str, pointer: &str) -> Result<String, SchemaError> {
         let shown = clip(reference, SHOWN_BYTES_MAX);
         let document = reference.split_once('#').map_or(reference, |(document, _)| document);
@@ -179,7 +179,7 @@ fn too_many(what: &str, max: usize) -> SchemaError {
     SchemaError::at("", format!("has too many {what}, at most {max} are accepted"))
 }
 
-/// Whether a schema says that what it describes must not be shown or recorded.
+/// Whether a schema marks its values as not to be shown or recorded.
 pub(crate) fn is_sensitive(keywords: &Map<String, Value>) -> bool {
     let marked = keywords.get("x-sensitive").is_some_and(|mark| mark != &Value::Bool(false));
     marked || keywords.get("format").is_some_and(|format| format == "password")

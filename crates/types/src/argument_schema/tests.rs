@@ -1,4 +1,4 @@
-//! Tests of argument schemas: what is accepted, what callers are told, and what hostile schemas cannot do.
+//! Tests of argument schemas: what is accepted, what is reported to callers, and what hostile schemas cannot do.
 
 mod hostile;
 mod sensitive;
@@ -146,7 +146,7 @@ fn problems_are_bounded_in_number_and_size() {
         args.insert(format!("p{n}{}", "x".repeat(500)), json!("b"));
     }
     let schema = ArgumentSchema::compile(&schema);
-    // A megabyte of options is not a schema that is accepted.
+    // A schema with a megabyte of options is not accepted.
     assert!(schema.is_err());
     let options: Vec<String> = (0..500).map(|n| format!("{n}-{}", "o".repeat(200))).collect();
     let schema = compile(&json!({
@@ -365,14 +365,14 @@ fn a_default_that_is_not_valid_is_left_out() {
         "properties": {"a": {"type": "string", "default": null}, "b": {"default": 1}, "c": {"default": 2}}
     });
     assert_eq!(filled(schema, json!({})), json!({"b": 1, "c": 2}));
-    // Each is valid, but not both.
+    // Each alone is valid, both together are not.
     let schema = json!({
         "properties": {"a": {"default": 1}, "b": {"default": 2}},
         "not": {"required": ["a", "b"]}
     });
     assert_eq!(filled(schema.clone(), json!({})), json!({"a": 1}));
     assert_eq!(filled(schema, json!({"b": 7})), json!({"b": 7}));
-    // One that asks for something else.
+    // A default that requires another property.
     let schema = json!({"properties": {"a": {"default": 1}}, "dependentRequired": {"a": ["b"]}});
     assert_eq!(filled(schema, json!({})), json!({}));
 }

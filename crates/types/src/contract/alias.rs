@@ -1,7 +1,7 @@
 //! Aliases of read-only tools (TM-13): `mcp_<adapter>_<capability>`, and answers from a cache under that name.
 //!
-//! Owns which capabilities may have one. A contract that gives a capability the key `alias` is the allow-list. Not here: which of them score
-//! well enough, and what is cached; the engine's `aliases` has that. Invariant: only what reads has an alias.
+//! Owns which capabilities may have one. Contracts that give capabilities the key `alias` are the allow-list. Not here: which of them
+//! score well enough, and what is cached; the engine's `aliases` does that. Invariant: only read-only capabilities have an alias.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use crate::{
     mode::{ApprovalMode, Effect},
 };
 
-/// The longest time that an answer is given again, in milliseconds: one hour.
+/// The longest time that a cached answer is returned, in milliseconds: one hour.
 pub const ANSWER_TTL_MS_MAX: u64 = 3_600_000;
-/// The longest alias: what function calling takes.
+/// The longest alias: the limit of function calling.
 const NAME_BYTES_MAX: usize = 64;
 
 /// That a capability may be called by a short name, and from when.
@@ -47,9 +47,9 @@ pub enum AliasWhen {
 pub struct Alias {
     /// `mcp_<adapter>_<capability>`.
     pub name: String,
-    /// What it takes.
+    /// The condition for having it.
     pub when: AliasWhen,
-    /// For how long an answer is given again, in milliseconds; 0: never.
+    /// How long a cached answer is returned, in milliseconds; 0: never.
     pub answer_ttl_ms: u64,
 }
 
@@ -57,7 +57,7 @@ impl Alias {
     /// The alias that the file allows.
     ///
     /// # Errors
-    /// In words, where this capability may have none.
+    /// The reason, if this capability may have none.
     pub(super) fn of(id: &CapabilityId, file: &CapabilityFile) -> Result<Option<Self>, String> {
         let Some(AliasFile { when, answer_ttl_ms }) = file.alias.clone() else { return Ok(None) };
         let only_network = BTreeSet::from([ApprovalMode::Network]);

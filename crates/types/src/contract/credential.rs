@@ -1,7 +1,7 @@
-//! The `credential` section of a contract: with what its calls prove who they are made for.
+//! The `credential` section of a contract: how its calls authenticate, and for whom.
 //!
-//! Owns the form, its rules and what of it is planned for one call. Holds names only: of a secret, of a token service. Invariant: a
-//! section that passed [`CredentialFile::check`] asks for no wildcard and names exactly what its kind needs.
+//! Owns the form, its rules and the plan for one call. Holds names only: of a secret, of a token service. Invariant: a
+//! section that passed [`CredentialFile::check`] requests no wildcard and names exactly what its kind needs.
 
 mod header;
 
@@ -105,7 +105,7 @@ pub struct CredentialPlan {
 }
 
 impl CredentialPlan {
-    /// Whether the target would be told that the user acts in person.
+    /// Whether the credential would present the user as acting in person.
     #[must_use]
     pub fn impersonates(&self) -> bool {
         self.actor == Some(ActorSource::Nobody)
@@ -200,7 +200,7 @@ impl CredentialFile {
         }
     }
 
-    /// The scopes without which a call of `capability` is of no use.
+    /// The scopes without which a call of `capability` is useless.
     #[must_use]
     pub fn scopes_needed(&self, capability: &CapabilityName) -> &BTreeSet<String> {
         self.scopes_for.get(capability).unwrap_or(&self.scopes)
@@ -224,11 +224,11 @@ impl CredentialFile {
         }
     }
 
-    /// The plan for a caller whose token has these scopes: narrower where the section says that it is to be.
+    /// The plan for a caller whose token has these scopes: narrower if the section says so.
     ///
     /// # Errors
-    /// The scopes that are needed and that the token lacks; all of them where it has none that could be asked for: a token service that is
-    /// asked for none gives what it gives to everybody, which may be more than the token has.
+    /// The needed scopes that the token lacks; all of them if it has none that could be requested: a token service that is asked for no
+    /// scopes grants its default, which may be more than the token has.
     pub fn plan_within(
         &self,
         capability: &CapabilityName,
@@ -248,7 +248,7 @@ impl CredentialFile {
         if plan.scopes.is_empty() && !planned.is_empty() { Err(planned) } else { Ok(plan) }
     }
 
-    /// Checks the section of a contract with this transport and these capabilities: the key that is wrong and why, if one is.
+    /// Checks the section for a contract with this transport and these capabilities.
     ///
     /// # Errors
     /// The key below `credential` (empty for the section as a whole), and what is wrong with it.
@@ -339,7 +339,7 @@ impl CredentialFile {
     }
 }
 
-/// The first of these rules that is broken, with its key.
+/// The first broken rule, with its key.
 fn first_broken<const N: usize>(
     rules: [(bool, &'static str, &'static str); N],
 ) -> Result<(), (&'static str, &'static str)> {

@@ -74,7 +74,7 @@ impl CapabilityFile {
     }
 }
 
-/// What the arguments of a capability have to pass, or why it can take none.
+/// The schemas that a capability's arguments have to pass, or why it can accept none.
 pub(super) fn arguments(
     file: &CapabilityFile,
     token: &TokenPlace,

@@ -1,4 +1,4 @@
-//! What an MCP server offers besides tools: resources, prompts and completions, each asked for by one method of the protocol.
+//! What an MCP server offers besides tools: resources, prompts and completions, each requested by one method of the protocol.
 //!
 //! Owns the definition of each as a capability: its arguments are the same at every server, so that a pin covers whether a server has it,
 //! and nothing that the server says of itself. Invariant: none of them changes anything.
@@ -13,7 +13,7 @@ use super::LiveTool;
 pub const URI_BYTES_MAX: usize = 2_048;
 /// The longest name of a prompt or of an argument of one, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// The longest value of an argument of a prompt, in bytes.
+/// The longest value of a prompt argument, in bytes.
 const VALUE_BYTES_MAX: usize = 65_536;
 /// The most arguments of a prompt.
 pub const ARGUMENTS_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub enum Listing {
 }
 
 impl Listing {
-    /// What the items are of.
+    /// The feature that the items belong to.
     #[must_use]
     pub const fn feature(self) -> Feature {
         match self {
@@ -65,7 +65,7 @@ impl Listing {
 }
 
 impl Feature {
-    /// Every one there is.
+    /// All features.
     pub const ALL: [Self; 3] = [Self::Resources, Self::Prompts, Self::Completions];
 
     /// The method of the protocol. A contract names it in the place of a tool.
@@ -88,7 +88,7 @@ impl Feature {
         }
     }
 
-    /// The feature that this method is of.
+    /// The feature with this method.
     #[must_use]
     pub fn of_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|feature| feature.method() == method)
@@ -141,7 +141,7 @@ fn text(length_max: usize) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": length_max })
 }
 
-/// Values of arguments, by the names of these.
+/// The schema of argument values by name.
 fn values() -> Value {
     json!({
         "type": "object",

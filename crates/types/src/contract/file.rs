@@ -95,7 +95,7 @@ pub enum AllTenants {
 }
 
 impl TenantsFile {
-    /// What a file without the key says; [`super::Contract::from_file`] refuses it.
+    /// The default for a file without the key; [`super::Contract::from_file`] refuses it.
     const fn nobody() -> Self {
         Self::Only(BTreeSet::new())
     }
@@ -216,7 +216,7 @@ pub struct HttpTarget<'a> {
 }
 
 impl TransportFile {
-    /// Where it goes, where that is a host over HTTP.
+    /// Its host, if it goes over HTTP.
     #[must_use]
     pub fn http(&self) -> Option<HttpTarget<'_>> {
         match self {
@@ -236,7 +236,7 @@ impl TransportFile {
         matches!(self, Self::McpStdio { .. } | Self::McpHttp { .. })
     }
 
-    /// Whether the contract is all there is about its tools: there is no server that lists them, so nothing to compare with a pin.
+    /// Whether the contract itself defines its tools: no server lists them, so there is nothing to compare with a pin.
     #[must_use]
     pub const fn defines_its_tools(&self) -> bool {
         match self {

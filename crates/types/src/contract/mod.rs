@@ -52,10 +52,10 @@ pub const DESCRIPTION_BYTES_MAX: usize = 8_192;
 /// The longest name of a tool at its server, in bytes.
 const TOOL_BYTES_MAX: usize = 256;
 
-/// A checked contract, with all that its file says.
+/// A checked contract, with everything from its file.
 #[derive(Debug, Clone)]
 pub struct Contract {
-    /// What its file says, without its capabilities.
+    /// The content of its file, without its capabilities.
     pub file: ContractFile,
     /// Its operations by name.
     pub capabilities: BTreeMap<CapabilityName, Capability>,
@@ -71,26 +71,26 @@ impl Deref for Contract {
     }
 }
 
-/// One checked operation, with all that its file says.
+/// One checked operation, with everything from its file.
 #[derive(Debug, Clone)]
 pub struct Capability {
     /// Its id.
     pub id: CapabilityId,
     /// The tool's name at its server.
     pub tool: String,
-    /// What arguments have to pass: the compiled schema, and the server's own where that is another. Or why the capability is quarantined.
+    /// The compiled schemas that arguments have to pass: its own, and the server's if that differs. Or why the capability is quarantined.
     pub arguments: Result<ArgumentSchema, String>,
     /// The strongest mode it can have.
     pub mode_highest: ApprovalMode,
     /// What is known about repeating it.
     pub dedup: Dedup,
-    /// Where its dispatch token is sent, beside the places where every write has it.
+    /// Where its dispatch token is sent, in addition to where every write carries it.
     pub token: TokenPlace,
     /// Which error answers to a call that was sent mean that it was not executed.
     pub not_executed: NotExecuted,
     /// The short name that it may have.
     pub alias: Option<Alias>,
-    /// What the file says of it.
+    /// Its entry in the file.
     pub file: CapabilityFile,
     checks: Vec<ArgumentCheck>,
 }
@@ -148,8 +148,8 @@ impl Contract {
     /// Checks a contract file.
     ///
     /// # Errors
-    /// [`ContractError`] for the first rule it breaks. A schema that cannot be enforced is no error: its capability is
-    /// quarantined, so that one bad tool does not take the others away.
+    /// [`ContractError`] for the first rule it breaks. A schema that cannot be enforced is not an error: its capability is
+    /// quarantined, so that one bad tool does not disable the others.
     pub fn from_file(mut file: ContractFile) -> Result<Self, ContractError> {
         let digest = file.digest();
         let adapter = file.adapter.clone();
@@ -181,7 +181,7 @@ impl Contract {
         self.tenants.admits(tenant)
     }
 
-    /// Where a call goes, for approvers to read and approvals to bind.
+    /// The target of calls, for approvers to read and approvals to bind.
     #[must_use]
     pub fn target(&self) -> String {
         match &self.transport {
@@ -260,7 +260,7 @@ impl Capability {
         })
     }
 
-    /// How long after the deadline of an attempt «not found» means «did not happen», in milliseconds; absent where nobody can be asked.
+    /// How long after the deadline of an attempt «not found» means «did not happen», in milliseconds; `None` if it cannot be probed.
     #[must_use]
     pub const fn settle_delay_ms(&self) -> Option<u64> {
         match &self.file.dedup {
@@ -270,7 +270,7 @@ impl Capability {
         }
     }
 
-    /// How it is asked about a token, where its contract says so.
+    /// How it is probed for a token, if its contract says so.
     #[must_use]
     pub fn probe(&self) -> Option<&ProbeFile> {
         match &self.file.dedup {
@@ -281,7 +281,7 @@ impl Capability {
         }
     }
 
-    /// What it asks an MCP server for, where that is no tool.
+    /// The MCP method that it stands for, if it is not a tool.
     #[must_use]
     pub fn feature(&self) -> Option<Feature> {
         Feature::of_method(&self.tool)
@@ -342,7 +342,7 @@ fn check_file(file: &ContractFile) -> Result<(), (String, String)> {
     Ok(())
 }
 
-/// Checks what can be checked of a capability without the others.
+/// Checks whatever can be checked of a capability without the others.
 fn check_capability(
     file: &CapabilityFile,
     tool: &str,
@@ -379,7 +379,7 @@ fn check_capability(
     if let Some(not_executed) = &file.not_executed {
         not_executed.check(file.effect, transport)?;
     }
-    // Over HTTP the one host is the contract's, and what is compiled in opens no socket (TM-08).
+    // Over HTTP the only host is the contract's, and compiled-in adapters open no socket (TM-08).
     let goes_out = file.mode == ApprovalMode::Network || file.also.contains(&ApprovalMode::Network);
     let is_unbounded =
         matches!(transport, TransportFile::McpStdio { process, .. } if process.network.is_none());
@@ -398,7 +398,7 @@ fn check_text(key: &str, text: &str) -> Result<(), String> {
     )
 }
 
-/// A rule of contracts, and what is wrong where it does not hold.
+/// Reports `problem` unless a rule of contracts holds.
 fn ensure(holds: bool, problem: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(problem.into()) }
 }

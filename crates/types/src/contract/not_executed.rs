@@ -39,7 +39,7 @@ pub enum ErrorAnswer {
     Http(HttpError),
 }
 
-/// An HTTP status of failure, and what came with it.
+/// A failure status of HTTP, and what came with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpError {
     /// The status.
@@ -53,7 +53,7 @@ pub struct HttpError {
 }
 
 impl HttpError {
-    /// A status with nothing that came with it.
+    /// A status without further information.
     #[must_use]
     pub const fn bare(status: u16) -> Self {
         Self { status, has_challenge: false, has_retry_after: false, has_json_rpc: false }
@@ -81,7 +81,7 @@ impl fmt::Display for ErrorAnswer {
 }
 
 impl NotExecuted {
-    /// Checks that a capability with this effect may name them, and that its target gives such answers.
+    /// Checks that a capability with this effect may name such answers, and that its target gives them.
     pub(super) fn check(&self, effect: Effect, transport: &TransportFile) -> Result<(), String> {
         let Self { jsonrpc, http } = self;
         let counts = [jsonrpc.len(), http.len()];

@@ -1,7 +1,7 @@
-//! How a contract has a capability offered in runs, and what it says of it to models.
+//! How a contract has a capability offered in runs, and what it tells models about it.
 //!
-//! Owns the keys of it, their limits, and the checks of arguments that answer with words for a model. Does not know runs. Invariant: a
-//! check refuses, and never widens what the schema takes.
+//! Owns these keys, their limits, and the argument checks that answer with feedback for a model. Does not know runs. Invariant: a
+//! check refuses, and never widens what the schema accepts.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{
     text::is_hidden,
 };
 
-/// The longest text that a check gives a model, in bytes.
+/// The longest feedback of a check, in bytes.
 const FEEDBACK_BYTES_MAX: usize = 1_024;
 /// The most of each list.
 const LISTED_MAX: usize = 16;
@@ -61,7 +61,7 @@ pub(super) struct ArgumentCheck {
     feedback: String,
 }
 
-/// Checks what the file says of how the capability is offered.
+/// Checks the keys about how the capability is offered.
 pub(super) fn check(
     file: &CapabilityFile,
     arguments: Option<&ArgumentSchema>,
@@ -81,7 +81,7 @@ pub(super) fn check(
 }
 
 impl Capability {
-    /// What the checks that these arguments do not pass tell the model.
+    /// The feedback of the checks that these arguments fail.
     #[must_use]
     pub fn feedback(&self, args: &Map<String, Value>) -> Vec<&str> {
         if self.checks.is_empty() {

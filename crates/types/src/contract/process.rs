@@ -1,14 +1,14 @@
 //! The `process` section of a child process in a contract: what it may use, and whether it may become somebody else.
 //!
-//! Owns the form and its defaults. Does not enforce anything: anyone who starts the process does. Invariant: what is not said is the careful
-//! side where there is one, and no bound where only the operator can know it.
+//! Owns the form and its defaults. Enforces nothing: the code that starts the process does. Invariant: an absent key means the safe
+//! choice if there is one, and no limit where only the operator can know it.
 
 use std::num::NonZeroU64;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many paths `files` names at most.
+/// The most paths in `files`.
 const PATHS_MAX: usize = 64;
 /// The longest of them, in bytes (`PATH_MAX` of Linux).
 const PATH_BYTES_MAX: usize = 4_096;
@@ -67,7 +67,7 @@ pub struct ChildFiles {
 }
 
 impl ProcessFile {
-    /// Where it breaks a rule, and what is wrong.
+    /// Checks the section: the key of a broken rule, and what is wrong.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let Some(files) = &self.files else {
             return Ok(());

@@ -1,6 +1,6 @@
-//! What a contract says about the same call arriving twice: where its token travels, how a target is asked.
+//! What a contract says about the same call arriving twice: where its token travels, how a target is probed.
 //!
-//! Owns the rules for `dedup`. Does not send or ask anything (adapters do). Invariant: what a probe
+//! Owns the rules for `dedup`. Does not send or probe anything (adapters do). Invariant: the tool that a probe
 //! calls is declared `read_only` in the same contract, and no caller can fill the argument that carries a token.
 
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use crate::{
     mode::{ApprovalMode, Effect},
 };
 
-/// Where every write over MCP has its dispatch token: the same for every automatic retry, so this is what a server deduplicates by.
+/// Where every write over MCP carries its dispatch token: the same for every automatic retry, so servers deduplicate by it.
 pub const TOKEN_META: &str = "dev.placet/idempotency-key";
-/// Where every write over MCP has the caller's own key: to find a call by, never to deduplicate by, as callers choose it.
+/// Where every write over MCP carries the caller's own key: for finding a call, never for deduplication, as callers choose it.
 pub const CALLER_KEY_META: &str = "dev.placet/caller-key";
 /// Where every write over MCP has the number of its attempt.
 pub const ATTEMPT_META: &str = "dev.placet/attempt";
-/// Where the result of a call over MCP says what the call cost, as a whole number of cents (TM-11).
+/// Where the result of a call over MCP reports the call's cost, as a whole number of cents (TM-11).
 pub const COST_META: &str = "dev.placet/cost-cents";
 
-/// A token as long as every real one, to try schemas with.
+/// A token of the real length, for testing schemas.
 const TOKEN_SAMPLE: &str = "plc_0123456789abcdef0123456789abcdef01234567";
 const WINDOW_MS_MIN: u64 = 1_000;
 const WINDOW_MS_MAX: u64 = 315_360_000_000;
@@ -38,7 +38,7 @@ const POINTER_BYTES_MAX: usize = 256;
 const STATES_MAX: usize = 32;
 const ARGS_BYTES_MAX: usize = 65_536;
 
-/// Where the dispatch token is sent, beside the places where every write has it.
+/// Where the dispatch token is sent, in addition to where every write carries it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TokenPlace {
     /// Nowhere else.
@@ -50,7 +50,7 @@ pub enum TokenPlace {
     Meta(String),
 }
 
-/// What `dedup` says of a capability, as far as it can be checked without the others.
+/// Reads a capability's `dedup`, as far as it can be checked without the other capabilities.
 pub(super) fn read(
     effect: Effect,
     file: Option<&DedupFile>,
@@ -118,7 +118,7 @@ fn check_name(place: &str, name: &str) -> Result<(), String> {
     ensure(usable, format!("`{place}` must be 1 to {NAME_BYTES_MAX} visible ascii characters"))
 }
 
-/// Keys of `_meta` with a meaning of their own: what the protocol reserves, and ours.
+/// Keys of `_meta` with a fixed meaning: those that the protocol reserves, and ours.
 fn is_reserved(key: &str) -> bool {
     const PLAIN: [&str; 4] = ["progressToken", "traceparent", "tracestate", "baggage"];
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
@@ -172,8 +172,8 @@ pub(super) fn check(
     transport: &TransportFile,
     capabilities: &BTreeMap<CapabilityName, Capability>,
 ) -> Result<(), String> {
-    // A compiled-in adapter knows itself how it is asked. An endpoint whose tools the contract defines is told the token in the one place that
-    // it has, the header `Idempotency-Key` or the id of the message, and cannot be asked.
+    // A compiled-in adapter knows itself how to be probed. An endpoint whose tools the contract defines gets the token in the one place it
+    // has, the header `Idempotency-Key` or the id of the message, and cannot be probed.
     let has_more = capability.probe().is_some() || capability.token != TokenPlace::Standard;
     ensure(
         transport.is_mcp() || !has_more,
@@ -197,7 +197,7 @@ pub(super) fn check(
     capability.probe().map_or(Ok(()), |probe| check_probe(probe, capabilities))
 }
 
-/// Checks a call that only looks: its tool is here, changes nothing, and takes the arguments.
+/// Checks a probe: its tool is in this contract, changes nothing, and accepts the arguments.
 fn check_probe(
     probe: &ProbeFile,
     capabilities: &BTreeMap<CapabilityName, Capability>,

@@ -1,4 +1,4 @@
-//! Requests to a service over HTTP that speaks no protocol of its own: what of a call's arguments goes where (EN-02).
+//! Requests to a service over HTTP without a protocol of its own: which argument goes where (EN-02).
 //!
 //! Owns the templates and their rules. Sends nothing. Invariants: every placeholder is an argument that the schema names, so an argument
 //! never becomes another part of the request than the reviewer saw; and an argument is never part of the host.
@@ -74,9 +74,9 @@ impl RestMethod {
 /// The request of a call, less its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestRequest {
-    /// The segments of the path, as they are before they are encoded.
+    /// The segments of the path, not yet encoded.
     pub segments: Vec<String>,
-    /// The query, by name, as it is before it is encoded.
+    /// The query, by name, not yet encoded.
     pub query: Vec<(String, String)>,
     /// The headers, by name.
     pub headers: Vec<(String, String)>,
@@ -136,7 +136,7 @@ impl RestFile {
     /// The request of a call with these arguments. A parameter, a header or a member of the body whose argument is absent is left out.
     ///
     /// # Errors
-    /// In words, when an argument of the path is absent or cannot be a part of one.
+    /// The reason, when an argument of the path is absent or cannot be part of one.
     pub fn request(&self, args: &Map<String, Value>) -> Result<RestRequest, String> {
         let used = self.used()?;
         let rest = || args.iter().filter(|(name, _)| !used.contains(*name));
@@ -171,8 +171,8 @@ impl RestFile {
     }
 }
 
-/// Whether a contract may set the header: a name that a credential could have, or `accept`, and none that credentials or the dispatch token are
-/// sent in.
+/// Whether a contract may set the header: `accept` or a name that a credential could have, but none that carries credentials or the
+/// dispatch token.
 #[must_use]
 pub fn is_own_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -233,7 +233,7 @@ fn filled_segment(template: &str, args: &Map<String, Value>) -> Result<String, S
     filled(template, args)?.ok_or_else(|| "an argument of the path is absent".to_owned())
 }
 
-/// A body with its arguments. A text that is nothing but one placeholder becomes the argument as it is.
+/// A body with its arguments. A text that is a single placeholder becomes the argument itself.
 fn filled_body(template: &Value, args: &Map<String, Value>) -> Result<Option<Value>, String> {
     Ok(match template {
         Value::String(text) => match parts(text)?.as_slice() {

@@ -1,7 +1,7 @@
 //! Which arguments a standing grant covers.
 //!
-//! Owns the rules and the check. Invariants: what no rule speaks of is not covered, so that an argument nobody thought of never slips
-//! under a grant; of a masked value a rule says that it stays as it is, or may be anything, and so no answer about a rule tells of it.
+//! Owns the rules and the check. Invariants: a value without a rule is not covered, so that an argument nobody thought of never passes
+//! under a grant; a rule about a masked value keeps it as it is or allows anything, so no answer about a rule reveals it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,10 +52,10 @@ pub enum Anything {
 /// A pattern that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Too much of something.
+    /// It exceeds a limit.
     #[error("a pattern has 1 to 64 rules and at most 16 KiB")]
     TooLarge,
-    /// A place that is no JSON Pointer.
+    /// A place that is not a JSON Pointer.
     #[error("`{0}` is not a JSON Pointer to an argument, such as `/amount` (RFC 6901)")]
     Pointer(String),
     /// A rule about a masked value.
@@ -63,7 +63,7 @@ pub enum PatternError {
         "`{0}` is shown masked: there a rule says that the value stays as it is shown, or that it may be anything"
     )]
     Masked(String),
-    /// A rule that says nothing.
+    /// A rule that covers nothing.
     #[error("the rule for `{0}` covers nothing")]
     Empty(String),
 }
@@ -81,7 +81,7 @@ impl ArgumentPattern {
         Self(rules)
     }
 
-    /// Checks that the pattern keeps to the limits and that each rule can cover something.
+    /// Checks that the pattern is within the limits and that each rule can cover something.
     ///
     /// # Errors
     /// [`PatternError`] with the first rule that cannot be used.
@@ -107,12 +107,12 @@ impl ArgumentPattern {
         Ok(())
     }
 
-    /// The pattern with the real values in the place of those that its author was shown masked. What stands at the places of `sensitive`, or
-    /// below or above them, is not compared with any other value, so that nobody finds it out by trying.
+    /// The pattern with the real values in place of those that its author saw masked. The values at the places of `sensitive`, or
+    /// below or above them, are not compared with any other value, so that nobody can find them out by trying.
     ///
     /// # Errors
-    /// [`PatternError::Masked`] where a rule asks anything else of such a place, which does not depend on what stands there;
-    /// [`PatternError::Pointer`] where a rule names a member of a list as if it were an object's.
+    /// [`PatternError::Masked`] if a rule asks anything else of such a place, whatever its value is;
+    /// [`PatternError::Pointer`] if a rule names a member of a list as if it were an object's.
     pub fn unmasked(
         self,
         sensitive: &BTreeSet<String>,
@@ -150,7 +150,7 @@ impl ArgumentPattern {
         args.is_object()
             && self.0.iter().all(|(place, rule)| match args.pointer(place) {
                 Some(value) => rule.covers(value),
-                // What may be anything may be absent.
+                // A value that may be anything may be absent.
                 None => matches!(rule, ArgumentRule::Any(_)),
             })
             && self.is_complete(args, "")
@@ -167,7 +167,7 @@ impl ArgumentPattern {
         self.0.values().all(pins) && self.covers(args)
     }
 
-    /// Whether each leaf of `value`, which stands at `place`, has a rule on it or above it.
+    /// Whether each leaf of `value`, which is at `place`, has a rule for it or for a place above it.
     fn is_complete(&self, value: &Value, place: &str) -> bool {
         if !place.is_empty() && self.0.contains_key(place) {
             return true;
@@ -205,13 +205,13 @@ impl ArgumentRule {
     }
 }
 
-/// Whether one of the places is the other, or holds it.
+/// Whether the places are equal or one contains the other.
 #[must_use]
 pub fn is_related(one: &str, other: &str) -> bool {
     is_within(one, other) || is_within(other, one)
 }
 
-/// Whether these arguments could have this place: where they hold a list, its elements go by number.
+/// Whether these arguments could have this place: elements of their lists are addressed by number.
 fn can_be_in(place: &str, args: &Value) -> bool {
     let mut at = Some(args);
     place.split('/').skip(1).all(|token| match at {
@@ -275,7 +275,7 @@ mod tests {
         assert!(!with("/to", ArgumentRule::StartsWith("ann".to_owned())));
         assert!(!with("/most", ArgumentRule::AtMost(3)));
         assert!(!with("/list", ArgumentRule::Any(Anything::Value)));
-        // What may be there beside is covered too.
+        // An additional value that may be anything is covered too.
         assert!(!with("/more", ArgumentRule::Any(Anything::Value)));
     }
 
@@ -357,7 +357,7 @@ mod tests {
             ("/card", equals(json!({ "n": 1, "pan": "p" }))),
             ("/card/pan", ArgumentRule::StartsWith("p".to_owned())),
         ] {
-            // The same answer whatever stands there.
+            // The same answer whatever the value is.
             for account in [1, 471_112, 999_999] {
                 let refused = tried(place, &rule, account);
                 assert_eq!(refused, Err(PatternError::Masked(place.to_owned())), "{rule:?}");

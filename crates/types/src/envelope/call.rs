@@ -76,7 +76,7 @@ pub struct AuthRef {
 }
 
 impl AuthRef {
-    /// A name for both of them together.
+    /// One digest for both of them.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let user = self.delegated_user_token_ref.as_deref();

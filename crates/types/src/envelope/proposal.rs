@@ -94,7 +94,7 @@ pub struct Evidence {
     pub edited: Option<EditedFrom>,
 }
 
-/// The most earlier calls that an approver is shown.
+/// The most earlier calls shown to an approver.
 pub const SIMILAR_MAX: usize = 5;
 
 /// An earlier call that people decided on.
@@ -221,7 +221,7 @@ pub struct ExternalPart {
     pub expires_at: Timestamp,
 }
 
-/// A request for approval as it stands now, of which an external approver is shown a part.
+/// The current state of an approval request, part of which an external approver is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
     /// The approval.
@@ -236,19 +236,19 @@ pub struct Asking<'a> {
     pub mode: ApprovalMode,
     /// The bundle that held the call.
     pub bundle_digest: Digest,
-    /// Who has to agree, as policies ask for it now.
+    /// Who has to agree, under the current policies.
     pub requirement: &'a Requirement,
     /// How many of its escalations were made.
     pub escalated: u32,
     /// How often the arguments were changed.
     pub edits: u32,
-    /// When that was last done.
+    /// When they were last changed.
     pub edited_at: Option<Timestamp>,
-    /// When it was asked.
+    /// When it was requested.
     pub asked_at: Timestamp,
     /// When it ends unanswered.
     pub expires_at: Timestamp,
-    /// What was frozen when the call was held; nothing where retention has deleted it.
+    /// What was frozen when the call was held; `None` if retention has deleted it.
     pub evidence: Option<&'a Evidence>,
 }
 
@@ -297,8 +297,8 @@ impl ExternalPart {
         canonical_digest(&serde_json::json!(self))
     }
 
-    /// When the next group of the tenant is asked, and which, where people have been asked `since` then for what they are asked for now: how
-    /// it stands, and no part of it. Nothing when none is left in time.
+    /// When the next group of the tenant is asked, and which, if people have been asked since `since` for what they are asked for now. A
+    /// live fact, not a field of the part. `None` if no escalation is left in time.
     #[must_use]
     pub fn next_escalation(&self, since: Timestamp) -> Option<(Timestamp, &ApproverGroup)> {
         let next = self.requirement.escalations.get(usize::try_from(self.escalated).ok()?)?;

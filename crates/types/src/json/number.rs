@@ -12,7 +12,7 @@ const LITERAL_BYTES_MAX: usize = 512;
 
 const SAFE_INTEGER_MAX: u64 = 9_007_199_254_740_991;
 
-/// The number that this JSON literal stands for, or what to send instead. The literal's grammar was checked before.
+/// The number that this JSON literal denotes, or what to send instead. The literal's grammar was checked before.
 pub(super) fn strict_number(literal: &str) -> Result<Number, String> {
     if literal.len() > LITERAL_BYTES_MAX {
         return Err(format!(
@@ -61,7 +61,7 @@ fn is_safe(integer: &Number) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     negative: bool,
-    /// The digits that matter; none for zero.
+    /// The significant digits; none for zero.
     digits: String,
     /// The value is `digits` × 10^`exponent`.
     exponent: i64,

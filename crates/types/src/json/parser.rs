@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{DEPTH_CEILING, JsonError, JsonFault, JsonLimits, clip, number};
 
-/// What is echoed of a number.
+/// The most bytes echoed of a number.
 const LITERAL_ECHO_BYTES_MAX: usize = 40;
 
 pub(super) fn parse(text: &str, limits: &JsonLimits) -> Result<Value, JsonError> {

@@ -294,7 +294,7 @@ fn nesting_cannot_exhaust_the_stack() {
 
 #[test]
 fn too_large_a_document_is_refused_unread() {
-    // Not even UTF-8: it is not looked at.
+    // Not even UTF-8: it is not inspected.
     let bytes = vec![0xff; 10 * 1024 * 1024];
     assert_eq!(fault(parse_strict(&bytes, &JsonLimits::default())), JsonFault::Limit);
 }

@@ -152,7 +152,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A value and less of it: what `cuts` say is left out of lists or made smaller.
+/// A value with less in it: `cuts` say what is removed from lists or made smaller.
 fn less(value: &Value, cuts: &mut impl Iterator<Item = bool>) -> Value {
     let mut cut = || cuts.next().unwrap_or(false);
     match value {
@@ -178,7 +178,7 @@ fn less(value: &Value, cuts: &mut impl Iterator<Item = bool>) -> Value {
     }
 }
 
-/// A value without the member that comes `left`-th on a walk through it, lists aside; whether there was one.
+/// A value without the `left`-th member of a walk through it, not counting lists; returns whether there was one.
 fn without_a_member(value: &mut Value, left: &mut usize) -> bool {
     let Value::Object(fields) = value else { return false };
     let names: Vec<String> = fields.keys().cloned().collect();
@@ -194,7 +194,7 @@ fn without_a_member(value: &mut Value, left: &mut usize) -> bool {
     false
 }
 
-/// How often each text, flag and null stands somewhere.
+/// How often each text, flag and null occurs.
 fn leaves(value: &Value, count: &mut BTreeMap<String, usize>) {
     match value {
         Value::Object(fields) => fields.values().for_each(|inner| leaves(inner, count)),
@@ -249,7 +249,7 @@ proptest! {
         leaves(&after, &mut has);
         prop_assert!(has.iter().all(|(leaf, many)| had.get(leaf).is_some_and(|had| had >= many)));
         prop_assert!(weight(&after) <= weight(&before));
-        // Narrower both ways is the same.
+        // Narrower in both directions means equal.
         prop_assert_eq!(is_narrower(&after, &before), before == after);
     }
 }

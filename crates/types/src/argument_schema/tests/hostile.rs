@@ -124,7 +124,7 @@ fn a_schema_that_refers_to_itself_for_the_same_value_never_ends_a_check() {
     }
 }
 
-/// Every definition asks twice for the next one.
+/// Every definition refers to the next one twice.
 fn doubling(levels: usize) -> Value {
     let mut definitions = Map::new();
     for level in 1..=levels {
@@ -146,11 +146,11 @@ fn references_that_multiply_do_not_take_time() {
         assert_eq!(schema.validate(&json!({"v": {"x": 1}})), Err(problem::too_complex()));
         // Where the value is absent, nothing is evaluated.
         assert!(schema.validate(&json!({})).is_ok());
-        // Some doubling is honest, and explained.
+        // A moderate doubling is legitimate, and its problems are explained.
         let problems = compile(&doubling(8)).validate(&json!({"v": {}})).expect_err("refused");
         assert_eq!(problems.len(), 1);
         assert_eq!(problems[0].to_string(), "`/v`: `x` is required");
-        // More is decided, but not explained.
+        // A larger one is validated, but not explained.
         let schema = compile(&doubling(17));
         assert!(schema.validate(&json!({"v": {"x": 1}})).is_ok());
         assert_eq!(schema.validate(&json!({"v": {}})), Err(problem::unexplained()));
@@ -214,7 +214,7 @@ fn deep_evaluation_cannot_exhaust_the_stack() {
                 match ArgumentSchema::compile(&chain(length, link)) {
                     Ok(schema) => {
                         for levels in [1, 5, 10, 20, 40, 60] {
-                            // Either verdict is fine: what is tested is that there is one.
+                            // Either verdict is fine: the test is that there is one.
                             assert!(
                                 schema.validate(&nested(levels)).is_ok()
                                     || schema.validate(&nested(levels)).is_err()

@@ -1,9 +1,9 @@
 //! The header that a credential is sent in.
 //!
-//! Owns which names it may have. Knows no values. Invariant: no name passes that no request can have, nor one that belongs to the
+//! Owns which names it may have. Knows no values. Invariant: no invalid header name is accepted, nor one that belongs to the
 //! transport, to the protocol above it or to a single connection.
 
-/// Names that are not the contract's to give: of the transport and of traces, and those that HTTP keeps for one connection or for proxies.
+/// Names that a contract may not use: those of the transport and of traces, and those that HTTP reserves for one connection or for proxies.
 const OWNED: [&str; 20] = [
     "accept",
     "connection",
@@ -30,7 +30,7 @@ const OWNED: [&str; 20] = [
 const OWNED_PREFIX: &str = "mcp-";
 const NAME_BYTES_MAX: usize = 128;
 
-/// Checks the name of a credential's header, in whichever case it is written.
+/// Checks the name of a credential's header, in any case.
 ///
 /// # Errors
 /// Why no credential can be sent in it. The name is not repeated: it may be a value in the place of a name.

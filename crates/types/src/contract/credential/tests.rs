@@ -1,4 +1,4 @@
-//! Credential sections: what is refused at load, and what is planned of the rest.
+//! Credential sections: what is refused at load, and the plans of the rest.
 
 use serde_json::{Value, json};
 

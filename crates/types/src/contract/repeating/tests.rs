@@ -1,4 +1,4 @@
-//! Contracts that say how they are asked, good ones and each kind of bad one.
+//! Contracts that say how they are probed: good ones, and each kind of bad one.
 
 use serde_json::{Value, json};
 

@@ -47,7 +47,7 @@ fn evidence() -> Evidence {
     .unwrap()
 }
 
-/// What the part is made of, to be varied.
+/// The input of the part, to be varied.
 struct Made {
     chain: PrincipalChain,
     requirement: Requirement,
@@ -117,7 +117,7 @@ fn a_part_is_of_the_external_tenants_own_groups_and_their_reasons() {
     }
 }
 
-/// Anyone who knows the rest of a request could try values for what is masked against a digest that covers them.
+/// Anyone who knows the rest of a request could guess masked values against a digest that covers them.
 #[test]
 fn no_digest_of_a_part_covers_what_is_masked() {
     let made = Made::new();
@@ -159,7 +159,7 @@ fn whatever_an_external_approver_is_shown_is_in_the_digest_that_a_decision_names
         change(&mut made);
         assert_ne!(made.part().digest(), before.digest(), "{what}");
     }
-    // What is not theirs to see does not make them look again.
+    // A change that is not theirs to see does not make them decide again.
     let mut made = Made::new();
     made.requirement.groups.insert("finance".parse().unwrap(), 4);
     made.requirement.reasons[1].reason = "Finance is sure by now.".to_owned();
@@ -181,7 +181,7 @@ fn the_next_group_of_an_external_approver_is_the_next_of_their_own() {
     assert_eq!(next(&made), None, "it is over by then");
     made.escalated = 3;
     assert_eq!(next(&made), None);
-    // Edited at 50, and back with its approvers since 400.
+    // Edited at 50, and put to its approvers again at 400.
     let made = Made { edits: 1, ..Made::new() };
     let part = made.part();
     let (at, _) = part.next_escalation(Timestamp::from_ms(400)).unwrap();

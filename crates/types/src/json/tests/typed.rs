@@ -1,4 +1,4 @@
-//! Tests of documents read into a form: unknown fields, and what a refusal says of it.
+//! Tests of documents parsed into types: unknown fields, and the wording of refusals.
 
 use serde::Deserialize;
 
