@@ -1,7 +1,7 @@
-//! The `notifications` section of the configuration: channels and who is told of what over them.
+//! The `notifications` section of the configuration: channels, and who is notified of what over them.
 //!
-//! Owns the forms, their defaults and their check. Reads no secret and opens nothing. Invariant: only hosts that are named here are ever
-//! told anything, over TLS unless they are this machine.
+//! Owns the forms, their defaults and their check. Reads no secret and opens nothing. Invariant: messages go only to hosts that are named
+//! here, over TLS unless they are this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use url::{Host, Url};
 
 use crate::{notice::NoticeKind, schedule::Quiet};
 
-/// The most recipients of one mail: what its server answers to each of them has a limit together.
+/// The most recipients of one mail: the server's answers to all of them share one limit.
 const RECIPIENTS_MAX: usize = 50;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 86_400_000;
 
-/// Something in the section that cannot be used.
+/// A problem in the section.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` {problem}")]
 pub struct ConfigError {
-    /// Where, below `notifications`.
+    /// The key, below `notifications`.
     pub key: String,
     /// What is wrong with it.
     pub problem: String,
@@ -244,7 +244,7 @@ impl EmailTarget {
     /// Where the server is, in the form of a URL: `https` stands for TLS.
     ///
     /// # Errors
-    /// [`ConfigError`] when the host cannot be one.
+    /// [`ConfigError`] when the host is invalid.
     pub fn url(&self) -> Result<Url, ConfigError> {
         let (scheme, default) = match self.security {
             MailSecurity::Tls => ("https", 465),
@@ -277,16 +277,16 @@ pub struct RouteConfig {
 }
 
 impl NotifyConfig {
-    /// Whether nobody is told of anything.
+    /// Whether there are no notifications at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
     }
 
-    /// Checks the section; `is_named` says of what stands for a secret's name what is wrong with it.
+    /// Checks the section; `is_named` says what is wrong with a text that should be a secret's name.
     ///
     /// # Errors
-    /// [`ConfigError`] naming the first key that cannot be used. It does not repeat what stands for a secret's name: it may be its value.
+    /// [`ConfigError`] naming the first unusable key. It does not repeat a text in the place of a secret's name: it may be the secret.
     pub fn check(&self, is_named: impl Fn(&str) -> Result<(), String>) -> Result<(), ConfigError> {
         within("expiring_ms", self.expiring_ms, 1_000, DAY_MS)?;
         within("poll_ms", self.poll_ms, 50, MINUTE_MS)?;
@@ -317,17 +317,17 @@ impl NotifyConfig {
         Ok(())
     }
 
-    /// The channels over which callers may ask to be told, and the tenants whose callers may.
+    /// The channels over which callers may ask to be notified, each with the tenants whose callers may.
     #[must_use]
     pub fn callbacks(&self) -> BTreeMap<ChannelName, BTreeSet<TenantId>> {
         let channels = self.channels.iter().filter(|(_, channel)| !channel.callbacks.is_empty());
         channels.map(|(name, channel)| (name.clone(), channel.callbacks.clone())).collect()
     }
 
-    /// Where messages go, for the egress client's allow-list.
+    /// The targets of messages, for the egress client's allow-list.
     ///
     /// # Errors
-    /// [`ConfigError`] when a place cannot be one.
+    /// [`ConfigError`] when a target is invalid.
     pub fn destinations(&self) -> Result<Vec<Destination>, ConfigError> {
         self.channels.values().map(|channel| channel.to.destination()).collect()
     }
@@ -396,10 +396,10 @@ impl Target {
         all.map(|(key, name)| (key, name.as_str())).collect()
     }
 
-    /// Where it leads.
+    /// The destination of the target.
     ///
     /// # Errors
-    /// [`ConfigError`] when it cannot lead there: plain HTTP to another machine, a user in the address.
+    /// [`ConfigError`] when it is not permitted: plain HTTP to another machine, a user in the address.
     pub fn destination(&self) -> Result<Destination, ConfigError> {
         let (url, private_network, key) = match self {
             Self::Webhook(target) => {

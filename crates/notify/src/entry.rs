@@ -1,6 +1,6 @@
-//! From an entry of the chain to what people are told of.
+//! From an entry of the chain to notices.
 //!
-//! Owns which entry tells of what. Does not own who is told. Invariant: what an entry means does not depend on when it is read.
+//! Owns which entry gives which notice. Does not decide who gets it. Invariant: what an entry means does not depend on when it is read.
 
 use std::collections::BTreeSet;
 
@@ -25,16 +25,16 @@ use crate::notice::{
     About, Asked, CallEnd, CallFacts, CredentialFacts, DirectiveFacts, Notice, NoticeKind,
 };
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// What people may be told of; the ends of calls are in `ends`.
+    /// The notices; the ends of calls are in `ends`.
     pub(crate) notices: Vec<Notice>,
-    /// Calls that ended; whether they were held is known to the store.
+    /// Calls that ended; only the store knows whether they were held.
     pub(crate) ends: Vec<Ended>,
-    /// What was noted of approved calls that wait for their callers to come back with another token.
+    /// Events about approved calls that wait for their callers to return with another token.
     pub(crate) lacking: Vec<AuditEvent>,
-    /// Approvals as they stand.
+    /// Approvals in their new state.
     pub(crate) approvals: Vec<ApprovalRecord>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Ended {
     pub(crate) end: CallEnd,
 }
 
-/// What is read of an entry.
+/// The parts of an entry that are read.
 #[derive(Deserialize)]
 struct Payload {
     #[serde(default)]
@@ -61,7 +61,7 @@ struct Payload {
     imported: bool,
 }
 
-/// What a payload has in it that says anything to us: most entries of a busy ledger have none of it, and parsing costs.
+/// Texts without which a payload holds nothing of interest: most entries of a busy ledger have none of them, and parsing is expensive.
 const WORDS: [&str; 6] = [
     "\"approvals\":",
     "\"directives\":",
@@ -71,7 +71,7 @@ const WORDS: [&str; 6] = [
     "\"awaits_credential\"",
 ];
 
-/// Reads an entry. One of a later form says nothing.
+/// Reads an entry. An entry in a later format gives nothing.
 pub(crate) fn read(entry: &LogEntry) -> Found {
     let mut found = Found::default();
     let Ok(text) = std::str::from_utf8(&entry.payload) else { return found };
@@ -79,7 +79,7 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
         return found;
     }
     let Ok(payload) = serde_json::from_str::<Payload>(text) else { return found };
-    // What came from another store was told of there.
+    // An imported entry was reported by the store it came from.
     if payload.imported {
         return found;
     }
@@ -95,7 +95,7 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
     }
     let told = events.iter().any(|event| event.kind == AuditKind::Directive);
     for entry in each::<Directive>(payload.directives).filter(|_| told) {
-        // A further vote on what waits still moves nothing.
+        // A further vote on an entry that is still proposed changes nothing.
         if entry.rev == 1 || entry.state != DirectiveState::Proposed {
             found.notices.push(of_directive(&entry, at));
         }
@@ -111,7 +111,7 @@ fn each<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
     values.into_iter().filter_map(|value| serde_json::from_value(value).ok())
 }
 
-/// What an event means for an approval that stands so after it.
+/// The notice for an event, given the approval's state after it.
 fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
     let kinds = [
         (AuditKind::Held, NoticeKind::Held),
@@ -132,7 +132,7 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
     }
 }
 
-/// A notice of an approval as it stands.
+/// A notice of an approval in its current state.
 pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Timestamp) -> Notice {
     let tenant = approval.chain.tenant();
     Notice {
@@ -167,7 +167,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Times
     }
 }
 
-/// A notice of the end of a call that was held.
+/// A notice of the end of a held call.
 pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended, at: Timestamp) -> Notice {
     let mut notice = of_approval(approval, NoticeKind::Finished, at);
     notice.of = format!("{}:{}:finished", ended.call_id, ended.rev);
@@ -183,7 +183,7 @@ pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended, at: Timestamp) ->
     notice
 }
 
-/// A notice that an approved call waits for its caller; none where that is over by now.
+/// A notice that an approved call waits for its caller; `None` if it no longer does.
 pub(crate) fn of_lacking(
     approval: &ApprovalRecord,
     event: &AuditEvent,
@@ -193,7 +193,7 @@ pub(crate) fn of_lacking(
         return None;
     }
     let mut notice = of_approval(approval, NoticeKind::AwaitsCredential, at);
-    // Several nodes may note it, and one may again after a start. Another token that does not do is another matter.
+    // Several nodes may note it, and one node again after a start. A different unsuitable token is a new notice.
     let tried = event.digests.get(TRIED).map(ToString::to_string).unwrap_or_default();
     let hour = at.as_ms().div_euclid(FAULT_MS);
     notice.of = format!("{}:awaits_credential:{tried}:{hour}", approval.approval_id);
@@ -227,7 +227,7 @@ fn of_directive(entry: &Directive, at: Timestamp) -> Notice {
 /// How long the same trouble is one message, or the same wait for a caller, whichever node noted it, in milliseconds.
 pub(crate) const FAULT_MS: i64 = 3_600_000;
 
-/// A notice of a credential that an operator has to fix. Of a call that people agreed to it is the call that is told of.
+/// A notice of a credential that an operator has to fix. For an approved call, the notice is about the call instead.
 fn of_credential(event: &AuditEvent, at: Timestamp) -> Option<Notice> {
     let is_fault = event.kind == AuditKind::Security
         && event.code.is_some_and(ErrorCode::lacks_credential)
@@ -258,7 +258,7 @@ fn of_credential(event: &AuditEvent, at: Timestamp) -> Option<Notice> {
     })
 }
 
-/// Groups with the tenants that they are of.
+/// Groups with their tenants.
 fn groups<'a>(
     groups: impl IntoIterator<Item = &'a ApproverGroup>,
     tenant: &TenantId,
@@ -277,7 +277,7 @@ fn operation(body: &DirectiveBody) -> Option<CapabilityId> {
     }
 }
 
-/// The states of a record that are an end.
+/// The final states of a record.
 const ENDS: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "indeterminate"];
 
 fn end_of(effect: &Value, events: &[AuditEvent]) -> Option<Ended> {

@@ -1,6 +1,6 @@
-//! What the sender needs of the ledger, and nothing more.
+//! The sender's interface to the ledger, and nothing more.
 //!
-//! Owns the seam. Does not own the ledger. Invariant: the only thing that is ever written is the outbox, with what became of its messages.
+//! Owns the interface. Does not own the ledger. Invariant: only the outbox is ever written, with the results of its messages.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -29,11 +29,11 @@ const PAGE: usize = 200;
 pub(crate) trait LedgerReader: Send + Sync + fmt::Debug {
     /// The ledger's time.
     fn now(&self) -> Timestamp;
-    /// Whether this process is the one that sends.
+    /// Whether this process is the sending one.
     async fn leads(&self) -> Result<bool, StoreError>;
     /// The last entry of each log.
     async fn heads(&self) -> Result<BTreeMap<String, u64>, StoreError>;
-    /// Up to `limit` entries of a log from `from` on.
+    /// Up to `limit` entries of a log, beginning with `from`.
     async fn entries(
         &self,
         log: &str,
@@ -47,13 +47,13 @@ pub(crate) trait LedgerReader: Send + Sync + fmt::Debug {
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
-    /// Some of the approvals that wait, oldest first.
+    /// Some of the pending approvals, oldest first.
     async fn waiting(&self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRecord>, StoreError>;
     /// The arguments of a proposal as approvers see them.
     async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError>;
-    /// What waits to be sent, and how far the log was read.
+    /// The waiting messages, and how far the log was read.
     async fn outbox(&self) -> Result<Outbox, StoreError>;
-    /// Keeps what changes of that, with an event of what became of a message.
+    /// Stores a change of the outbox, with an event about the result of a message.
     async fn keep(&self, change: OutboxChange, event: Option<AuditEvent>)
     -> Result<(), StoreError>;
 }

@@ -1,9 +1,9 @@
 //! Telling people and callers what happens to held calls: routes, messages, delivery.
 //!
-//! Owns which channel is told of what, the forms of the messages, and their delivery: in order for each call, at least once, tried again
-//! until it is too late. Does not own the facts: they come from the audit chain; what waits is in the ledger's outbox. Invariants:
-//! a message decides nothing and holds no token, no argument that is marked sensitive, and no text that an agent or a person wrote;
-//! nothing here can hold a call up.
+//! Owns which channel gets which notices, the forms of the messages, and their delivery: in order for each call, at least once, retried
+//! until it is too late. Does not own the facts: they come from the audit chain; waiting messages are in the ledger's outbox. Invariants:
+//! a message decides nothing and contains no token, no argument that is marked sensitive, and no text that an agent or a person wrote;
+//! nothing here can delay a call.
 
 pub mod config;
 mod entry;

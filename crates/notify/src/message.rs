@@ -1,6 +1,6 @@
-//! One message: what it tells, to whom, under which identity.
+//! One message: its content, its recipient, its identity.
 //!
-//! Owns identity and content; how it looks on a channel is `render`'s. Invariant: the identity follows from what is told and the channel
+//! Owns identity and content; the form for a channel is `render`'s. Invariant: the identity follows from the content and the channel
 //! alone, so that a message that is sent twice is recognised.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -12,23 +12,23 @@ use serde_json::Value;
 use crate::notice::Notice;
 pub use crate::route::Scope;
 
-/// A notice, and how much of it is told.
+/// A notice, and how much of it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// The notice.
     pub notice: Arc<Notice>,
-    /// How much.
+    /// How much of it.
     pub scope: Scope,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// One thing.
+    /// One notice.
     One(Told),
-    /// What was gathered.
+    /// The gathered notices.
     Digest(Vec<Told>),
-    /// That the channel works.
+    /// A test of the channel.
     Test,
 }
 
@@ -37,35 +37,35 @@ pub enum Content {
 pub struct Message {
     /// Its identity: the same each time it is sent.
     pub id: String,
-    /// When what it tells of happened, or the digest was due.
+    /// When its event happened, or the digest was due.
     pub at: Timestamp,
     /// What it says.
     pub content: Content,
 }
 
 impl Message {
-    /// A message of one thing.
+    /// A message with one notice.
     #[must_use]
     pub fn one(channel: &ChannelName, told: Told) -> Self {
         let id = identity(channel, std::iter::once(told.notice.of.as_str()));
         Self { id, at: told.notice.at, content: Content::One(told) }
     }
 
-    /// A message of what was gathered until `due`.
+    /// A message with the notices gathered until `due`.
     #[must_use]
     pub fn digest(channel: &ChannelName, due: Timestamp, told: Vec<Told>) -> Self {
         let id = identity(channel, told.iter().map(|told| told.notice.of.as_str()));
         Self { id, at: due, content: Content::Digest(told) }
     }
 
-    /// A message that says that the channel works.
+    /// A message that tests the channel.
     #[must_use]
     pub fn test(channel: &ChannelName, at: Timestamp) -> Self {
         let id = identity(channel, std::iter::once(at.to_string().as_str()));
         Self { id, at, content: Content::Test }
     }
 
-    /// What it tells of.
+    /// Its notices.
     #[must_use]
     pub fn told(&self) -> &[Told] {
         match &self.content {
@@ -88,25 +88,25 @@ fn identity<'a>(channel: &ChannelName, of: impl Iterator<Item = &'a str>) -> Str
 /// Arguments as approvers see them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preview {
-    /// The arguments, what is sensitive masked.
+    /// The arguments, with sensitive values masked.
     pub arguments: Value,
     /// Where they are masked, as JSON Pointers (RFC 6901).
     pub masked: BTreeSet<String>,
 }
 
-/// A message on its way: with the arguments, where the channel shows them.
+/// A message to be delivered: with the arguments, if the channel shows them.
 #[derive(Debug, Clone)]
 pub struct Letter {
     /// The message.
     pub message: Message,
     /// The arguments as approvers see them.
     pub preview: Option<Preview>,
-    /// Those of several recipients who have it already, or who never will.
+    /// Those of several recipients who have received it, or never will.
     pub served: BTreeSet<String>,
 }
 
 impl From<Message> for Letter {
-    /// For everybody, without arguments.
+    /// To all recipients, without arguments.
     fn from(message: Message) -> Self {
         Self { message, preview: None, served: BTreeSet::new() }
     }

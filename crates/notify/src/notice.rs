@@ -1,7 +1,7 @@
-//! What people are told of: the facts of one event of one call, or of one entry of the approval service.
+//! The content of notifications: the facts of one event of one call, or of one entry of the approval service.
 //!
-//! Owns the kinds and the facts. Not here: how a message looks ([`crate::message`]). Invariant: a fact is a name, a code, a time, a digest or
-//! the text of a policy, or a sentence of ours; nothing that an agent or a person wrote.
+//! Owns the kinds and the facts. Not here: how a message looks ([`crate::message`]). Invariant: a fact is a name, a code, a time, a digest
+//! or the text of a policy, or a sentence of ours; nothing that an agent or a person wrote.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -64,7 +64,7 @@ pub enum NoticeKind {
 }
 
 impl NoticeKind {
-    /// What is told where a route does not say: all but each single decision, the end of the call, and what is its caller's to fix.
+    /// The default events of a route: all but single decisions, the end of the call, and what its caller has to fix.
     #[must_use]
     pub fn usual() -> BTreeSet<Self> {
         BTreeSet::from([
@@ -92,7 +92,7 @@ impl NoticeKind {
         matches!(self, Self::Held | Self::Edited | Self::Escalated | Self::Expiring)
     }
 
-    /// The error that a call ends with which has ended because of it, without having run.
+    /// The error with which a call ends that ended by this event, without having run.
     #[must_use]
     pub fn code(self) -> Option<ErrorCode> {
         let codes = [
@@ -104,14 +104,14 @@ impl NoticeKind {
         codes.into_iter().find_map(|(kind, code)| (kind == self).then_some(code))
     }
 
-    /// Whether a caller hears of it: the call has come to its end, or waits for its caller.
+    /// Whether callers are notified: the call has ended, or waits for its caller.
     #[must_use]
     pub fn is_for_callers(self) -> bool {
         self.code().is_some() || matches!(self, Self::Finished | Self::AwaitsCredential)
     }
 
-    /// Whether external approvers are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor
-    /// what a tenant arranges at its directives.
+    /// Whether external approvers are notified: they decide on calls, and learn neither who else decided, nor the outcome of the call, nor
+    /// what a tenant arranges by its directives.
     #[must_use]
     pub fn is_for_external_approvers(self) -> bool {
         self.asks() || self == Self::Approved || self.code().is_some()
@@ -140,27 +140,27 @@ impl From<DirectiveKind> for NoticeKind {
 /// A group that is asked, with its tenant.
 pub type Asked = (TenantId, GroupId);
 
-/// One event that somebody may be told of.
+/// One event that may be reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// What it is of: the same whenever and wherever the chain is read.
+    /// Its identity: the same whenever and wherever the chain is read.
     pub of: String,
     /// What happened.
     pub kind: NoticeKind,
-    /// In which tenant.
+    /// Its tenant.
     pub tenant: TenantId,
     /// When.
     pub at: Timestamp,
     /// The groups that are asked, also those of other tenants.
     pub asked: BTreeSet<Asked>,
-    /// The channel over which the caller wants to know the end, and what it has to do before.
+    /// The channel on which the caller wants to learn the end, or what it has to do before.
     pub callback: Option<ChannelName>,
     /// The facts.
     pub about: About,
 }
 
 impl Notice {
-    /// What its messages are ordered by.
+    /// The key by which its messages are ordered.
     #[must_use]
     pub fn subject(&self) -> &str {
         match &self.about {
@@ -196,7 +196,7 @@ pub struct CallFacts {
     pub mode: ApprovalMode,
     /// Who calls, for whom.
     pub chain: PrincipalChain,
-    /// How the approval stands; once the call has ended, its outcome.
+    /// The state of the approval; once the call has ended, its outcome.
     pub state: String,
     /// How many people have to agree.
     pub quorum: u32,
@@ -208,7 +208,7 @@ pub struct CallFacts {
     pub expires_at: Timestamp,
     /// What approvers are shown.
     pub proposal: Digest,
-    /// The error that its caller is told where it has not run.
+    /// The error that its caller gets if it has not run.
     pub code: Option<ErrorCode>,
     /// How the call ended.
     pub end: Option<CallEnd>,
@@ -230,15 +230,15 @@ pub struct CallEnd {
 pub struct DirectiveFacts {
     /// The entry.
     pub directive_id: DirectiveId,
-    /// How it stands.
+    /// Its state.
     pub state: String,
     /// Who made it.
     pub by: String,
     /// The operation it is for, where it is for one.
     pub operation: Option<CapabilityId>,
-    /// From when on it counts.
+    /// When it takes effect.
     pub starts_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
     /// The digest of all that people agree to.
     pub terms: Digest,
@@ -247,13 +247,13 @@ pub struct DirectiveFacts {
 /// A credential that an operator has to fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialFacts {
-    /// The same for the same credential and the same trouble with it.
+    /// The identity of the problem: the same for the same credential and the same problem.
     pub fault: String,
     /// The name of the secret or the token service.
     pub source: String,
     /// How it comes about.
     pub of: CredentialKind,
-    /// The operation whose call had none first.
+    /// The operation whose call lacked it first.
     pub operation: Option<CapabilityId>,
     /// What is wrong, in our words.
     pub problem: String,

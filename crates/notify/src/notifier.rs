@@ -1,4 +1,4 @@
-//! The sender: reads the log on, puts what people are to be told of into the outbox, sends it, and keeps what became of it.
+//! The sender: reads the log, puts notices into the outbox, sends them, and stores the results.
 //!
 //! Owns the turns. Does not own how a message is delivered ([`crate::sender`]). Invariants: only the node that leads sends; nothing is
 //! taken as sent before the ledger says so; whatever fails here is tried again or given up visibly, and holds no call up.
@@ -34,7 +34,7 @@ use crate::{
 };
 use state::State;
 
-/// The longest pause after the ledger could not be asked.
+/// The longest pause after the ledger was unavailable.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The sender.
@@ -50,7 +50,7 @@ pub struct Notifier {
     unkept: VecDeque<Unkept>,
 }
 
-/// What the ledger has to keep.
+/// What the ledger still has to store.
 type Unkept = (OutboxChange, Option<AuditEvent>);
 
 impl Notifier {
@@ -121,10 +121,10 @@ impl Notifier {
         }
     }
 
-    /// One look at the chain, and everything that follows from it. Answers whether more waits to be read.
+    /// One reading of the chain, and everything that follows from it. Returns whether there is more to read.
     ///
     /// # Errors
-    /// [`StoreError`] when the ledger cannot be asked; the next turn begins where this one did.
+    /// [`StoreError`] when the ledger is unavailable; the next turn begins where this one did.
     pub async fn turn(&mut self) -> Result<bool, StoreError> {
         self.keep().await?;
         if !self.book.leads().await? {
@@ -201,7 +201,7 @@ impl Notifier {
         self.unkept.extend(note);
     }
 
-    /// Has the ledger keep what it does not have yet.
+    /// Has the ledger store what it does not have yet.
     async fn keep(&mut self) -> Result<(), StoreError> {
         while let Some((change, event)) = self.unkept.front() {
             self.book.keep(change.clone(), event.clone()).await?;
@@ -210,7 +210,7 @@ impl Notifier {
         Ok(())
     }
 
-    /// Waits for every attempt that is under way, for tests.
+    /// Waits for all running attempts; for tests.
     #[cfg(test)]
     pub(crate) async fn settle(&mut self) {
         while let Some(done) = self.sends.join_next_with_id().await {
@@ -233,7 +233,7 @@ async fn deliver(
         Content::One(told) if shows_arguments && told.scope == Scope::Full => {
             match &told.notice.about {
                 About::Call(call) if told.notice.kind.asks() => {
-                    // Without them the message is of use still.
+                    // The message is still useful without them.
                     book.preview(&told.notice.tenant, call.proposal).await.ok()
                 }
                 About::Call(_) | About::Directive(_) | About::Credential(_) => None,

@@ -1,4 +1,4 @@
-//! What waits to be sent over one channel: in order for each subject, a bounded number at a time, tried again until it is too late.
+//! The waiting messages of one channel: in order for each subject, a bounded number at a time, retried until it is too late.
 //!
 //! Owns the machine of one channel. Does not send, read a clock or remember anything over a restart. Invariants: of two messages about one
 //! subject the later one is not taken before the earlier one has ended, whether they go out at once or in digests; a subject that fails
@@ -14,17 +14,17 @@ use crate::{
     schedule,
 };
 
-/// The most messages that wait for one channel; what comes then is given up, and that is noted.
+/// The most messages that wait for one channel; further ones are given up, and that is noted.
 pub(crate) const WAITING_MAX: usize = 20_000;
-/// The most things in one digest; more are told in several.
+/// The most notices in one digest; more are put into several.
 const DIGEST_MAX: usize = 20;
-/// How often a message is tried at least by one process, however old it is: the receiver may have been away for as long as we were.
+/// The minimum number of attempts by one process, however old the message is: the receiver may have been away for as long as we were.
 const TRIES_LEAST: u32 = 3;
-/// The longest wait that a receiver may ask for, in milliseconds.
+/// The longest pause that a receiver may request, in milliseconds.
 const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
-/// How late entries of other nodes may be seen that belong into a digest, in milliseconds.
+/// How late entries of other nodes that belong to a digest may become visible, in milliseconds.
 const LATE_MS: i64 = 2_000;
-/// How many messages are under way over one channel at the same time.
+/// How many messages are being sent over one channel at the same time.
 pub(crate) const PARALLEL_MAX: usize = 4;
 
 /// A message that waits.
@@ -32,34 +32,34 @@ pub(crate) const PARALLEL_MAX: usize = 4;
 struct Job {
     message: Message,
     due: Timestamp,
-    /// Since when it is to be told: the same in every process.
+    /// Since when it has waited to be sent: the same in every process.
     born: Timestamp,
     failures: u32,
     sending: bool,
-    /// How many of its subjects have something before it.
+    /// How many of its subjects have an earlier message.
     behind: usize,
     served: BTreeSet<String>,
 }
 
-/// A message that is to be sent now.
+/// A message to send now.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) key: u64,
     pub(crate) message: Message,
-    /// Those of several recipients who have it, or who never will.
+    /// Those of several recipients who have received it, or never will.
     pub(crate) served: BTreeSet<String>,
 }
 
 /// How an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Why, in our words: nothing of what the receiver answered.
+    /// Why, in our words: no text of the receiver.
     pub why: String,
-    /// When the receiver wants to be asked again.
+    /// When the receiver wants the next attempt.
     pub retry_after_ms: Option<u64>,
-    /// Whether the receiver refused it for good: it is not tried again.
+    /// Whether the receiver refused it permanently: it is not retried.
     pub is_permanent: bool,
-    /// Those of several recipients who have the message now, or who never will: they are left out the next time.
+    /// Those of several recipients who have received the message, or never will: they are left out the next time.
     pub served: BTreeSet<String>,
 }
 
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// What became of a message after an attempt.
+/// The state of a message after an attempt.
 #[derive(Debug)]
 pub(crate) enum After {
     Sent(Message),
@@ -88,10 +88,10 @@ pub(crate) struct Outbox {
     jobs: BTreeMap<u64, Job>,
     /// The messages about each subject, the first one first.
     queues: BTreeMap<String, VecDeque<u64>>,
-    /// Those that have nothing before them and are not under way, by when they are due.
+    /// Messages with nothing before them that are not being sent, by due time.
     ready: BTreeSet<(Timestamp, u64)>,
     sending: usize,
-    /// What waits for digests, by when they are due: so a restart gathers the same again.
+    /// Notices gathered for digests, by due time: so a restart gathers the same again.
     gathered: BTreeMap<Timestamp, Vec<Told>>,
 }
 
@@ -109,12 +109,12 @@ impl Outbox {
         }
     }
 
-    /// How much waits.
+    /// The number of waiting messages.
     pub(crate) fn len(&self) -> usize {
         self.gathered.values().map(Vec::len).fold(self.jobs.len(), usize::saturating_add)
     }
 
-    /// Something more to tell. Answers what is given up because too much waits.
+    /// Adds a notice. Returns a message that is given up because too many wait.
     pub(crate) fn add(&mut self, told: Told, now: Timestamp) -> Option<Message> {
         if self.len() >= WAITING_MAX {
             return Some(Message::one(&self.channel, told));
@@ -127,7 +127,7 @@ impl Outbox {
             self.gathered.entry(due).or_default().push(told);
             return None;
         }
-        // It overtakes nothing about its subject: digests that are due go out before it, and what is gathered for later ones comes along.
+        // It overtakes nothing about its subject: digests that are due go out before it, and notices gathered for later ones are included.
         self.close(at, now);
         let mut out = Vec::new();
         for gathered in self.gathered.values_mut() {
@@ -144,7 +144,7 @@ impl Outbox {
         None
     }
 
-    /// Makes digests of what was to be gathered until then.
+    /// Makes digests of the notices gathered until then.
     fn close(&mut self, until: Timestamp, now: Timestamp) {
         while let Some(first) = self.gathered.first_entry().filter(|first| *first.key() <= until) {
             let (due, mut gathered) = first.remove_entry();
@@ -165,7 +165,7 @@ impl Outbox {
         let key = self.next;
         self.next = self.next.saturating_add(1);
         let mut behind: usize = 0;
-        // A digest waits for what is before it about each of its calls, and what comes later waits for the digest.
+        // A digest waits for earlier messages about each of its calls, and later ones wait for the digest.
         for subject in subjects(&message) {
             let queue = self.queues.entry(subject).or_default();
             behind = behind.saturating_add(usize::from(!queue.is_empty()));
@@ -179,7 +179,7 @@ impl Outbox {
         self.jobs.insert(key, job);
     }
 
-    /// A message has ended: what comes after it about its subjects has its turn.
+    /// A message has ended: the next one about each of its subjects may go.
     fn remove(&mut self, key: u64) -> Option<Message> {
         let job = self.jobs.remove(&key)?;
         self.ready.remove(&(job.due, key));
@@ -199,12 +199,12 @@ impl Outbox {
         Some(job.message)
     }
 
-    /// Makes digests of what was gathered long enough.
+    /// Makes digests of notices that were gathered long enough.
     pub(crate) fn gather(&mut self, now: Timestamp) {
         self.close(now.plus_ms(LATE_MS.saturating_neg()), now);
     }
 
-    /// The messages that are to be sent now.
+    /// The messages to send now.
     pub(crate) fn take(&mut self, now: Timestamp) -> Vec<Taken> {
         let mut taken = Vec::new();
         while self.sending < PARALLEL_MAX {
@@ -257,8 +257,8 @@ fn subjects(message: &Message) -> BTreeSet<String> {
 }
 
 impl Retry {
-    /// The wait before the next attempt: doubled each time, up to a bound, of which the first half is certain and the rest differs by
-    /// message, so that what failed together does not come back together.
+    /// The wait before the next attempt: doubled each time, up to a bound; half of it is fixed and the rest is jitter that depends on the
+    /// message, so that messages that failed together are not retried together.
     fn wait_ms(&self, id: &str, failures: u32, asked_ms: Option<u64>) -> u64 {
         let doubled = self.first_ms.saturating_mul(2_u64.saturating_pow(failures.min(32)));
         let wait = doubled.min(self.most_ms);

@@ -1,7 +1,7 @@
-//! Reading the chain on from where it was read to.
+//! Reading on in the chain from the last position.
 //!
-//! Owns the places in the logs and the order in which entries of several logs are taken. Invariant: what happened to a call on one node
-//! after something on another one is taken after it.
+//! Owns the positions in the logs and the order in which entries of several logs are taken. Invariant: an event of a call on one node
+//! that happened after an event on another node is taken after it.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ const READ: usize = 1_024;
 /// What was read.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The entries of all logs, in the order of time.
+    /// The entries of all logs, ordered by time.
     pub(crate) entries: Vec<(String, LogEntry)>,
-    /// Whether more is there.
+    /// Whether there is more.
     pub(crate) more: bool,
 }
 
-/// Reads on, and moves the places.
+/// Reads on, and advances the positions.
 pub(crate) async fn on(
     book: &dyn LedgerReader,
     places: &mut BTreeMap<String, u64>,
 ) -> Result<Batch, StoreError> {
-    // Taken together, so that what came before an entry that is seen is seen as well.
+    // Read at one moment, so that whatever came before a visible entry is visible too.
     let heads = book.heads().await?;
     let mut batch = Batch::default();
     let mut safe_ms = i64::MAX;
@@ -58,8 +58,8 @@ pub(crate) async fn on(
     Ok(batch)
 }
 
-/// The next entries after a place. Where those are in an archive that was taken away, only the last one that is there now: nobody is told
-/// of what is between, and the log says so.
+/// The next entries after a position. If they are in an archive that was taken away, only the last one that is still there: nobody is
+/// notified of what is between, and the log says so.
 async fn after(
     book: &dyn LedgerReader,
     log: &str,

@@ -1,6 +1,6 @@
-//! How messages look: as signed JSON, on Slack-compatible and Teams-compatible webhooks, in a mail.
+//! The forms of messages: signed JSON, Slack-compatible and Teams-compatible webhooks, mail.
 //!
-//! Owns the words and the forms. Does not send. Invariant: text of others is put where the receiver shows it as text: it is never markup.
+//! Owns the wording and the forms. Does not send. Invariant: foreign text is put where the receiver shows it as text: it is never markup.
 
 mod words;
 
@@ -17,7 +17,7 @@ use words::{Fact, facts};
 
 /// The longest preview that is written into a message for people, in characters.
 const PREVIEW_CHARS_MAX: usize = 1_500;
-/// The longest list of masked places beside it, in characters.
+/// The longest list of masked places next to it, in characters.
 const MASKED_CHARS_MAX: usize = 300;
 /// The longest fact in a message for people, in characters: Slack refuses fields of more than 2,000.
 const FACT_CHARS_MAX: usize = 1_500;
@@ -39,14 +39,14 @@ fn clipped(text: &str, chars_max: usize) -> String {
     format!("{kept}…")
 }
 
-/// The page of the console that a message leads to.
+/// The console page that a message links to.
 fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String> {
     let path = match (&notice.about, scope) {
         // A caller has no page in the console.
         (About::Call(call), Scope::Caller) => format!("v1/calls/{}", call.call_id),
         (About::Call(call), _) => format!("approvals/{}", call.approval_id),
         (About::Directive(directive), _) => format!("entries/{}", directive.directive_id),
-        // What fixes it is not in the console.
+        // The fix is not in the console.
         (About::Credential(_), _) => return None,
     };
     console?.join(&path).ok().map(String::from)
@@ -97,7 +97,7 @@ fn type_of(told: &Told) -> String {
     format!("{area}.{}", told.notice.kind)
 }
 
-/// What a program is told; fields without a value are left out.
+/// The data for a program; fields without a value are left out.
 fn data_of(told: &Told, console: Option<&Url>) -> Value {
     let notice = &told.notice;
     let mut data = match (&notice.about, &told.scope) {
@@ -204,7 +204,7 @@ pub(crate) fn asked(notice: &Notice, only: Option<&TenantId>) -> Vec<String> {
         .collect()
 }
 
-/// What a message for people consists of.
+/// The parts of a message for people.
 struct Part {
     title: String,
     facts: Vec<Fact>,
@@ -245,12 +245,12 @@ fn arguments(preview: &Preview) -> String {
     format!("{shown} (masked: {})", clipped(&places, MASKED_CHARS_MAX))
 }
 
-/// Text that Slack shows as it is.
+/// Text escaped so that Slack shows it unchanged.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The payload of a Slack-compatible webhook: text of others stands in `plain_text` alone.
+/// The payload of a Slack-compatible webhook: foreign text is in `plain_text` only.
 pub(crate) fn slack(letter: &Letter, console: Option<&Url>) -> Value {
     let headline = headline(&letter.message);
     let plain = |text: &str| json!({ "type": "plain_text", "text": text, "emoji": false });

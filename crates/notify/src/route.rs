@@ -1,6 +1,6 @@
-//! Who is told of what: from a notice to channels.
+//! Who is notified of what: from a notice to channels.
 //!
-//! Owns the matching of routes. Does not send. Invariant: what concerns a tenant reaches another one only as far as that is asked itself.
+//! Owns the matching of routes. Does not send. Invariant: a tenant learns of another tenant's matters only as far as it is asked itself.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use crate::{
     notice::{Notice, NoticeKind},
 };
 
-/// How much of a notice a channel is told.
+/// How much of a notice a channel gets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// How the call ended, or that it waits for its caller, and nothing of its approval.
+    /// How the call ended, or that it waits for its caller, without its approval.
     Caller,
-    /// What concerns the people of this tenant, who are asked about a call of another one.
+    /// The part for people of this tenant, who are asked about a call of another one.
     External(TenantId),
     /// Everything.
     Full,
 }
 
-/// The channels that are told, and how much.
+/// The channels that get the notice, and how much of it.
 pub(crate) fn channels(config: &NotifyConfig, notice: &Notice) -> BTreeMap<ChannelName, Scope> {
     let mut told: BTreeMap<ChannelName, Scope> = BTreeMap::new();
     if let Some(name) = notice.callback.as_ref().filter(|_| notice.kind.is_for_callers()) {
@@ -63,7 +63,7 @@ fn scope_of(route: &RouteConfig, notice: &Notice) -> Option<Scope> {
     }
 }
 
-/// Whether anybody may be told of this kind.
+/// Whether this kind is reported to anybody.
 pub(crate) fn wants(config: &NotifyConfig, kind: NoticeKind) -> bool {
     config.routes.iter().any(|route| route.events.contains(&kind))
 }

@@ -1,7 +1,7 @@
 //! When a message goes out: at once, with a digest, or after the quiet hours.
 //!
 //! Owns the arithmetic of digests and quiet hours. Does not own a clock. Invariant: the time at which a message is due follows from the
-//! time of what it tells of alone, so that a restart gathers the same digest again.
+//! time of its event alone, so that a restart gathers the same digest again.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -47,7 +47,7 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// When the quiet hours end in which `at` lies; nothing when it lies in none.
+    /// When the quiet hours around `at` end; `None` when `at` is outside of them.
     fn end_after(&self, at: Timestamp) -> Option<Timestamp> {
         let in_ms = |seconds: i64| seconds.saturating_mul(1_000);
         let of_day = |time: NaiveTime| in_ms(i64::from(time.num_seconds_from_midnight()));
@@ -61,7 +61,7 @@ impl Quiet {
     }
 }
 
-/// When a message goes out that tells of something at `at`; nothing: at once, by itself. Messages with the same answer go out together.
+/// When a message about an event at `at` goes out; `None`: at once, by itself. Messages with the same due time go out together.
 pub(crate) fn due(every_ms: Option<u64>, quiet: Option<Quiet>, at: Timestamp) -> Option<Timestamp> {
     let every = every_ms.and_then(|every| i64::try_from(every).ok());
     let gathered = every.filter(|every| *every > 0).map(|every| {

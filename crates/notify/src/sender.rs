@@ -1,7 +1,7 @@
 //! Delivering a message: by HTTP or by mail, through the only crate that opens sockets.
 //!
-//! Owns what a delivery needs: secrets at the moment of use, the form for the channel, one request. Does not try again. Invariants: only
-//! configured hosts are told anything; nothing of an answer's text is kept; no secret is in an error.
+//! Owns what a delivery needs: secrets at the moment of use, the form for the channel, one request. Does not retry. Invariants: messages
+//! go only to configured hosts; no text of an answer is kept; no secret is in an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,13 +31,13 @@ use crate::{
 
 pub use crate::outbox::Failure;
 
-/// Who delivers.
+/// Delivers messages.
 #[async_trait]
 pub trait MessageSender: Send + Sync + fmt::Debug {
-    /// Delivers a letter, once; answers what the receiver said, in a word.
+    /// Delivers a letter, once; returns the receiver's answer, in a word.
     ///
     /// # Errors
-    /// [`Failure`] when it was not taken, or nobody knows.
+    /// [`Failure`] when it was not accepted, or the outcome is unknown.
     async fn deliver(
         &self,
         channel: &ChannelName,
@@ -59,7 +59,7 @@ impl Post {
     /// For the channels of a configuration, with further roots if `trust` has some; links lead to `console`.
     ///
     /// # Errors
-    /// [`ConfigError`] when a channel leads nowhere, or TLS cannot be had.
+    /// [`ConfigError`] when a channel's target is invalid, or TLS is not available.
     pub fn new(
         config: &NotifyConfig,
         secrets: Arc<Secrets>,
@@ -82,7 +82,7 @@ impl Post {
         Ok(Self { channels: config.channels.clone(), secrets, egress, console })
     }
 
-    /// Whether a channel has what it needs: secrets that can be read, keys that sign, an address that is one. Asks nobody.
+    /// Whether a channel has what it needs: readable secrets, usable signing keys, a valid address. Contacts nobody.
     ///
     /// # Errors
     /// [`Failure`] for the first thing that is missing.

@@ -1,4 +1,4 @@
-//! Signatures of webhooks, as Standard Webhooks has them.
+//! Signatures of webhooks, as defined by Standard Webhooks.
 //!
 //! Owns reading a signing key and the value of `webhook-signature`. Does not send. Invariant: the key never leaves this module, not even
 //! into an error.
@@ -11,12 +11,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// What a key begins with.
+/// The prefix of a key.
 const PREFIX: &str = "whsec_";
 /// The shortest and the longest key, in bytes (Standard Webhooks, "Signature scheme").
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A key that cannot be used.
+/// An unusable key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a signing key is `whsec_` and the base64 of 24 to 64 bytes")]
 pub struct KeyError;

@@ -1,8 +1,8 @@
 //! Mail over SMTP, on a connection from `placet-egress`.
 //!
-//! Owns the beginning of TLS (STARTTLS) and the bound on what a server may say; the conversation itself is lettre's, which never opens a
-//! socket here. Invariants: with `starttls` nothing but the wish for TLS is said in the open, and a server that offers none gets no mail;
-//! no word of the server is kept; what it refuses for good (5xx) is not tried again; one recipient that is refused does not keep the mail from the others.
+//! Owns the start of TLS (STARTTLS) and the limit on a server's output; the conversation itself is lettre's, which never opens a
+//! socket here. Invariants: with `starttls` only the request for TLS is sent in the clear, and a server that does not offer it gets no
+//! mail; no text of the server is kept; a permanent refusal (5xx) is not retried; one refused recipient does not keep the mail from others.
 
 use std::{
     collections::BTreeSet,
@@ -41,7 +41,7 @@ use crate::{
     render::Mail,
 };
 
-/// What a server may say in one conversation, in bytes.
+/// The most bytes from a server in one conversation.
 const SAID_BYTES_MAX: u64 = 64 * 1024;
 /// The longest line of a server, in bytes (RFC 5321 section 4.5.3.1.5 has 512).
 const LINE_BYTES_MAX: usize = 2_048;
@@ -49,9 +49,9 @@ const LINE_BYTES_MAX: usize = 2_048;
 const LINES_MAX: usize = 100;
 /// How long one conversation may take.
 const TALK: Duration = Duration::from_secs(60);
-/// What stands in the place of the greeting that a server gives only once, before TLS.
+/// Stands in for the greeting, which a server sends only once, before TLS.
 const GREETING: &[u8] = b"220 tls\r\n";
-/// How we call ourselves: we take no mail, so it concerns no one else.
+/// Our name in EHLO: we receive no mail, so it is of no interest to others.
 const OWN_NAME: &str = "localhost";
 
 /// Sends a mail.
@@ -100,7 +100,7 @@ fn letter(target: &EmailTarget, id: &str, mail: &Mail, now: Timestamp) -> Result
     builder.body(mail.body.clone()).map_err(|_unfit| Failure::passing("no mail can be made of it"))
 }
 
-/// So that no one's absence note answers (RFC 3834 section 5).
+/// Suppresses automatic absence replies (RFC 3834 section 5).
 #[derive(Debug, Clone, Copy)]
 struct AutoSubmitted;
 
@@ -142,7 +142,7 @@ async fn talk(
     given
 }
 
-/// Gives the mail for everybody who is not served yet: anyone who took it does not get it again because another one did not.
+/// Sends the mail to everybody not yet served: a recipient who got it does not get it again because another one did not.
 async fn give(
     connection: &mut AsyncSmtpConnection,
     letter: &Letter,
@@ -180,7 +180,7 @@ async fn give(
         None => return Ok("SMTP 250".to_owned()),
         Some(code) => format!("{code} for {} of the recipients", never.len().saturating_add(later)),
     };
-    // Until somebody has it, everybody is asked for again.
+    // Until somebody has received it, all recipients are tried again.
     if served.is_empty() && taken.is_empty() {
         return Err(Failure::passing(format!("the mail server answered {refusal}")));
     }
@@ -192,7 +192,7 @@ async fn give(
     Err(Failure { served, ..Failure::passing(why) })
 }
 
-/// A failure in our words: lettre's hold what the server said.
+/// A failure in our words: lettre's contain the server's.
 fn refused(what: &str, error: &lettre::transport::smtp::Error) -> Failure {
     let why = match error.status() {
         Some(code) => format!("the mail server answered {} to the {what}", u16::from(code)),
@@ -217,7 +217,7 @@ async fn open(egress: &EgressClient, target: &EmailTarget) -> Result<Bounded, Eg
     }
 }
 
-/// Asks for TLS (RFC 3207), and reads exactly what the server answers to that: a byte more would be taken as said under TLS.
+/// Requests TLS (RFC 3207), and reads exactly the server's answer to that: a byte more would count as received under TLS.
 async fn agree(mut stream: TcpStream, host: String) -> Result<TcpStream, EgressError> {
     let failed =
         |reason: &'static str| EgressError::TlsFailed { destination: host.clone(), reason };
@@ -263,7 +263,7 @@ async fn line(stream: &mut TcpStream) -> io::Result<String> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// A connection with a bound on what the server may say.
+/// A connection with a limit on the server's output.
 #[derive(Debug)]
 struct Bounded {
     read: Take<Chain<&'static [u8], ReadHalf<EgressStream>>>,

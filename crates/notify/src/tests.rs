@@ -1,4 +1,4 @@
-//! What is told to whom, when, in which order, and what is left over a restart: on a chain in memory, with a clock of the test's own.
+//! Who is notified of what, when, in which order, and what survives a restart: on a chain in memory, with a clock of the test's own.
 
 mod delivery;
 mod going_on;

@@ -1,6 +1,6 @@
-//! What the sender knows between two turns: how far it has read, what waits, which approvals end soon.
+//! The sender's state between two turns: how far it has read, which messages wait, which approvals end soon.
 //!
-//! Owns nothing that the ledger could not tell again. Invariant: what is kept as read is sent, given up, or in the outbox.
+//! Owns nothing that could not be read from the ledger again. Invariant: what is stored as read is sent, given up, or in the outbox.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
     reading, route,
 };
 
-/// After how many entries it is kept how far they were read, whatever is in them.
+/// After this many entries the reading position is stored, whatever they contain.
 const KEPT_ENTRIES: usize = 4_096;
 
 #[derive(Debug)]
@@ -35,21 +35,21 @@ pub(super) struct State {
     config: Arc<NotifyConfig>,
     pub(super) outboxes: BTreeMap<ChannelName, Outbox>,
     places: BTreeMap<String, u64>,
-    /// Approvals that wait, by when they are told of as ending soon.
+    /// Pending approvals, by the time at which `expiring` is due.
     ending: BTreeSet<(Timestamp, ApprovalId)>,
-    /// Up to when people were told of approvals that end soon.
+    /// Until when `expiring` notices have been given.
     ends_told_to: Timestamp,
-    /// What the ledger does not have yet.
+    /// Changes that the ledger does not have yet.
     change: OutboxChange,
-    /// How many entries were read since the ledger has had how far.
+    /// How many entries were read since the ledger last got the position.
     entries: usize,
     overflow: Vec<(ChannelName, Message)>,
-    /// When a trouble with a credential, or a wait for a caller with one token, was told of last.
+    /// When a credential problem, or a wait for a caller with one token, was last reported.
     faults: BTreeMap<String, Timestamp>,
 }
 
 impl State {
-    /// As the ledger has it.
+    /// The state as the ledger has it.
     pub(super) async fn recalled(
         config: Arc<NotifyConfig>,
         book: &dyn LedgerReader,
@@ -90,7 +90,7 @@ impl State {
         Ok(state)
     }
 
-    /// Takes up what waits, in the order of time. What has no channel any more, or was written by another build, is given up.
+    /// Takes up waiting messages, ordered by time. A message whose channel is gone, or in another build's format, is given up.
     fn wait_again(&mut self, waiting: Vec<WaitingMessage>, now: Timestamp) {
         let mut found = Vec::new();
         for WaitingMessage { key, body } in waiting {
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Finds the approvals that wait.
+    /// Finds the pending approvals.
     async fn await_ends(&mut self, book: &dyn LedgerReader) -> Result<(), StoreError> {
         let mut after = None;
         loop {
@@ -130,10 +130,10 @@ impl State {
         }
     }
 
-    /// When it is told that an approval ends soon.
+    /// When the notice that an approval ends soon is due.
     fn due_of(&self, approval: &ApprovalRecord) -> Timestamp {
         let before_ms = i64::try_from(self.config.expiring_ms).unwrap_or(i64::MAX);
-        // What waits for less than that altogether is told of when half of it has expired.
+        // An approval that lives for less than twice that is reported after half of its life.
         let since = approval.reopened_at.unwrap_or(approval.created_at);
         let before_ms = before_ms.min(approval.expires_at.since_ms(since).div_euclid(2));
         approval.expires_at.plus_ms(before_ms.saturating_neg())
@@ -142,7 +142,7 @@ impl State {
     fn awaits(&mut self, approval: &ApprovalRecord) {
         let due = self.due_of(approval);
         let key = (due, approval.approval_id.clone());
-        // What was due before was told of before: a vote or an edit after that changes nothing about it.
+        // An earlier due time was reported before: a later vote or edit does not change that.
         if approval.state == ApprovalState::Pending && due > self.ends_told_to {
             self.ending.insert(key);
         } else {
@@ -150,18 +150,18 @@ impl State {
         }
     }
 
-    /// Reads the chain on; answers whether more is there.
+    /// Reads on in the chain; returns whether there is more.
     pub(super) async fn read_on(&mut self, book: &dyn LedgerReader) -> Result<bool, StoreError> {
         let now = book.now();
         let before = self.places.clone();
         let batch = reading::on(book, &mut self.places).await?;
         let read = self.take(book, batch.entries, now).await;
         if read.is_err() {
-            // Nothing of it was told: all of it is read again.
+            // No notice was given: everything is read again.
             self.places = before;
         }
         read?;
-        // What is read next may be of approvals that were due by now.
+        // The entries still to be read may concern approvals that are due by now.
         if !batch.more {
             self.tell_of_ends(book, now).await?;
             self.ends_told_to = now;
@@ -193,15 +193,15 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is a trouble with a credential, or a wait for a caller after the same token, of which somebody was told within the hour,
-    /// from another node's note.
+    /// Whether it is a credential problem, or a wait for a caller after the same token, that was reported within the last hour, for example
+    /// because of another node's note.
     fn is_told_already(&mut self, notice: &Notice) -> bool {
         if !matches!(notice.kind, NoticeKind::CredentialRefused | NoticeKind::AwaitsCredential) {
             return false;
         }
         let at = notice.at;
         self.faults.retain(|_, told| at.since_ms(*told) < entry::FAULT_MS);
-        // The last of what these are of is the hour.
+        // The last part of the identity is the hour.
         let trouble = notice.of.rsplit_once(':').map_or(notice.of.as_str(), |(trouble, _)| trouble);
         let known = self.faults.contains_key(trouble);
         if !known {
@@ -235,7 +235,7 @@ impl State {
         Ok(notices)
     }
 
-    /// Puts a notice into the outboxes of those who are to be told.
+    /// Puts a notice into the outboxes of its channels.
     fn tell(&mut self, notice: Notice, now: Timestamp) -> Result<(), StoreError> {
         let notice = Arc::new(notice);
         for (channel, scope) in route::channels(&self.config, &notice) {
@@ -250,7 +250,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells of approvals that wait still and end soon.
+    /// Reports pending approvals that end soon.
     async fn tell_of_ends(
         &mut self,
         book: &dyn LedgerReader,
@@ -262,12 +262,12 @@ impl State {
             }
             let approval = book.approval(&approval_id).await?;
             self.ending.remove(&(due, approval_id.clone()));
-            // It may end at another time since.
+            // It may have got another end since.
             let approval = approval.filter(|approval| self.due_of(approval) == due);
             let Some(approval) = approval else { continue };
             if approval.state == ApprovalState::Pending && now < approval.expires_at {
                 let mut notice = entry::of_approval(&approval, NoticeKind::Expiring, due);
-                // Once for each approval, however it moves meanwhile.
+                // Once for each approval, whatever happens to it meanwhile.
                 notice.of = format!("{approval_id}:expiring");
                 self.tell(notice, now)?;
             }
@@ -275,12 +275,12 @@ impl State {
         Ok(())
     }
 
-    /// What was given up because too much waits.
+    /// Messages that were given up because too many wait.
     pub(super) fn overflow(&mut self) -> Vec<(ChannelName, Message)> {
         std::mem::take(&mut self.overflow)
     }
 
-    /// What the ledger is to keep before anything of it is sent: messages, and with them how far the log was read; or that alone after
+    /// What the ledger has to store before any of it is sent: messages, and with them the reading position; or only the position, after
     /// many entries.
     pub(super) fn change(&mut self) -> Option<OutboxChange> {
         if self.change == OutboxChange::default() && self.entries < KEPT_ENTRIES {

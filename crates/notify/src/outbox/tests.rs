@@ -1,4 +1,4 @@
-//! The machine of one channel: what a lot of waiting messages costs, and how old a message gets.
+//! The state machine of one channel: the cost of many waiting messages, and how old a message gets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ fn says(taken: &Taken) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// Everything goes out that is due, and is taken.
+/// Sends everything that is due, successfully.
 fn empties(outbox: &mut Outbox, ms: i64) -> Vec<String> {
     outbox.gather(at(ms));
     let mut said = Vec::new();
@@ -76,7 +76,7 @@ fn as_many_messages_as_may_wait_cost_no_look_at_all_of_them_for_each_attempt() {
         }
     }
     assert_eq!((tries, sent), (2 * WAITING_MAX, WAITING_MAX));
-    // A look at all of them for each attempt is eight hundred million looks.
+    // Scanning all of them for each attempt would be eight hundred million steps.
     assert!(began.elapsed() < Duration::from_secs(30), "it took {:?}", began.elapsed());
 }
 

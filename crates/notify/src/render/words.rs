@@ -1,6 +1,6 @@
-//! The words of messages for people.
+//! The wording of messages for people.
 //!
-//! Owns headlines and labels. Invariant: nothing is said that the scope does not allow.
+//! Owns headlines and labels. Invariant: nothing is shown that the scope does not permit.
 
 use placet_types::approval::VoteChoice;
 
@@ -12,7 +12,7 @@ use crate::{
 /// A label and a text.
 pub(crate) type Fact = (&'static str, String);
 
-/// What happened, in a line.
+/// The event, in a line.
 pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
     match &notice.about {
         About::Call(call) => {
@@ -70,7 +70,7 @@ fn end(kind: NoticeKind, call: &CallFacts) -> &'static str {
     }
 }
 
-/// What is said of it.
+/// The facts to show.
 pub(crate) fn facts(notice: &Notice, scope: &Scope) -> Vec<Fact> {
     match (&notice.about, scope) {
         (About::Call(call), Scope::Full) => for_approvers(notice, call),

@@ -30,14 +30,14 @@ async fn what_was_archived_unread_is_passed_over_and_what_comes_then_is_told() {
     chain.writes_to("other");
     let mut before = sender(&config, &chain, &boy);
     turn(&mut before).await;
-    // The channels are out of the configuration for a while, and archives are put away.
+    // The channels are missing from the configuration for a while, and archives are taken away.
     for number in 1..=5 {
         chain.moved(&approval(number), AuditKind::Held);
     }
     chain.takes_away("journal", 5);
     turn(&mut sender(&config, &chain, &boy)).await;
     assert_eq!(boy.said(), ["call_5 held"]);
-    // So it is for one that has only stood still.
+    // The same for a position that has merely not moved.
     chain.moved(&approval(6), AuditKind::Held);
     chain.moved(&approval(7), AuditKind::Held);
     chain.takes_away("journal", 7);

@@ -23,7 +23,7 @@ fn console() -> Url {
     "https://placet.example/".parse().unwrap()
 }
 
-/// The letters that such a channel gets of what happens.
+/// The letters of such a channel about these events.
 async fn letters(config: &NotifyConfig, happens: impl FnOnce(&Chain)) -> Vec<Letter> {
     let (chain, boy) = (Chain::new(), Boy::default());
     let preview = json!({ "amount": 700, "account": "[sensitive]", "note": "a\u{3164}\u{202e}b" });
@@ -77,11 +77,11 @@ async fn every_form_says_what_is_asked_and_where_to_decide() {
             .subject
             .starts_with("[Placet] Approval wanted: bank/credit")
     );
-    // Without an address of the console there is no link to a wrong place.
+    // Without a console address there is no link, rather than a wrong one.
     assert!(!render::webhook(&got[0], None).to_string().contains("http"));
 }
 
-/// What an engine notes where calls get no credential.
+/// The event that an engine records when calls get no credential.
 fn fault(source: &str, problem: &str) -> Value {
     let mut event = AuditEvent::new(AuditKind::Security);
     event.tenant = Some("acme".parse().unwrap());
@@ -212,7 +212,7 @@ async fn no_form_holds_arguments_tokens_or_what_people_wrote() {
             assert!(!text.contains("CANARY"), "{text}");
             masked += usize::from(text.contains("[sensitive]"));
         }
-        // What is asked shows the arguments as approvers see them, where the channel may show them at all.
+        // A request to decide shows the arguments as approvers see them, if the channel may show them at all.
         assert_eq!(masked, if shows { 4 } else { 0 });
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of progress, and what a restart makes of it.
+//! How progress is stored, and what a restart makes of it.
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
@@ -31,7 +31,7 @@ async fn whatever_waits_is_sent_after_a_restart_however_much_was_recorded_since(
     for _ in 0..5_000 {
         chain.append("journal", json!({}));
     }
-    // What was recorded is in an archive that is elsewhere.
+    // The recorded entries are in an archive that is elsewhere.
     chain.takes_away("journal", 5_500);
     for number in 1..=600 {
         boy.refuse(&format!("call_{number}"), None);
@@ -104,7 +104,7 @@ async fn an_approval_that_is_asked_again_with_less_time_is_told_of_as_it_ends_th
     turn(&mut sender).await;
     chain.moved(&approval(1), AuditKind::Held);
     turn(&mut sender).await;
-    // It would have been told of in 25 minutes; now in 20.
+    // It would have been reported in 25 minutes; now in 20.
     chain.pass_ms(20 * MINUTE);
     let now = chain.now();
     let again = ApprovalRecord {

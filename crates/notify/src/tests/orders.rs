@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::support::{Arrived, Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
 use crate::{outbox::PARALLEL_MAX, sender::Failure};
 
-/// A source of choices that is the same in every run.
+/// A deterministic source of choices.
 struct Dice(u64);
 
 impl Dice {
@@ -21,7 +21,7 @@ impl Dice {
     }
 }
 
-/// What happens to a call, in its order.
+/// The number of events of a call.
 const STEPS: u64 = 3;
 
 fn happens(chain: &Chain, call: u64, step: u64) -> String {
@@ -69,7 +69,7 @@ async fn plays(seed: u64, channel: Value) -> (Vec<Vec<String>>, usize, usize) {
             5 => chain.pass_ms(i64::try_from(dice.roll(5)).unwrap().saturating_mul(MINUTE)),
             6 => turn(&mut now).await,
             _ => {
-                // Half of the deaths come while something is under way.
+                // Half of the deaths happen while a message is being sent.
                 if dice.roll(2) == 0 {
                     now.turn().await.unwrap();
                     for _ in 0..dice.roll(4) {
@@ -123,7 +123,7 @@ async fn in_every_order_it_does_so_through_digests_quiet_hours_and_what_cannot_w
             json!({ "digest_every_ms": 240_000, "quiet": quiet, "at_once": ["voted"] }),
         )
         .await;
-        // Nothing is told again but by a message that was under way when its process died.
+        // A message is repeated only if it was being sent when its process died.
         let again = said.iter().map(Vec::len).sum::<usize>().saturating_sub(all);
         let often = died.saturating_mul(PARALLEL_MAX).saturating_mul(5);
         assert!(again <= often, "seed {seed}: {again} again, {died} died: {said:#?}");

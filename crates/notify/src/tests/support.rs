@@ -1,4 +1,4 @@
-//! A chain in memory, a sender that takes what it is told to take, and records as the ledger would write them.
+//! A chain in memory, a sender that behaves as told, and records as the ledger would write them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,7 @@ struct Inner {
     now: i64,
     own: String,
     logs: BTreeMap<String, Vec<LogEntry>>,
-    /// The first entry of each log that can still be read, where older ones were taken away.
+    /// The first readable entry of each log whose older entries were taken away.
     first: BTreeMap<String, u64>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
     outbox: Outbox,
@@ -82,7 +82,7 @@ impl Chain {
         self.inner(|inner| inner.leads = leads);
     }
 
-    /// The entries of a log before this one are in an archive, and that is elsewhere.
+    /// The entries of a log before this one go to an archive that is not available.
     pub(crate) fn takes_away(&self, log: &str, before: u64) {
         self.inner(|inner| inner.first.extend([(log.to_owned(), before)]));
     }
@@ -91,7 +91,7 @@ impl Chain {
         self.inner(|inner| inner.refuses = error);
     }
 
-    /// From now on approvals can be asked for, or not.
+    /// Whether approvals can be read from now on.
     pub(crate) fn hides_approvals(&self, hides: bool) {
         self.inner(|inner| inner.hides_approvals = hides);
     }
@@ -101,7 +101,7 @@ impl Chain {
         self.inner(|inner| inner.previews = Preview { arguments, masked });
     }
 
-    /// Notes of the sender go into this log from now on.
+    /// The sender's notes go into this log from now on.
     pub(crate) fn writes_to(&self, log: &str) {
         self.inner(|inner| log.clone_into(&mut inner.own));
     }
@@ -125,7 +125,7 @@ impl Chain {
         });
     }
 
-    /// An approval as it became, by an event of this kind.
+    /// Appends an approval in its new state, after an event of this kind.
     pub(crate) fn moved_in(&self, log: &str, approval: &ApprovalRecord, kind: AuditKind) {
         let mut event = AuditEvent::new(kind);
         event.approval_id = Some(approval.approval_id.clone());
@@ -140,7 +140,7 @@ impl Chain {
         self.moved_in("journal", approval, kind);
     }
 
-    /// A call ended so.
+    /// Appends that a call ended with this outcome.
     pub(crate) fn ended(&self, approval: &ApprovalRecord, outcome: &str) {
         let mut event = AuditEvent::new(AuditKind::Settled);
         event.call_id = Some(approval.call_id.clone());
@@ -149,7 +149,7 @@ impl Chain {
         self.append("journal", json!({ "effects": [record], "audit": [event] }));
     }
 
-    /// The outbox as it stands.
+    /// The current outbox.
     pub(crate) fn waits(&self) -> Outbox {
         self.inner(|inner| inner.outbox.clone())
     }
@@ -166,7 +166,7 @@ impl Chain {
         })
     }
 
-    /// What became of messages, oldest first.
+    /// The results of messages, oldest first.
     pub(crate) fn notes(&self) -> Vec<AuditEvent> {
         self.inner(|inner| {
             let entries = inner.logs.values().flatten();
@@ -275,7 +275,7 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    /// What it tells: `call_1 held`, or several of these.
+    /// Its content: `call_1 held`, or several of these.
     pub(crate) fn says(&self) -> String {
         self.words().join(", ")
     }
@@ -296,7 +296,7 @@ pub(crate) struct Boy {
 }
 
 impl Boy {
-    /// Everything about a subject fails so, or not any more.
+    /// Everything about a subject fails in this way, or no longer fails.
     pub(crate) fn refuse(&self, subject: &str, failure: Option<Failure>) {
         let mut refused = self.refused.lock();
         match failure {
@@ -339,7 +339,7 @@ impl MessageSender for Boy {
     }
 }
 
-/// A configuration with the channel `ops`, changed by `changes`, that is told of everything.
+/// A configuration, changed by `changes`, whose channel `ops` gets everything.
 pub(crate) fn config(changes: Value) -> NotifyConfig {
     let mut ops = json!({ "to": { "type": "slack", "url": "https://hooks.example/x" } });
     ops.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
@@ -386,7 +386,7 @@ pub(crate) async fn turn(sender: &mut Notifier) {
     sender.settle().await;
 }
 
-/// An approval that waits.
+/// A pending approval.
 pub(crate) fn approval(number: u32) -> ApprovalRecord {
     serde_json::from_value(json!({
         "version": 1,
@@ -417,7 +417,7 @@ pub(crate) fn approval(number: u32) -> ApprovalRecord {
     .unwrap()
 }
 
-/// The same, moved on.
+/// The same approval in another state.
 pub(crate) fn then(approval: &ApprovalRecord, state: ApprovalState) -> ApprovalRecord {
     ApprovalRecord { rev: approval.rev.saturating_add(1), state, ..approval.clone() }
 }

@@ -1,4 +1,4 @@
-//! Who is told of what, and how much.
+//! Who is notified of what, and how much.
 
 use placet_ledger::{
     approval::ApprovalState,
@@ -176,7 +176,7 @@ async fn a_caller_is_told_once_that_its_approved_call_waits_for_a_new_token() {
     waits("journal", &chain);
     turn(&mut sender).await;
     assert_eq!(theirs().len(), 3);
-    // Who reads of it when it is over says nothing.
+    // A node that reads of it only after it has ended reports nothing.
     chain.pass_ms(61 * MINUTE);
     waits("journal", &chain);
     chain.moved(&then(&approved, ApprovalState::Expired), AuditKind::ApprovalEnded);

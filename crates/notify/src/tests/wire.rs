@@ -196,7 +196,7 @@ async fn a_key_that_is_none_signs_nothing() {
     assert!(seen.lock().is_empty());
 }
 
-/// A mail server in the open that says these lines, one after each line it hears, and keeps what it heard.
+/// A mail server without TLS that sends these lines, one after each line it receives, and records what it received.
 async fn mail_server(lines: &'static [&'static str]) -> (u16, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
