@@ -28,7 +28,7 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// [`AdapterError`] when the endpoint cannot be asked.
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError>;
 
-    /// What the live endpoint lists besides tools at this moment, each item in the form of its protocol. Has no effect. A wrapper passes it on.
+    /// What the live endpoint currently lists besides tools, each item in the form of its protocol. Has no effect. A wrapper forwards it.
     ///
     /// # Errors
     /// [`AdapterError`] when the endpoint cannot be asked.
@@ -36,29 +36,29 @@ pub trait Adapter: Send + Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// Counts changes of the tool list that the endpoint announced, so that a cached list can be told from a fresh one.
+    /// Counts the changes of the tool list that the endpoint announced, so that a stale cached list can be detected.
     fn generation(&self) -> u64;
 
-    /// Gets ready what a call of this kind goes through, where that takes time: a session for its owner. Comes before the
-    /// dispatch is recorded, so that nothing is left to wait for once it is, and what was decided meanwhile (a freeze, a revocation) still
-    /// stops the call. Has no effect; never outlives `approach.timeout_ms`. Where there is nothing to get ready this is the seat.
+    /// Prepares what a call of this kind needs, where that takes time: a session for its owner. Called before the dispatch
+    /// is recorded, so that nothing is left to wait for afterwards, and so that decisions made meanwhile (a freeze, a revocation) still
+    /// stop the call. Has no effect; never outlives `approach.timeout_ms`. The default prepares nothing.
     ///
     /// # Errors
-    /// Why there is none; the call is not dispatched then.
+    /// Why it failed; the call is not dispatched then.
     async fn prepare(&self, _approach: PrepareRequest<'_>) -> Result<SessionLease, AdapterError> {
         Ok(SessionLease::default())
     }
 
     /// Performs one call, through what was made ready for it. The only method that may have an effect.
     ///
-    /// Never panics on what the endpoint answers, never outlives `conditions.timeout_ms` with `conditions.listen_ms` after it, and never
-    /// tries again by itself.
+    /// Never panics on an answer of the endpoint, never outlives `conditions.timeout_ms` plus `conditions.listen_ms`, and never
+    /// retries by itself.
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome;
 
     /// Asks whether the effect of a token happened. Has no effect, and never outlives `inquiry.timeout_ms`.
     async fn probe(&self, inquiry: &Inquiry) -> Probe;
 
-    /// Whether the connection can still be used; `false` makes the supervisor replace it.
+    /// Whether the connection is still usable; `false` makes the supervisor replace it.
     fn is_alive(&self) -> bool;
 
     /// Ends the connection and whatever it started.
@@ -76,7 +76,7 @@ pub struct Inquiry {
     pub timeout_ms: u64,
 }
 
-/// For whom something is made ready.
+/// What a call is prepared with.
 #[derive(Debug)]
 pub struct PrepareRequest<'a> {
     /// How long that may take, in milliseconds.
@@ -87,18 +87,18 @@ pub struct PrepareRequest<'a> {
     pub owner: SessionOwner,
 }
 
-/// What was made ready for one call; given back on drop. Only the adapter that made it knows what it is.
+/// What was prepared for one call; returned on drop. Only the adapter that made it knows its content.
 #[derive(Default)]
 pub struct SessionLease(Option<Box<dyn Any + Send + Sync>>);
 
 impl SessionLease {
-    /// One that is something.
+    /// A lease that holds `what`.
     #[must_use]
     pub fn holding(what: impl Any + Send + Sync) -> Self {
         Self(Some(Box::new(what)))
     }
 
-    /// What it is, if it is this; nothing, where nothing was made ready, or by another kind of adapter.
+    /// Its content, if it is a `T`; `None` if nothing was prepared, or by another kind of adapter.
     #[must_use]
     pub fn into_held<T: Any>(self) -> Option<T> {
         self.0?.downcast().ok().map(|held| *held)
@@ -111,7 +111,7 @@ impl fmt::Debug for SessionLease {
     }
 }
 
-/// What a call is given beside its dispatch.
+/// What a call gets in addition to its dispatch.
 #[derive(Debug)]
 pub struct Conditions {
     /// How long the call may take, in milliseconds, by the monotonic clock (TM-11).
@@ -125,28 +125,28 @@ pub struct Conditions {
     pub seat: SessionLease,
     /// The W3C trace headers of the adapter's span.
     pub trace: TraceHeaders,
-    /// The calls of its session before it, oldest first: what a simulation has to be consistent with. Empty outside of sessions.
+    /// The earlier calls of its session, oldest first: a simulation has to be consistent with them. Empty outside of sessions.
     pub examples: Arc<[Example]>,
-    /// Who hears how far the call has come; nobody, where nobody asked.
+    /// Receives the progress of the call; `None` if nobody asked for it.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// How far a call has come, in units of its endpoint.
+/// The progress of a call, in units of its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// What is done.
+    /// The part that is done.
     pub done: f64,
-    /// Of how much, where that is known.
+    /// The total, if known.
     pub total: Option<f64>,
 }
 
-/// Hears how far calls have come, from adapters whose endpoints say so.
+/// Receives the progress of calls, from adapters whose endpoints report it.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// A call has come so far. Returns at once.
+    /// The progress of a call has changed. Returns at once.
     fn progressed(&self, call: &ToolCallId, progress: Progress);
 }
 
-/// An earlier call of a session, and what came of it.
+/// An earlier call of a session, with its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
     /// The operation.
@@ -163,9 +163,9 @@ pub struct Credential {
     pub header: String,
     /// The value, exactly as sent.
     pub value: SecretString,
-    /// The only origin (`https://host:port`) that it may be sent to; absent: wherever the contract says.
+    /// The only origin (`https://host:port`) that it may be sent to; absent: the target of the contract.
     pub origin: Option<String>,
-    /// When it expires, where it has an end: nothing is sent with it then.
+    /// When it expires, if it does: it is not sent after that.
     pub ends: Option<Instant>,
 }
 
@@ -183,9 +183,9 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Whom the credential of a call speaks for, as its endpoint sees it. An endpoint may take the identity of a session from the first call in
-/// it, or refuse a session to everybody but who began it; so calls share a session only if they agree in this. Says nothing of anybody: it
-/// is a digest, made by the engine from verified tokens and the contract, and never from arguments.
+/// The party that a call's credential speaks for, as its endpoint sees it. An endpoint may take the identity of a session from the first
+/// call in it, or refuse a session to everybody but its creator; so calls share a session only if they have the same owner. It identifies
+/// nobody: it is a digest, made by the engine from verified tokens and the contract, never from arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionOwner {
     who: Digest,
@@ -193,8 +193,8 @@ pub struct SessionOwner {
 }
 
 impl SessionOwner {
-    /// Of calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name and the mark of the
-    /// version that is sent, or none. A server may go on as the one who began a session: what was rotated away must not be that.
+    /// For calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name and the mark of the
+    /// version sent, or none. A server may continue as the creator of a session: a rotated secret must not stay that creator.
     #[must_use]
     pub fn shared(tenant: &TenantId, secret: Option<(&str, Option<Digest>)>) -> Self {
         let builder = DigestBuilder::new("placet.session.shared.v1");
@@ -214,7 +214,7 @@ impl SessionOwner {
         Self { who, tenant: Some(Digest::of(tenant.as_str().as_bytes())) }
     }
 
-    /// Of calls that are made for no tenant: an operator rehearses a contract.
+    /// For calls without a tenant: an operator rehearses a contract.
     #[must_use]
     pub fn rehearsal() -> Self {
         let who = DigestBuilder::new("placet.session.rehearsal.v1").finish();

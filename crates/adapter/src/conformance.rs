@@ -1,7 +1,7 @@
-//! What an adapter's author can check: does the target keep what its contract says about repeating a call?
+//! A check for authors of adapters: does the target keep its contract's promises about repeated calls?
 //!
-//! Owns the order of calls and questions for each class, and the judgement. Does not make a [`Dispatch`], wait or measure time: anyone who
-//! runs a check brings a [`Bench`], whose dispatches come from a ledger as every dispatch does. Invariant: what could not be seen is
+//! Owns the order of calls and probes for each class, and the verdict. Does not make a [`Dispatch`], wait or measure time: the caller
+//! brings a [`Bench`], whose dispatches come from a ledger like every dispatch. Invariant: what could not be observed is
 //! [`Standing::NotChecked`], never passed.
 
 use std::fmt;
@@ -22,17 +22,17 @@ use crate::{
 mod asking;
 mod repeating;
 
-/// How much longer than its deadline a call may take until it is over, in milliseconds.
+/// How far a call may exceed its deadline, in milliseconds.
 pub const GRACE_MS: u64 = 1_000;
 /// The longest settle delay that a check waits out, in milliseconds.
 pub const SETTLE_WAIT_MS_MAX: u64 = 120_000;
 
-/// What a check calls a capability with.
+/// The input of a check.
 #[derive(Debug, Clone)]
 pub struct Conformance {
-    /// Arguments that do no harm.
+    /// Harmless arguments.
     pub args: Map<String, Value>,
-    /// How effects are counted; absent: a repeated effect shows only in its answers.
+    /// How effects are counted; absent: a repeated effect shows only in the answers.
     pub observe: Option<Observation>,
 }
 
@@ -43,11 +43,11 @@ pub struct Observation {
     pub tool: CapabilityName,
     /// Its arguments.
     pub args: Map<String, Value>,
-    /// Where in its answer the number stands, as a JSON pointer.
+    /// The place of the number in its answer, as a JSON pointer.
     pub count: String,
 }
 
-/// What a check needs from the one who runs it.
+/// What a check needs from its caller.
 #[async_trait]
 pub trait Bench: Send {
     /// Leave to call `capability` once: the same key gives the same token, another key another one. A call that changes nothing takes
@@ -62,13 +62,13 @@ pub trait Bench: Send {
         key: &str,
     ) -> Result<Dispatch, String>;
 
-    /// What goes with a call that may take `timeout_ms`.
+    /// The conditions of a call that may take `timeout_ms`.
     ///
     /// # Errors
     /// Why there is no credential.
     fn conditions(&mut self, timeout_ms: u64) -> Result<Conditions, String>;
 
-    /// A token that nobody has ever used.
+    /// A token that was never used.
     fn strange_token(&mut self) -> String;
 
     /// Waits.
@@ -78,12 +78,12 @@ pub trait Bench: Send {
     fn elapsed_ms(&self) -> u64;
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It holds.
     Passed,
-    /// It does not hold: the contract promises what the target does not keep.
+    /// It does not hold: the target breaks a promise of the contract.
     Failed,
     /// It could not be seen.
     NotChecked,
@@ -104,13 +104,13 @@ impl fmt::Display for Standing {
 pub struct Check {
     /// What was checked, in a sentence that is true if it holds.
     pub name: &'static str,
-    /// How it came out.
+    /// Its result.
     pub standing: Standing,
-    /// What was seen.
+    /// What was observed.
     pub detail: String,
 }
 
-/// What was found out about one capability.
+/// The findings about one capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The capability.
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// Checks what `capability` promises, by calling it for real with the arguments of `conformance`.
+/// Checks the promises of `capability`, by real calls with the arguments of `conformance`.
 ///
 /// A keyed tool has three effects at most counting the broken promise, a queryable one has one, an opaque one is not called at all.
 pub async fn verify(
@@ -172,7 +172,7 @@ pub async fn verify(
     }
 }
 
-/// One check under way.
+/// A running check.
 struct Run<'a> {
     adapter: &'a dyn Adapter,
     contract: &'a Contract,
@@ -202,7 +202,7 @@ impl Run<'_> {
         holds
     }
 
-    /// Calls the capability; gives the token and what became of it.
+    /// Calls the capability; returns the token and the outcome.
     async fn invoke(&mut self, key: &str, timeout_ms: u64) -> Result<(String, Outcome), String> {
         let (id, args) = (&self.capability.id, &self.conformance.args);
         let dispatch = self.bench.dispatch(id, args, key).await?;
@@ -218,7 +218,7 @@ impl Run<'_> {
         Ok((token, outcome))
     }
 
-    /// Has ready what the call goes through, and sends it.
+    /// Prepares the call, and sends it.
     async fn send(&self, dispatch: Dispatch, mut conditions: Conditions) -> Outcome {
         let approach = PrepareRequest {
             timeout_ms: conditions.timeout_ms,
@@ -247,7 +247,7 @@ impl Run<'_> {
         None
     }
 
-    /// A call without time has to be one that nothing happened to; gives its token.
+    /// A call without time must not have been executed; returns its token.
     async fn without_time(&mut self) -> Option<String> {
         const NAME: &str = "a call that is not sent is told as «nothing happened»";
         match self.invoke("without-time", 0).await {
@@ -262,7 +262,7 @@ impl Run<'_> {
         }
     }
 
-    /// Every call so far kept its deadline, else [`Self::invoke`] had said so; here with hardly any time. The key is one that was used.
+    /// Every earlier call kept its deadline, else [`Self::invoke`] would have failed; this one has hardly any time. Its key was used.
     async fn in_a_hurry(&mut self, key: &str) {
         const NAME: &str = "a deadline is kept";
         match self.invoke(key, 1).await {
@@ -280,7 +280,7 @@ impl Run<'_> {
         self.adapter.probe(&inquiry).await
     }
 
-    /// How many effects there have been.
+    /// The number of effects so far.
     async fn counted(&mut self, observe: &Observation) -> Result<u64, String> {
         let tool = self
             .contract
@@ -296,7 +296,7 @@ impl Run<'_> {
         })
     }
 
-    /// Compares the count with what it was: `expected` more effects since.
+    /// Checks that there are `expected` more effects than `before`.
     async fn counts(&mut self, name: &'static str, before: Option<u64>, expected: u64) {
         let (Some(before), Some(observe)) = (before, &self.conformance.observe) else {
             return self.unseen(name);
@@ -323,7 +323,7 @@ impl Run<'_> {
     }
 }
 
-/// An outcome in words, for one that should have been another.
+/// Describes an unexpected outcome.
 fn not_done(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Done(_) => "it was done".to_owned(),

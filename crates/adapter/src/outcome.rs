@@ -1,7 +1,7 @@
 //! What an adapter can say about a call.
 //!
-//! Owns the distinction that the ledger rests on: done, failed, nothing happened, or unknown. Invariant: an error with which a
-//! target answers a call counts as "not executed" by its contract only ([`Outcome::under`]), whatever the adapter makes of it.
+//! Owns the distinction that the ledger rests on: done, failed, not executed, or unknown. Invariant: an error answer of a
+//! target counts as "not executed" only by its contract ([`Outcome::under`]), whatever the adapter makes of it.
 
 use serde_json::Value;
 
@@ -10,24 +10,24 @@ use placet_types::{
     envelope::result::{Citation, Mutation},
 };
 
-/// What became of one call.
+/// The outcome of one call.
 #[derive(Debug)]
 pub enum Outcome {
     /// The endpoint did it.
     Done(Answer),
-    /// The endpoint was asked and reports that it failed; the call is over.
+    /// The endpoint was called and reports a failure; the call has ended.
     Failed(Answer),
-    /// nothing happened: no byte of the call was sent, or the adapter itself refused it before acting. Never said of what an
-    /// endpoint has answered to a call that may have an effect.
+    /// Nothing happened: no byte of the call was sent, or the adapter itself refused it before acting. Never used for an
+    /// endpoint's answer to a call that may have an effect.
     NotExecuted(AdapterError),
     /// It was sent, and the endpoint answered with an error of its protocol. Whether that means "not executed" is for the contract to say.
     Rejected(Rejection),
-    /// It was sent and the outcome is not known: a timeout, a broken connection, an answer that is none.
+    /// It was sent and the outcome is not known: a timeout, a broken connection, an invalid answer.
     Unknown(String),
 }
 
 impl Outcome {
-    /// The outcome as the contract of the call lets it count: an error answer that it does not name says nothing about the effect.
+    /// The outcome as the contract lets it count: an error answer that the contract does not name says nothing about the effect.
     #[must_use]
     pub fn under(self, capability: &Capability) -> Self {
         if let Self::Rejected(Rejection { answer, .. }) = &self
@@ -38,7 +38,7 @@ impl Outcome {
         self
     }
 
-    /// Why the call was not executed, where it was not: asked of an outcome that has gone through [`Self::under`].
+    /// Why the call was not executed, if it was not; for outcomes that have gone through [`Self::under`].
     #[must_use]
     pub const fn not_executed(&self) -> Option<&AdapterError> {
         match self {
@@ -53,7 +53,7 @@ impl Outcome {
 pub struct Rejection {
     /// The answer.
     pub answer: ErrorAnswer,
-    /// What it says, where it counts.
+    /// The error that it means, if it counts.
     pub error: AdapterError,
 }
 
@@ -70,26 +70,26 @@ pub struct Answer {
     pub cost_cents: Option<u64>,
 }
 
-/// Why an endpoint could not be asked, or did not act.
+/// Why an endpoint could not be called, or did not act.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdapterError {
     /// It cannot be reached; trying again later may help.
     #[error("unreachable: {0}")]
     Unavailable(String),
-    /// It is not what the contract says: another protocol version, another tool list.
+    /// It differs from the contract: another protocol version, another tool list.
     #[error("not as the contract says: {0}")]
     SchemaMismatch(String),
-    /// It refused the credential before anything happened, since it does not know it, or knows it no more: another one may be taken.
+    /// It refused the credential before acting, as unknown or no longer valid: another one may be accepted.
     #[error("credential refused: {0}")]
     CredentialRefused(String),
-    /// It refused before acting what the credential does not allow: nothing is tried again with another one.
+    /// It refused before acting what the credential does not allow: there is no retry with another one.
     #[error("not allowed with the credential: {0}")]
     Forbidden(String),
-    /// There is no session for whom the call is made: the endpoint refused or ended it, or no place is left for one. Says nothing about
-    /// calls for others. A later try begins a new one.
+    /// There is no session for the call's owner: the endpoint refused or ended it, or there is no room for one. Says nothing about
+    /// other owners' calls. A later attempt begins a new one.
     #[error("no session: {0}")]
     NoSession(String),
-    /// It answered something that is no answer.
+    /// Its answer is not valid.
     #[error("unusable answer: {0}")]
     InvalidResponse(String),
     /// The contract names something this kind of adapter does not have.
@@ -101,7 +101,7 @@ pub enum AdapterError {
 }
 
 impl AdapterError {
-    /// The same error in other words.
+    /// The same error with its text changed.
     #[must_use]
     pub fn map_text(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
@@ -116,8 +116,8 @@ impl AdapterError {
         }
     }
 
-    /// The error in as many words as a log and a record take. An adapter leaves the words of its endpoint whole, since what is cut off a
-    /// secret hides the rest of it: only where secrets are removed already, or nobody looks for them, this is to be called.
+    /// The error, short enough for a log and a record. Adapters leave the text of their endpoint whole, since a secret that is cut off
+    /// can no longer be recognised: call this only after secrets were removed, or where nobody looks for them.
     #[must_use]
     pub fn shortened(self) -> Self {
         self.map_text(shortened)
@@ -127,13 +127,13 @@ impl AdapterError {
 /// The longest reason that is kept.
 const REASON_BYTES_MAX: usize = 600;
 
-/// A reason as a log and a record take it; see [`AdapterError::shortened`].
+/// A reason, short enough for a log and a record; see [`AdapterError::shortened`].
 #[must_use]
 pub fn shortened(reason: String) -> String {
     cut(reason, REASON_BYTES_MAX)
 }
 
-/// At most the first `bytes_max` bytes of a text, and a sign where it is cut.
+/// At most the first `bytes_max` bytes of a text, with a mark if it is cut.
 #[must_use]
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {

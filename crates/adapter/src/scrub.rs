@@ -1,9 +1,9 @@
-//! The removal of secrets from what targets answer.
+//! The removal of secrets from the answers of targets.
 //!
-//! Owns the forms in which a secret is found: as it is, in a JSON string, percent-encoded as URLs and forms have it, and in Base64 of either
-//! alphabet, whatever stands before and behind it. Of a token its end is enough, so that thousands of them can be looked for. Other encodings
-//! are not found: this protects against tools that reveal too much, not against malicious ones. Does not know any secret itself.
-//! Invariants: the work is linear in the text; what cannot be searched is removed as a whole; nothing that is looked for can be printed.
+//! Owns the forms in which a secret is found: plain, in a JSON string, percent-encoded as in URLs and forms, and in Base64 of either
+//! alphabet, with any surrounding bytes. The end of a token is enough, so that thousands of them can be searched for. Other encodings
+//! are not found: this protects against careless tools, not against malicious ones. Does not know any secret itself.
+//! Invariants: the work is linear in the text; what cannot be searched is removed as a whole; no searched value can be printed.
 
 use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc};
 
@@ -17,25 +17,25 @@ use serde_json::Value;
 
 use crate::outcome::{AdapterError, Answer};
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 pub const REMOVED: &str = "[secret removed]";
-/// Shorter values are not looked for: they stand in any text by chance.
+/// Shorter values are not searched for: they occur in texts by chance.
 const BYTES_MIN: usize = 6;
-/// Lines of a longer secret, such as a key, are looked for one by one from this length on.
+/// Lines of a longer secret, such as a key, are searched for one by one from this length on.
 const LINE_BYTES_MIN: usize = 16;
-/// How much of a token's end is looked for.
+/// How much of a token's end is searched for.
 const END_BYTES_MAX: usize = 32;
 /// The most bytes that one byte of a secret takes in any of the forms.
 const BYTES_PER_BYTE_MAX: usize = 4;
-/// What URLs and forms keep as it is besides letters and digits, and what stands for a space: RFC 3986, `encodeURIComponent`, HTML forms.
+/// What URLs and forms leave unencoded besides letters and digits, and how they encode a space: RFC 3986, `encodeURIComponent`, HTML.
 const IN_URLS: [(&[u8], &str); 3] = [(b"-._~", "%20"), (b"-._~!*'()", "%20"), (b"-._*", "+")];
 
-/// What is looked for. Clones share it.
+/// The values to search for. Clones share them.
 #[derive(Clone, Default)]
 pub struct Scrub {
     finders: Vec<Arc<Finder>>,
     longest: usize,
-    /// Whether a value may stand in JSON as a number.
+    /// Whether a value may occur in JSON as a number.
     has_number: bool,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Scrub {
 }
 
 impl Scrub {
-    /// One that looks for these values.
+    /// A scrub for these values.
     #[must_use]
     pub fn of<'a>(values: impl IntoIterator<Item = &'a SecretString>) -> Self {
         let mut parts: Vec<&str> = Vec::new();
@@ -59,7 +59,7 @@ impl Scrub {
         Self::default().and(&parts, Found::Itself)
     }
 
-    /// One that looks for these tokens as well. What this one looks for is shared with it and not prepared again. The end of a token is
+    /// A scrub that also searches for these tokens. It shares this one's values without preparing them again. The end of a token is
     /// enough to find it; the whole word is removed.
     #[must_use]
     pub fn and_tokens<'a>(&self, tokens: impl IntoIterator<Item = &'a SecretString>) -> Self {
@@ -82,7 +82,7 @@ impl Scrub {
         }
     }
 
-    /// Whether nothing is looked for.
+    /// Whether it has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.finders.is_empty()
@@ -98,7 +98,7 @@ impl Scrub {
         }
     }
 
-    /// How much of a text has to be there so that the secrets that begin in its first `bytes_max` bytes are whole.
+    /// How many bytes of a text are needed so that the secrets that begin in its first `bytes_max` bytes are whole.
     #[must_use]
     pub fn bytes_needed(&self, bytes_max: usize) -> usize {
         bytes_max.saturating_add(self.longest.saturating_mul(BYTES_PER_BYTE_MAX))
@@ -158,7 +158,7 @@ impl Scrub {
         error.map_text(|text| self.text(text))
     }
 
-    /// Where in the text secrets are, in order and apart from each other; `None` where that cannot be said.
+    /// The places of secrets in the text, ordered and disjoint; `None` if they cannot be determined.
     fn found(&self, text: &str) -> Option<Vec<Range<usize>>> {
         let mut spans = Vec::new();
         for finder in &self.finders {
@@ -176,20 +176,20 @@ impl Scrub {
     }
 }
 
-/// How much is removed where a pattern is found.
+/// How much is removed at a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// What was found.
+    /// The match itself.
     Itself,
     /// The whole word that it is in: the rest of a token, and digits of Base64 that hold bits of two bytes.
     InWord,
 }
 
-/// What looks for some values in all their forms.
+/// Searches for some values in all their forms.
 struct Finder {
-    /// Nothing where there is too much to look for: no text can be called clean then.
+    /// `None` if there is too much to search for: no text can be called clean then.
     automaton: Option<AhoCorasick>,
-    /// By pattern.
+    /// Indexed by pattern.
     found: Vec<Found>,
 }
 
@@ -213,11 +213,11 @@ impl Finder {
         Self { automaton: AhoCorasick::builder().kind(kind).build(patterns).ok(), found }
     }
 
-    /// Adds where in the text something is; `None` where that cannot be said.
+    /// Adds the places of matches in the text; `None` if they cannot be determined.
     fn find(&self, text: &[u8], spans: &mut Vec<Range<usize>>) -> Option<()> {
         let mut word = 0..0;
         for hit in self.automaton.as_ref()?.find_overlapping_iter(text) {
-            // A word is read once, however much is found in it.
+            // A word is scanned once, however many matches it contains.
             if word.start <= hit.start() && hit.end() <= word.end {
                 continue;
             }
@@ -253,7 +253,7 @@ fn written(text: &str) -> impl Iterator<Item = String> {
     [text.to_owned(), quoted].into_iter().chain(in_urls)
 }
 
-/// The digits of Base64 that depend on these bytes alone, in either alphabet, wherever its groups of three begin.
+/// The Base64 digits that depend on these bytes alone, in either alphabet, at every alignment.
 fn in_base64(bytes: &[u8]) -> impl Iterator<Item = String> {
     [0_usize, 1, 2].into_iter().flat_map(move |before| {
         let whole = [vec![0; before], bytes.to_vec()].concat();
@@ -264,12 +264,12 @@ fn in_base64(bytes: &[u8]) -> impl Iterator<Item = String> {
     })
 }
 
-/// What a token, or an encoding of one, is made of, padding aside.
+/// The characters of a token, or of an encoding of one, except padding.
 fn is_in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/%".contains(&byte)
 }
 
-/// What hangs together with a part of a text: what can stand in a token or an encoding of one, and padding behind it.
+/// The word around a part of a text: all adjacent characters of a token or an encoding of one, and the padding after it.
 fn word_around(text: &[u8], part: Range<usize>) -> Range<usize> {
     let goes_on = |byte: &&u8| is_in_word(**byte);
     let (before, after) = (text.get(..part.start), text.get(part.end..));
@@ -280,7 +280,7 @@ fn word_around(text: &[u8], part: Range<usize>) -> Range<usize> {
     start..end.saturating_add(padding.count())
 }
 
-/// The first `bytes_max` bytes of a text with something else in the place of these spans.
+/// The first `bytes_max` bytes of a text with these spans replaced.
 fn without(text: &str, spans: &[Range<usize>], bytes_max: usize) -> String {
     let whole = |at: usize| text.floor_char_boundary(at.min(text.len()));
     let limit = whole(bytes_max);

@@ -1,8 +1,8 @@
 //! Promise 1 by the compiler: a permit, a dispatch and a settlement are made in one place and used once.
 //!
-//! Each file in `ui` tries one way around that and must not compile, for the reason in the `.stderr` beside it. The functions here do
-//! the same things once, the allowed way: so that a case in `ui` does not fail for some other reason, they must compile. Cases use the crates
-//! that this test was built with; other libraries may have been built more than once.
+//! Each file in `ui` tries one way around that and must not compile, for the reason in the `.stderr` next to it. The functions here do
+//! the same things once, the permitted way: they must compile, so that a case in `ui` does not fail for some other reason. Cases use the
+//! crates that this test was built with; other libraries may have been built more than once.
 
 #![expect(clippy::unwrap_used, reason = "the whole program is a test, its helpers too")]
 
@@ -60,7 +60,7 @@ async fn settlement_to_record(
 
 #[test]
 fn there_is_no_way_around_a_permit_or_a_dispatch() {
-    // Named, so that they are checked and not called.
+    // Referenced, so that they are checked without being called.
     let _allowed = (permit_to_dispatch, permit_to_read, dispatch_to_effect, settlement_to_record);
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui");
     let libraries = Libraries::of_last_build();
@@ -75,7 +75,7 @@ fn there_is_no_way_around_a_permit_or_a_dispatch() {
     assert_eq!(tried, 22);
 }
 
-/// What the compiler has against a file, a line for each error.
+/// The compiler's errors for a file, one per line.
 #[expect(clippy::disallowed_methods, reason = "the test asks the compiler")]
 fn errors(case: &Path, libraries: &Libraries) -> String {
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
@@ -100,7 +100,7 @@ struct Libraries {
 }
 
 impl Libraries {
-    /// The last build of the adapter's, and the builds of the others that it was built with: it names them by the last part of their names.
+    /// The last build of the adapter crate, and the builds of its dependencies: it refers to them by the last part of their file names.
     fn of_last_build() -> Self {
         let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
         let builds = builds_of(&folder, "placet_adapter").into_iter();

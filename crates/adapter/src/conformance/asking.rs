@@ -1,6 +1,6 @@
 //! Asking about tokens: tools whose target can say whether an effect happened.
 //!
-//! Owns the order of questions. A target may say «not found» of a finished call until the settle delay is over, and not after.
+//! Owns the order of probes. A target may answer «not found» for a finished call until the settle delay has passed, and not after.
 
 use super::{Called, Run, SETTLE_WAIT_MS_MAX, Standing};
 use crate::outcome::{Answer, Probe};
@@ -29,7 +29,7 @@ pub(super) async fn queryable(run: &mut Run<'_>, settle_delay_ms: u64) {
     run.counts("one call and every question have one effect", before, 1).await;
 }
 
-/// Asks twice about the same unknown token: a probe that notes down what it is asked gives itself away.
+/// Probes twice for the same unknown token: a probe that records tokens gives itself away.
 pub(super) async fn strangers(run: &mut Run<'_>) {
     let token = run.bench.strange_token();
     let (first, second) = (run.probe(&token).await, run.probe(&token).await);
@@ -75,7 +75,7 @@ fn compare(run: &mut Run<'_>, answered: &Answer, told: &Answer) {
         return run.note(RESULT, Standing::NotChecked, why);
     }
     let structured = |answer: &Answer| answer.output.get("structured").cloned();
-    // Where the probe tells the structured content alone, that is what is compared.
+    // If the probe returns the structured content only, that is compared.
     let same = answered.output == told.output
         || (told.output.get("content").is_none() && structured(told) == structured(answered));
     let seen = if same { "both are equal" } else { "the two differ" };

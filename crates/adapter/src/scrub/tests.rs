@@ -1,4 +1,4 @@
-//! Secrets in every form in which tools say them again, and texts that only look like it.
+//! Secrets in every form in which tools repeat them, and texts that only look like secrets.
 
 use base64::{
     Engine as _,
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 
-/// With everything that an encoder treats in its own way.
+/// Contains everything that an encoder treats specially.
 const SECRET: &str = "s3cret?>~ \u{ff}+%/\"\\value=";
 
 fn scrub(values: &[&str]) -> Scrub {
@@ -156,7 +156,7 @@ fn a_secret_leaves_no_part_of_an_answer_or_an_error() {
     assert!(!format!("{scrub:?}").contains("s3cret"));
 }
 
-/// A token with a beginning that it shares with others.
+/// A token that shares its beginning with others.
 fn token(name: &str) -> String {
     let end = URL_SAFE_NO_PAD.encode(name.repeat(9));
     format!("eyJhbGciOiJFUzI1NiIsInR5cCI6ImF0K2p3dCJ9.{}.{end}", URL_SAFE_NO_PAD.encode(name))

@@ -1,4 +1,4 @@
-//! The conformance check against targets that keep what their contract promises, and against each kind that does not.
+//! The conformance check against targets that keep their contract's promises, and against each kind that does not.
 
 use std::{
     collections::BTreeMap,
@@ -28,21 +28,21 @@ enum Manner {
     Honest,
     /// Does it for every call, and answers the same.
     AppliesTwice,
-    /// Does it once, and answers a repeated call otherwise.
+    /// Does it once, and gives another answer to a repeated call.
     AnswersOtherwise,
-    /// Takes every token for the same.
+    /// Treats all tokens as the same.
     OneTokenForAll,
     /// Does not know its own effects.
     SaysNotFound,
-    /// Knows its effects once it was asked often enough.
+    /// Knows its effects only after several probes.
     KnowsLate,
-    /// Notes down every token it is asked about.
+    /// Records every token it is probed for.
     ProbeWrites,
-    /// Has an effect when it is asked, and hides that in its answers.
+    /// Has an effect when it is probed, and hides it in its answers.
     ProbeActs,
-    /// Tells another result than it answered.
+    /// Probes return another result than the call did.
     TellsAnother,
-    /// Takes every token for known.
+    /// Treats every token as known.
     SaysCommitted,
     /// Gives no usable answer.
     InvalidResponse,
@@ -246,7 +246,7 @@ fn check(tool: &str, manner: Manner, observed: bool) -> (Report, u64) {
     let mut table = Table { contract: &contract, target: &target, strange: 0 };
     let run = conformance::verify(&target, &contract, capability, &conformance, &mut table, 5_000);
     let mut run = pin!(run);
-    // Nothing in it waits for anything.
+    // Nothing in it ever waits.
     let Poll::Ready(report) = run.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("it waits");
     };
