@@ -1,7 +1,7 @@
 //! The contract that goes with `files` when an operator has written none, pins included.
 //!
 //! Owns which mode each tool has. Does not write it anywhere. The committed sample, `contracts/files.yaml`, is this contract for the
-//! environment `dev`; a test says when it is stale.
+//! environment `dev`; a test fails when it is stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! `files`: the adapter for directories of the local file system, one for each tenant.
 //!
-//! Owns the connection and the call under its time limit. What the operations do is in the modules below. Changes are opaque: never
-//! keyed, since somebody may have changed the file between two equal writes, and never queryable, since nothing is kept of a call.
+//! Owns the connection and the call under its time limit. The operations are in the modules below. Changes are opaque: never
+//! keyed, since somebody may have changed the file between two equal writes, and never queryable, since no record of a call is kept.
 
 mod change;
 mod fault;
@@ -116,7 +116,7 @@ impl FilesConnector {
     }
 }
 
-/// Whether the adapter does what a capability of this class promises.
+/// Whether the adapter keeps the promise of this class.
 const fn is_kept(dedup: &Dedup) -> bool {
     match dedup {
         Dedup::ReadOnly | Dedup::Opaque => true,
@@ -124,11 +124,11 @@ const fn is_kept(dedup: &Dedup) -> bool {
     }
 }
 
-/// Where the root is, and whose.
+/// The root's place, and its owner.
 enum Root {
     /// Below the data folder: made if it is missing.
     Ours(PathBuf),
-    /// The operator's: it has to be there.
+    /// The operator's: it has to exist.
     Existing(PathBuf),
 }
 
@@ -288,7 +288,7 @@ impl Adapter for Files {
         let _closes = CloseOnDrop(Arc::clone(&gate));
         let limit = Duration::from_millis(conditions.timeout_ms);
         if limit.is_zero() {
-            // Another thread could begin before the clock is looked at.
+            // Another thread could start before the clock is read.
             let late = "there is no time left to begin".to_owned();
             return Outcome::NotExecuted(AdapterError::Unavailable(late));
         }

@@ -197,7 +197,7 @@ fn open_parent(
     tree.root().open_dir(directory).map_err(|error| Fault::before(&write.path, &error))
 }
 
-/// Directories that a call has made, outermost first.
+/// Directories created by a call, outermost first.
 struct MadeDirectories(Vec<String>);
 
 impl MadeDirectories {
@@ -215,7 +215,7 @@ impl MadeDirectories {
         self.0.iter().map(|directory| mutation("create", &format!("{directory}/"))).collect()
     }
 
-    /// Takes the directories away again, which works unless something was put into them; tells what is left of the fault.
+    /// Removes the directories again, which works unless something was put into them; returns the remaining fault.
     fn undo(mut self, tree: &Tree, fault: Fault) -> Fault {
         if matches!(fault, Fault::Uncertain(_)) {
             return fault;
@@ -231,7 +231,7 @@ impl MadeDirectories {
     }
 }
 
-/// A temporary file beside its target; it goes away unless it is published.
+/// A temporary file next to its target; removed unless it is published.
 struct Temporary<'a> {
     parent: &'a Dir,
     name: &'a str,
@@ -265,7 +265,7 @@ impl<'a> Temporary<'a> {
         fill().map_err(|error| before_writing(path, &error))
     }
 
-    /// Puts the file at `name`. If one is there it is replaced, or it stays and this fails.
+    /// Puts the file at `name`. An existing file is replaced, or it is kept and this fails.
     fn publish(self, name: &str, overwrite: bool) -> io::Result<()> {
         if overwrite {
             self.parent.rename(self.name, self.parent, name)
@@ -300,7 +300,7 @@ mod tests {
     use super::{Mark, RelativePath, Temporary};
     use crate::files::gate::Gate;
 
-    /// Another program takes the name after the last look at it.
+    /// Another program takes the name after it was last checked.
     #[test]
     fn a_name_taken_at_the_last_moment_is_kept_unless_it_may_be_overwritten() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! How an operation ends that does not succeed, told apart by what is certain about its effect.
+//! How an operation fails, distinguished by what is certain about its effect.
 //!
-//! Owns that distinction and the words for the caller. Invariant: an error becomes "nothing happened" only where it
+//! Owns that distinction and the wording for the caller. Invariant: an error becomes "nothing happened" only if it
 //! preceded every visible change.
 
 use std::io::{Error, ErrorKind};
@@ -17,7 +17,7 @@ use super::path::RelativePath;
 pub(crate) enum Fault {
     /// Nothing happened; the caller can fix it.
     Refused(String),
-    /// Nothing happened; the file system could not.
+    /// Nothing happened; the file system was unable to.
     Unavailable(String),
     /// Nothing happened: nobody waits any more.
     Abandoned,
@@ -105,7 +105,7 @@ fn is_mendable(error: &Error) -> bool {
         )
 }
 
-/// Errors by which the kernel says that a change of a directory did not take place.
+/// Errors by which the kernel reports that a change of a directory did not take place.
 fn is_certain(error: &Error) -> bool {
     is_mendable(error)
         || matches!(

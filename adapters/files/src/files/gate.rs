@@ -1,7 +1,7 @@
 //! The point of no return of one call.
 //!
 //! A blocking operation cannot be cancelled. So that a call that runs out of time can still be answered truthfully, the operation
-//! passes its gate right before its first visible change, and the one who stops waiting closes it. Invariant: exactly one of the
+//! passes its gate right before its first visible change, and a caller that stops waiting closes it. Invariant: exactly one of the
 //! two happens first; a closed gate is never passed, so a call answered with "nothing happened" changes nothing afterwards.
 
 use std::sync::{
@@ -17,7 +17,7 @@ const CLOSED: u8 = 2;
 pub(crate) struct Gate(AtomicU8);
 
 impl Gate {
-    /// Whether the operation may change something; it may go on doing so once it has.
+    /// Whether the operation may change something; once passed, it may continue.
     pub(crate) fn pass(&self) -> bool {
         self.turn(PASSED) == PASSED
     }
@@ -31,7 +31,7 @@ impl Gate {
         self.0.load(Ordering::SeqCst) == CLOSED
     }
 
-    /// Turns an open gate to `wanted`; gives how it stands then.
+    /// Moves an open gate to `wanted`; returns its state afterwards.
     fn turn(&self, wanted: u8) -> u8 {
         match self.0.compare_exchange(OPEN, wanted, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => wanted,
@@ -40,7 +40,7 @@ impl Gate {
     }
 }
 
-/// Closes the gate when anyone who waits for the operation goes away.
+/// Closes the gate when the caller that waits for the operation goes away.
 #[derive(Debug)]
 pub(crate) struct CloseOnDrop(pub(crate) Arc<Gate>);
 

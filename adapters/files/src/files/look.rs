@@ -21,11 +21,11 @@ use super::{
     tree::{Mark, Part, Tree},
 };
 
-/// The most names of a directory that are looked at.
+/// The most names of a directory that are read.
 const NAMES_MAX: usize = 100_000;
-/// What an answer needs beside its entries or content, in bytes: keys, numbers, a digest, and the path with every byte escaped.
+/// The size of an answer besides its entries or content, in bytes: keys, numbers, a digest, and the path with every byte escaped.
 const FRAME_BYTES: usize = 512;
-/// The most that is read on the caller's thread: what is made of it takes that thread's time.
+/// The most that is read on the caller's thread: processing it takes that thread's time.
 const CACHED_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) fn list(tree: &Tree, mark: &Mark<'_>, list: &List) -> Done {
@@ -85,7 +85,7 @@ fn names(
 
 fn entry(directory: &Dir, name: &OsString) -> Value {
     let (shown, usable) = shown(name);
-    // An entry may vanish between the two looks.
+    // An entry may vanish between listing and reading its metadata.
     let (kind, bytes) = directory.symlink_metadata(name).map_or(("gone", None), |metadata| {
         let bytes = metadata.is_file().then(|| metadata.len());
         (kind_of(metadata.file_type()), bytes)
@@ -93,7 +93,7 @@ fn entry(directory: &Dir, name: &OsString) -> Value {
     json!({ "name": shown, "kind": kind, "bytes": bytes, "usable": usable })
 }
 
-/// A name as a reader can see it, and whether it can be given as a path.
+/// A name in visible form, and whether it can be passed as a path.
 fn shown(name: &OsString) -> (String, bool) {
     match name.to_str() {
         Some(text) if RelativePath::parse(text).is_ok() => (text.to_owned(), true),
@@ -150,7 +150,7 @@ pub(crate) fn read(tree: &Tree, read: &Read) -> Done {
     shown_part(tree, read, Part { bytes, size })
 }
 
-/// The same without waiting for anything; none where that cannot be, or something is not as usual: [`read`] says what.
+/// The same without any waiting; `None` if that is not possible, or something is unusual: [`read`] reports what.
 pub(crate) fn read_cached(tree: &Tree, read: &Read) -> Option<Done> {
     let part = tree.read_cached(&read.path, |size| {
         let wanted = usize::try_from(wanted(read, size)).ok()?;
@@ -159,7 +159,7 @@ pub(crate) fn read_cached(tree: &Tree, read: &Read) -> Option<Done> {
     Some(shown_part(tree, read, part))
 }
 
-/// How much is read of a file that is so large.
+/// How much is read of a file of this size.
 fn wanted(read: &Read, size: u64) -> u64 {
     let left = size.saturating_sub(read.offset);
     read.length.unwrap_or(left).min(left)

@@ -13,7 +13,7 @@ use super::path::RelativePath;
 
 /// The most bytes one `write` takes.
 pub(crate) const CONTENT_BYTES_MAX: usize = 1_048_576;
-/// The most entries one `list` gives.
+/// The most entries that one `list` returns.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 /// One operation, ready to be performed.

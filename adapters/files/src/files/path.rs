@@ -1,7 +1,7 @@
 //! The paths a caller may name: relative, readable, and free of anything that hides or escapes.
 //!
-//! Owns the syntax. Does not touch the file system: that a *resolved* path stays inside the root is the work of the capability
-//! directory (a prefix check of strings is none). Invariant: a [`RelativePath`] is `.` or plain components joined by single
+//! Owns the syntax. Does not touch the file system: keeping a *resolved* path inside the root is the work of the capability
+//! directory (comparing string prefixes would not). Invariant: a [`RelativePath`] is `.` or plain components joined by single
 //! slashes, so its text names one place only.
 
 use std::path::Path;
@@ -10,9 +10,9 @@ use placet_types::text;
 
 /// The longest path, in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 1_024;
-/// The longest component of a path, in bytes: what file systems take.
+/// The longest component of a path, in bytes: the limit of file systems.
 const COMPONENT_BYTES_MAX: usize = 255;
-/// How names begin that the adapter keeps for its own temporary files.
+/// The prefix of names that the adapter reserves for its own temporary files.
 pub(crate) const RESERVED_PREFIX: &str = ".placet-";
 
 /// A path relative to the root.
@@ -91,7 +91,7 @@ pub(crate) fn is_legible(name: &str) -> bool {
     name.trim() == name && !name.chars().any(is_hidden)
 }
 
-/// What stands for other characters counts as hidden too: it names no place.
+/// A placeholder for other characters counts as hidden too: it names no place.
 fn is_hidden(c: char) -> bool {
     text::is_hidden(c) || matches!(c, '\u{fffc}' | '\u{fffd}')
 }

@@ -50,7 +50,7 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("root/acme")).unwrap();
         fs::write(folder.path().join("secret.txt"), "secret").unwrap();
-        // A prefix of its name is the directory's: what a comparison of strings would take for inside.
+        // The tenant's directory name is a prefix of this one: a string comparison would take it for inside.
         fs::create_dir(folder.path().join("root/acme-evil")).unwrap();
         fs::write(folder.path().join("root/acme-evil/secret.txt"), "secret").unwrap();
         let contract = Arc::new(contract);
@@ -103,7 +103,7 @@ impl Place {
         walk(self.folder.path(), &self.root())
     }
 
-    /// Names in the root, hidden ones too.
+    /// Names in the root, including hidden ones.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.root())
             .unwrap()

@@ -1,4 +1,4 @@
-//! The tools of `files`, as it defines them itself: what `discover` lists and a contract pins.
+//! The tools of `files` as it defines them itself: `discover` lists them and a contract pins them.
 //!
 //! Owns names, descriptions and schemas. A change here changes digests, and with them every pinned contract (TM-14).
 

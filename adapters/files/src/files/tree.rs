@@ -1,7 +1,7 @@
 //! The directory the adapter is confined to, and what all operations share.
 //!
 //! Owns the handle of the root and the opening of files below it. Every resolution goes through the capability directory, which
-//! refuses whatever leads out, symbolic links included; what is opened is then used by its handle, never by its name again.
+//! refuses whatever leads out, including symbolic links; an opened file is then used by its handle, never by its name again.
 
 use std::{
     io::{self, IoSliceMut, Read},
@@ -20,7 +20,7 @@ use super::{fault::Fault, gate::Gate, path::RelativePath};
 /// The largest file whose digest is computed.
 const DIGEST_BYTES_MAX: u64 = 268_435_456;
 
-/// The root, and what bounds operations below it.
+/// The root, and the limits of operations below it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: Dir,
@@ -82,8 +82,8 @@ pub(crate) struct Part {
 
 #[cfg(target_os = "linux")]
 impl Tree {
-    /// Reads a part of a regular file, confined like [`Tree::open`], as far as the kernel has its name and its bytes in memory: never waits
-    /// for a disk. None where it has not, or anything else is not as usual. `wanted` says of a size from where on how many bytes.
+    /// Reads a part of a regular file, confined like [`Tree::open`], if the kernel has its name and its bytes in memory: never waits
+    /// for a disk. `None` if it has not, or anything else is unusual. `wanted` maps the file's size to the offset and number of bytes.
     pub(crate) fn read_cached(
         &self,
         path: &RelativePath,
@@ -137,7 +137,7 @@ pub(crate) fn open_regular(
     path: &RelativePath,
 ) -> Result<(File, Metadata), Fault> {
     let mut options = OpenOptions::new();
-    // A pipe put in the file's place must not block the thread; what was opened is looked at again.
+    // A pipe put in the file's place must not block the thread; the opened file is checked again.
     options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     let file = directory.open_with(name, &options).map_err(|error| Fault::before(path, &error))?;
     let metadata = file.metadata().map_err(|error| Fault::before(path, &error))?;
@@ -145,7 +145,7 @@ pub(crate) fn open_regular(
     Ok((file, metadata))
 }
 
-/// Refuses what is no regular file.
+/// Refuses anything but a regular file.
 pub(crate) fn require_file(metadata: &Metadata, path: &RelativePath) -> Result<(), Fault> {
     let kind = metadata.file_type();
     let is = if kind.is_file() {
@@ -160,7 +160,7 @@ pub(crate) fn require_file(metadata: &Metadata, path: &RelativePath) -> Result<(
     Err(Fault::Refused(format!("`{}` is {is}, not a file", path.as_str())))
 }
 
-/// The digest of a file's content; absent when it is too large for that.
+/// The digest of a file's content; absent if the file is too large.
 pub(crate) fn digest_of(
     file: &mut File,
     path: &RelativePath,

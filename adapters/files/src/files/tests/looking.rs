@@ -204,7 +204,7 @@ async fn a_part_of_a_file_is_read_by_offset_and_length() {
 async fn a_file_too_large_for_one_answer_is_refused_and_read_in_parts() {
     let place = Place::with(FilesSettings::default(), 2_048).await;
     place.put("large.txt", "x".repeat(5_000));
-    // Each byte takes six in JSON: it fits as a file, not as an answer.
+    // Each byte takes six in JSON: the file is within the limit, the answer is not.
     place.put("escapes.txt", "\u{1}".repeat(1_000));
     for path in ["large.txt", "escapes.txt"] {
         let why = place.refused("read", &json!({"path": path})).await;

@@ -1,4 +1,4 @@
-//! Calls that run out of time, and the fault fault injection.
+//! Calls that run out of time, and fault injection.
 
 use std::{
     path::Path,
@@ -27,7 +27,7 @@ fn fault_injection(pause_after_effect_ms: u64) -> FilesSettings {
     FilesSettings { pause_after_effect_ms }
 }
 
-/// Waits until what was begun has ended by itself: no temporary file is left.
+/// Waits until running operations have ended by themselves: no temporary file is left.
 async fn settle(place: &Place) {
     for _ in 0..200 {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -130,7 +130,7 @@ async fn a_caller_that_goes_away_leaves_the_whole_effect_or_none() {
     }
 }
 
-/// The operation itself, behind a gate that is closed already: nobody waits any more.
+/// The operation itself, behind a closed gate: nobody waits any more.
 #[test]
 fn behind_a_closed_gate_nothing_changes() {
     let folder = tempfile::tempdir().unwrap();
