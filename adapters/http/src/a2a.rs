@@ -1,8 +1,8 @@
 //! A call as a message to another agent, over A2A 1.0 (JSON-RPC binding; TS-01).
 //!
-//! Owns what of the arguments is the message, and what the states of the agent's task say about the call. The agent answers at once with a
-//! task, which is asked for until it ends or wants something. Invariant: a task that still works when the time of the call is over has an
-//! unknown outcome, as far as the call may have an effect.
+//! Owns which arguments form the message, and what the states of the agent's task mean for the call. The agent answers at once with a
+//! task, which is polled until it ends or needs input. Invariant: a task that is still running when the call's time has expired has an
+//! unknown outcome, if the call may have an effect.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use crate::{
     target::{Target, unreached},
 };
 
-/// What is sent as `A2A-Version`, and what contracts pin.
+/// The value of `A2A-Version`, which contracts pin.
 pub(crate) const VERSION: &str = "1.0";
 /// Arguments with a meaning of their own; all others are data.
 const MESSAGE: &str = "message";
 const TASK: &str = "task_id";
 const CONTEXT: &str = "context_id";
-/// How long is waited before a task is asked for again: at first, and at most.
+/// The pause before a task is polled again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -73,7 +73,7 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// The outcome of a task, when it is over or wants something.
+    /// The outcome of a task, once it has ended or needs input.
     async fn ended(&self, mut task: Value) -> Outcome {
         let mut pause = PAUSE_MIN;
         loop {
@@ -83,7 +83,7 @@ impl Agent<'_> {
             let said: Vec<&Value> =
                 task.pointer("/status/message").into_iter().chain(artifacts).collect();
             match state.as_str() {
-                // An agent that wants something has done its part: the caller goes on with `task_id`.
+                // An agent that needs input has done its part: the caller continues with `task_id`.
                 "completed" | "input_required" | "auth_required" => {
                     return Outcome::Done(answer(&state, &task, &said));
                 }
@@ -104,10 +104,10 @@ impl Agent<'_> {
             pause = pause.saturating_mul(2).min(PAUSE_MAX);
             match self.ask("GetTask", &json!({ "id": id })).await {
                 Ok(next) => task = next,
-                // To ask changes nothing: an agent that is away for a moment is asked again, until the time of the call is over.
+                // Polling changes nothing: an agent that is away for a moment is polled again, until the call's time has expired.
                 Err(outcome)
                     if matches!(*outcome, Outcome::Unknown(_) | Outcome::NotExecuted(_)) => {}
-                // What becomes of the message is not known, whatever the agent says about the question.
+                // The fate of the message is not known, whatever the agent answers to the poll.
                 Err(_) => {
                     return Outcome::Unknown("the agent's task cannot be asked for".to_owned());
                 }
@@ -146,7 +146,7 @@ impl Agent<'_> {
         }
     }
 
-    /// What an error of the agent says: of a call that changes nothing, that it failed; of all others what the contract says.
+    /// The outcome of an error of the agent: for a call that changes nothing, a failure; for all others, whatever the contract says.
     fn rejected(&self, error: &Value) -> Outcome {
         let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
         let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
@@ -181,7 +181,7 @@ fn headers(target: &Target, conditions: &Conditions) -> Result<HeaderMap, Adapte
     Ok(headers)
 }
 
-/// The message of a call, under the token of its dispatch; none where there is nothing to say.
+/// The message of a call, under the token of its dispatch; `None` if there is nothing to send.
 fn message(dispatch: &Dispatch) -> Option<Value> {
     let args = dispatch.args();
     let text = args.get(MESSAGE).map(
@@ -209,7 +209,7 @@ fn message(dispatch: &Dispatch) -> Option<Value> {
     Some(Value::Object(message))
 }
 
-/// What the agent said: its texts to read, and its data, state and ids to act on.
+/// The agent's answer: its texts to read, and its data, state and ids to act on.
 fn answer(state: &str, of: &Value, said: &[&Value]) -> Answer {
     let parts = || said.iter().filter_map(|one| one.get("parts")?.as_array()).flatten();
     let texts: Vec<&Value> = parts().filter_map(|part| part.get("text")).collect();

@@ -21,7 +21,7 @@ pub use crate::target::HttpSettings;
 use crate::target::Target;
 use crate::{a2a, lm::Lm, rest};
 
-/// What contracts pin as `protocol_version` (TM-05).
+/// The `protocol_version` that contracts pin (TM-05).
 const REST_VERSION: &str = "rest/1";
 const LM_VERSION: &str = "chat-completions/1";
 
@@ -107,7 +107,7 @@ impl Adapter for HttpAdapter {
     }
 
     fn generation(&self) -> u64 {
-        // The tools are the contract's.
+        // The tool list is the contract's, so it never changes.
         0
     }
 

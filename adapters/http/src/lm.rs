@@ -1,7 +1,7 @@
 //! A model that makes up the result of a tool (EN-03): for agents that are developed or tested without the real systems.
 //!
-//! Owns what the model is told, and the check of its answer. The session's earlier calls are its examples, so that a simulated world is
-//! consistent. Invariant: nothing is done, so no outcome is ever unknown; an answer of another form than the contract declares is a failed
+//! Owns the prompt, and the check of the model's answer. The session's earlier calls are its examples, so that a simulated world is
+//! consistent. Invariant: nothing is done, so no outcome is ever unknown; an answer in another form than the contract declares is a failed
 //! call.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -20,17 +20,17 @@ use serde_json::{Map, Value, json};
 
 use crate::target::Target;
 
-/// The most earlier calls that the model is told of, and their size together, in bytes; the oldest are left out.
+/// The most earlier calls in the prompt, and their total size, in bytes; the oldest are left out.
 const EXAMPLES_MAX: usize = 32;
 const EXAMPLES_BYTES_MAX: usize = 128 * 1024;
-/// How much of an answer that cannot be used is kept.
+/// How much of an unusable answer is kept.
 const UNUSABLE_BYTES_MAX: usize = 2_000;
 
 const TOLD: &str = "You simulate tools, so that agents can be developed without the real ones. You are given the definition of a tool \
     and a call of it. Answer with the result that the tool would give, as one JSON object and nothing else. The result is realistic, \
     successful, consistent with all results before it, and valid against `output_schema` where the definition has one.";
 
-/// A model, and the schemas of what it makes up.
+/// A model, and the schemas of its results.
 #[derive(Debug)]
 pub(crate) struct Lm {
     target: Target,
@@ -142,7 +142,7 @@ impl Lm {
         messages
     }
 
-    /// A call and the definition of its tool, where it is one of this contract's.
+    /// A call with the definition of its tool, if that is in this contract.
     fn asked(&self, id: &CapabilityId, args: &Map<String, Value>) -> String {
         let ours = (*id.adapter() == self.contract.adapter)
             .then(|| self.contract.capabilities.get(id.capability()))

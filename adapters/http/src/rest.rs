@@ -1,7 +1,7 @@
 //! A call as a request to a service, and its answer.
 //!
-//! Owns what a status says about the call (RFC 9110, section 15): a success is done, a refusal of the request by the service is a failed call,
-//! and all else is for the contract to say. A write carries its dispatch token in `Idempotency-Key`
+//! Owns what a status means for the call (RFC 9110, section 15): a success is done, a refusal of the request by the service is a failed
+//! call, and everything else is for the contract to say. A write carries its dispatch token in `Idempotency-Key`
 //! (draft-ietf-httpapi-idempotency-key-header).
 
 use bytes::Bytes;
@@ -103,7 +103,7 @@ fn outcome(capability: &Capability, response: &Response<Bytes>) -> Outcome {
     refused(capability, response)
 }
 
-/// What a status of failure says about the call.
+/// What a failure status means for the call.
 pub(crate) fn refused(capability: &Capability, response: &Response<Bytes>) -> Outcome {
     let status = response.status();
     let rejected = |error: fn(String) -> AdapterError| {

@@ -13,7 +13,7 @@ use placet_types::contract::Contract;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-/// The longest that a call may take at all; each has its own budget.
+/// The longest time for any call; each has its own budget.
 const REQUEST_MS_MAX: u64 = 600_000;
 
 /// How endpoints are reached, apart from their contracts.
@@ -70,7 +70,7 @@ impl Target {
     /// The header of a credential.
     ///
     /// # Errors
-    /// [`AdapterError`] when it is for another host, or no header can hold it.
+    /// [`AdapterError`] when it is for another host, or is not a valid header value.
     pub(crate) fn header(
         &self,
         credential: &Credential,
